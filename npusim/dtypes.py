@@ -1,0 +1,119 @@
+"""Element types: their codes in instructions, their sizes, and how they are stored in numpy."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class DType(enum.IntEnum):
+    """An element type; the value is its code in the instruction stream and in the kernels."""
+
+    BOOL = 0
+    INT8 = 1
+    UINT8 = 2
+    INT16 = 3
+    UINT16 = 4
+    INT32 = 5
+    UINT32 = 6
+    INT64 = 7
+    UINT64 = 8
+    FLOAT16 = 9
+    BFLOAT16 = 10
+    FLOAT32 = 11
+    FLOAT64 = 12
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _ITEMSIZE[self]
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """The numpy dtype of the raw bytes; bfloat16 is stored as its uint16 bit pattern."""
+        return _STORAGE[self]
+
+    @property
+    def is_float(self) -> bool:
+        return self >= DType.FLOAT16
+
+    @property
+    def is_integer(self) -> bool:
+        """True for every integer type; bool is not one."""
+        return DType.INT8 <= self <= DType.UINT64
+
+    @property
+    def label(self) -> str:
+        """The lower-case name used in configs, messages and reports."""
+        return self.name.lower()
+
+
+_STORAGE = {
+    DType.BOOL: np.dtype(np.bool_),
+    DType.INT8: np.dtype(np.int8),
+    DType.UINT8: np.dtype(np.uint8),
+    DType.INT16: np.dtype(np.int16),
+    DType.UINT16: np.dtype(np.uint16),
+    DType.INT32: np.dtype(np.int32),
+    DType.UINT32: np.dtype(np.uint32),
+    DType.INT64: np.dtype(np.int64),
+    DType.UINT64: np.dtype(np.uint64),
+    DType.FLOAT16: np.dtype(np.float16),
+    DType.BFLOAT16: np.dtype(np.uint16),
+    DType.FLOAT32: np.dtype(np.float32),
+    DType.FLOAT64: np.dtype(np.float64),
+}
+_ITEMSIZE = {dtype: storage.itemsize for dtype, storage in _STORAGE.items()}
+_FROM_NUMPY = {storage: dtype for dtype, storage in _STORAGE.items() if dtype is not DType.BFLOAT16}
+
+DEVICE_DTYPES = frozenset(DType) - {DType.UINT32, DType.UINT64, DType.FLOAT64}
+"""The types that the device computes with."""
+
+
+@functools.cache
+def _ml_bfloat16() -> np.dtype[Any] | None:
+    """numpy's bfloat16 extension type, which the ``onnx`` extra brings; None where it is not installed."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def dtype_of(array: npt.NDArray[Any]) -> DType:
+    """The DType of a numpy array; raises TypeError naming the type if npusim has none for it."""
+    if array.dtype == _ml_bfloat16():
+        return DType.BFLOAT16
+    try:
+        return _FROM_NUMPY[array.dtype.newbyteorder("=")]
+    except KeyError:
+        raise TypeError(f"no element type for numpy dtype {array.dtype}") from None
+
+
+def to_storage(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array as it is stored: native byte order, bfloat16 as uint16 bit patterns; no copy where none is needed."""
+    if array.dtype == _ml_bfloat16():
+        return array.view(np.uint16)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def from_storage(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """The inverse of :func:`to_storage`: bfloat16 becomes ml_dtypes.bfloat16 if that is installed, else stays uint16."""
+    bfloat16 = _ml_bfloat16()
+    return array.view(bfloat16) if dtype is DType.BFLOAT16 and bfloat16 is not None else array
+
+
+def bfloat16_to_float32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Widen bfloat16 bit patterns exactly."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def float32_to_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """Round float32 to bfloat16 bit patterns, to nearest even; NaN stays NaN (quiet)."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(values), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)

@@ -1,0 +1,81 @@
+"""The whole exception tree.
+
+Every message says what is wrong, where, and what was allowed. Arguments are positional only, because SimPy re-creates a
+failed event's exception as ``type(error)(*error.args)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class NpusimError(Exception):
+    """Base of every error that npusim raises on purpose; ``str(error)`` is one paragraph for a person."""
+
+
+class UsageError(NpusimError):
+    """The call itself is wrong: an unknown name, a missing argument, a file that is not there."""
+
+
+class ConfigError(NpusimError):
+    """A device description is refused; one line per problem: ``file: key: must be ..., got ...``."""
+
+    def __init__(self, problems: str | Sequence[str], /) -> None:
+        lines = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__(lines)
+        self.problems: tuple[str, ...] = lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
+
+
+class ModelError(NpusimError):
+    """A model is damaged, inconsistent, or lacks something that the caller must supply (a shape, a file)."""
+
+
+class UnsupportedError(NpusimError):
+    """A model asks for something that npusim or this device does not have.
+
+    ``reasons`` holds every problem of the model, not only the first: (node name, operator, reason).
+    """
+
+    def __init__(self, reasons: Sequence[tuple[str, str, str]], /) -> None:
+        super().__init__(tuple(reasons))
+        self.reasons: tuple[tuple[str, str, str], ...] = tuple(reasons)
+
+    def __str__(self) -> str:
+        lines = [f"{name or '(unnamed)'} ({kind}): {reason}" for name, kind, reason in self.reasons]
+        return lines[0] if len(lines) == 1 else f"{len(lines)} unsupported:\n" + "\n".join(lines)
+
+
+class CompileError(NpusimError):
+    """A supported graph cannot be placed on this device: says what does not fit and how much there is."""
+
+
+class InputError(NpusimError):
+    """The inputs of one run do not match the program: name, shape or type."""
+
+
+class ProgramError(NpusimError):
+    """An instruction stream is malformed or reaches outside its memory."""
+
+
+class CacheError(NpusimError):
+    """A program file is truncated, altered, foreign or of another version."""
+
+
+class DeviceFaultError(NpusimError):
+    """The device reported a fault: (code name, device address, explanation)."""
+
+    def __init__(self, code: str, address: int, explanation: str, /) -> None:
+        super().__init__(code, address, explanation)
+        self.code = code
+        self.address = address
+
+    def __str__(self) -> str:
+        code, address, explanation = self.args
+        return f"device fault {code} at {address:#x}: {explanation}"
+
+
+class DeviceMemoryError(NpusimError):
+    """Simulated device memory is exhausted: says required and available bytes."""

@@ -1,0 +1,84 @@
+"""What an instruction asks of the hardware, without data: the only thing a cost model sees.
+
+An instruction describes itself as one of these; ``npusim.hw.cost`` prices it. Compiler and simulator use the same
+functions, so the plan and the charge agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npusim.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixWork:
+    """A batch of convolution (or matmul: oh=1, ow=M, kh=kw=1, ic=K, oc=N) tiles on the matrix unit.
+
+    ``depthwise``: every input channel has ``oc / ic`` filters of its own. ``first`` / ``last``: the tile starts / ends
+    its accumulation; on the last one ``oh * ow * oc * batch`` elements of ``out_bytes`` each leave the unit.
+    """
+
+    dtype: DType
+    batch: int
+    oh: int
+    ow: int
+    oc: int
+    ic: int
+    kh: int
+    kw: int
+    depthwise: bool
+    first: bool
+    last: bool
+    out_bytes: int
+
+    @property
+    def macs(self) -> int:
+        inputs = 1 if self.depthwise else self.ic
+        return self.batch * self.oh * self.ow * self.oc * inputs * self.kh * self.kw
+
+
+@dataclass(frozen=True, slots=True)
+class VectorWork:
+    """Elementwise, reduction, row, window or conversion work on the vector unit.
+
+    ``function``: a cost class of the config (``simple``, ``divide``, ``sqrt``, ``transcendental``, ``convert``,
+    ``reduce``). ``elements``: lane operations to perform; ``passes`` of them over the data (softmax reads its row three
+    times). ``bytes``: SRAM bytes read and written.
+    """
+
+    function: str
+    dtype: DType
+    elements: int
+    passes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarWork:
+    """Work of the scalar unit: element-by-element, data-dependent (index lists, top-k)."""
+
+    elements: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DmaWork:
+    """A transfer of ``runs`` contiguous pieces of ``run_bytes`` on the DRAM side (the worse side).
+
+    ``reads`` / ``writes``: bytes read from and written to DRAM; both 0 for a transfer within SRAM of ``bytes`` bytes.
+    """
+
+    bytes: int
+    runs: int
+    run_bytes: int
+    reads: int
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControlWork:
+    """A sequencer instruction (halt): no unit, no cost of its own."""
+
+
+Work = MatrixWork | VectorWork | ScalarWork | DmaWork | ControlWork
