@@ -1,0 +1,292 @@
+"""The frame that every instruction shares: addresses, fields, encoding, and what an instruction must say of itself.
+
+A command in the stream is a header, its waits, and the instruction's own fields, little-endian:
+
+    u8 opcode, u8 unit, u8 core, u8 waits, u16 length in bytes, u16 zero, u32 operator index
+    per wait: u8 core, u8 unit, u16 zero, u32 count
+    the fields in the order of the class, as declared
+
+A *wait* holds a command back until a unit has completed ``count`` commands of this job. Units run their own commands in
+order, so one number per unit says everything that a dependency needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeVar, get_args, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.dtypes import DType
+from npusim.errors import ProgramError
+from npusim.isa.functions import Binary, Reduce, Unary
+from npusim.work import Work
+
+ISA_VERSION = 1
+"""Goes into every fingerprint: raise it when an encoding or the meaning of a field changes."""
+
+ByteArray = npt.NDArray[np.uint8]
+
+_SPACE_SHIFT = 48
+OFFSET_MASK = (1 << _SPACE_SHIFT) - 1
+
+
+class Space(enum.IntEnum):
+    """What the upper 16 bits of an address select; REGION + r is row r of the job's region table, in DRAM."""
+
+    SRAM = 0
+    ACC = 1
+    REGION = 16
+
+
+class Unit(enum.IntEnum):
+    """Who executes a command; DMA + c is channel c."""
+
+    MATRIX = 0
+    VECTOR = 1
+    SCALAR = 2
+    CONTROL = 3
+    DMA = 8
+
+
+def unit_name(core: int, unit: int) -> str:
+    """The name of a unit in timelines, counters and messages: ``core0.matrix``, ``core1.dma2``."""
+    label = f"dma{unit - Unit.DMA}" if unit >= Unit.DMA else Unit(unit).name.lower()
+    return f"core{core}.{label}"
+
+
+def sram(offset: int) -> int:
+    """The address of a byte of the core's own SRAM."""
+    return offset
+
+
+def acc(offset: int) -> int:
+    """The address of a byte of the core's own accumulator memory."""
+    return Space.ACC << _SPACE_SHIFT | offset
+
+
+def region(index: int, offset: int = 0) -> int:
+    """The address of a byte of region ``index`` in DRAM."""
+    return (Space.REGION + index) << _SPACE_SHIFT | offset
+
+
+def space_of(address: int) -> int:
+    """The space number of an address."""
+    return address >> _SPACE_SHIFT
+
+
+def offset_of(address: int) -> int:
+    """The byte offset of an address within its space."""
+    return address & OFFSET_MASK
+
+
+def is_dram(address: int) -> bool:
+    return space_of(address) >= Space.REGION
+
+
+def describe_address(address: int) -> str:
+    """An address for a person: ``sram+0x40``, ``r2+0x100``."""
+    space, offset = space_of(address), offset_of(address)
+    if space >= Space.REGION:
+        return f"r{space - Space.REGION}+{offset:#x}"
+    return f"{Space(space).name.lower()}+{offset:#x}" if space in (0, 1) else f"space{space}+{offset:#x}"
+
+
+class Wait(NamedTuple):
+    """Hold until ``unit`` of ``core`` has completed ``count`` commands of this job."""
+
+    core: int
+    unit: int
+    count: int
+
+
+class Access(NamedTuple):
+    """Bytes [address + low, address + high) that an instruction may touch."""
+
+    address: int
+    low: int
+    high: int
+    write: bool
+
+
+def span(address: int, dims: Iterable[int], strides: Iterable[int], itemsize: int, write: bool) -> Access | None:
+    """The Access of a strided operand (strides in bytes); None when it has no elements."""
+    low, high = 0, itemsize
+    for dim, stride in zip(dims, strides, strict=True):
+        if dim == 0:
+            return None
+        reach = (dim - 1) * stride
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    return Access(address, low, high, write)
+
+
+class Memory(Protocol):
+    """The bytes behind addresses, as an instruction of one core sees them."""
+
+    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
+        """The array that holds the address and the byte offset in it."""
+
+
+U8 = Annotated[int, "B"]
+U16 = Annotated[int, "H"]
+U32 = Annotated[int, "I"]
+U64 = Annotated[int, "Q"]
+I32 = Annotated[int, "i"]
+I64 = Annotated[int, "q"]
+F32 = Annotated[float, "f"]
+F64 = Annotated[float, "d"]
+Flag = Annotated[bool, "?"]
+Address = Annotated[int, "Q"]
+Dims3 = Annotated[tuple[int, ...], "3I"]
+Dims4 = Annotated[tuple[int, ...], "4I"]
+Strides3 = Annotated[tuple[int, ...], "3q"]
+Strides4 = Annotated[tuple[int, ...], "4q"]
+Type = Annotated[DType, "B", DType]
+UnaryFn = Annotated[Unary, "B", Unary]
+BinaryFn = Annotated[Binary, "B", Binary]
+ReduceFn = Annotated[Reduce, "B", Reduce]
+
+
+class _Field(NamedTuple):
+    name: str
+    start: int
+    count: int  # 0: a scalar
+    convert: Callable[[int], Any] | None
+
+
+@dataclasses.dataclass(slots=True)
+class Instruction:
+    """Base of all instructions; a subclass declares fields and says what it touches, costs and does."""
+
+    opcode: ClassVar[int] = 0
+    mnemonic: ClassVar[str] = ""
+    unit: ClassVar[Unit] = Unit.CONTROL
+    layout: ClassVar[struct.Struct] = struct.Struct("<")
+    fields: ClassVar[tuple[_Field, ...]] = ()
+
+    def accesses(self) -> Iterator[Access | None]:
+        """Every operand's bytes; None for an empty operand."""
+        raise NotImplementedError
+
+    def work(self) -> Work:
+        """What to charge."""
+        raise NotImplementedError
+
+    def execute(self, memory: Memory, core: int) -> None:
+        """Do the arithmetic on the bytes; raises ProgramError for values that the data itself makes illegal."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this."""
+
+    def to_bytes(self) -> bytes:
+        values: list[Any] = []
+        for field in self.fields:
+            value = getattr(self, field.name)
+            if field.count:
+                values.extend(value)
+            else:
+                values.append(value)
+        try:
+            return self.layout.pack(*values)
+        except struct.error as error:
+            raise ProgramError(f"{self.mnemonic}: {error} in {self}") from None
+
+
+INSTRUCTIONS: dict[int, type[Instruction]] = {}
+"""Every instruction by opcode."""
+
+_I = TypeVar("_I", bound=type[Instruction])
+
+
+def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[_I], _I]:
+    """Make a class of annotated fields an instruction: a slotted dataclass with an encoding, registered by opcode."""
+
+    def register(cls: _I) -> _I:
+        if opcode in INSTRUCTIONS:
+            raise ValueError(f"opcode {opcode:#x} of {mnemonic} belongs to {INSTRUCTIONS[opcode].mnemonic}")
+        made = dataclasses.dataclass(slots=True)(cls)
+        formats, fields, position = ["<"], [], 0
+        hints = get_type_hints(made, include_extras=True)
+        for declared in dataclasses.fields(made):
+            code, *convert = get_args(hints[declared.name])[1:]
+            count = int(code[:-1] or 0)
+            formats.append(code)
+            fields.append(_Field(declared.name, position, count, convert[0] if convert else None))
+            position += count or 1
+        made.opcode, made.mnemonic, made.unit = opcode, mnemonic, unit
+        made.layout, made.fields = struct.Struct("".join(formats)), tuple(fields)
+        INSTRUCTIONS[opcode] = made
+        return made
+
+    return register
+
+
+@dataclasses.dataclass(slots=True)
+class Command:
+    """One instruction as issued: to which unit of which core, for which operator, after which waits."""
+
+    core: int
+    unit: int
+    op: int
+    waits: tuple[Wait, ...]
+    instruction: Instruction
+
+    def to_bytes(self) -> bytes:
+        body = self.instruction.to_bytes()
+        waits = b"".join(_WAIT.pack(wait.core, wait.unit, 0, wait.count) for wait in self.waits)
+        length = _HEADER.size + len(waits) + len(body)
+        opcode = self.instruction.opcode
+        return _HEADER.pack(opcode, self.unit, self.core, len(self.waits), length, 0, self.op) + waits + body
+
+
+_HEADER = struct.Struct("<BBBBHHI")
+_WAIT = struct.Struct("<BBHI")
+
+
+def encode(commands: Iterable[Command]) -> bytes:
+    """The instruction stream of commands."""
+    return b"".join(command.to_bytes() for command in commands)
+
+
+def decode(stream: bytes | memoryview) -> Iterator[Command]:
+    """The commands of a stream, one by one; raises ProgramError with the byte offset of what cannot be decoded."""
+    position, end = 0, len(stream)
+    while position < end:
+        if end - position < _HEADER.size:
+            raise ProgramError(f"command at byte {position}: {end - position} bytes left, a header takes {_HEADER.size}")
+        opcode, unit, core, count, length, zero, op = _HEADER.unpack_from(stream, position)
+        cls = INSTRUCTIONS.get(opcode)
+        if cls is None:
+            raise ProgramError(f"command at byte {position}: unknown opcode {opcode:#04x}")
+        body = position + _HEADER.size + count * _WAIT.size
+        if length != body - position + cls.layout.size or zero or position + length > end:
+            raise ProgramError(f"command at byte {position}: {cls.mnemonic} of length {length} does not fit its fields")
+        waits = []
+        for at in range(position + _HEADER.size, body, _WAIT.size):
+            wait_core, wait_unit, wait_zero, wait_count = _WAIT.unpack_from(stream, at)
+            if wait_zero:
+                raise ProgramError(f"command at byte {position}: reserved bits of a wait are set")
+            waits.append(Wait(wait_core, wait_unit, wait_count))
+        yield Command(core, unit, op, tuple(waits), _decode_fields(cls, stream, body, position))
+        position += length
+
+
+def _decode_fields(cls: type[Instruction], stream: bytes | memoryview, body: int, position: int) -> Instruction:
+    raw = cls.layout.unpack_from(stream, body)
+    values: list[Any] = []
+    for _, start, count, convert in cls.fields:
+        if count:
+            values.append(raw[start : start + count])
+        elif convert is None:
+            values.append(raw[start])
+        else:
+            try:
+                values.append(convert(raw[start]))
+            except ValueError as error:
+                raise ProgramError(f"command at byte {position}: {cls.mnemonic}: {error}") from None
+    return cls(*values)
