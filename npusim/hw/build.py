@@ -1,0 +1,116 @@
+"""Plain tables to section objects and back, driven by the fields of the section classes alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from npusim.hw.keys import Key, Section, Table, entries, unknown
+
+
+@dataclasses.dataclass
+class Reading:
+    """One pass over one description: collects every problem as ``label: key: problem``."""
+
+    label: str
+    bare: bool = False
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+    def refuse(self, path: str, problem: str) -> None:
+        """``origins`` names the file of a value that was inherited, so that the message points at the right one."""
+        self.problems.append(f"{self.origins.get(path, self.label)}: {path}: {problem}")
+
+
+def read_section(cls: type[Any], raw: object, path: str, reading: Reading) -> Any:
+    """An object of ``cls`` from a table; None if there is a problem in it, all of which go to ``reading``."""
+    if not isinstance(raw, Mapping):
+        reading.refuse(path, f"must be a table, got {raw!r}")
+        return None
+    before = len(reading.problems)
+    fields = entries(cls)
+    names = [entry.name for _, entry in fields]
+    for name in raw:
+        if name not in names:
+            reading.refuse(_join(path, name), unknown(name, names))
+    values = {
+        field: _read_entry(entry, raw.get(entry.name), _join(path, entry.name), reading)
+        for field, entry in fields
+        if entry.name in raw or isinstance(entry, Section) or _report_missing(entry, path, reading)
+    }
+    return cls(**values) if len(reading.problems) == before else None
+
+
+def _report_missing(entry: Key, path: str, reading: Reading) -> bool:
+    """False: the caller leaves the field to its default; a required key is a problem."""
+    if entry.required:
+        reading.refuse(_join(path, entry.name), f"missing; must be given: {entry.doc} ({entry.kind.allowed()})")
+    return False
+
+
+def _read_entry(entry: Key | Section, value: object, path: str, reading: Reading) -> Any:
+    if isinstance(entry, Key):
+        return entry.kind.read(value, lambda below, problem: reading.refuse(_join(path, below), problem), reading.bare)
+    if value is None or value is False:
+        if entry.optional:
+            return None
+        if value is False:
+            reading.refuse(path, "must be a table, got False; only an optional part can be switched off")
+            return None
+    return read_section(entry.cls, {} if value is None else value, path, reading)
+
+
+def to_table(section: Any) -> dict[str, Any]:
+    """Every value of a section object as plain numbers and text in base units, defaults included."""
+    plain: dict[str, Any] = {}
+    for field, entry in entries(type(section)):
+        value = getattr(section, field)
+        if isinstance(entry, Section):
+            plain[entry.name] = False if value is None else to_table(value)
+        elif value is not None:
+            plain[entry.name] = entry.kind.raw(value)
+    return plain
+
+
+def walk(section: Any, path: str = "") -> Iterator[tuple[str, Key, Any]]:
+    """Every (dotted key, key, value) of a section object and of the sections below it."""
+    for field, entry in entries(type(section)):
+        value = getattr(section, field)
+        if isinstance(entry, Key):
+            yield _join(path, entry.name), entry, value
+        elif value is not None:
+            yield from walk(value, _join(path, entry.name))
+
+
+def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, reading: Reading) -> None:
+    """Set one dotted key (TOML or field names) in a plain table; a key that does not exist is a problem."""
+    place: Any = plain
+    *sections, last = dotted.split(".")
+    for depth, name in enumerate(sections):
+        fields = dict(entries(cls))
+        entry = fields.get(name)
+        if isinstance(entry, Section):
+            cls = entry.cls
+        elif entry is None or depth + 1 < len(sections):
+            names = [entry.name for entry in fields.values()]
+            reading.refuse(".".join(sections[: depth + 1]), unknown(name, names))
+            return
+        if not isinstance(place.get(name), dict):
+            place[name] = {}
+        place = place[name]
+        if isinstance(entry, Key):
+            place[last] = value
+            return
+    entry = dict(entries(cls)).get(last)
+    name = last if entry is None else entry.name
+    if value is None and isinstance(entry, Key) and entry.nullable:
+        place.pop(name, None)
+    elif value is None and isinstance(entry, Section):
+        place[name] = False
+    else:
+        place[name] = dict(value) if isinstance(value, Table) else value
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name

@@ -1,0 +1,325 @@
+"""The description of one device: every key with its range, meaning and default; the only definition of them.
+
+Loader, validation, JSON Schema and the key table in the manual all come from these classes. A key in TOML is the name
+of its field without the unit suffix: ``dram.latency = "100 ns"`` is ``config.dram.latency_ps == 100_000``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from npusim.errors import ConfigError
+from npusim.hw import dram as dram_kinds
+from npusim.hw import units as unit_kinds
+from npusim.hw.build import Reading, override, read_section, to_table, walk
+from npusim.hw.files import config_names, read_description
+from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
+from npusim.units import Dimension, show
+
+CLOCK = Quantity(Dimension.FREQUENCY, 1_000, 100 * 10**9)
+TIME = Quantity(Dimension.TIME, 0, 10**12)
+BANDWIDTH = Quantity(Dimension.BANDWIDTH, 10**6, 10**15)
+ENERGY = Quantity(Dimension.ENERGY, 0, 10**12)
+
+MATRIX_DTYPES = ("int8", "int16", "int32", "float16", "bfloat16", "float32")
+FUNCTIONS = ("simple", "divide", "sqrt", "transcendental", "convert", "reduce")
+ACCUMULATOR_BYTES = 4
+"""A partial sum is 32 bits wide (int32 or float32) in every mode."""
+
+_STORED_AS = {"uint8": "int8", "bool": "int8", "uint16": "int16", "uint32": "int32"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixConfig:
+    """An array of multiply-accumulate elements (PEs); absent = the device has no matrix unit."""
+
+    rows: int = key(Count(1, 4096), "PEs in a column of the array")
+    cols: int = key(Count(1, 4096), "PEs in a row of the array")
+    dataflow: str = key(
+        Choice(("weight_stationary", "output_stationary", "input_stationary")), "operand that stays in the PEs"
+    )
+    model: str = key(Choice(lambda: unit_kinds.kinds("matrix")), "cost model", "systolic")
+    throughput: Table[Fraction] = table(
+        MapOf(MATRIX_DTYPES, Ratio(64), (("int8", Fraction(1)),)),
+        "MACs per PE and cycle by type; a type that is 0 or not named is not computed, int8 is 1 unless given; "
+        "unsigned types count as signed",
+    )
+    preload_hidden: bool = key(Flag(), "the next stationary operand loads while the current one is used", True)
+    weight_buffers: int = key(Count(1, 16), "stationary operands that the PEs hold, 2 = double-buffered", 2)
+    fill_drain: str = key(
+        Choice(("per_fold", "per_tile")), "whether the pipeline fills and drains once a fold or once a tile", "per_tile"
+    )
+    setup_cycles: int = key(Count(0), "cycles before an instruction's first operand", 8)
+    accumulator_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 30), "dedicated partial-sum memory, 0 = partial sums live in SRAM", 0
+    )
+    output_elements_per_cycle: int = key(
+        Count(1, 4096), "results that post-processing takes from the accumulators in a cycle", 16
+    )
+    clock_hz: int | None = key(CLOCK, "clock of its own; left out = the device's clock", None)
+
+    def rate(self, dtype: str) -> Fraction:
+        """MACs per PE and cycle for an element type's label; 0 = the unit does not compute with it."""
+        return self.throughput.get(_STORED_AS.get(dtype, dtype), Fraction(0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class VectorConfig:
+    """A unit of lanes for elementwise work, reductions and conversions; absent = the device has none."""
+
+    lanes: int = key(Count(1, 65536), "operations side by side")
+    lane_bytes: int = key(Count(1, 8, power_of_two=True), "width of a lane; a wider element takes several passes", 4)
+    packed: bool = key(Flag(), "elements narrower than a lane share it", False)
+    setup_cycles: int = key(Count(0), "cycles before an instruction's first operand", 8)
+    cost: Table[int] = table(
+        MapOf(
+            FUNCTIONS,
+            Count(1, 4096),
+            (("simple", 1), ("divide", 4), ("sqrt", 4), ("transcendental", 8), ("convert", 1), ("reduce", 1)),
+        ),
+        "cycles for one operation in every lane, by class of function",
+    )
+    clock_hz: int | None = key(CLOCK, "clock of its own; left out = the device's clock", None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ScalarConfig:
+    """A small processor for data-dependent work, one element at a time; absent = the device has none."""
+
+    setup_cycles: int = key(Count(0), "cycles before the first element", 16)
+    cycles_per_element: int = key(Count(1, 65536), "cycles for one element", 4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SramConfig:
+    """On-chip memory of one core."""
+
+    bytes: int = key(Quantity(Dimension.SIZE, 1 << 10, 1 << 34), "capacity of one core")
+    banks: int = key(Count(1, 4096), "banks that are reached side by side", 16)
+    bytes_per_cycle: int = key(Count(1, 4096), "width of one bank's port", 16)
+    latency_cycles: int = key(Count(0, 1024), "cycles from an address to its data", 2)
+
+    @property
+    def total_bytes_per_cycle(self) -> int:
+        """All banks together."""
+        return self.banks * self.bytes_per_cycle
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DmaConfig:
+    """The engines that copy between DRAM and SRAM; per core."""
+
+    channels: int = key(Count(1, 16), "transfers of one core that run side by side", 2)
+    setup_cycles: int = key(Count(0), "cycles from a descriptor to its first request", 16)
+    bytes_per_cycle: int = key(Count(1, 4096), "width of one channel's data path", 32)
+    max_outstanding: int = key(Count(1, 4096), "bursts that one channel has on the way", 32)
+    burst_bytes: int = key(
+        Quantity(Dimension.SIZE, 1, 1 << 16, power_of_two=True), "unit of DRAM traffic; a shorter piece wastes the rest", 64
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DramConfig:
+    """The memory outside the chip, shared by all cores."""
+
+    bytes: int = key(Quantity(Dimension.SIZE, 1 << 20, 1 << 48), "capacity")
+    bandwidth: int = key(BANDWIDTH, "peak of the pins, all channels together, in bytes a second")
+    kind: str = key(Choice(dram_kinds.kinds), "DRAM model", "fixed")
+    latency_ps: int = key(TIME, "from a request to its first data", 100_000)
+    channels: int = key(Count(1, 1024), "independent channels behind the bandwidth", 1)
+    efficiency: Fraction = key(Ratio(1, positive=True), "part of the peak that long sequential streams reach", Fraction(1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class InterconnectConfig:
+    """What lies between the cores' DMA engines and the DRAM."""
+
+    bytes_per_cycle: int = key(Count(1, 1 << 16), "width, shared by all cores", 64)
+    latency_cycles: int = key(Count(0, 65536), "cycles that a request spends in it", 8)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HostConfig:
+    """The host's side: what reaching the device costs a driver."""
+
+    mmio_ps: int = key(TIME, "one register access", 200_000)
+    irq_ps: int = key(TIME, "from the interrupt line to the driver's handler", 2_000_000)
+    link_bandwidth: int = key(BANDWIDTH, "bulk copies between host memory and device DRAM, in bytes a second", 8 * 10**9)
+    link_latency_ps: int = key(TIME, "start of one bulk copy", 500_000)
+    submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class EnergyConfig:
+    """Energy of one action each; absent = the device's energy is not known, and none is reported."""
+
+    mac: Table[int] = table(MapOf(MATRIX_DTYPES, ENERGY), "one multiply-accumulate by type, in femtojoules")
+    vector_fj: int = key(ENERGY, "one vector lane operation")
+    sram_byte_fj: int = key(ENERGY, "one byte read from or written to SRAM")
+    dram_byte_fj: int = key(ENERGY, "one byte over the DRAM pins")
+    leakage_uw: int = key(Quantity(Dimension.POWER), "power of the idle chip", 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """One device. Frozen, hashable, picklable; made by :func:`load_config` and :meth:`with_`, always valid."""
+
+    name: str = key(Text(), "short name; the file's name unless given", "")
+    description: str = key(Text(), "one line for people", "")
+    clock_hz: int = key(CLOCK, "clock of the cores and the interconnect")
+    cores: int = key(Count(1, 64), "cores, each with the units, the SRAM and the DMA channels below", 1)
+    queue_depth: int = key(Count(1, 4096), "instructions that wait at one unit", 16)
+    matrix: MatrixConfig | None = section(MatrixConfig, "matrix unit", optional=True)
+    vector: VectorConfig | None = section(VectorConfig, "vector unit", optional=True)
+    scalar: ScalarConfig | None = section(ScalarConfig, "scalar unit", optional=True)
+    sram: SramConfig = section(SramConfig, "on-chip memory")
+    dma: DmaConfig = section(DmaConfig, "DMA engines")
+    dram: DramConfig = section(DramConfig, "memory outside the chip")
+    interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
+    host: HostConfig = section(HostConfig, "the host's link to the device")
+    energy: EnergyConfig | None = section(EnergyConfig, "energy of one action each", optional=True)
+    origin: str = dataclasses.field(default="", compare=False)
+    origins: Table[str] = dataclasses.field(default_factory=Table, compare=False, repr=False)
+
+    @property
+    def matrix_hz(self) -> int:
+        """The matrix unit's clock."""
+        return (self.matrix.clock_hz if self.matrix else None) or self.clock_hz
+
+    @property
+    def vector_hz(self) -> int:
+        """The vector unit's clock."""
+        return (self.vector.clock_hz if self.vector else None) or self.clock_hz
+
+    def fingerprint(self) -> str:
+        """A hex digest of every value that can change a result; not of names, comments or the file's place."""
+        import hashlib
+        import json
+
+        values = to_table(self)
+        del values["name"], values["description"]
+        return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def with_(self, **overrides: Any) -> Config:
+        """A copy with dotted keys replaced, checked again: ``config.with_(**{"dram.bandwidth": "8 GB/s"})``.
+
+        Keys are those of TOML or the field names; plain numbers are in base units; None switches an optional part off.
+        Raises ConfigError as the loader does.
+        """
+        label = self.origin or self.name
+        reading = Reading(label, bare=True)
+        plain = to_table(self)
+        for dotted, value in overrides.items():
+            override(plain, Config, dotted, value, reading)
+        origins = {**self.origins, **dict.fromkeys(overrides, "override")}
+        return _build(plain, reading, self.name, Table(origins))
+
+    def to_table(self) -> dict[str, Any]:
+        """Every value as plain numbers and text in base units, defaults included, for JSON."""
+        return to_table(self)
+
+    def resolved(self) -> list[tuple[str, str, str, str]]:
+        """Every (dotted key, value as TOML, where it comes from, what it means), defaults included."""
+        rows = []
+        for path, entry, value in walk(self):
+            shown = "(the device's clock)" if value is None else entry.kind.text(value)
+            rows.append((path, shown, self.origins.get(path, "default"), entry.doc))
+        return rows
+
+    def to_toml(self) -> str:
+        """A complete file that loads as an equal config; each line says where its value comes from."""
+        lines: list[str] = []
+        table_name = ""
+        for path, entry, value in walk(self):
+            above = path.rpartition(".")[0]
+            if above != table_name:
+                lines += ["", f"[{above}]"]
+                table_name = above
+            if value is not None:
+                lines.append(f"{entry.name} = {entry.kind.text(value)}  # {self.origins.get(path, 'default')}")
+        return "\n".join(lines) + "\n"
+
+
+def load_config(source: str | os.PathLike[str] | Config) -> Config:
+    """The device that a shipped name (``"edge"``) or a path to a TOML file describes; a Config is returned as it is.
+
+    Raises ConfigError with every problem of the file: ``configs/edge.toml: matrix.rows: must be >= 1, got 0``.
+    """
+    if isinstance(source, Config):
+        return source
+    label, plain, origins = read_description(os.fspath(source))
+    stem = os.path.basename(label).removesuffix(".toml")
+    if origins.get("name", label) != label:
+        del plain["name"]  # an inherited name would be another device's
+    return _build(plain, Reading(label, origins=origins), stem, Table(origins))
+
+
+def list_configs() -> tuple[str, ...]:
+    """The names that :func:`load_config` knows, sorted."""
+    return config_names()
+
+
+def _build(plain: dict[str, Any], reading: Reading, name: str, origins: Table[str]) -> Config:
+    config: Config | None = read_section(Config, plain, "", reading)
+    if config is not None:
+        config = dataclasses.replace(config, name=config.name or name, origin=reading.label, origins=origins)
+        for path, problem in _bad_combinations(config):
+            reading.refuse(path, problem)
+    if reading.problems or config is None:
+        raise ConfigError(reading.problems)
+    return config
+
+
+def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
+    """What single values cannot show: (key, problem) of values that contradict each other."""
+    if config.matrix is None and config.vector is None and config.scalar is None:
+        yield "matrix", "must be present, or vector, or scalar: a device needs a unit that computes"
+    yield from _bad_sram(config)
+    if config.matrix is not None:
+        yield from _bad_matrix(config.matrix)
+    yield from _bad_energy(config)
+
+
+def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:
+    sram = config.sram
+    if sram.bytes % (sram.banks * sram.bytes_per_cycle):
+        yield "sram.bytes", (
+            f"must be a multiple of banks * bytes_per_cycle = {sram.total_bytes_per_cycle} B, got {sram.bytes} B"
+        )
+    if sram.bytes < config.dma.burst_bytes:
+        yield "sram.bytes", f"must hold one burst of dma.burst_bytes = {config.dma.burst_bytes} B, got {sram.bytes} B"
+    if config.cores * sram.bytes > config.dram.bytes:
+        yield "dram.bytes", (
+            f"must be >= the SRAM of all cores = {show(config.cores * sram.bytes, Dimension.SIZE)}, "
+            f"got {show(config.dram.bytes, Dimension.SIZE)}"
+        )
+
+
+def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
+    if not any(matrix.throughput.values()):
+        yield "matrix.throughput", "must be above 0 for at least one type"
+    if matrix.preload_hidden and matrix.weight_buffers < 2:
+        yield "matrix.weight_buffers", f"must be >= 2 with preload_hidden = true, got {matrix.weight_buffers}"
+    smallest = matrix.cols * ACCUMULATOR_BYTES
+    if matrix.accumulator_bytes % smallest:
+        yield "matrix.accumulator_bytes", (
+            f"must be 0 or a multiple of cols * {ACCUMULATOR_BYTES} B = {smallest} B, got {matrix.accumulator_bytes} B"
+        )
+
+
+def _bad_energy(config: Config) -> Iterator[tuple[str, str]]:
+    if config.energy is None:
+        return
+    for dtype in config.energy.mac:
+        if config.matrix is None or not config.matrix.rate(dtype):
+            yield f"energy.mac.{dtype}", "must be a type that the matrix unit computes with (matrix.throughput above 0)"
+    if config.matrix is not None:
+        for dtype in config.matrix.throughput:
+            if config.matrix.rate(dtype) and dtype not in config.energy.mac:
+                yield f"energy.mac.{dtype}", "missing; must be given for every type of matrix.throughput"
+
+

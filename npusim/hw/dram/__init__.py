@@ -1,0 +1,10 @@
+"""DRAM models: one file per kind; a new file with a class ``Dram`` is a new kind."""
+
+from __future__ import annotations
+
+import pkgutil
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of DRAM, sorted: the modules of this package."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))

@@ -1,0 +1,365 @@
+"""What a key of a device description may hold: one definition that reads, refuses, prints and documents values.
+
+A section is a frozen dataclass whose fields are made with :func:`key` or :func:`section`; reader, JSON Schema and the
+table in the manual all walk these fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from npusim.errors import UsageError
+from npusim.units import Dimension, parse, show
+
+V = TypeVar("V")
+Refuse = Callable[[str, str], None]
+"""Called with (name below the key or '', problem)."""
+
+
+class Table(Mapping[str, V]):
+    """A read-only mapping that can be hashed and pickled, so that a config can be a dictionary key."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, V] | None = None, /) -> None:
+        self._items: dict[str, V] = dict(items or {})
+
+    def __getitem__(self, name: str) -> V:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return f"Table({self._items})"
+
+
+class Kind:
+    """A type of value; ``read`` returns the value inside npusim, or calls ``refuse`` and returns None."""
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        """``bare``: numbers without a unit are in base units (overrides from Python; never from a file)."""
+        raise NotImplementedError
+
+    def raw(self, value: Any) -> Any:
+        """A plain value (of JSON) that ``read(..., bare=True)`` turns back into ``value``."""
+        return value
+
+    def text(self, value: Any) -> str:
+        """The value as TOML."""
+        return str(value)
+
+    def allowed(self) -> str:
+        """For the manual: what may be written."""
+        raise NotImplementedError
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the value as written in TOML."""
+        raise NotImplementedError
+
+
+def _kind_name(value: object) -> str:
+    names = {bool: "a flag", int: "a whole number", float: "a number", str: "a string", dict: "a table", list: "a list"}
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Count(Kind):
+    """A whole number without a unit."""
+
+    minimum: int = 0
+    maximum: int = 1 << 20
+    power_of_two: bool = False
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int):
+            refuse("", f"must be a whole number, got {value!r} ({_kind_name(value)})")
+        elif value < self.minimum:
+            refuse("", f"must be >= {self.minimum}, got {value}")
+        elif value > self.maximum:
+            refuse("", f"must be <= {self.maximum}, got {value}")
+        elif self.power_of_two and value & (value - 1):
+            refuse("", f"must be a power of two, got {value}")
+        else:
+            return value
+        return None
+
+    def allowed(self) -> str:
+        return f"{'power of two' if self.power_of_two else 'whole number'}, {self.minimum} to {self.maximum}"
+
+    def schema(self) -> dict[str, Any]:
+        values = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+        if not self.power_of_two:
+            return values
+        powers = [1 << bit for bit in range(self.maximum.bit_length()) if self.minimum <= 1 << bit <= self.maximum]
+        return {"type": "integer", "enum": powers}
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantity(Kind):
+    """A number with a unit, kept as an integer in the base unit; a size may be written as plain bytes."""
+
+    dimension: Dimension
+    minimum: int = 0
+    maximum: int = 1 << 62
+    power_of_two: bool = False
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        dimension = self.dimension
+        if isinstance(value, str):
+            try:
+                number = parse(value, dimension)
+            except UsageError as error:
+                refuse("", str(error))
+                return None
+        elif isinstance(value, int) and not isinstance(value, bool) and (bare or dimension is Dimension.SIZE):
+            number = value
+        else:
+            refuse("", f"must be {dimension.noun} with its unit, such as \"{dimension.example}\", got {value!r}")
+            return None
+        if number < self.minimum:
+            refuse("", f"must be >= {show(self.minimum, dimension)}, got {_echo(value, number, dimension)}")
+        elif number > self.maximum:
+            refuse("", f"must be <= {show(self.maximum, dimension)}, got {_echo(value, number, dimension)}")
+        elif self.power_of_two and number & (number - 1):
+            refuse("", f"must be a power of two, got {_echo(value, number, dimension)}")
+        else:
+            return number
+        return None
+
+    def text(self, value: Any) -> str:
+        return f'"{show(value, self.dimension)}"'
+
+    def allowed(self) -> str:
+        low, high = show(self.minimum, self.dimension), show(self.maximum, self.dimension)
+        power = " (power of two)" if self.power_of_two else ""
+        return f"{self.dimension.noun.split(' ', 1)[1]}{power}, {low} to {high}"
+
+    def schema(self) -> dict[str, Any]:
+        units = "|".join(self.dimension.suffixes)
+        text = {"type": "string", "pattern": rf"^\s*[0-9][0-9_]*(\.[0-9]+)?\s*({units})\s*$"}
+        if self.dimension is not Dimension.SIZE:
+            return text
+        return {"anyOf": [text, {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}]}
+
+
+def _echo(value: object, number: int, dimension: Dimension) -> str:
+    """A refused value as its author wrote it, with the unit that a bare number was taken in."""
+    return value if isinstance(value, str) else f"{number} {dimension.base}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag(Kind):
+    """true or false."""
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        if isinstance(value, bool):
+            return value
+        refuse("", f"must be true or false, got {value!r}")
+        return None
+
+    def text(self, value: Any) -> str:
+        return "true" if value else "false"
+
+    def allowed(self) -> str:
+        return "true, false"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice(Kind):
+    """One of a few names; a function of no arguments where the names are found at run time (kinds of units)."""
+
+    names: tuple[str, ...] | Callable[[], tuple[str, ...]]
+
+    def options(self) -> tuple[str, ...]:
+        return self.names() if callable(self.names) else self.names
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        if isinstance(value, str) and value in self.options():
+            return value
+        refuse("", f"must be one of {', '.join(self.options())}, got {value!r}")
+        return None
+
+    def text(self, value: Any) -> str:
+        return f'"{value}"'
+
+    def allowed(self) -> str:
+        return ", ".join(self.options())
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.options())}
+
+
+@dataclasses.dataclass(frozen=True)
+class Text(Kind):
+    """Free text of one line."""
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        if isinstance(value, str) and value.isprintable():
+            return value
+        refuse("", f"must be one line of text, got {value!r}")
+        return None
+
+    def text(self, value: Any) -> str:
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+
+    def allowed(self) -> str:
+        return "text"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio(Kind):
+    """An exact fraction: a whole number, a decimal, or text such as "1/2"; never rounded."""
+
+    maximum: int = 1024
+    positive: bool = False
+    limit = 1 << 20  # of the denominator: keeps the cost arithmetic small
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        problem = f'must be a number or a fraction such as "1/2", got {value!r}'
+        try:
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise ValueError
+            ratio = Fraction(str(value))
+        except (ValueError, ZeroDivisionError):
+            refuse("", problem)
+            return None
+        if ratio < 0 or (self.positive and not ratio):
+            refuse("", f"must be {'> 0' if self.positive else '>= 0'}, got {value}")
+        elif ratio > self.maximum:
+            refuse("", f"must be <= {self.maximum}, got {value}")
+        elif ratio.denominator > self.limit:
+            refuse("", f"must have a denominator <= {self.limit}, got {value}")
+        else:
+            return ratio
+        return None
+
+    def raw(self, value: Any) -> Any:
+        return value.numerator if value.denominator == 1 else str(value)
+
+    def text(self, value: Any) -> str:
+        return str(value) if value.denominator == 1 else f'"{value}"'
+
+    def allowed(self) -> str:
+        return f'number or fraction such as "1/2", {"above 0" if self.positive else "0"} to {self.maximum}'
+
+    def schema(self) -> dict[str, Any]:
+        number: dict[str, Any] = {"type": "number", "maximum": self.maximum}
+        number["exclusiveMinimum" if self.positive else "minimum"] = 0
+        return {"anyOf": [number, {"type": "string", "pattern": r"^[0-9]+(/[0-9]*[1-9][0-9]*|\.[0-9]+)?$"}]}
+
+
+@dataclasses.dataclass(frozen=True)
+class MapOf(Kind):
+    """A table with a fixed set of names and one kind of value; names that are left out keep their default, if any."""
+
+    names: tuple[str, ...]
+    element: Kind
+    defaults: tuple[tuple[str, Any], ...] = ()
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        if not isinstance(value, Mapping):
+            refuse("", f"must be a table of {', '.join(self.names)}, got {value!r}")
+            return None
+        found = dict(self.defaults)
+        for name, item in value.items():
+            if name not in self.names:
+                refuse(name, unknown(name, self.names))
+                continue
+            inner = self.element.read(item, lambda _, problem, name=name: refuse(name, problem), bare)  # type: ignore[misc]
+            if inner is not None:
+                found[name] = inner
+        return Table({name: found[name] for name in self.names if name in found})
+
+    def raw(self, value: Any) -> Any:
+        return {name: self.element.raw(item) for name, item in value.items()}
+
+    def text(self, value: Any) -> str:
+        return "{ " + ", ".join(f"{name} = {self.element.text(item)}" for name, item in value.items()) + " }"
+
+    def allowed(self) -> str:
+        return f"table of {', '.join(self.names)}: {self.element.allowed()}"
+
+    def schema(self) -> dict[str, Any]:
+        properties = {name: self.element.schema() for name in self.names}
+        return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """A key of a section: its name in TOML, what it holds, what it means."""
+
+    name: str
+    kind: Kind
+    doc: str
+    required: bool
+    nullable: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A section of keys; an optional one that is absent (or ``= false``) means: the device has no such part."""
+
+    name: str
+    cls: type[Any]
+    doc: str
+    optional: bool
+
+
+_UNIT_SUFFIXES = ("_hz", "_ps", "_fj", "_uw")
+
+
+def key(kind: Kind, doc: str, default: Any = dataclasses.MISSING) -> Any:
+    """A dataclass field for one value; without ``default`` the key must be written, with None it may be left out."""
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata={"kind": kind, "doc": doc, "required": True})
+    return dataclasses.field(default=default, metadata={"kind": kind, "doc": doc, "required": False})
+
+
+def table(kind: MapOf, doc: str) -> Any:
+    """A dataclass field for a table of values, by default the table's own defaults."""
+    return dataclasses.field(default=Table(dict(kind.defaults)), metadata={"kind": kind, "doc": doc, "required": False})
+
+
+def section(cls: type[Any], doc: str, optional: bool = False) -> Any:
+    """A dataclass field for a section of keys."""
+    metadata = {"section": cls, "doc": doc, "optional": optional}
+    return dataclasses.field(default=None, metadata=metadata) if optional else dataclasses.field(metadata=metadata)
+
+
+def entries(cls: type[Any]) -> list[tuple[str, Key | Section]]:
+    """The (field name, key or section) pairs of a section class, in the order in which they are documented."""
+    found: list[tuple[str, Key | Section]] = []
+    for field in dataclasses.fields(cls):
+        data = field.metadata
+        if "section" in data:
+            found.append((field.name, Section(field.name, data["section"], data["doc"], data["optional"])))
+        elif "kind" in data:
+            name = next((field.name.removesuffix(end) for end in _UNIT_SUFFIXES if field.name.endswith(end)), field.name)
+            found.append((field.name, Key(name, data["kind"], data["doc"], data["required"], field.default is None)))
+    return found
+
+
+def unknown(name: str, allowed: Sequence[str]) -> str:
+    """The problem text for a key that does not exist."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, allowed, 1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    return f"unknown key{hint}; allowed: {', '.join(allowed)}"
