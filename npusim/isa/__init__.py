@@ -1,0 +1,20 @@
+"""The instruction set: one file per group of instructions, one frame for all (``base``)."""
+
+from npusim.isa import control, dma, matrix, reduction, scalar, vector
+from npusim.isa.base import INSTRUCTIONS, Command, Instruction, Unit, Wait, decode, encode
+
+__all__ = [
+    "INSTRUCTIONS",
+    "Command",
+    "Instruction",
+    "Unit",
+    "Wait",
+    "control",
+    "decode",
+    "dma",
+    "encode",
+    "matrix",
+    "reduction",
+    "scalar",
+    "vector",
+]

@@ -16,7 +16,17 @@ import dataclasses
 import enum
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -203,6 +213,7 @@ INSTRUCTIONS: dict[int, type[Instruction]] = {}
 _I = TypeVar("_I", bound=type[Instruction])
 
 
+@dataclass_transform()
 def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[_I], _I]:
     """Make a class of annotated fields an instruction: a slotted dataclass with an encoding, registered by opcode."""
 

@@ -1,0 +1,36 @@
+"""Commands as text, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from npusim.isa.base import Command, describe_address, unit_name
+
+_ADDRESSES = frozenset({"dst", "src", "a", "b", "x", "w", "acc", "out", "bias", "scale", "zero", "index", "data", "values",
+                        "indices", "updates", "weight", "condition"})  # fmt: skip
+_NOTHING = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def disassemble(commands: Iterable[Command], op_names: Sequence[str] = ()) -> Iterator[str]:
+    """``index unit mnemonic fields; waits; operator`` for each command."""
+    for index, command in enumerate(commands):
+        fields = " ".join(_field(name, value) for name, value in _values(command))
+        waits = " ".join(f"{unit_name(core, unit)}>={count}" for core, unit, count in command.waits)
+        name = op_names[command.op] if command.op < len(op_names) else str(command.op)
+        yield f"{index:6} {unit_name(command.core, command.unit):14} {command.instruction.mnemonic:18} {fields}" + (
+            f" ; wait {waits}" if waits else ""
+        ) + f" ; {name}"
+
+
+def _values(command: Command) -> Iterator[tuple[str, Any]]:
+    for field in command.instruction.fields:
+        yield field.name, getattr(command.instruction, field.name)
+
+
+def _field(name: str, value: Any) -> str:
+    if name in _ADDRESSES:
+        return f"{name}={'none' if value == _NOTHING else describe_address(value)}"
+    if isinstance(value, tuple):
+        return f"{name}=[{','.join(map(str, value))}]"
+    return f"{name}={getattr(value, 'name', value)}"

@@ -1,0 +1,180 @@
+"""DMA instructions: strided copies with padding and transposition, fills, and gathers by an index list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from npusim import _core
+from npusim.errors import ProgramError
+from npusim.isa.base import (
+    U8,
+    U64,
+    Access,
+    Address,
+    Dims3,
+    Dims4,
+    I64,
+    Instruction,
+    Memory,
+    Strides3,
+    Strides4,
+    Type,
+    U32,
+    Unit,
+    instruction,
+    is_dram,
+    span,
+)
+from npusim.work import DmaWork, Work
+
+ITEM_SIZES = (1, 2, 4, 8)
+
+
+def contiguous_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """(number of runs, bytes of one) when an engine walks the operand in the order of its addresses."""
+    run = itemsize
+    rest = 1
+    walk = sorted((abs(stride), dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+    for stride, dim in walk:
+        if stride == run:
+            run *= dim
+        elif stride:  # a stride of 0 reads the same bytes again: from the engine's buffer, free
+            rest *= dim
+    return rest, run
+
+
+def _check_itemsize(itemsize: int) -> None:
+    if itemsize not in ITEM_SIZES:
+        raise ProgramError(f"item size must be one of {ITEM_SIZES}, got {itemsize}")
+
+
+def _transfer(
+    dst: int, dst_strides: Sequence[int], src: int, src_strides: Sequence[int], dims: Sequence[int], itemsize: int
+) -> DmaWork:
+    total = prod(dims) * itemsize
+    sides = [
+        contiguous_runs(dims, strides, itemsize) for address, strides in ((src, src_strides), (dst, dst_strides)) if is_dram(address)
+    ]
+    runs, run_bytes = max(sides, default=(1, total))
+    reads, writes = (total if is_dram(src) else 0), (total if is_dram(dst) else 0)
+    if reads:  # broadcast dimensions are read once
+        reads = min(reads, prod(dim for dim, stride in zip(dims, src_strides, strict=True) if stride) * itemsize)
+    return DmaWork(total, runs, run_bytes, reads, writes)
+
+
+@instruction(0x10, "dma.copy", Unit.DMA)
+class Copy(Instruction):
+    """Copy ``dims`` items; the destination has ``before`` and ``after`` more in each dimension, set to ``pattern``.
+
+    Strides in bytes, outermost dimension first; any order of the two sides, so a copy transposes.
+    """
+
+    dst: Address
+    dst_strides: Strides4
+    src: Address
+    src_strides: Strides4
+    dims: Dims4
+    itemsize: U8
+    before: Dims4
+    after: Dims4
+    pattern: U64
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Destination dimensions."""
+        return tuple(b + d + a for b, d, a in zip(self.before, self.dims, self.after, strict=True))
+
+    def check(self) -> None:
+        _check_itemsize(self.itemsize)
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.src, self.dims, self.src_strides, self.itemsize, False)
+        yield span(self.dst, self.padded, self.dst_strides, self.itemsize, True)
+
+    def work(self) -> Work:
+        return _transfer(self.dst, self.dst_strides, self.src, self.src_strides, self.dims, self.itemsize)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        padded = self.padded
+        if padded != self.dims:
+            _core.fill(dst, dst_off, self.dst_strides, padded, self.itemsize, self.pattern)
+            dst_off += sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
+        if all(self.dims):
+            src, src_off = memory.locate(core, self.src)
+            _core.copy(dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.itemsize)
+
+
+@instruction(0x11, "dma.fill", Unit.DMA)
+class Fill(Instruction):
+    """Set ``dims`` items to ``pattern`` (its low ``itemsize`` bytes)."""
+
+    dst: Address
+    dst_strides: Strides4
+    dims: Dims4
+    itemsize: U8
+    pattern: U64
+
+    def check(self) -> None:
+        _check_itemsize(self.itemsize)
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
+
+    def work(self) -> Work:
+        total = prod(self.dims) * self.itemsize
+        runs, run = contiguous_runs(self.dims, self.dst_strides, self.itemsize) if is_dram(self.dst) else (1, total)
+        return DmaWork(total, runs, run, 0, total if is_dram(self.dst) else 0)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        _core.fill(dst, dst_off, self.dst_strides, self.dims, self.itemsize, self.pattern)
+
+
+@instruction(0x12, "dma.gather", Unit.DMA)
+class Gather(Instruction):
+    """dst[o, j, i] = data[o, index[j], i]; ``index`` in SRAM, negative values count from the end of ``axis_size``.
+
+    ``dims``: (outer, indices, inner items). An index out of range is a device fault.
+    """
+
+    dst: Address
+    dst_strides: Strides3
+    data: Address
+    data_strides: Strides3
+    index: Address
+    index_stride: I64
+    index_type: Type
+    dims: Dims3
+    axis_size: U32
+    itemsize: U8
+
+    def check(self) -> None:
+        _check_itemsize(self.itemsize)
+        if not self.index_type.is_integer:
+            raise ProgramError(f"index type must be an integer, got {self.index_type.label}")
+
+    def accesses(self) -> Iterator[Access | None]:
+        outer, count, inner = self.dims
+        yield span(self.data, (outer, self.axis_size, inner), self.data_strides, self.itemsize, False)
+        yield span(self.index, (count,), (self.index_stride,), self.index_type.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
+
+    def work(self) -> Work:
+        outer, count, inner = self.dims
+        total = prod(self.dims) * self.itemsize
+        runs, run = contiguous_runs((inner,), self.data_strides[2:], self.itemsize)
+        reads, writes = (total if is_dram(self.data) else 0), (total if is_dram(self.dst) else 0)
+        return DmaWork(total, outer * count * runs, run, reads, writes)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        data, data_off = memory.locate(core, self.data)
+        index, index_off = memory.locate(core, self.index)
+        bad = _core.gather(
+            dst, dst_off, self.dst_strides, data, data_off, self.data_strides,
+            index, index_off, self.index_stride, self.index_type, self.dims, self.axis_size, self.itemsize,
+        )  # fmt: skip
+        if bad >= 0:
+            raise ProgramError(f"dma.gather: index {bad} is outside the axis of {self.axis_size}")

@@ -1,0 +1,236 @@
+"""Matrix-unit instructions: tiles of convolution and matmul with accumulation across tiles and a post-processing chain.
+
+Channels are summed in blocks of CHANNEL_BLOCK: for each block, each kernel row, each kernel column, each channel of the
+block, one fused multiply-add. A reduction may be cut between blocks, or between kernel rows of one block, and the sum is
+the same to the last bit; the compiler cuts nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npusim import _core
+from npusim.dtypes import DType
+from npusim.errors import ProgramError
+from npusim.isa.base import (
+    F64,
+    I32,
+    I64,
+    Access,
+    Address,
+    Flag,
+    Instruction,
+    Memory,
+    Strides3,
+    Type,
+    U16,
+    U32,
+    Unit,
+    instruction,
+    span,
+)
+from npusim.work import MatrixWork, Work
+
+CHANNEL_BLOCK = 32
+"""Channels summed before the kernel window moves on; part of the meaning of ``matrix.conv``."""
+
+NOTHING = 0xFFFF_FFFF_FFFF_FFFF
+"""The address of an operand that is not there."""
+
+_FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32})
+_SMALL = frozenset({DType.INT8, DType.UINT8, DType.INT16})
+
+
+def accumulator_type(x: DType, w: DType) -> DType:
+    """The type in which products of x and w are summed; raises ProgramError for a pair that no unit multiplies."""
+    if x in _FLOATS and w == x:
+        return DType.FLOAT32
+    if (x in _SMALL and w in _SMALL) or (x is DType.INT32 and w is DType.INT32):
+        return DType.INT32
+    raise ProgramError(f"matrix unit cannot multiply {x.label} by {w.label}")
+
+
+def _drain_accesses(tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int) -> Iterator[Access | None]:
+    if not tile.last:
+        return
+    if tile.bias != NOTHING:
+        yield span(tile.bias, (channels,), (4,), 4, False)
+    if tile.scale != NOTHING:
+        yield span(tile.scale, (channels,), (tile.scale_stride,), 4, False)
+    dims = (batch, tile.oh, tile.ow, channels)
+    yield span(tile.out, dims, (*strides, tile.out_type.itemsize), tile.out_type.itemsize, True)
+
+
+def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channels: int) -> None:
+    """(acc + bias) * scale, rounded to an integer plus out_zero where the output is one, clamped to [low, high]."""
+    buffer, offset = memory.locate(core, tile.acc)
+    out, out_off = memory.locate(core, tile.out)
+    bias, bias_off = memory.locate(core, tile.bias) if tile.bias != NOTHING else (buffer, -1)
+    scale, scale_off = memory.locate(core, tile.scale) if tile.scale != NOTHING else (buffer, -1)
+    acc_strides, out_strides = tile.drain_strides()
+    _core.finish(
+        accumulator_type(tile.x_type, tile.w_type), tile.out_type, buffer, offset, acc_strides, out, out_off, out_strides,
+        (batch, tile.oh, tile.ow, channels), bias, bias_off, scale, scale_off, tile.scale_stride, tile.out_zero,
+        tile.low, tile.high,
+    )  # fmt: skip
+
+
+@instruction(0x20, "matrix.conv", Unit.MATRIX)
+class Conv(Instruction):
+    """A batch of convolution tiles; a matmul is oh=1, ow=M, ic=K, kh=kw=1, oc=N.
+
+    x: pixels of ``ic`` contiguous channels, padding included. w: [K][oc] dense, K in the order of summation. acc: ``oc``
+    contiguous accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave through
+    (acc + bias) * scale, rint and + out_zero for integer outputs, a clamp to [low, high], into ``out_type``.
+    Strides (batch, row, pixel) in bytes. ``block``: channels per step of the summation, CHANNEL_BLOCK unless the tile
+    holds a single block.
+    """
+
+    x_type: Type
+    w_type: Type
+    out_type: Type
+    x: Address
+    x_strides: Strides3
+    w: Address
+    w_batch_stride: I64
+    acc: Address
+    acc_strides: Strides3
+    batch: U32
+    oh: U32
+    ow: U32
+    oc: U32
+    ic: U32
+    kh: U16
+    kw: U16
+    sh: U16
+    sw: U16
+    dh: U16
+    dw: U16
+    x_zero: I32
+    first: Flag
+    last: Flag
+    out: Address
+    out_strides: Strides3
+    bias: Address
+    scale: Address
+    scale_stride: U32
+    out_zero: I32
+    low: F64
+    high: F64
+
+    def check(self) -> None:
+        accumulator_type(self.x_type, self.w_type)
+        if not all((self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)):
+            raise ProgramError("matrix.conv: every dimension and stride must be >= 1")
+
+    def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.acc_strides, self.out_strides
+
+    def accesses(self) -> Iterator[Access | None]:
+        xb, xr, xp = self.x_strides
+        item = self.x_type.itemsize
+        window = (self.oh, self.ow, self.kh, self.kw, self.ic)
+        steps = (xr * self.sh, xp * self.sw, xr * self.dh, xp * self.dw, item)
+        yield span(self.x, (self.batch, *window), (xb, *steps), item, False)
+        k, witem = self.ic * self.kh * self.kw, self.w_type.itemsize
+        yield span(self.w, (self.batch, k * self.oc), (self.w_batch_stride, witem), witem, False)
+        yield span(self.acc, (self.batch, self.oh, self.ow, self.oc), (*self.acc_strides, 4), 4, True)
+        yield from _drain_accesses(self, self.batch, self.out_strides, self.oc)
+
+    def work(self) -> Work:
+        return MatrixWork(
+            self.x_type if self.x_type.itemsize >= self.w_type.itemsize else self.w_type,
+            self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, False, self.first, self.last,
+            self.out_type.itemsize,
+        )  # fmt: skip
+
+    def execute(self, memory: Memory, core: int) -> None:
+        x, x_off = memory.locate(core, self.x)
+        w, w_off = memory.locate(core, self.w)
+        acc, acc_off = memory.locate(core, self.acc)
+        _core.conv(
+            self.x_type, self.w_type, x, x_off, w, w_off, acc, acc_off, self.batch, self.oh, self.ow, self.oc, self.ic,
+            self.kh, self.kw, self.sh, self.sw, self.dh, self.dw, CHANNEL_BLOCK, self.x_strides, self.w_batch_stride,
+            self.acc_strides, self.x_zero, self.first,
+        )  # fmt: skip
+        if self.last:
+            _drain(self, memory, core, self.batch, self.oc)
+
+
+@instruction(0x21, "matrix.depthwise", Unit.MATRIX)
+class Depthwise(Instruction):
+    """A depthwise convolution tile: output channel c * mult + m is input channel c with a filter of its own.
+
+    x: pixels of ``channels`` contiguous channels, padding included; w: [kh][kw][channels * mult]; strides (row, pixel).
+    The rest is as in ``matrix.conv``.
+    """
+
+    x_type: Type
+    w_type: Type
+    out_type: Type
+    x: Address
+    x_row: I64
+    x_pixel: I64
+    w: Address
+    acc: Address
+    acc_row: I64
+    acc_pixel: I64
+    oh: U32
+    ow: U32
+    channels: U32
+    mult: U32
+    kh: U16
+    kw: U16
+    sh: U16
+    sw: U16
+    dh: U16
+    dw: U16
+    x_zero: I32
+    first: Flag
+    last: Flag
+    out: Address
+    out_row: I64
+    out_pixel: I64
+    bias: Address
+    scale: Address
+    scale_stride: U32
+    out_zero: I32
+    low: F64
+    high: F64
+
+    def check(self) -> None:
+        accumulator_type(self.x_type, self.w_type)
+        if not all((self.oh, self.ow, self.channels, self.mult, self.kh, self.kw, self.sh, self.sw)):
+            raise ProgramError("matrix.depthwise: every dimension and stride must be >= 1")
+
+    def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (0, self.acc_row, self.acc_pixel), (0, self.out_row, self.out_pixel)
+
+    def accesses(self) -> Iterator[Access | None]:
+        item = self.x_type.itemsize
+        dims = (self.oh, self.ow, self.kh, self.kw, self.channels)
+        steps = (self.x_row * self.sh, self.x_pixel * self.sw, self.x_row * self.dh, self.x_pixel * self.dw, item)
+        yield span(self.x, dims, steps, item, False)
+        oc, witem = self.channels * self.mult, self.w_type.itemsize
+        yield span(self.w, (self.kh * self.kw * oc,), (witem,), witem, False)
+        yield span(self.acc, (self.oh, self.ow, oc), (self.acc_row, self.acc_pixel, 4), 4, True)
+        yield from _drain_accesses(self, 1, (0, self.out_row, self.out_pixel), oc)
+
+    def work(self) -> Work:
+        return MatrixWork(
+            self.x_type if self.x_type.itemsize >= self.w_type.itemsize else self.w_type,
+            1, self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first, self.last,
+            self.out_type.itemsize,
+        )  # fmt: skip
+
+    def execute(self, memory: Memory, core: int) -> None:
+        x, x_off = memory.locate(core, self.x)
+        w, w_off = memory.locate(core, self.w)
+        acc, acc_off = memory.locate(core, self.acc)
+        _core.depthwise(
+            self.x_type, self.w_type, x, x_off, w, w_off, acc, acc_off, self.oh, self.ow, self.channels, self.mult,
+            self.kh, self.kw, self.sh, self.sw, self.dh, self.dw, (self.x_row, self.x_pixel),
+            (self.acc_row, self.acc_pixel), self.x_zero, self.first,
+        )  # fmt: skip
+        if self.last:
+            _drain(self, memory, core, 1, self.channels * self.mult)

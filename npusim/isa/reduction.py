@@ -1,0 +1,337 @@
+"""Vector instructions that combine many elements: reductions, whole-row functions, windows, interpolation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from npusim import _core
+from npusim.dtypes import DType
+from npusim.errors import ProgramError
+from npusim.isa.base import (
+    F64,
+    I32,
+    U8,
+    U16,
+    U32,
+    Access,
+    Address,
+    Dims3,
+    Dims4,
+    Flag,
+    Instruction,
+    Memory,
+    ReduceFn,
+    Strides3,
+    Strides4,
+    Type,
+    Unit,
+    instruction,
+    span,
+)
+from npusim.work import VectorWork, Work
+
+POOL_FUNCTIONS = ("max", "average", "l2")
+"""The functions of ``vector.pool`` by code."""
+
+ACCUMULATOR_BYTES = 8
+"""A reduction accumulates in float64 or int64, so cutting it into tiles loses nothing."""
+
+
+@instruction(0x40, "vector.reduce", Unit.VECTOR)
+class ReduceTile(Instruction):
+    """Fold src into 8-byte accumulators (strides 0 on reduced dimensions), in row-major order; set first on ``first``.
+
+    On ``last`` the accumulators (``acc_dims``) are finished - MEAN divides by ``count``, L2 takes the root - and written
+    to dst in ``dtype``.
+    """
+
+    fn: ReduceFn
+    dtype: Type
+    acc: Address
+    acc_strides: Strides4
+    src: Address
+    src_strides: Strides4
+    dims: Dims4
+    first: Flag
+    last: Flag
+    dst: Address
+    dst_strides: Strides4
+    count: U32
+
+    @property
+    def acc_dims(self) -> tuple[int, ...]:
+        return tuple(dim if stride else 1 for dim, stride in zip(self.dims, self.acc_strides, strict=True))
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
+        yield span(self.acc, self.dims, self.acc_strides, ACCUMULATOR_BYTES, True)
+        if self.last:
+            yield span(self.dst, self.acc_dims, self.dst_strides, self.dtype.itemsize, True)
+
+    def work(self) -> Work:
+        results = prod(self.acc_dims)
+        elements = prod(self.dims)
+        moved = elements * self.dtype.itemsize + results * self.dtype.itemsize * self.last
+        return VectorWork("reduce", self.dtype, elements + results * self.last, 1, moved)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        acc, acc_off = memory.locate(core, self.acc)
+        src, src_off = memory.locate(core, self.src)
+        _core.reduce(
+            self.fn, self.dtype, acc, acc_off, src, src_off, self.src_strides, self.dims, self.acc_strides, self.first
+        )
+        if self.last:
+            dst, dst_off = memory.locate(core, self.dst)
+            _core.reduce_finish(
+                self.fn, self.dtype, dst, dst_off, self.dst_strides, acc, acc_off, self.acc_strides, self.acc_dims, self.count
+            )
+
+
+@instruction(0x41, "vector.arg_reduce", Unit.VECTOR)
+class ArgReduce(Instruction):
+    """The INT64 position of the maximum (fn 0) or minimum (1) of each row; dims (outer, row, inner)."""
+
+    fn: U8
+    dtype: Type
+    dst: Address
+    dst_strides: Strides3
+    src: Address
+    src_strides: Strides3
+    dims: Dims3
+    select_last: Flag
+
+    def accesses(self) -> Iterator[Access | None]:
+        outer, _, inner = self.dims
+        yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
+        yield span(self.dst, (outer, 1, inner), self.dst_strides, 8, True)
+
+    def work(self) -> Work:
+        outer, row, inner = self.dims
+        elements = outer * row * inner
+        return VectorWork("reduce", self.dtype, elements, 1, elements * self.dtype.itemsize + outer * inner * 8)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        _core.arg_reduce(
+            self.fn, self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.select_last
+        )
+
+
+def _row_accesses(op: Softmax | Normalize | CumSum | Lrn) -> Iterator[Access | None]:
+    yield span(op.src, op.dims, op.src_strides, op.dtype.itemsize, False)
+    yield span(op.dst, op.dims, op.dst_strides, op.dtype.itemsize, True)
+
+
+def _row_work(op: Softmax | Normalize | CumSum | Lrn, function: str, passes: int) -> VectorWork:
+    elements = prod(op.dims)
+    return VectorWork(function, op.dtype, elements, passes, elements * op.dtype.itemsize * (passes + 1))
+
+
+@instruction(0x42, "vector.softmax", Unit.VECTOR)
+class Softmax(Instruction):
+    """Softmax, or its logarithm, over the middle of dims (outer, row, inner): passes for maximum, sum and quotient."""
+
+    dtype: Type
+    dst: Address
+    dst_strides: Strides3
+    src: Address
+    src_strides: Strides3
+    dims: Dims3
+    log: Flag
+
+    def accesses(self) -> Iterator[Access | None]:
+        return _row_accesses(self)
+
+    def work(self) -> Work:
+        return _row_work(self, "transcendental", 3)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        _core.softmax(self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.log)
+
+
+@instruction(0x43, "vector.normalize", Unit.VECTOR)
+class Normalize(Instruction):
+    """(x - mean) / sqrt(variance + epsilon), or x / sqrt(mean of squares + epsilon) for rms, over the middle of dims."""
+
+    dtype: Type
+    dst: Address
+    dst_strides: Strides3
+    src: Address
+    src_strides: Strides3
+    dims: Dims3
+    rms: Flag
+    epsilon: F64
+
+    def accesses(self) -> Iterator[Access | None]:
+        return _row_accesses(self)
+
+    def work(self) -> Work:
+        return _row_work(self, "simple", 2 if self.rms else 3)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        _core.normalize(
+            self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.rms, self.epsilon
+        )
+
+
+@instruction(0x44, "vector.cumsum", Unit.VECTOR)
+class CumSum(Instruction):
+    """Running sums over the middle of dims."""
+
+    dtype: Type
+    dst: Address
+    dst_strides: Strides3
+    src: Address
+    src_strides: Strides3
+    dims: Dims3
+    exclusive: Flag
+    reverse: Flag
+
+    def accesses(self) -> Iterator[Access | None]:
+        return _row_accesses(self)
+
+    def work(self) -> Work:
+        return _row_work(self, "reduce", 1)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        _core.cumsum(
+            self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims,
+            self.exclusive, self.reverse,
+        )  # fmt: skip
+
+
+@instruction(0x45, "vector.lrn", Unit.VECTOR)
+class Lrn(Instruction):
+    """Local response normalisation over a window of ``size`` in the middle of dims."""
+
+    dtype: Type
+    dst: Address
+    dst_strides: Strides3
+    src: Address
+    src_strides: Strides3
+    dims: Dims3
+    size: U32
+    alpha: F64
+    beta: F64
+    bias: F64
+
+    def accesses(self) -> Iterator[Access | None]:
+        return _row_accesses(self)
+
+    def work(self) -> Work:
+        return _row_work(self, "transcendental", 2)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        _core.lrn(
+            self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims,
+            self.size, self.alpha, self.beta, self.bias,
+        )  # fmt: skip
+
+
+@instruction(0x46, "vector.pool", Unit.VECTOR)
+class Pool(Instruction):
+    """Windows over src [ih][iw][channels], which holds valid pixels only; ``pads`` (top, left, bottom, right) lie around it.
+
+    Dims (rows, columns, channels); strides of both sides likewise. A maximum ignores padding; an average counts it only
+    with count_include_pad.
+    """
+
+    fn: U8
+    dtype: Type
+    dst: Address
+    dst_strides: Strides3
+    src: Address
+    src_strides: Strides3
+    ih: U32
+    iw: U32
+    oh: U32
+    ow: U32
+    channels: U32
+    kh: U16
+    kw: U16
+    sh: U16
+    sw: U16
+    dh: U16
+    dw: U16
+    pads: Dims4
+    count_include_pad: Flag
+
+    def check(self) -> None:
+        if self.fn >= len(POOL_FUNCTIONS):
+            raise ProgramError(f"vector.pool: function must be below {len(POOL_FUNCTIONS)}, got {self.fn}")
+        if not all((self.kh, self.kw, self.sh, self.sw, self.dh, self.dw)):
+            raise ProgramError("vector.pool: kernel, stride and dilation must be >= 1")
+
+    def accesses(self) -> Iterator[Access | None]:
+        item = self.dtype.itemsize
+        yield span(self.src, (self.ih, self.iw, self.channels), self.src_strides, item, False)
+        yield span(self.dst, (self.oh, self.ow, self.channels), self.dst_strides, item, True)
+
+    def work(self) -> Work:
+        results = self.oh * self.ow * self.channels
+        elements = results * self.kh * self.kw
+        moved = (self.ih * self.iw * self.channels + results) * self.dtype.itemsize
+        return VectorWork("reduce", self.dtype, elements, 1, moved)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        _core.pool(
+            self.fn, self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.ih, self.iw,
+            self.channels, self.oh, self.ow, self.kh, self.kw, self.sh, self.sw, self.dh, self.dw, *self.pads,
+            self.count_include_pad,
+        )  # fmt: skip
+
+
+@instruction(0x47, "vector.resample", Unit.VECTOR)
+class Resample(Instruction):
+    """dst[o, j, i] = sum over t of weight[j, t] * src[o, index[j, t], i]; an index below 0 contributes nothing.
+
+    dims (outer, results, inner); ``axis``: source elements along the axis; tables [results][taps].
+    """
+
+    dtype: Type
+    dst: Address
+    dst_strides: Strides3
+    src: Address
+    src_strides: Strides3
+    dims: Dims3
+    axis: U32
+    index: Address
+    weight: Address
+    taps: U32
+
+    def accesses(self) -> Iterator[Access | None]:
+        outer, results, inner = self.dims
+        yield span(self.src, (outer, self.axis, inner), self.src_strides, self.dtype.itemsize, False)
+        yield span(self.index, (results * self.taps,), (4,), 4, False)
+        yield span(self.weight, (results * self.taps,), (4,), 4, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.dtype.itemsize, True)
+
+    def work(self) -> Work:
+        outer, results, inner = self.dims
+        elements = prod(self.dims) * self.taps
+        moved = (outer * self.axis * inner + prod(self.dims)) * self.dtype.itemsize + results * self.taps * 8
+        return VectorWork("simple", self.dtype, elements, 1, moved)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        index, index_off = memory.locate(core, self.index)
+        weight, weight_off = memory.locate(core, self.weight)
+        bad = _core.resample(
+            self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.axis,
+            index, index_off, weight, weight_off, self.taps,
+        )  # fmt: skip
+        if bad >= 0:
+            raise ProgramError(f"vector.resample: index {bad} is outside the {self.axis} source elements")

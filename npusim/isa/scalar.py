@@ -1,0 +1,148 @@
+"""Scalar-unit instructions: element by element, where the data decides what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from npusim import _core
+from npusim.errors import ProgramError
+from npusim.isa.base import (
+    U8,
+    U32,
+    Access,
+    Address,
+    Dims3,
+    Flag,
+    Instruction,
+    Memory,
+    Strides3,
+    Type,
+    Unit,
+    instruction,
+    span,
+)
+from npusim.work import ScalarWork, Work
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+"""The reductions of ``scalar.scatter`` by code."""
+
+
+@instruction(0x50, "scalar.gather_elements", Unit.SCALAR)
+class GatherElements(Instruction):
+    """dst[o, j, i] = data[o, index[o, j, i], i]; negative indices count from the end of ``axis_size``."""
+
+    itemsize: U8
+    dst: Address
+    dst_strides: Strides3
+    data: Address
+    data_strides: Strides3
+    index_type: Type
+    index: Address
+    index_strides: Strides3
+    dims: Dims3
+    axis_size: U32
+
+    def accesses(self) -> Iterator[Access | None]:
+        outer, _, inner = self.dims
+        yield span(self.data, (outer, self.axis_size, inner), self.data_strides, self.itemsize, False)
+        yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
+
+    def work(self) -> Work:
+        count = prod(self.dims)
+        return ScalarWork(count, count * (2 * self.itemsize + self.index_type.itemsize))
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        data, data_off = memory.locate(core, self.data)
+        index, index_off = memory.locate(core, self.index)
+        bad = _core.gather_elements(
+            dst, dst_off, self.dst_strides, data, data_off, self.data_strides, index, index_off, self.index_strides,
+            self.index_type, self.dims, self.axis_size, self.itemsize,
+        )  # fmt: skip
+        if bad >= 0:
+            raise ProgramError(f"scalar.gather_elements: index {bad} is outside the axis of {self.axis_size}")
+
+
+@instruction(0x51, "scalar.scatter", Unit.SCALAR)
+class Scatter(Instruction):
+    """dst[o, index[o, j, i], i] = updates[o, j, i], or combined with what is there, in order of j."""
+
+    dtype: Type
+    dst: Address
+    dst_strides: Strides3
+    updates: Address
+    updates_strides: Strides3
+    index_type: Type
+    index: Address
+    index_strides: Strides3
+    dims: Dims3
+    axis_size: U32
+    reduction: U8
+
+    def check(self) -> None:
+        if self.reduction >= len(REDUCTIONS):
+            raise ProgramError(f"scalar.scatter: reduction must be below {len(REDUCTIONS)}, got {self.reduction}")
+
+    def accesses(self) -> Iterator[Access | None]:
+        outer, _, inner = self.dims
+        yield span(self.updates, self.dims, self.updates_strides, self.dtype.itemsize, False)
+        yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
+        yield span(self.dst, (outer, self.axis_size, inner), self.dst_strides, self.dtype.itemsize, True)
+
+    def work(self) -> Work:
+        count = prod(self.dims)
+        return ScalarWork(count, count * (2 * self.dtype.itemsize + self.index_type.itemsize))
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        updates, updates_off = memory.locate(core, self.updates)
+        index, index_off = memory.locate(core, self.index)
+        bad = _core.scatter(
+            dst, dst_off, self.dst_strides, updates, updates_off, self.updates_strides, index, index_off,
+            self.index_strides, self.index_type, self.dims, self.axis_size, self.dtype, self.reduction,
+        )  # fmt: skip
+        if bad >= 0:
+            raise ProgramError(f"scalar.scatter: index {bad} is outside the axis of {self.axis_size}")
+
+
+@instruction(0x52, "scalar.topk", Unit.SCALAR)
+class TopK(Instruction):
+    """The k largest or smallest of each row, sorted, with INT64 positions; ties go to the lower position."""
+
+    dtype: Type
+    values: Address
+    values_strides: Strides3
+    indices: Address
+    indices_strides: Strides3
+    src: Address
+    src_strides: Strides3
+    dims: Dims3
+    k: U32
+    largest: Flag
+
+    def check(self) -> None:
+        if self.k > self.dims[1]:
+            raise ProgramError(f"scalar.topk: k must be at most the row length {self.dims[1]}, got {self.k}")
+
+    def accesses(self) -> Iterator[Access | None]:
+        outer, _, inner = self.dims
+        yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
+        yield span(self.values, (outer, self.k, inner), self.values_strides, self.dtype.itemsize, True)
+        yield span(self.indices, (outer, self.k, inner), self.indices_strides, 8, True)
+
+    def work(self) -> Work:
+        outer, row, inner = self.dims
+        levels = max(1, (self.k - 1).bit_length())  # a heap of k: one comparison a level for each element
+        results = outer * inner * self.k
+        return ScalarWork(outer * row * inner * levels, outer * row * inner * self.dtype.itemsize + results * (8 + self.dtype.itemsize))
+
+    def execute(self, memory: Memory, core: int) -> None:
+        values, values_off = memory.locate(core, self.values)
+        indices, indices_off = memory.locate(core, self.indices)
+        src, src_off = memory.locate(core, self.src)
+        _core.topk(
+            self.dtype, values, values_off, self.values_strides, indices, indices_off, self.indices_strides,
+            src, src_off, self.src_strides, self.dims, self.k, self.largest,
+        )  # fmt: skip

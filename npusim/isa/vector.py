@@ -1,0 +1,288 @@
+"""Elementwise vector instructions: one result per element, operands broadcast by a stride of 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from npusim import _core
+from npusim.dtypes import DType
+from npusim.errors import ProgramError
+from npusim.isa.base import (
+    F32,
+    F64,
+    I32,
+    Access,
+    Address,
+    BinaryFn,
+    Dims4,
+    Instruction,
+    Memory,
+    Strides4,
+    Type,
+    UnaryFn,
+    Unit,
+    instruction,
+    span,
+)
+from npusim.isa.functions import COMPARISONS, PREDICATES, Binary, binary_cost, unary_cost
+from npusim.work import VectorWork, Work
+
+
+def _work(function: str, dtype: DType, dims: Sequence[int], operands: Sequence[tuple[Sequence[int], DType]]) -> VectorWork:
+    """Elementwise work: every operand's distinct elements are read or written once."""
+    moved = sum(
+        prod(dim for dim, stride in zip(dims, strides, strict=True) if stride) * kind.itemsize for strides, kind in operands
+    )
+    return VectorWork(function, dtype, prod(dims), 1, moved)
+
+
+@instruction(0x30, "vector.unary", Unit.VECTOR)
+class UnaryOp(Instruction):
+    """dst = fn(src), with parameters p0 and p1 where the function has them."""
+
+    fn: UnaryFn
+    dtype: Type
+    dst: Address
+    dst_strides: Strides4
+    src: Address
+    src_strides: Strides4
+    dims: Dims4
+    p0: F64
+    p1: F64
+
+    @property
+    def out_type(self) -> DType:
+        return DType.BOOL if self.fn in PREDICATES else self.dtype
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.out_type.itemsize, True)
+
+    def work(self) -> Work:
+        operands = ((self.src_strides, self.dtype), (self.dst_strides, self.out_type))
+        return _work(unary_cost(self.fn), self.dtype, self.dims, operands)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        _core.unary(
+            self.fn, self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.p0, self.p1
+        )
+
+
+@instruction(0x31, "vector.binary", Unit.VECTOR)
+class BinaryOp(Instruction):
+    """dst = fn(a, b); both operands of one type, comparisons give BOOL."""
+
+    fn: BinaryFn
+    dtype: Type
+    dst: Address
+    dst_strides: Strides4
+    a: Address
+    a_strides: Strides4
+    b: Address
+    b_strides: Strides4
+    dims: Dims4
+
+    @property
+    def out_type(self) -> DType:
+        return DType.BOOL if self.fn in COMPARISONS else self.dtype
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.a, self.dims, self.a_strides, self.dtype.itemsize, False)
+        yield span(self.b, self.dims, self.b_strides, self.dtype.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.out_type.itemsize, True)
+
+    def work(self) -> Work:
+        operands = ((self.a_strides, self.dtype), (self.b_strides, self.dtype), (self.dst_strides, self.out_type))
+        return _work(binary_cost(self.fn), self.dtype, self.dims, operands)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        a, a_off = memory.locate(core, self.a)
+        b, b_off = memory.locate(core, self.b)
+        _core.binary(
+            self.fn, self.dtype, dst, dst_off, self.dst_strides, a, a_off, self.a_strides, b, b_off, self.b_strides, self.dims
+        )
+
+
+@instruction(0x32, "vector.qbinary", Unit.VECTOR)
+class QBinaryOp(Instruction):
+    """Quantised arithmetic: rint((((a - a_zero) * a_scale) fn ((b - b_zero) * b_scale)) / y_scale) + y_zero, clamped."""
+
+    fn: BinaryFn
+    dtype: Type
+    dst: Address
+    dst_strides: Strides4
+    a: Address
+    a_strides: Strides4
+    b: Address
+    b_strides: Strides4
+    dims: Dims4
+    a_scale: F32
+    a_zero: I32
+    b_scale: F32
+    b_zero: I32
+    y_scale: F32
+    y_zero: I32
+
+    def check(self) -> None:
+        if self.fn in COMPARISONS or self.fn in (Binary.AND, Binary.OR, Binary.XOR):
+            raise ProgramError(f"vector.qbinary: {self.fn.name} is not arithmetic")
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.a, self.dims, self.a_strides, self.dtype.itemsize, False)
+        yield span(self.b, self.dims, self.b_strides, self.dtype.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.dtype.itemsize, True)
+
+    def work(self) -> Work:
+        operands = tuple((strides, self.dtype) for strides in (self.a_strides, self.b_strides, self.dst_strides))
+        return _work("convert", self.dtype, self.dims, operands)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        a, a_off = memory.locate(core, self.a)
+        b, b_off = memory.locate(core, self.b)
+        _core.qbinary(
+            self.fn, self.dtype, dst, dst_off, self.dst_strides, a, a_off, self.a_strides, b, b_off, self.b_strides,
+            self.dims, self.a_scale, self.a_zero, self.b_scale, self.b_zero, self.y_scale, self.y_zero,
+        )  # fmt: skip
+
+
+@instruction(0x33, "vector.select", Unit.VECTOR)
+class Select(Instruction):
+    """dst = condition ? a : b."""
+
+    dtype: Type
+    dst: Address
+    dst_strides: Strides4
+    condition: Address
+    condition_strides: Strides4
+    a: Address
+    a_strides: Strides4
+    b: Address
+    b_strides: Strides4
+    dims: Dims4
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.condition, self.dims, self.condition_strides, 1, False)
+        yield span(self.a, self.dims, self.a_strides, self.dtype.itemsize, False)
+        yield span(self.b, self.dims, self.b_strides, self.dtype.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.dtype.itemsize, True)
+
+    def work(self) -> Work:
+        operands = tuple((strides, self.dtype) for strides in (self.a_strides, self.b_strides, self.dst_strides))
+        return _work("simple", self.dtype, self.dims, ((self.condition_strides, DType.BOOL), *operands))
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        condition, condition_off = memory.locate(core, self.condition)
+        a, a_off = memory.locate(core, self.a)
+        b, b_off = memory.locate(core, self.b)
+        _core.select(
+            self.dtype.itemsize, dst, dst_off, self.dst_strides, condition, condition_off, self.condition_strides,
+            a, a_off, self.a_strides, b, b_off, self.b_strides, self.dims,
+        )  # fmt: skip
+
+
+@instruction(0x34, "vector.cast", Unit.VECTOR)
+class Cast(Instruction):
+    """dst = src in another type; float to integer truncates and saturates, to BOOL is != 0."""
+
+    dst_type: Type
+    dst: Address
+    dst_strides: Strides4
+    src_type: Type
+    src: Address
+    src_strides: Strides4
+    dims: Dims4
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.src, self.dims, self.src_strides, self.src_type.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.dst_type.itemsize, True)
+
+    def work(self) -> Work:
+        operands = ((self.src_strides, self.src_type), (self.dst_strides, self.dst_type))
+        return _work("convert", self.src_type, self.dims, operands)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        _core.cast(self.dst_type, dst, dst_off, self.dst_strides, self.src_type, src, src_off, self.src_strides, self.dims)
+
+
+@instruction(0x35, "vector.quantize", Unit.VECTOR)
+class Quantize(Instruction):
+    """dst = clamp(rint(float32(src) / scale) + zero)."""
+
+    dst_type: Type
+    dst: Address
+    dst_strides: Strides4
+    src_type: Type
+    src: Address
+    src_strides: Strides4
+    scale: Address
+    scale_strides: Strides4
+    zero: Address
+    zero_strides: Strides4
+    dims: Dims4
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield from _conversion_accesses(self)
+
+    def work(self) -> Work:
+        return _conversion_work(self)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        _core.quantize(*_conversion_arguments(self, memory, core))
+
+
+@instruction(0x36, "vector.dequantize", Unit.VECTOR)
+class Dequantize(Instruction):
+    """dst = float32(src - zero) * scale, rounded to dst_type."""
+
+    dst_type: Type
+    dst: Address
+    dst_strides: Strides4
+    src_type: Type
+    src: Address
+    src_strides: Strides4
+    scale: Address
+    scale_strides: Strides4
+    zero: Address
+    zero_strides: Strides4
+    dims: Dims4
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield from _conversion_accesses(self)
+
+    def work(self) -> Work:
+        return _conversion_work(self)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        _core.dequantize(*_conversion_arguments(self, memory, core))
+
+
+def _conversion_accesses(op: Quantize | Dequantize) -> Iterator[Access | None]:
+    yield span(op.src, op.dims, op.src_strides, op.src_type.itemsize, False)
+    yield span(op.scale, op.dims, op.scale_strides, 4, False)
+    yield span(op.zero, op.dims, op.zero_strides, 4, False)
+    yield span(op.dst, op.dims, op.dst_strides, op.dst_type.itemsize, True)
+
+
+def _conversion_work(op: Quantize | Dequantize) -> Work:
+    parameters = ((op.scale_strides, DType.FLOAT32), (op.zero_strides, DType.INT32))
+    operands = ((op.src_strides, op.src_type), (op.dst_strides, op.dst_type), *parameters)
+    return _work("convert", op.src_type, op.dims, operands)
+
+
+def _conversion_arguments(op: Quantize | Dequantize, memory: Memory, core: int) -> tuple[object, ...]:
+    dst, dst_off = memory.locate(core, op.dst)
+    src, src_off = memory.locate(core, op.src)
+    scale, scale_off = memory.locate(core, op.scale)
+    zero, zero_off = memory.locate(core, op.zero)
+    return (
+        op.dst_type, dst, dst_off, op.dst_strides, op.src_type, src, src_off, op.src_strides,
+        scale, scale_off, op.scale_strides, zero, zero_off, op.zero_strides, op.dims,
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""The gate: every command stream, fresh or cached, is checked here before a device runs it.
+
+Checked: units and cores exist, waits look back only (so that no stream can wait for itself), fields mean something, and
+every byte that a command may touch lies inside its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from npusim.errors import ProgramError
+from npusim.isa.base import Access, Command, Space, Unit, describe_address, offset_of, space_of, unit_name
+
+READ_ONLY_REGIONS = frozenset({0})
+"""The region of constants: no command writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels."""
+
+    region_bytes: Sequence[int]
+    sram_bytes: int
+    acc_bytes: int
+    cores: int
+    dma_channels: int
+
+
+def verify(commands: Iterable[Command], limits: Limits) -> None:
+    """Raise ProgramError naming the first command that breaks a rule."""
+    issued: dict[tuple[int, int], int] = {}
+    halted = False
+    for index, command in enumerate(commands):
+        try:
+            if halted:
+                raise ProgramError("follows halt")
+            _check_issue(command, limits, issued)
+            command.instruction.check()
+            for access in command.instruction.accesses():
+                if access is not None:
+                    _check_access(access, limits)
+        except ProgramError as error:
+            raise ProgramError(f"command {index} ({command.instruction.mnemonic}): {error}") from None
+        halted = command.instruction.mnemonic == "halt"
+        key = (command.core, command.unit)
+        issued[key] = issued.get(key, 0) + 1
+    if not halted:
+        raise ProgramError("the stream does not end in halt")
+
+
+def _check_issue(command: Command, limits: Limits, issued: dict[tuple[int, int], int]) -> None:
+    _check_unit(command.core, command.unit, limits)
+    wanted = command.instruction.unit
+    runs_here = command.unit >= Unit.DMA if wanted == Unit.DMA else command.unit == wanted
+    if not runs_here:
+        raise ProgramError(f"is for unit {wanted.name.lower()}, issued to {unit_name(command.core, command.unit)}")
+    for core, unit, count in command.waits:
+        _check_unit(core, unit, limits)
+        if count > issued.get((core, unit), 0):
+            raise ProgramError(
+                f"waits for {count} commands of {unit_name(core, unit)}, {issued.get((core, unit), 0)} were issued before it"
+            )
+
+
+def _check_unit(core: int, unit: int, limits: Limits) -> None:
+    if core >= limits.cores:
+        raise ProgramError(f"core {core}: the device has {limits.cores}")
+    if unit >= Unit.DMA:
+        if unit - Unit.DMA >= limits.dma_channels:
+            raise ProgramError(f"DMA channel {unit - Unit.DMA}: the device has {limits.dma_channels}")
+    elif unit > Unit.CONTROL:
+        raise ProgramError(f"unit {unit}: there is no such unit")
+
+
+def _check_access(access: Access, limits: Limits) -> None:
+    space = space_of(access.address)
+    if space >= Space.REGION:
+        number = space - Space.REGION
+        if number >= len(limits.region_bytes):
+            raise ProgramError(f"region {number}: the job has {len(limits.region_bytes)}")
+        size = limits.region_bytes[number]
+        if access.write and number in READ_ONLY_REGIONS:
+            raise ProgramError(f"writes {describe_address(access.address)}: region {number} is read only")
+    elif space == Space.SRAM:
+        size = limits.sram_bytes
+    elif space == Space.ACC:
+        size = limits.acc_bytes
+    else:
+        raise ProgramError(f"address {access.address:#x}: there is no memory space {space}")
+    offset = offset_of(access.address)
+    if offset + access.low < 0 or offset + access.high > size:
+        kind = "writes" if access.write else "reads"
+        first, end = offset + access.low, offset + access.high
+        raise ProgramError(f"{kind} bytes {first}..{end} of {describe_address(access.address)}: the memory has {size}")
