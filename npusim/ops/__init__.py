@@ -1,0 +1,6 @@
+"""Operators by family: for each kind of :mod:`npusim.graph` its shape rule, its constraints and its reference."""
+
+from npusim.ops import elementwise, matrix, movement, pool, quant, reduce, rows
+from npusim.ops.base import REGISTRY, REQUIRED, OpDef
+
+__all__ = ["REGISTRY", "REQUIRED", "OpDef", "elementwise", "matrix", "movement", "pool", "quant", "reduce", "rows"]

@@ -1,0 +1,251 @@
+"""conv, conv_transpose and matmul: what the matrix unit is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.errors import ModelError
+from npusim.graph import Op, Tensor
+from npusim.ops.base import (
+    REQUIRED,
+    Array,
+    Attrs,
+    Inputs,
+    OpDef,
+    Result,
+    Shape,
+    broadcast,
+    narrow,
+    operand,
+    optional,
+    register,
+    same_dtype,
+    widened,
+)
+
+SMALL_INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
+"""Integer operands of the matrix unit; their products are summed in int32, which wraps."""
+
+
+def accumulator(a: Tensor, b: Tensor) -> DType:
+    """The type of a sum of products of two operands."""
+    if a.dtype in SMALL_INTEGERS and b.dtype in SMALL_INTEGERS:
+        return DType.INT32
+    return same_dtype(a, b)
+
+
+def spatial(shape: Shape, layout: str) -> tuple[int, int, int, int]:
+    """(batch, channels, height, width) of an image tensor."""
+    if len(shape) != 4:
+        raise ModelError(f"an image must have 4 dimensions, got {list(shape)}")
+    n, c, h, w = shape if layout == "NCHW" else (shape[0], shape[3], shape[1], shape[2])
+    return n, c, h, w
+
+
+def image(n: int, c: int, hw: tuple[int, int], layout: str) -> Shape:
+    """The shape of an image tensor."""
+    return (n, c, *hw) if layout == "NCHW" else (n, *hw, c)
+
+
+def check_window(attrs: Attrs) -> None:
+    """Raise ModelError unless layout, stride, dilation and pads are legal."""
+    if attrs["layout"] not in ("NCHW", "NHWC"):
+        raise ModelError(f"layout must be NCHW or NHWC, got {attrs['layout']!r}")
+    for name, count, least in (("stride", 2, 1), ("dilation", 2, 1), ("pads", 4, 0)):
+        if len(attrs[name]) != count or min(attrs[name]) < least:
+            raise ModelError(f"{name} must be {count} integers >= {least}, got {list(attrs[name])}")
+
+
+def window_extent(kernel: int, dilation: int) -> int:
+    """Input positions from the first to the last tap of a window."""
+    return (kernel - 1) * dilation + 1
+
+
+def _check_bias(bias: Tensor | None, channels: int, dtype: DType) -> None:
+    if bias is not None and (bias.shape != (channels,) or bias.dtype is not dtype):
+        raise ModelError(f"bias must be {dtype.label}[{channels}], got {bias.dtype.label}{list(bias.shape)}")
+
+
+def _infer_conv(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, w = operand(inputs, 0), operand(inputs, 1)
+    check_window(attrs)
+    n, c, h, wd = spatial(x.shape, attrs["layout"])
+    if len(w.shape) != 4 or min(w.shape) < 1:
+        raise ModelError(f"weights must be [O, I/groups, KH, KW], got {list(w.shape)}")
+    groups = attrs["groups"]
+    if groups < 1 or c != w.shape[1] * groups or w.shape[0] % groups:
+        raise ModelError(f"{c} channels and weights {list(w.shape)} do not make {groups} groups")
+    top, left, bottom, right = attrs["pads"]
+    extent = [window_extent(k, d) for k, d in zip(w.shape[2:], attrs["dilation"], strict=True)]
+    size = (h + top + bottom - extent[0], wd + left + right - extent[1])
+    if min(size) < 0:
+        raise ModelError(f"a window of {extent} does not fit into {h} x {wd} with pads {list(attrs['pads'])}")
+    out = (size[0] // attrs["stride"][0] + 1, size[1] // attrs["stride"][1] + 1)
+    dtype = accumulator(x, w)
+    _check_bias(optional(inputs, 2), w.shape[0], dtype)
+    return [(image(n, w.shape[0], out, attrs["layout"]), dtype)]
+
+
+def _conv_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """operands are both floats of one type, or both int8, uint8 or int16"""
+    x, w = operand(inputs, 0).dtype, operand(inputs, 1).dtype
+    return (x.is_float and x is w) or (x in SMALL_INTEGERS and w in SMALL_INTEGERS)
+
+
+def _zero_in_range(inputs: Inputs, attrs: Attrs) -> bool:
+    """x_zero is 0 for floats and int32, and a value of x's type for small integers"""
+    dtype, zero = operand(inputs, 0).dtype, attrs["x_zero"]
+    if dtype not in SMALL_INTEGERS:
+        return bool(zero == 0)
+    info = np.iinfo(dtype.storage)
+    return bool(info.min <= zero <= info.max)
+
+
+def multiply(a: Array, b: Array, dtype: DType) -> Array:
+    """np.matmul whose integer sums are exact and wrap to int32."""
+    if dtype is not DType.INT32:
+        with np.errstate(all="ignore"):
+            return np.matmul(a, b)
+    if a.dtype.itemsize <= 4 and b.dtype.itemsize <= 2:
+        # Products of up to 17 by 16 bits: a double holds every partial sum of less than 2**20 of them exactly.
+        return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(np.int32)
+    return np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(np.int32)
+
+
+def _columns(x: Array, kernel: Shape, attrs: Attrs, out: Shape) -> Array:
+    """[N, G, C/G * KH * KW, OH * OW] of a padded NCHW image."""
+    n, c = x.shape[:2]
+    (sh, sw), (dh, dw), groups = attrs["stride"], attrs["dilation"], attrs["groups"]
+    b, ch, row, pixel = x.strides
+    view = np.lib.stride_tricks.as_strided(
+        x, (n, c, *kernel, *out), (b, ch, row * dh, pixel * dw, row * sh, pixel * sw), writeable=False
+    )
+    return view.reshape(n, groups, c // groups * kernel[0] * kernel[1], out[0] * out[1])
+
+
+def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, w = widened(op, arrays, 0), widened(op, arrays, 1)
+    attrs, dtype = op.attrs, op.output.dtype
+    if attrs["layout"] == "NHWC":
+        x = x.transpose(0, 3, 1, 2)
+    if dtype is DType.INT32:
+        x = x.astype(np.int32) - np.int32(attrs["x_zero"])
+    top, left, bottom, right = attrs["pads"]
+    x = np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))))
+    n, _, oh, ow = spatial(op.output.shape, attrs["layout"])
+    groups, oc = attrs["groups"], w.shape[0]
+    y = np.empty((n, oc, oh, ow), np.int32 if dtype is DType.INT32 else x.dtype)
+    weights = w.reshape(groups, oc // groups, -1)
+    for index in range(n):
+        columns = _columns(x[index : index + 1], w.shape[2:], attrs, (oh, ow))[0]
+        if dtype is DType.INT32:
+            product = multiply(columns.transpose(0, 2, 1), weights.transpose(0, 2, 1), dtype).transpose(0, 2, 1)
+        else:
+            product = multiply(weights, columns, dtype)
+        y[index] = product.reshape(oc, oh, ow)
+    if op.optional(2) is not None:
+        y = y + widened(op, arrays, 2)[:, None, None]
+    return [narrow(y if attrs["layout"] == "NCHW" else y.transpose(0, 2, 3, 1), dtype)]
+
+
+def _infer_conv_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, w = operand(inputs, 0), operand(inputs, 1)
+    check_window(attrs)
+    n, c, h, wd = spatial(x.shape, attrs["layout"])
+    groups = attrs["groups"]
+    if len(w.shape) != 4 or min(w.shape) < 1 or w.shape[0] != c or groups < 1 or c % groups:
+        raise ModelError(f"weights must be [{c}, O/{groups}, KH, KW], got {list(w.shape)}")
+    out = attrs["output_hw"]
+    top, left, bottom, right = attrs["pads"]
+    for size, extent, stride, dilation, kernel, pads in zip(
+        out, (h, wd), attrs["stride"], attrs["dilation"], w.shape[2:], ((top, bottom), (left, right)), strict=True
+    ):
+        least = (extent - 1) * stride + window_extent(kernel, dilation) - sum(pads)
+        if size < 1 or not least <= size < least + max(stride, dilation):
+            raise ModelError(f"output_hw {list(out)}: must be at least {least}, less than {max(stride, dilation)} more")
+    dtype = same_dtype(x, w)
+    _check_bias(optional(inputs, 2), w.shape[1] * groups, dtype)
+    return [(image(n, w.shape[1] * groups, out, attrs["layout"]), dtype)]
+
+
+def _transpose_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """a transposed convolution is floating point"""
+    return operand(inputs, 0).dtype.is_float
+
+
+def _conv_transpose(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, w = widened(op, arrays, 0), widened(op, arrays, 1)
+    attrs = op.attrs
+    if attrs["layout"] == "NHWC":
+        x = x.transpose(0, 3, 1, 2)
+    (n, c, h, wd), groups = x.shape, attrs["groups"]
+    (sh, sw), (dh, dw), (top, left, _, _) = attrs["stride"], attrs["dilation"], attrs["pads"]
+    oh, ow = attrs["output_hw"]
+    kh, kw = w.shape[2:]
+    full = np.zeros(
+        (n, groups, w.shape[1], max((h - 1) * sh + window_extent(kh, dh), top + oh),
+         max((wd - 1) * sw + window_extent(kw, dw), left + ow)), x.dtype
+    )  # fmt: skip
+    pixels = x.reshape(n, groups, c // groups, h * wd)
+    for r in range(kh):
+        for q in range(kw):
+            taps = w[:, :, r, q].reshape(groups, c // groups, -1).transpose(0, 2, 1)
+            part = multiply(taps, pixels, op.output.dtype).reshape(n, groups, -1, h, wd)
+            rows = slice(r * dh, r * dh + (h - 1) * sh + 1, sh)
+            full[:, :, :, rows, q * dw : q * dw + (wd - 1) * sw + 1 : sw] += part
+    y = full.reshape(n, -1, *full.shape[3:])[:, :, top : top + oh, left : left + ow]
+    if op.optional(2) is not None:
+        y = y + widened(op, arrays, 2)[:, None, None]
+    return [narrow(y if attrs["layout"] == "NCHW" else y.transpose(0, 2, 3, 1), op.output.dtype)]
+
+
+def _infer_matmul(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    a, b = operand(inputs, 0), operand(inputs, 1)
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        raise ModelError(f"operands must have at least 2 dimensions, got {list(a.shape)} and {list(b.shape)}")
+    if a.shape[-1] != b.shape[-2]:
+        raise ModelError(f"inner dimensions differ: {list(a.shape)} x {list(b.shape)}")
+    dtype = accumulator(a, b)
+    _check_bias(optional(inputs, 2), b.shape[-1], dtype)
+    return [((*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), dtype)]
+
+
+def _matmul_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """operands are both floats of one type, both int32, or both int8, uint8 or int16"""
+    a, b = operand(inputs, 0).dtype, operand(inputs, 1).dtype
+    return _conv_types(inputs, attrs) or (a is DType.INT32 and b is DType.INT32)
+
+
+def _matmul(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    a, b = widened(op, arrays, 0), widened(op, arrays, 1)
+    dtype = op.output.dtype
+    if op.input(0).dtype in SMALL_INTEGERS:
+        a = a.astype(np.int32) - np.int32(op.attrs["x_zero"])
+    y = multiply(a, b, dtype)
+    if op.optional(2) is not None:
+        y = y + widened(op, arrays, 2)
+    return [narrow(y, dtype)]
+
+
+_WINDOW = {"layout": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED, "pads": REQUIRED, "groups": REQUIRED}
+register(
+    OpDef(
+        "conv", _infer_conv, _conv, required=2, optional=1, attrs={**_WINDOW, "x_zero": 0},
+        constraints=(_conv_types, _zero_in_range),
+    )
+)  # fmt: skip
+register(
+    OpDef(
+        "conv_transpose", _infer_conv_transpose, _conv_transpose, required=2, optional=1,
+        attrs={**_WINDOW, "output_hw": REQUIRED}, constraints=(_transpose_types,),
+    )
+)  # fmt: skip
+register(
+    OpDef(
+        "matmul", _infer_matmul, _matmul, required=2, optional=1, attrs={"x_zero": 0},
+        constraints=(_matmul_types, _zero_in_range),
+    )
+)  # fmt: skip

@@ -1,0 +1,240 @@
+"""Kinds that move elements and compute nothing; any element type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from npusim.dtypes import DType, float32_to_bfloat16
+from npusim.errors import InputError, ModelError
+from npusim.graph import Op
+from npusim.ops.base import (
+    REQUIRED,
+    Array,
+    Attrs,
+    Inputs,
+    OpDef,
+    Result,
+    broadcast,
+    check_axis,
+    narrow,
+    operand,
+    present,
+    register,
+    same_dtype,
+    widen,
+)
+
+PAD_MODES = ("constant", "edge", "reflect", "wrap")
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+def _check_shape(shape: Sequence[int]) -> None:
+    if any(dim < 0 for dim in shape):
+        raise ModelError(f"dimensions must be >= 0, got {list(shape)}")
+
+
+def _infer_reshape(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, shape = operand(inputs, 0), tuple(attrs["shape"])
+    _check_shape(shape)
+    if math.prod(shape) != x.size:
+        raise ModelError(f"cannot reshape {list(x.shape)} ({x.size} elements) to {list(shape)}")
+    return [(shape, x.dtype)]
+
+
+def _reshape(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    return [present(arrays, 0).reshape(op.attrs["shape"])]
+
+
+def _infer_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, perm = operand(inputs, 0), attrs["perm"]
+    if sorted(perm) != list(range(len(x.shape))):
+        raise ModelError(f"perm must be a permutation of {len(x.shape)} dimensions, got {list(perm)}")
+    return [(tuple(x.shape[axis] for axis in perm), x.dtype)]
+
+
+def _transpose(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    return [present(arrays, 0).transpose(op.attrs["perm"])]
+
+
+def _infer_slice(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x = operand(inputs, 0)
+    starts, steps, sizes = attrs["starts"], attrs["steps"], attrs["sizes"]
+    if not len(starts) == len(steps) == len(sizes) == len(x.shape):
+        raise ModelError(f"starts, steps and sizes must have {len(x.shape)} entries each")
+    for axis, (start, step, size, dim) in enumerate(zip(starts, steps, sizes, x.shape, strict=True)):
+        last = start + (size - 1) * step
+        if size < 0 or step == 0 or (size > 0 and not (0 <= start < dim and 0 <= last < dim)):
+            raise ModelError(f"axis {axis}: {size} elements from {start} in steps of {step} leave a dimension of {dim}")
+    return [(tuple(sizes), x.dtype)]
+
+
+def _slice(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    index = []
+    for start, step, size in zip(op.attrs["starts"], op.attrs["steps"], op.attrs["sizes"], strict=True):
+        stop = start + size * step
+        index.append(slice(0, 0) if size == 0 else slice(start, stop if stop >= 0 else None, step))
+    return [present(arrays, 0)[tuple(index)]]
+
+
+def _infer_concat(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    first, axis = operand(inputs, 0), attrs["axis"]
+    check_axis(axis, len(first.shape))
+    total = 0
+    for tensor in inputs:
+        assert tensor is not None  # the kind is variadic: check_arity has looked
+        if tensor.shape[:axis] != first.shape[:axis] or tensor.shape[axis + 1 :] != first.shape[axis + 1 :]:
+            raise ModelError(f"shapes {list(first.shape)} and {list(tensor.shape)} differ outside axis {axis}")
+        total += tensor.shape[axis]
+    return [((*first.shape[:axis], total, *first.shape[axis + 1 :]), same_dtype(*inputs))]
+
+
+def _concat(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    return [np.concatenate([present(arrays, index) for index in range(len(arrays))], axis=op.attrs["axis"])]
+
+
+def _infer_pad(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, before, after, mode = operand(inputs, 0), attrs["before"], attrs["after"], attrs["mode"]
+    if not len(before) == len(after) == len(x.shape) or min((*before, *after), default=0) < 0:
+        raise ModelError(f"before and after must have {len(x.shape)} entries >= 0, got {list(before)}, {list(after)}")
+    if mode not in PAD_MODES:
+        raise ModelError(f"mode must be one of {', '.join(PAD_MODES)}, got {mode!r}")
+    for axis, dim in enumerate(x.shape):
+        most = {"edge": dim and 1 << 62, "reflect": max(dim - 1, 0), "wrap": dim}.get(mode, 1 << 62)
+        if max(before[axis], after[axis]) > most:
+            raise ModelError(f"{mode} padding of axis {axis} (size {dim}) is at most {most} on a side")
+    return [(tuple(b + d + a for b, d, a in zip(before, x.shape, after, strict=True)), x.dtype)]
+
+
+def _pad(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, attrs = present(arrays, 0), op.attrs
+    pads = list(zip(attrs["before"], attrs["after"], strict=True))
+    if not pads:
+        return [x]
+    if attrs["mode"] != "constant":
+        return [np.pad(x, pads, mode=attrs["mode"])]
+    return [np.pad(x, pads, constant_values=scalar(attrs["value"], op.output.dtype))]
+
+
+def scalar(value: float | int | bool, dtype: DType) -> Array:
+    """A rank-0 array in storage form."""
+    if dtype is DType.BFLOAT16:
+        return float32_to_bfloat16(np.asarray(value, np.float32)).reshape(())
+    return np.asarray(value).astype(dtype.storage)
+
+
+def _infer_expand(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, shape = operand(inputs, 0), tuple(attrs["shape"])
+    _check_shape(shape)
+    if broadcast(x.shape, shape) != shape:
+        raise ModelError(f"cannot expand {list(x.shape)} to {list(shape)}")
+    return [(shape, x.dtype)]
+
+
+def _expand(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    return [np.broadcast_to(present(arrays, 0), op.attrs["shape"])]
+
+
+def _check_indices(dtype: DType) -> None:
+    if dtype not in (DType.INT32, DType.INT64):
+        raise ModelError(f"indices must be int32 or int64, got {dtype.label}")
+
+
+def _positions(index: Array, dim: int) -> Array:
+    """Indices with negative ones counted from the end; raises InputError for one out of range."""
+    if index.size and (int(index.min()) < -dim or int(index.max()) >= dim):
+        span = f"the indices span {int(index.min())} to {int(index.max())}"
+        raise InputError(f"an index is outside [{-dim}, {dim}): {span}")
+    return np.where(index < 0, index + dim, index)
+
+
+def _infer_gather(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, index, axis = operand(inputs, 0), operand(inputs, 1), attrs["axis"]
+    check_axis(axis, len(x.shape))
+    _check_indices(index.dtype)
+    return [((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)]
+
+
+def _gather(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, axis = present(arrays, 0), op.attrs["axis"]
+    return [np.take(x, _positions(present(arrays, 1), x.shape[axis]), axis=axis)]
+
+
+def _check_elements(inputs: Inputs, axis: int) -> None:
+    x, index = operand(inputs, 0), operand(inputs, 1)
+    check_axis(axis, len(x.shape))
+    _check_indices(index.dtype)
+    if len(index.shape) != len(x.shape):
+        raise ModelError(f"indices must have {len(x.shape)} dimensions, got {list(index.shape)}")
+    for other, (mine, dim) in enumerate(zip(index.shape, x.shape, strict=True)):
+        if other != axis and mine > dim:
+            raise ModelError(f"indices {list(index.shape)} are larger than {list(x.shape)} outside axis {axis}")
+
+
+def _infer_gather_elements(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    _check_elements(inputs, attrs["axis"])
+    return [(operand(inputs, 1).shape, operand(inputs, 0).dtype)]
+
+
+def _along(index: Array, shape: Sequence[int], axis: int) -> tuple[Array, ...]:
+    """Open coordinates of every element of index, with index itself along axis."""
+    grid = list(np.ogrid[tuple(slice(dim) for dim in index.shape)])
+    grid[axis] = _positions(index, shape[axis])
+    return tuple(grid)
+
+
+def _gather_elements(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x = present(arrays, 0)
+    return [np.asarray(x[_along(present(arrays, 1), x.shape, op.attrs["axis"])])]
+
+
+def _infer_scatter_elements(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    _check_elements(inputs, attrs["axis"])
+    x, index, updates = (operand(inputs, i) for i in range(3))
+    if updates.shape != index.shape:
+        raise ModelError(f"updates {list(updates.shape)} must have the indices' shape {list(index.shape)}")
+    if attrs["reduction"] not in REDUCTIONS:
+        raise ModelError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {attrs['reduction']!r}")
+    return [(x.shape, same_dtype(x, updates))]
+
+
+def _scatter_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """a reduction other than none takes numbers, not bool"""
+    return attrs["reduction"] == "none" or operand(inputs, 0).dtype is not DType.BOOL
+
+
+def _scatter_elements(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, index, updates = present(arrays, 0), present(arrays, 1), present(arrays, 2)
+    dtype, reduction = op.output.dtype, op.attrs["reduction"]
+    where = np.broadcast_arrays(*_along(index, x.shape, op.attrs["axis"])) if x.ndim else []
+    if reduction == "none":
+        y = x.copy()
+        # One at a time, in order: numpy does not promise which of several writes to one place stays.
+        for target, value in zip(zip(*(w.ravel() for w in where), strict=True), updates.ravel(), strict=True):
+            y[target] = value
+        return [y]
+    ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    wide = widen(x, dtype).copy()
+    with np.errstate(all="ignore"):
+        ufunc.at(wide, tuple(where), widen(updates, dtype))
+    return [narrow(wide, dtype)]
+
+
+register(OpDef("reshape", _infer_reshape, _reshape, attrs={"shape": REQUIRED}))
+register(OpDef("transpose", _infer_transpose, _transpose, attrs={"perm": REQUIRED}))
+register(OpDef("slice", _infer_slice, _slice, attrs={"starts": REQUIRED, "steps": REQUIRED, "sizes": REQUIRED}))
+register(OpDef("concat", _infer_concat, _concat, variadic=True, attrs={"axis": REQUIRED}))
+register(
+    OpDef("pad", _infer_pad, _pad, attrs={"before": REQUIRED, "after": REQUIRED, "mode": REQUIRED, "value": 0})
+)
+register(OpDef("expand", _infer_expand, _expand, attrs={"shape": REQUIRED}))
+register(OpDef("gather", _infer_gather, _gather, required=2, attrs={"axis": REQUIRED}))
+register(OpDef("gather_elements", _infer_gather_elements, _gather_elements, required=2, attrs={"axis": REQUIRED}))
+register(
+    OpDef(
+        "scatter_elements", _infer_scatter_elements, _scatter_elements, required=3,
+        attrs={"axis": REQUIRED, "reduction": REQUIRED}, constraints=(_scatter_types,),
+    )
+)  # fmt: skip

@@ -1,0 +1,153 @@
+"""pool and resample: windows over an image, and weighted picks along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.errors import ModelError
+from npusim.graph import Op
+from npusim.ops.base import (
+    REQUIRED,
+    Array,
+    Attrs,
+    Inputs,
+    OpDef,
+    Result,
+    check_axis,
+    is_numeric,
+    narrow,
+    operand,
+    present,
+    register,
+    widened,
+)
+from npusim.ops.matrix import check_window, image, spatial, window_extent
+
+POOLS = ("max", "average", "l2")
+
+
+def _infer_pool(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x = operand(inputs, 0)
+    check_window(attrs)
+    n, c, h, w = spatial(x.shape, attrs["layout"])
+    if attrs["fn"] not in POOLS:
+        raise ModelError(f"fn must be one of {', '.join(POOLS)}, got {attrs['fn']!r}")
+    if len(attrs["kernel"]) != 2 or min(attrs["kernel"]) < 1:
+        raise ModelError(f"kernel must be 2 integers >= 1, got {list(attrs['kernel'])}")
+    out = attrs["output_hw"]
+    for axis, (size, before) in enumerate(((h, attrs["pads"][0]), (w, attrs["pads"][1]))):
+        # Every window must start inside the image or the padding before it: windows wholly behind it are meaningless.
+        last = (out[axis] - 1) * attrs["stride"][axis] - before
+        if out[axis] < 1 or last >= size + attrs["pads"][axis + 2]:
+            raise ModelError(f"output_hw {list(out)} does not fit an image of {h} x {w}")
+    return [(image(n, c, (out[0], out[1]), attrs["layout"]), x.dtype)]
+
+
+def _pool_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """max pooling takes any number, average pooling floats and 8- to 32-bit integers, l2 pooling floats"""
+    dtype = operand(inputs, 0).dtype
+    if attrs["fn"] == "max":
+        return dtype is not DType.BOOL
+    return dtype.is_float or (attrs["fn"] == "average" and dtype.is_integer and dtype.itemsize <= 4)
+
+
+def _windows(x: Array, attrs: Attrs, fill: float | int) -> Iterator[Array]:
+    """For each tap of the window, in row-major order, the [N, C, OH, OW] array that it sees; outside x it sees fill."""
+    (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
+    (oh, ow), (top, left) = attrs["output_hw"], attrs["pads"][:2]
+    need_h = (oh - 1) * sh + window_extent(kh, dh)
+    need_w = (ow - 1) * sw + window_extent(kw, dw)
+    padded = np.full((*x.shape[:2], max(need_h, top + x.shape[2]), max(need_w, left + x.shape[3])), fill, x.dtype)
+    padded[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
+    for r in range(kh):
+        for q in range(kw):
+            rows = slice(r * dh, r * dh + (oh - 1) * sh + 1, sh)
+            yield padded[:, :, rows, q * dw : q * dw + (ow - 1) * sw + 1 : sw]
+
+
+def _counts(hw: tuple[int, int], attrs: Attrs) -> Array:
+    """How many positions of each window count towards its average, [1, 1, OH, OW]."""
+    top, left, bottom, right = attrs["pads"]
+    if not attrs["count_include_pad"]:
+        return sum(_windows(np.ones((1, 1, *hw), np.int64), attrs, 0), np.zeros((), np.int64))
+    whole = np.ones((1, 1, hw[0] + top + bottom, hw[1] + left + right), np.int64)
+    return sum(_windows(whole, {**attrs, "pads": (0, 0, 0, 0)}, 0), np.zeros((), np.int64))
+
+
+def lowest(dtype: np.dtype[np.generic]) -> float | int:
+    """The identity of max: -inf, or the least integer."""
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
+def _pool(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, attrs, fn = widened(op, arrays, 0), op.attrs, op.attrs["fn"]
+    if attrs["layout"] == "NHWC":
+        x = x.transpose(0, 3, 1, 2)
+    if fn == "max":
+        y = None
+        for part in _windows(x, attrs, lowest(x.dtype)):
+            y = part.copy() if y is None else np.maximum(y, part)
+        assert y is not None  # a kernel has at least one tap
+    else:
+        wide = x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64)
+        total = np.zeros((), wide.dtype)
+        for part in _windows(wide, attrs, 0):
+            total = total + (part * part if fn == "l2" else part)
+        y = np.sqrt(total) if fn == "l2" else total / np.maximum(_counts((x.shape[2], x.shape[3]), attrs), 1)
+        y = np.rint(y.astype(np.float32)) if op.output.dtype.is_integer else y
+    y = y if attrs["layout"] == "NCHW" else y.transpose(0, 2, 3, 1)
+    return [narrow(y if op.output.dtype is DType.FLOAT64 or fn == "max" else y.astype(np.float32), op.output.dtype)]
+
+
+def _infer_resample(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, index, weight = (operand(inputs, i) for i in range(3))
+    axis = attrs["axis"]
+    check_axis(axis, len(x.shape))
+    if len(index.shape) != 2 or index.shape != weight.shape:
+        raise ModelError(f"index and weight must be [n, taps], got {list(index.shape)} and {list(weight.shape)}")
+    if index.dtype is not DType.INT32 or weight.dtype is not DType.FLOAT32:
+        raise ModelError(f"index must be int32 and weight float32, got {index.dtype.label} and {weight.dtype.label}")
+    if index.data is not None and index.size and int(index.data.max()) >= x.shape[axis]:
+        raise ModelError(f"index {int(index.data.max())} is outside axis {axis} of {list(x.shape)}")
+    return [((*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]), x.dtype)]
+
+
+def _constant_tables(inputs: Inputs, attrs: Attrs) -> bool:
+    """the index and weight tables are constants"""
+    return operand(inputs, 1).is_constant and operand(inputs, 2).is_constant
+
+
+def _resample(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, index, weight, axis = present(arrays, 0), present(arrays, 1), present(arrays, 2), op.attrs["axis"]
+    if index.shape[1] == 1 and bool(np.all(weight == 1)) and bool(np.all(index >= 0)):
+        return [np.take(x, index[:, 0], axis=axis)]
+    wide = widened(op, arrays, 0).astype(np.float32)
+    shape = [1] * x.ndim
+    shape[axis] = index.shape[0]
+    y = np.zeros(op.output.shape, np.float32)
+    for tap in range(index.shape[1]):
+        factor = np.where(index[:, tap] >= 0, weight[:, tap], np.float32(0)).reshape(shape)
+        y = y + factor * np.take(wide, np.maximum(index[:, tap], 0), axis=axis)
+    if op.output.dtype.is_integer:
+        info = np.iinfo(op.output.dtype.storage)
+        return [np.clip(np.rint(y).astype(np.float64), info.min, info.max).astype(op.output.dtype.storage)]
+    return [narrow(y, op.output.dtype)]
+
+
+register(
+    OpDef(
+        "pool", _infer_pool, _pool,
+        attrs={"fn": REQUIRED, "layout": REQUIRED, "kernel": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED,
+               "pads": REQUIRED, "output_hw": REQUIRED, "count_include_pad": False},
+        constraints=(_pool_types,),
+    )
+)  # fmt: skip
+register(
+    OpDef(
+        "resample", _infer_resample, _resample, required=3, attrs={"axis": REQUIRED},
+        constraints=(_constant_tables, is_numeric),
+    )
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""quantize and dequantize: between numbers and the integers that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.errors import ModelError
+from npusim.graph import Op
+from npusim.ops.base import (
+    REQUIRED,
+    Array,
+    Attrs,
+    Inputs,
+    OpDef,
+    Result,
+    broadcast,
+    narrow,
+    operand,
+    present,
+    register,
+    widened,
+)
+
+QUANTIZED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+
+
+def _infer(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, scale, zero = (operand(inputs, index) for index in range(3))
+    if scale.dtype is not DType.FLOAT32 or zero.dtype is not DType.INT32:
+        raise ModelError(f"scale must be float32 and zero int32, got {scale.dtype.label} and {zero.dtype.label}")
+    if broadcast(x.shape, scale.shape, zero.shape) != x.shape:
+        raise ModelError(f"scale {list(scale.shape)} and zero {list(zero.shape)} must broadcast to x {list(x.shape)}")
+    return [(x.shape, attrs["to"])]
+
+
+def _quantize_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """quantize takes a float or int32 and makes int8, uint8, int16 or uint16"""
+    dtype = operand(inputs, 0).dtype
+    return (dtype.is_float or dtype is DType.INT32) and attrs["to"] in QUANTIZED
+
+
+def _dequantize_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """dequantize takes int8, uint8, int16, uint16 or int32 and makes a float"""
+    return operand(inputs, 0).dtype in (*QUANTIZED, DType.INT32) and attrs["to"].is_float
+
+
+def _quantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x = widened(op, arrays, 0).astype(np.float32)
+    info = np.iinfo(op.output.dtype.storage)
+    with np.errstate(all="ignore"):
+        level = np.rint(x / present(arrays, 1)).astype(np.float64) + present(arrays, 2)
+        return [np.nan_to_num(np.clip(level, info.min, info.max), nan=0.0).astype(op.output.dtype.storage)]
+
+
+def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    level = present(arrays, 0).astype(np.int64) - present(arrays, 2)
+    with np.errstate(all="ignore"):
+        return [narrow(level.astype(np.float32) * present(arrays, 1), op.output.dtype)]
+
+
+register(OpDef("quantize", _infer, _quantize, required=3, attrs={"to": REQUIRED}, constraints=(_quantize_types,)))
+register(OpDef("dequantize", _infer, _dequantize, required=3, attrs={"to": REQUIRED}, constraints=(_dequantize_types,)))

@@ -1,0 +1,157 @@
+"""reduce, arg_reduce, topk: many elements to one, or to the best few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.errors import ModelError
+from npusim.graph import Op
+from npusim.isa.functions import Reduce
+from npusim.ops.base import (
+    REQUIRED,
+    Array,
+    Attrs,
+    Inputs,
+    OpDef,
+    Result,
+    Shape,
+    check_axis,
+    is_numeric,
+    narrow,
+    operand,
+    present,
+    register,
+    widened,
+)
+
+
+def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
+    """The shape after a reduction."""
+    if keepdims:
+        return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape))
+    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+
+
+def _infer_reduce(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, axes = operand(inputs, 0), attrs["axes"]
+    for axis in axes:
+        check_axis(axis, len(x.shape))
+    if list(axes) != sorted(set(axes)):
+        raise ModelError(f"axes must be sorted and distinct, got {list(axes)}")
+    return [(reduced(x.shape, axes, attrs["keepdims"]), x.dtype)]
+
+
+def _reduce_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """any, all, max and min take bool; every other reduction takes numbers; l2 takes floats"""
+    dtype, fn = operand(inputs, 0).dtype, attrs["fn"]
+    if fn in (Reduce.ANY, Reduce.ALL):
+        return dtype is DType.BOOL
+    if fn is Reduce.L2:
+        return dtype.is_float
+    return dtype is not DType.BOOL or fn in (Reduce.MAX, Reduce.MIN)
+
+
+def _extreme(x: Array, axes: Shape, keep: bool, fn: Reduce) -> Array:
+    if x.dtype.kind == "b":
+        return np.any(x, axes, keepdims=keep) if fn is Reduce.MAX else np.all(x, axes, keepdims=keep)
+    if x.dtype.kind == "f":
+        start = -np.inf if fn is Reduce.MAX else np.inf
+    else:
+        start = int(np.iinfo(x.dtype).min if fn is Reduce.MAX else np.iinfo(x.dtype).max)
+    return np.asarray((np.max if fn is Reduce.MAX else np.min)(x, axis=axes, keepdims=keep, initial=start))
+
+
+def _sum(x: Array, axes: Shape, keep: bool, fn: Reduce) -> Array:
+    """Reductions that add up, in double precision or int64."""
+    wide = x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64)
+    if fn is Reduce.PROD:
+        return np.asarray(np.prod(wide, axis=axes, keepdims=keep))
+    if fn is Reduce.L1:
+        wide = np.abs(wide)
+    elif fn in (Reduce.L2, Reduce.SUM_SQUARE):
+        wide = wide * wide
+    total = np.asarray(np.sum(wide, axis=axes, keepdims=keep))
+    if fn is Reduce.L2:
+        return np.asarray(np.sqrt(total))
+    if fn is not Reduce.MEAN:
+        return total
+    count = math.prod(x.shape[axis] for axis in axes)
+    if x.dtype.kind == "f":
+        return np.asarray(total / count) if count else np.full_like(total, np.nan)
+    return np.asarray(np.sign(total) * (np.abs(total) // max(count, 1)))
+
+
+def _reduce(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, fn, axes, keep = widened(op, arrays, 0), op.attrs["fn"], tuple(op.attrs["axes"]), op.attrs["keepdims"]
+    with np.errstate(all="ignore"):
+        if fn in (Reduce.ANY, Reduce.ALL):
+            y = np.asarray((np.any if fn is Reduce.ANY else np.all)(x, axis=axes, keepdims=keep))
+        elif fn in (Reduce.MAX, Reduce.MIN):
+            y = _extreme(x, axes, keep, fn)
+        else:
+            y = _sum(x, axes, keep, fn)
+        if y.dtype == np.float64 and op.output.dtype is not DType.FLOAT64:
+            y = y.astype(np.float32)
+    return [narrow(y, op.output.dtype)]
+
+
+def _infer_arg_reduce(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, axis = operand(inputs, 0), attrs["axis"]
+    check_axis(axis, len(x.shape))
+    if x.shape[axis] < 1:
+        raise ModelError(f"axis {axis} of {list(x.shape)} is empty")
+    return [(reduced(x.shape, (axis,), attrs["keepdims"]), DType.INT64)]
+
+
+def _arg_reduce(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, axis = widened(op, arrays, 0), op.attrs["axis"]
+    pick = np.argmax if op.attrs["fn"] == "max" else np.argmin
+    if op.attrs["select_last"]:
+        y = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis, keepdims=op.attrs["keepdims"])
+    else:
+        y = pick(x, axis=axis, keepdims=op.attrs["keepdims"])
+    return [np.asarray(y).astype(np.int64)]
+
+
+def _infer_topk(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, axis, k = operand(inputs, 0), attrs["axis"], attrs["k"]
+    check_axis(axis, len(x.shape))
+    if not 0 <= k <= x.shape[axis]:
+        raise ModelError(f"k must be in [0, {x.shape[axis]}], got {k}")
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return [(shape, x.dtype), (shape, DType.INT64)]
+
+
+def _topk(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, axis = widened(op, arrays, 0), op.attrs["axis"]
+    if not op.attrs["largest"]:
+        order = np.argsort(x, axis=axis, kind="stable")
+    else:
+        # Sorting the reversed axis and reversing the result keeps ties at the lower index.
+        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+    index = np.take(order, np.arange(op.attrs["k"]), axis=axis)
+    return [np.take_along_axis(present(arrays, 0), index, axis=axis), index.astype(np.int64)]
+
+
+register(
+    OpDef(
+        "reduce", _infer_reduce, _reduce, attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED},
+        constraints=(_reduce_types,),
+    )
+)  # fmt: skip
+register(
+    OpDef(
+        "arg_reduce", _infer_arg_reduce, _arg_reduce,
+        attrs={"fn": REQUIRED, "axis": REQUIRED, "keepdims": REQUIRED, "select_last": False}, constraints=(is_numeric,),
+    )
+)  # fmt: skip
+register(
+    OpDef(
+        "topk", _infer_topk, _topk, attrs={"axis": REQUIRED, "k": REQUIRED, "largest": REQUIRED},
+        constraints=(is_numeric,),
+    )
+)  # fmt: skip

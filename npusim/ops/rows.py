@@ -1,0 +1,118 @@
+"""softmax, normalize, cumsum, lrn: an output element depends on a whole row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.errors import ModelError
+from npusim.graph import Op
+from npusim.ops.base import (
+    REQUIRED,
+    Array,
+    Attrs,
+    Inputs,
+    OpDef,
+    Result,
+    check_axis,
+    is_float,
+    is_numeric,
+    narrow,
+    operand,
+    register,
+    widened,
+)
+
+
+def _infer(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x = operand(inputs, 0)
+    check_axis(attrs["axis"], len(x.shape))
+    return [(x.shape, x.dtype)]
+
+
+def _round(op: Op, y: Array) -> list[Array]:
+    """Double precision to the output's type, once."""
+    return [narrow(y if op.output.dtype in (DType.FLOAT64, DType.INT64) else y.astype(np.float32), op.output.dtype)]
+
+
+def _softmax(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, axis = widened(op, arrays, 0).astype(np.float64), op.attrs["axis"]
+    if not x.size:
+        return [narrow(x, op.output.dtype)]
+    with np.errstate(all="ignore"):
+        shifted = x - np.max(x, axis=axis, keepdims=True)
+        total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
+        return _round(op, shifted - np.log(total) if op.attrs["log"] else np.exp(shifted) / total)
+
+
+def _infer_normalize(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    if attrs["mode"] not in ("layer", "rms"):
+        raise ModelError(f"mode must be layer or rms, got {attrs['mode']!r}")
+    return _infer(inputs, attrs)
+
+
+def _normalize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x = widened(op, arrays, 0).astype(np.float64)
+    axes = tuple(range(op.attrs["axis"], x.ndim))
+    if not x.size:
+        return [narrow(x, op.output.dtype)]
+    with np.errstate(all="ignore"):
+        if op.attrs["mode"] == "layer":
+            x = x - np.mean(x, axis=axes, keepdims=True)
+        return _round(op, x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + op.attrs["epsilon"]))
+
+
+def _cumsum(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, axis = widened(op, arrays, 0), op.attrs["axis"]
+    wide = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
+    wide = np.flip(wide, axis) if op.attrs["reverse"] else wide
+    y = np.cumsum(wide, axis=axis)
+    if op.attrs["exclusive"]:
+        first = np.zeros_like(np.take(y, [0], axis=axis)) if y.shape[axis] else y
+        y = np.concatenate([first, np.take(y, np.arange(max(y.shape[axis] - 1, 0)), axis=axis)], axis=axis)
+    y = np.flip(y, axis) if op.attrs["reverse"] else y
+    return _round(op, y) if x.dtype.kind == "f" else [narrow(y, op.output.dtype)]
+
+
+def _infer_lrn(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    if attrs["size"] < 1:
+        raise ModelError(f"size must be >= 1, got {attrs['size']}")
+    return _infer(inputs, attrs)
+
+
+def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x, axis, size = widened(op, arrays, 0).astype(np.float64), op.attrs["axis"], op.attrs["size"]
+    count = x.shape[axis]
+    before, after = (size - 1) // 2, size // 2
+    pads = [(0, 0)] * x.ndim
+    pads[axis] = (before + 1, after)
+    # A running sum gives each window's sum as one difference.
+    running = np.cumsum(np.pad(x * x, pads), axis=axis)
+    window = np.take(running, np.arange(size, size + count), axis=axis) - np.take(running, np.arange(count), axis=axis)
+    factor = op.attrs["bias"] + op.attrs["alpha"] / size * window
+    with np.errstate(all="ignore"):
+        return _round(op, x * np.power(factor, -op.attrs["beta"]))
+
+
+register(OpDef("softmax", _infer, _softmax, attrs={"axis": REQUIRED, "log": REQUIRED}, constraints=(is_float,)))
+register(
+    OpDef(
+        "normalize", _infer_normalize, _normalize, attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED},
+        constraints=(is_float,),
+    )
+)  # fmt: skip
+register(
+    OpDef(
+        "cumsum", _infer, _cumsum, attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
+        constraints=(is_numeric,),
+    )
+)  # fmt: skip
+register(
+    OpDef(
+        "lrn", _infer_lrn, _lrn,
+        attrs={"axis": REQUIRED, "size": REQUIRED, "alpha": REQUIRED, "beta": REQUIRED, "bias": REQUIRED},
+        constraints=(is_float,),
+    )
+)  # fmt: skip
