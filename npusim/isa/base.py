@@ -247,6 +247,11 @@ class Command:
     waits: tuple[Wait, ...]
     instruction: Instruction
 
+    @property
+    def size(self) -> int:
+        """Bytes of the command in the stream."""
+        return _HEADER.size + len(self.waits) * _WAIT.size + self.instruction.layout.size
+
     def to_bytes(self) -> bytes:
         body = self.instruction.to_bytes()
         waits = b"".join(_WAIT.pack(wait.core, wait.unit, 0, wait.count) for wait in self.waits)
