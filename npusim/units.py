@@ -71,7 +71,8 @@ def parse(text: str, dimension: Dimension) -> int:
     match = _QUANTITY.fullmatch(text.strip())
     suffixes = _SUFFIXES[dimension]
     if match is None or match[2] not in suffixes:
-        raise UsageError(f"must be {dimension.noun} such as '{dimension.example}' ({', '.join(suffixes)}), got {text!r}")
+        units = ", ".join(suffixes)
+        raise UsageError(f"must be {dimension.noun} such as '{dimension.example}' (units: {units}), got {text!r}")
     value = Fraction(match[1].replace("_", "")) * suffixes[match[2]]
     if value.denominator != 1:
         raise UsageError(f"must be a whole number of {dimension.base}, got {text!r}")

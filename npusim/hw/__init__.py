@@ -1,1 +1,1 @@
-"""What the hardware is (``config``) and what work costs on it (``cost``, ``capability``): pure integers, no clock, no data."""
+"""What the hardware is (``config``) and what work costs on it (``cost``, ``capability``): pure integers, no data."""

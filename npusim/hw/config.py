@@ -4,6 +4,7 @@ Loader, validation, JSON Schema and the key table in the manual all come from th
 of its field without the unit suffix: ``dram.latency = "100 ns"`` is ``config.dram.latency_ps == 100_000``.
 """
 
+# ruff: noqa: RUF009 - key() and its kin make dataclass fields
 from __future__ import annotations
 
 import dataclasses
@@ -118,7 +119,7 @@ class DmaConfig:
     bytes_per_cycle: int = key(Count(1, 4096), "width of one channel's data path", 32)
     max_outstanding: int = key(Count(1, 4096), "bursts that one channel has on the way", 32)
     burst_bytes: int = key(
-        Quantity(Dimension.SIZE, 1, 1 << 16, power_of_two=True), "unit of DRAM traffic; a shorter piece wastes the rest", 64
+        Quantity(Dimension.SIZE, 1, 1 << 16, power_of_two=True), "unit of DRAM traffic; a short run wastes the rest", 64
     )
 
 
@@ -130,8 +131,8 @@ class DramConfig:
     bandwidth: int = key(BANDWIDTH, "peak of the pins, all channels together, in bytes a second")
     kind: str = key(Choice(dram_kinds.kinds), "DRAM model", "fixed")
     latency_ps: int = key(TIME, "from a request to its first data", 100_000)
-    channels: int = key(Count(1, 1024), "independent channels behind the bandwidth", 1)
-    efficiency: Fraction = key(Ratio(1, positive=True), "part of the peak that long sequential streams reach", Fraction(1))
+    channels: int = key(Count(1, 1024), "channels that make up the bandwidth; kind fixed sees their sum only", 1)
+    efficiency: Fraction = key(Ratio(1, positive=True), "part of the peak that sequential streams reach", Fraction(1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,7 +149,7 @@ class HostConfig:
 
     mmio_ps: int = key(TIME, "one register access", 200_000)
     irq_ps: int = key(TIME, "from the interrupt line to the driver's handler", 2_000_000)
-    link_bandwidth: int = key(BANDWIDTH, "bulk copies between host memory and device DRAM, in bytes a second", 8 * 10**9)
+    link_bandwidth: int = key(BANDWIDTH, "bulk copies between host and device memory, in bytes a second", 8 * 10**9)
     link_latency_ps: int = key(TIME, "start of one bulk copy", 500_000)
     submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
 
@@ -184,6 +185,10 @@ class Config:
     energy: EnergyConfig | None = section(EnergyConfig, "energy of one action each", optional=True)
     origin: str = dataclasses.field(default="", compare=False)
     origins: Table[str] = dataclasses.field(default_factory=Table, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        """Quick, because cost models are looked up by config; equality decides between the few that collide."""
+        return hash((self.name, self.clock_hz, self.cores, self.sram.bytes, self.dram.bandwidth))
 
     @property
     def matrix_hz(self) -> int:
@@ -287,15 +292,19 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
 def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:
     sram = config.sram
     if sram.bytes % (sram.banks * sram.bytes_per_cycle):
-        yield "sram.bytes", (
-            f"must be a multiple of banks * bytes_per_cycle = {sram.total_bytes_per_cycle} B, got {sram.bytes} B"
+        yield (
+            "sram.bytes",
+            (f"must be a multiple of banks * bytes_per_cycle = {sram.total_bytes_per_cycle} B, got {sram.bytes} B"),
         )
     if sram.bytes < config.dma.burst_bytes:
         yield "sram.bytes", f"must hold one burst of dma.burst_bytes = {config.dma.burst_bytes} B, got {sram.bytes} B"
     if config.cores * sram.bytes > config.dram.bytes:
-        yield "dram.bytes", (
-            f"must be >= the SRAM of all cores = {show(config.cores * sram.bytes, Dimension.SIZE)}, "
-            f"got {show(config.dram.bytes, Dimension.SIZE)}"
+        yield (
+            "dram.bytes",
+            (
+                f"must be >= the SRAM of all cores = {show(config.cores * sram.bytes, Dimension.SIZE)}, "
+                f"got {show(config.dram.bytes, Dimension.SIZE)}"
+            ),
         )
 
 
@@ -306,8 +315,11 @@ def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
         yield "matrix.weight_buffers", f"must be >= 2 with preload_hidden = true, got {matrix.weight_buffers}"
     smallest = matrix.cols * ACCUMULATOR_BYTES
     if matrix.accumulator_bytes % smallest:
-        yield "matrix.accumulator_bytes", (
-            f"must be 0 or a multiple of cols * {ACCUMULATOR_BYTES} B = {smallest} B, got {matrix.accumulator_bytes} B"
+        yield (
+            "matrix.accumulator_bytes",
+            (
+                f"must be 0 or a multiple of cols * {ACCUMULATOR_BYTES} B = {smallest} B, got {matrix.accumulator_bytes} B"
+            ),
         )
 
 
@@ -321,5 +333,3 @@ def _bad_energy(config: Config) -> Iterator[tuple[str, str]]:
         for dtype in config.matrix.throughput:
             if config.matrix.rate(dtype) and dtype not in config.energy.mac:
                 yield f"energy.mac.{dtype}", "missing; must be given for every type of matrix.throughput"
-
-

@@ -91,8 +91,10 @@ def _parse(label: str, file: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{label}: not valid TOML: {error}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{label}: not valid TOML: must be UTF-8 text, got byte {error.object[error.start]:#04x} "
-                          f"at offset {error.start}") from None
+        raise ConfigError(
+            f"{label}: not valid TOML: must be UTF-8 text, got byte {error.object[error.start]:#04x} "
+            f"at offset {error.start}"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{label}: cannot be read: {error.strerror}") from None
 

@@ -124,7 +124,7 @@ class Quantity(Kind):
         elif isinstance(value, int) and not isinstance(value, bool) and (bare or dimension is Dimension.SIZE):
             number = value
         else:
-            refuse("", f"must be {dimension.noun} with its unit, such as \"{dimension.example}\", got {value!r}")
+            refuse("", f'must be {dimension.noun} with its unit, such as "{dimension.example}", got {value!r}')
             return None
         if number < self.minimum:
             refuse("", f"must be >= {show(self.minimum, dimension)}, got {_echo(value, number, dimension)}")
@@ -351,7 +351,8 @@ def entries(cls: type[Any]) -> list[tuple[str, Key | Section]]:
         if "section" in data:
             found.append((field.name, Section(field.name, data["section"], data["doc"], data["optional"])))
         elif "kind" in data:
-            name = next((field.name.removesuffix(end) for end in _UNIT_SUFFIXES if field.name.endswith(end)), field.name)
+            suffix = next((end for end in _UNIT_SUFFIXES if field.name.endswith(end)), "")
+            name = field.name.removesuffix(suffix)
             found.append((field.name, Key(name, data["kind"], data["doc"], data["required"], field.default is None)))
     return found
 

@@ -1,0 +1,135 @@
+"""A systolic array of R rows and C columns of PEs, with one operand kept in the array and the others streamed through.
+
+Work is a matmul of M output pixels, K = ic * kh * kw summands and N = oc channels, for each item of the batch (items
+may have different weights, so that nothing is shared between them). The dataflow says which dimension lies where:
+
+    ==================  ======  =========  ========  ======================
+    dataflow            rows    columns    streamed  one fold computes
+    ==================  ======  =========  ========  ======================
+    weight_stationary   K       N          M         a K x N block of weights
+    output_stationary   M       N          K         an M x N block of sums
+    input_stationary    K       M          N         a K x M block of inputs
+    ==================  ======  =========  ========  ======================
+
+    folds   = batch * ceil(rows / R) * ceil(columns / C)       an edge fold costs as much as a full one
+    stream  = ceil(streamed / rate)                            cycles of one fold, rate = MACs per PE and cycle
+    swap    = R                                                 to shift a stationary operand in (finished sums out: OS)
+    skew    = R + C - 2                                         the diagonal wavefront fills and drains
+
+Nothing hidden (``preload_hidden = false``, ``fill_drain = "per_fold"``) this is folds * (stream + R + R + C - 2), the
+runtime per fold 2R + C + T - 2 of Samajdar et al., "A Systematic Methodology for Characterizing Scalability of DNN
+Accelerators using SCALE-Sim", ISPASS 2020, section III. With a hidden preload a fold takes max(stream, swap), and one
+swap stays visible unless ``weight_buffers`` > 2 lets the next instruction's first operand wait in the array's FIFO (it
+is four deep in Jouppi et al., ISCA 2017). With ``per_tile`` one skew is paid for the whole instruction.
+
+Depthwise: a channel is a matmul of its own, K = kh * kw and N = filters per channel. Channels whose blocks fit side by
+side lie on the diagonal of one fold, D = max(1, min(R // rows, C // columns)), the PEs off the diagonal hold zeros:
+folds = ceil(channels / D) * ceil(rows / R) * ceil(columns / C).
+
+Beside this run the post-processing (on ``last``: outputs / output_elements_per_cycle) and the SRAM traffic: operands,
+outputs, and, without dedicated accumulators, partial sums. The longest of the three decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from npusim.errors import ProgramError
+from npusim.hw.config import ACCUMULATOR_BYTES, Config, MatrixConfig
+from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, total
+from npusim.units import ceil_div
+
+if TYPE_CHECKING:
+    from npusim.work import MatrixWork
+
+
+class Placement(NamedTuple):
+    """One matmul on the array, ``matmuls`` times, ``packed`` of them in one fold."""
+
+    rows: int
+    columns: int
+    streamed: int
+    matmuls: int
+    packed: int
+
+
+def cost(config: Config, work: MatrixWork) -> Cost:
+    """Raises ProgramError if there is no matrix unit or it does not compute with the work's type."""
+    matrix = _unit(config, work)
+    rate = matrix.rate(work.dtype.label)
+    placed = place(matrix, work)
+    folds = _folds(matrix, placed)
+    stream = ceil_div(placed.streamed * rate.denominator, rate.numerator)
+    exposed_swaps = folds * matrix.rows
+    if matrix.preload_hidden:
+        exposed_swaps = folds * max(0, matrix.rows - stream) + (matrix.rows if matrix.weight_buffers <= 2 else 0)
+    skew = (matrix.rows + matrix.cols - 2) * (folds if matrix.fill_drain == "per_fold" else 1)
+    array = folds * stream + exposed_swaps + skew
+    outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
+    drain = ceil_div(outputs, matrix.output_elements_per_cycle)
+    traffic = _sram_cycles(config, work, placed)
+    terms = [("setup", LATENCY, matrix.setup_cycles), ("sram_latency", LATENCY, config.sram.latency_cycles)]
+    if traffic > max(array, drain):
+        terms.append(("sram", MEMORY, traffic))
+    elif drain > array:
+        terms.append(("output", COMPUTE, drain))
+    else:
+        terms += [("stream", COMPUTE, folds * stream), ("swap", LATENCY, exposed_swaps), ("skew", LATENCY, skew)]
+    return total(config.matrix_hz, terms)
+
+
+def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:
+    """Which dimension of the work lies on the rows, on the columns, and in time."""
+    m, k = work.oh * work.ow, work.kh * work.kw
+    n = ceil_div(work.oc, work.ic) if work.depthwise else work.oc
+    if not work.depthwise:
+        k *= work.ic
+    rows, columns, streamed = {
+        "weight_stationary": (k, n, m),
+        "output_stationary": (m, n, k),
+        "input_stationary": (k, m, n),
+    }[matrix.dataflow]
+    if not work.depthwise:
+        return Placement(rows, columns, streamed, work.batch, 1)
+    packed = max(1, min(matrix.rows // rows, matrix.cols // columns)) if rows and columns else 1
+    return Placement(rows, columns, streamed, work.batch * work.ic, packed)
+
+
+def _unit(config: Config, work: MatrixWork) -> MatrixConfig:
+    matrix = config.matrix
+    if matrix is None:
+        raise ProgramError(f"matrix work on {config.name}, which has no matrix unit")
+    if not matrix.rate(work.dtype.label):
+        allowed = ", ".join(dtype for dtype, rate in matrix.throughput.items() if rate)
+        raise ProgramError(
+            f"matrix work in {work.dtype.label} on {config.name}, whose matrix unit computes with {allowed} only"
+        )
+    return matrix
+
+
+def _folds(matrix: MatrixConfig, placed: Placement) -> int:
+    blocks = ceil_div(placed.rows, matrix.rows) * ceil_div(placed.columns, matrix.cols)
+    return ceil_div(placed.matmuls, placed.packed) * blocks
+
+
+def _sram_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
+    """Cycles of the unit's clock for the bytes that pass the SRAM ports while the work runs."""
+    matrix, size = config.matrix, work.dtype.itemsize
+    assert matrix is not None
+    row_folds, column_folds = ceil_div(placed.rows, matrix.rows), ceil_div(placed.columns, matrix.cols)
+    results = work.batch * work.oh * work.ow * work.oc
+    once = placed.matmuls * placed.rows * placed.columns * size  # the stationary operand, WS and IS
+    along_rows = placed.matmuls * placed.rows * placed.streamed * column_folds * size
+    partial = 0
+    if matrix.dataflow == "output_stationary":
+        along_columns = placed.matmuls * placed.columns * placed.streamed * row_folds * size
+        moved = along_rows + along_columns
+        partial = results * ((not work.first) + (not work.last))
+    else:
+        moved = once + along_rows
+        partial = results * (2 * row_folds - work.first - work.last)
+    if not matrix.accumulator_bytes:
+        moved += partial * ACCUMULATOR_BYTES
+    if work.last:
+        moved += results * work.out_bytes
+    return ceil_div(moved * config.matrix_hz, config.sram.total_bytes_per_cycle * config.clock_hz)

@@ -1,0 +1,67 @@
+"""What a device can do at best, derived from its description; nothing here is typed in anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from npusim.hw.config import Config
+from npusim.hw.dram import dram_model
+from npusim.hw.keys import Table
+from npusim.hw.units.dma import channel_bandwidth, interconnect_bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Peaks of the whole device, all cores together.
+
+    ``peak_macs``: matrix MACs a second by type, in the order of the config; a type that is not computed is absent.
+    ``vector_ops``: lane operations a second by class of function (32-bit types). Bandwidths in bytes a second:
+    ``dram_peak`` of the pins, ``dram_bandwidth`` what DMA can reach, ``sram_bandwidth`` of all banks.
+    ``ridge``: operations per byte at which the fastest type goes from memory- to compute-bound; None without matrix.
+    """
+
+    peak_macs: Table[int]
+    vector_ops: Table[int]
+    scalar_elements: int
+    dram_peak: int
+    dram_bandwidth: int
+    sram_bandwidth: int
+    sram_bytes: int
+    dram_bytes: int
+    ridge: Fraction | None
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The types that the matrix unit computes with; unsigned ones run as their signed partner."""
+        return tuple(self.peak_macs)
+
+    @property
+    def peak_ops(self) -> Table[int]:
+        """Operations a second by type: a MAC is a multiplication and an addition."""
+        return Table({dtype: 2 * macs for dtype, macs in self.peak_macs.items()})
+
+
+def capabilities(config: Config) -> Capabilities:
+    """The peaks of a device; a run may come close to them and never passes them."""
+    peak_macs: dict[str, int] = {}
+    if config.matrix is not None:
+        elements = config.cores * config.matrix.rows * config.matrix.cols * config.matrix_hz
+        peak_macs = {dtype: int(elements * rate) for dtype, rate in config.matrix.throughput.items() if rate}
+    vector_ops: dict[str, int] = {}
+    if config.vector is not None:
+        lanes = config.cores * config.vector.lanes * config.vector_hz
+        vector_ops = {function: lanes // cycles for function, cycles in config.vector.cost.items()}
+    channels = config.cores * config.dma.channels * channel_bandwidth(config)
+    reached = min(dram_model(config).bandwidth, interconnect_bandwidth(config), channels)
+    return Capabilities(
+        peak_macs=Table(peak_macs),
+        vector_ops=Table(vector_ops),
+        scalar_elements=config.cores * config.clock_hz // config.scalar.cycles_per_element if config.scalar else 0,
+        dram_peak=config.dram.bandwidth,
+        dram_bandwidth=reached,
+        sram_bandwidth=config.cores * config.sram.total_bytes_per_cycle * config.clock_hz,
+        sram_bytes=config.cores * config.sram.bytes,
+        dram_bytes=config.dram.bytes,
+        ridge=Fraction(2 * max(peak_macs.values()), reached) if peak_macs else None,
+    )

@@ -1,0 +1,57 @@
+"""What a piece of work costs on a device: the one function that compiler and simulator both call."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+from npusim.errors import ProgramError
+from npusim.hw.config import Config
+from npusim.hw.units import dma, scalar, vector
+from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost
+from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
+
+__all__ = ["COMPUTE", "LATENCY", "MEMORY", "Cost", "CostModel", "cost", "cost_model"]
+
+FREE = Cost(0, 0, (), COMPUTE)
+
+
+class CostModel:
+    """The cost functions of one device, with a memory: a network repeats few shapes many times."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        kind = config.matrix.model if config.matrix else "systolic"  # without a unit any model names its absence
+        self._matrix = importlib.import_module(f"npusim.hw.units.matrix_{kind}")
+        self.cost = functools.lru_cache(maxsize=1 << 14)(self._cost)
+
+    def _cost(self, work: Work) -> Cost:
+        price: Cost
+        match work:
+            case MatrixWork():
+                price = self._matrix.cost(self.config, work)
+            case VectorWork():
+                price = vector.cost(self.config, work)
+            case DmaWork():
+                price = dma.cost(self.config, work)
+            case ScalarWork():
+                price = scalar.cost(self.config, work)
+            case ControlWork():
+                price = FREE
+            case _:
+                raise ProgramError(f"no cost model for {type(work).__name__}")
+        return price
+
+
+@functools.lru_cache(maxsize=64)
+def cost_model(config: Config) -> CostModel:
+    """The cost functions of a device; ask once and keep it where many works are priced."""
+    return CostModel(config)
+
+
+def cost(config: Config, work: Work) -> Cost:
+    """What ``work`` takes of its unit on ``config``, alone on the device.
+
+    Raises ProgramError if the device has no such unit, or the unit does not compute with the work's type.
+    """
+    return cost_model(config).cost(work)

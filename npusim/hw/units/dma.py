@@ -1,0 +1,76 @@
+"""One DMA channel, alone on the bus: what a transfer takes at best; the simulator adds what others take away.
+
+    start    = setup + SRAM latency                                         cycles
+    to DRAM  = interconnect latency + DRAM latency                          before the first datum
+    transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes a second
+    channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
+
+A transfer within SRAM moves its runs over the channel's width and touches no DRAM.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from npusim.hw.config import Config
+from npusim.hw.dram import dram_model
+from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
+from npusim.units import bytes_to_ps, ceil_div, cycles_to_ps
+
+if TYPE_CHECKING:
+    from npusim.work import DmaWork
+
+
+class Transfer(NamedTuple):
+    """The parts of a transfer: ``start_ps`` before it asks for anything, then ``bus_bytes`` at ``cap`` bytes a second.
+
+    ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start.
+    """
+
+    start_ps: int
+    latency_ps: int
+    bus_bytes: int
+    local_ps: int
+
+
+def transfer(config: Config, work: DmaWork) -> Transfer:
+    """What the simulator needs to let transfers compete."""
+    start = cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
+    model = dram_model(config)
+    bus_bytes = model.transfer_bytes(work)
+    if not bus_bytes:
+        beats = work.runs * ceil_div(work.run_bytes, config.dma.bytes_per_cycle)
+        return Transfer(start, 0, 0, cycles_to_ps(beats, config.clock_hz))
+    return Transfer(start, latency_ps(config), bus_bytes, 0)
+
+
+def latency_ps(config: Config) -> int:
+    """From a channel's request to its first datum: through the interconnect and the DRAM."""
+    return cycles_to_ps(config.interconnect.latency_cycles, config.clock_hz) + dram_model(config).latency_ps
+
+
+def channel_bandwidth(config: Config) -> int:
+    """What one channel can ask for, in bytes a second: its width, or the bursts that it may have on the way."""
+    dma, latency = config.dma, latency_ps(config)
+    width = dma.bytes_per_cycle * config.clock_hz
+    return width if not latency else max(1, min(width, dma.max_outstanding * dma.burst_bytes * 10**12 // latency))
+
+
+def interconnect_bandwidth(config: Config) -> int:
+    """What all cores together get through the interconnect, in bytes a second."""
+    return config.interconnect.bytes_per_cycle * config.clock_hz
+
+
+def cost(config: Config, work: DmaWork) -> Cost:
+    """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
+    hz = config.clock_hz
+    parts = transfer(config, work)
+    rate = min(channel_bandwidth(config), interconnect_bandwidth(config), dram_model(config).bandwidth)
+    moving = parts.local_ps or bytes_to_ps(parts.bus_bytes, rate)
+    counted = [
+        ("setup", LATENCY, ceil_div(parts.start_ps * hz, 10**12)),
+        ("latency", LATENCY, ceil_div(parts.latency_ps * hz, 10**12)),
+        ("transfer", MEMORY, ceil_div(moving * hz, 10**12)),
+    ]
+    rounded = total(hz, counted)
+    return Cost(rounded.cycles, parts.start_ps + parts.latency_ps + moving, rounded.terms, rounded.bound)

@@ -1,0 +1,26 @@
+"""A small processor that takes one element after the other: setup + elements * cycles_per_element.
+
+It reaches SRAM through one bank's port; where that takes longer than the work on the elements, it decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from npusim.errors import ProgramError
+from npusim.hw.config import Config
+from npusim.hw.units.base import LATENCY, Cost, beside, total
+from npusim.units import ceil_div
+
+if TYPE_CHECKING:
+    from npusim.work import ScalarWork
+
+
+def cost(config: Config, work: ScalarWork) -> Cost:
+    """Raises ProgramError if there is no scalar unit."""
+    scalar = config.scalar
+    if scalar is None:
+        raise ProgramError(f"scalar work on {config.name}, which has no scalar unit")
+    start = [("setup", LATENCY, scalar.setup_cycles), ("sram_latency", LATENCY, config.sram.latency_cycles)]
+    traffic = ceil_div(work.bytes, config.sram.bytes_per_cycle)
+    return total(config.clock_hz, start + beside(work.elements * scalar.cycles_per_element, traffic))

@@ -1,0 +1,36 @@
+"""A unit of lanes that work in step: elementwise functions, reductions, rows, windows, conversions.
+
+    compute = ceil(elements * words / per_group) * cost[function] * passes
+
+``words``: how many lane widths an element takes (a 64-bit type in 32-bit lanes: 2). ``per_group``: lanes, times the
+elements that share a lane if the unit packs narrow types. Beside it runs the SRAM traffic, bytes / (banks * width); the
+longer one decides. Set-up and the SRAM's latency come first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from npusim.errors import ProgramError
+from npusim.hw.config import Config
+from npusim.hw.units.base import LATENCY, Cost, beside, total
+from npusim.units import ceil_div
+
+if TYPE_CHECKING:
+    from npusim.work import VectorWork
+
+
+def cost(config: Config, work: VectorWork) -> Cost:
+    """Raises ProgramError if there is no vector unit or the function is of no class that it knows."""
+    vector = config.vector
+    if vector is None:
+        raise ProgramError(f"vector work on {config.name}, which has no vector unit")
+    if work.function not in vector.cost:
+        raise ProgramError(f"vector function class must be one of {', '.join(vector.cost)}, got {work.function!r}")
+    words = ceil_div(work.dtype.itemsize, vector.lane_bytes)
+    shared = vector.lane_bytes // work.dtype.itemsize if vector.packed else 1
+    groups = ceil_div(work.elements * words, vector.lanes * max(1, shared))
+    compute = groups * vector.cost[work.function] * work.passes
+    traffic = ceil_div(work.bytes * config.vector_hz, config.sram.total_bytes_per_cycle * config.clock_hz)
+    start = [("setup", LATENCY, vector.setup_cycles), ("sram_latency", LATENCY, config.sram.latency_cycles)]
+    return total(config.vector_hz, start + beside(compute, traffic))
