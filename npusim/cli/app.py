@@ -1,0 +1,106 @@
+"""The command group, and the one place where an error becomes a message and an exit code.
+
+0: done; 1: it failed; 2: it was asked wrongly; 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from npusim.cli import compile as compiling
+from npusim.cli import config, device, run, setup
+from npusim.cli.base import Group, Interrupted, State
+from npusim.errors import NpusimError, UsageError
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True}
+
+
+@click.group(cls=Group, context_settings=SETTINGS)
+@click.version_option(package_name="npusim", prog_name="npusim")
+def app() -> None:
+    """Run ONNX models on a simulated neural processing unit.
+
+    The device is described by a TOML file; every instruction does its real arithmetic and takes modelled time.
+
+    \b
+    Examples:
+      npusim demo                               a small network, no file needed
+      npusim run resnet50.onnx --config edge    outputs, cycles, traffic, the slowest layers and why
+      npusim info --config edge                 what that device can do
+      npusim config check my.toml               every mistake in a description
+    """
+
+
+for _command in (
+    run.run,
+    compiling.compile_,
+    compiling.disasm,
+    device.info,
+    config.config,
+    setup.demo,
+    setup.doctor,
+    setup.cache,
+    setup.completion,
+):
+    app.add_command(_command)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code. Every error is one paragraph on standard error."""
+    state = State()
+    try:
+        code = app.main(list(arguments), prog_name="npusim", standalone_mode=False, obj=state)
+        sys.stdout.flush()  # a full disk shows here, not in the interpreter's shutdown
+        return code if isinstance(code, int) else DONE
+    except (Interrupted, KeyboardInterrupt, click.Abort):
+        click.echo("npusim: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        _abandon_stdout()
+        return FAILED
+    except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
+        if state.debug:
+            traceback.print_exc()
+        code, message = explain(error)
+        click.echo(f"npusim: error: {message}", err=True)
+        _abandon_stdout()
+        return code
+
+
+def explain(error: Exception) -> tuple[int, str]:
+    """The exit code and the paragraph for an error."""
+    match error:
+        case click.UsageError():
+            hint = f"; see {error.ctx.command_path} --help" if error.ctx else ""
+            return USAGE, error.format_message().rstrip(".") + hint
+        case click.ClickException():
+            return error.exit_code, error.format_message()
+        case UsageError():
+            return USAGE, str(error)
+        case NpusimError():
+            return FAILED, str(error)
+        case MemoryError():
+            return FAILED, "this machine has too little memory for that"
+        case OSError():
+            where = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str | os.PathLike) else ""
+            return FAILED, f"{where}{error.strerror or error}"
+        case _:
+            text = f"{type(error).__name__}: {error}".rstrip(": ")
+            return FAILED, f"a defect of npusim, please report it with the output of --debug: {text}"
+
+
+def _abandon_stdout() -> None:
+    """Keep the interpreter from failing again on what is left in the buffer of a closed or full standard output."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

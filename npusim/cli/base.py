@@ -1,0 +1,168 @@
+"""Commands and groups as this command line wants them, and the options that several commands share."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from npusim.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class State:
+    """What the options that every command has have set."""
+
+    debug: bool = False
+
+
+class Interrupted(Exception):  # noqa: N818 it is no error
+    """Ctrl-C; not KeyboardInterrupt, to which click would add an empty line."""
+
+
+def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(State).debug = True
+
+
+class Command(click.Command):
+    """A command with the options that all have."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        text = "Show the Python traceback of an error."
+        self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help=text))
+
+
+class Group(click.Group):
+    """A group of such commands, listed in the order in which they were added."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
+class ConfigName(click.ParamType):
+    """The name of a shipped device description or a path to one; completes names and files."""
+
+    name = "config"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from npusim.hw.config import list_configs
+
+        names = [CompletionItem(name) for name in list_configs() if name.startswith(incomplete)]
+        return [*names, CompletionItem(incomplete, type="file")]
+
+
+def model_argument(function: F) -> F:
+    """The model file; whether it is there is checked where it is read, with our message."""
+    return click.argument("model", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL")(function)
+
+
+def config_options(default: str | None = "edge") -> Callable[[F], F]:
+    """--config and --set: which device."""
+    shown = default if default is not None else "the one the program was compiled for, else edge"
+
+    def decorate(function: F) -> F:
+        function = click.option(
+            "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value: dram.bandwidth='8 GB/s'."
+        )(function)
+        return click.option(
+            "--config",
+            "-c",
+            "config",
+            type=ConfigName(),
+            default=default,
+            show_default=shown,
+            metavar="NAME|FILE",
+            help="The device: a name (see npusim config list) or a TOML file.",
+        )(function)
+
+    return decorate
+
+
+def json_option(what: str) -> Callable[[F], F]:
+    """--json FILE, '-' for standard output."""
+    return click.option("--json", "json_file", metavar="FILE", help=f"Write {what} as JSON; - is standard output.")
+
+
+def cache_options(function: F) -> F:
+    """--cache-dir and --no-cache: where compiled programs are kept."""
+    function = click.option("--no-cache", is_flag=True, help="Compile afresh and keep nothing for the next time.")(
+        function
+    )
+    return click.option(
+        "--cache-dir",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Where compiled programs are kept.",
+        show_default="~/.cache/npusim, or $NPUSIM_CACHE_DIR",
+    )(function)
+
+
+def shape_option(function: F) -> F:
+    """--input-shape NAME=D0,D1,..., repeated."""
+    return click.option(
+        "--input-shape",
+        "input_shapes",
+        multiple=True,
+        metavar="NAME=N,N,...",
+        help="The shape of an input whose dimensions the model leaves open.",
+    )(function)
+
+
+def device(name: str, overrides: tuple[str, ...]) -> Config:
+    """The description called name, with every KEY=VALUE of --set applied and checked together."""
+    from npusim.hw.config import list_configs, load_config
+
+    try:
+        config = load_config(name)
+    except ConfigError as error:
+        if name not in list_configs() and not Path(name).exists():
+            raise UsageError(str(error)) from None
+        raise
+    return config.with_(**dict(_override(text) for text in overrides)) if overrides else config
+
+
+def _override(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"--set {text}: must be KEY=VALUE such as dram.bandwidth='8 GB/s'")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()  # a quantity without its quotes, which the shell has eaten
+
+
+def shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]] | None:
+    """``("x=1,3,224,224",)`` as a mapping; an empty list of dimensions is a scalar; None when nothing was given."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, dims = text.rpartition("=")
+        try:
+            shape = tuple(int(dim) for dim in dims.split(",")) if dims.strip() else ()
+        except ValueError:
+            equals, shape = "", ()
+        if not equals or not name or any(dim < 0 for dim in shape):
+            raise UsageError(f"--input-shape {text}: must be NAME=N,N,... with integers >= 0, such as x=1,3,224,224")
+        if name in found:
+            raise UsageError(f"--input-shape {text}: input {name!r} has a shape already")
+        found[name] = shape
+    return found or None

@@ -1,0 +1,101 @@
+"""``npusim config``: the device descriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from npusim.cli.base import ConfigName, Group, device, json_option
+from npusim.cli.output import write_json
+from npusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+
+
+@click.group(cls=Group, short_help="List, show and check device descriptions.")
+def config() -> None:
+    """List, show and check device descriptions.
+
+    \b
+    Examples:
+      npusim config list
+      npusim config show edge > my.toml      a complete file to start from
+      npusim config check my.toml
+      npusim run model.onnx --config my.toml
+    """
+
+
+@config.command("list")
+@json_option("the list")
+def list_(json_file: str | None) -> None:
+    """The descriptions that come with npusim."""
+    from npusim.hw.config import list_configs, load_config
+    from npusim.report.device import summary
+    from npusim.report.format import table
+
+    configs = [load_config(name) for name in list_configs()]
+    if json_file is not None:
+        write_json(json_file, [{"name": c.name, "description": c.description, "origin": c.origin} for c in configs])
+    if json_file != "-":
+        rows = [(found.name, summary(found), found.description) for found in configs]
+        click.echo("\n".join(table(("name", "device", "description"), rows)))
+
+
+@config.command()
+@click.argument("name", type=ConfigName(), metavar="NAME|FILE")
+@click.option("--keys", is_flag=True, help="A table of every key with its value, origin and meaning, instead of TOML.")
+@json_option("the values in base units and where each comes from")
+def show(name: str, keys: bool, json_file: str | None) -> None:
+    """Every value of a description, defaults included, and where it comes from.
+
+    The output is TOML that describes the same device.
+    """
+    from npusim.report.format import table
+
+    found = device(name, ())
+    if json_file is not None:
+        write_json(json_file, _as_json(found))
+    if json_file == "-":
+        return
+    if keys:
+        click.echo("\n".join(table(("key", "value", "from", "meaning"), found.resolved())))
+    else:
+        click.echo(f"# every value of {found.origin}\n{found.to_toml()}", nl=False)
+
+
+@config.command()
+@click.argument("names", nargs=-1, required=True, type=ConfigName(), metavar="NAME|FILE...")
+@json_option("the problems of each file")
+def check(names: tuple[str, ...], json_file: str | None) -> None:
+    """Check descriptions; names every problem of every file, not only the first."""
+    problems = {name: _problems(name) for name in names}
+    if json_file is not None:
+        write_json(json_file, problems)
+    if json_file != "-":
+        for name, found in problems.items():
+            click.echo("\n".join(found) if found else f"{name}: ok")
+    bad = [name for name, found in problems.items() if found]
+    if bad:
+        count = sum(map(len, problems.values()))
+        raise ConfigError(f"{count} problem{'s' * (count > 1)} in {', '.join(bad)}")
+
+
+def _problems(name: str) -> list[str]:
+    try:
+        device(name, ())
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def _as_json(found: Config) -> dict[str, Any]:
+    origins = {key: origin for key, _, origin, _ in found.resolved()}
+    return {
+        "name": found.name,
+        "origin": found.origin,
+        "fingerprint": found.fingerprint(),
+        "values": found.to_table(),
+        "origins": origins,
+    }

@@ -1,0 +1,29 @@
+"""``npusim info``: what a device can do."""
+
+from __future__ import annotations
+
+import click
+
+from npusim.cli.base import Command, config_options, device, json_option
+from npusim.cli.output import write_json
+
+
+@click.command(cls=Command, short_help="What a device can do.")
+@config_options()
+@json_option("the capabilities")
+def info(config: str, overrides: tuple[str, ...], json_file: str | None) -> None:
+    """Show what a device can do: peaks, bandwidths and types, all derived from its description.
+
+    \b
+    Examples:
+      npusim info --config edge
+      npusim info --config edge --set matrix.rows=64
+      npusim info --config my.toml --json -
+    """
+    from npusim.report.device import as_json, text
+
+    found = device(config, overrides)
+    if json_file is not None:
+        write_json(json_file, as_json(found))
+    if json_file != "-":
+        click.echo(text(found))

@@ -1,0 +1,86 @@
+"""What a command writes: files that appear whole or not at all, JSON, and progress on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from npusim.errors import UsageError
+
+
+def check_destination(path: Path) -> None:
+    """Raise UsageError unless a file can be made at path: said before minutes of work, not after."""
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory; a file name is needed")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no directory {path.parent}")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to instead, which takes the place of ``path`` when the block ends well and vanishes otherwise.
+
+    What is not a regular file (a pipe, /dev/stdout) is written directly: replacing it would destroy it.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        yield target
+        return
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield draft
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole text file, or nothing."""
+    with replacing(path) as draft:
+        draft.write_text(text, "utf-8")
+
+
+def write_json(destination: str, value: Any) -> None:
+    """Write value as indented JSON to a file, or to standard output for ``-``."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    if destination == "-":
+        click.echo(text, nl=False)
+    else:
+        write_text(Path(destination), text)
+
+
+@contextlib.contextmanager
+def progress(message: str, quiet: bool = False) -> Iterator[None]:
+    """Show message and the seconds so far on standard error while the block runs; silent unless that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    ticker = threading.Thread(target=_tick, args=(message, done), daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def _tick(message: str, done: threading.Event) -> None:
+    start = time.monotonic()
+    delay = 0.3  # short work shows nothing
+    while not done.wait(delay):
+        sys.stderr.write(f"\r\x1b[K{message} ... {time.monotonic() - start:.0f} s")
+        sys.stderr.flush()
+        delay = 1.0

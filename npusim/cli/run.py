@@ -1,0 +1,155 @@
+"""``npusim run``: compute and time a model on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from npusim.cli.base import (
+    Command,
+    cache_options,
+    config_options,
+    device,
+    json_option,
+    model_argument,
+    shape_option,
+    shapes,
+)
+from npusim.cli.models import load_program, open_session
+from npusim.cli.output import check_destination, progress, replacing, write_json
+from npusim.errors import UsageError
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+    from npusim.program import Program
+    from npusim.runtime import RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """Where the results of a run go besides the report."""
+
+    json_file: str | None
+    trace: Path | None
+    output_dir: Path | None
+
+    def check(self, timing_only: bool) -> None:
+        """Raise UsageError now for what would fail after the run."""
+        if self.json_file not in (None, "-"):
+            check_destination(Path(str(self.json_file)))
+        if self.trace is not None:
+            check_destination(self.trace)
+        if self.output_dir is not None and timing_only:
+            raise UsageError("--output-dir: there are no outputs with --timing-only")
+        if self.output_dir is not None and self.output_dir.exists() and not self.output_dir.is_dir():
+            raise UsageError(f"--output-dir {self.output_dir}: is a file; a directory is needed")
+
+
+@click.command(cls=Command, short_help="Compute and time a model on a device.")
+@model_argument
+@config_options(default=None)
+@click.option("--input", "-i", "inputs", multiple=True, metavar="NAME=FILE.npy", help="The data of one input.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="For random inputs, used when no --input is given.")
+@click.option("--allow-nan", is_flag=True, help="Accept inputs that hold NaN.")
+@shape_option
+@click.option("--timing-only", is_flag=True, help="Same times, no arithmetic, no outputs: faster.")
+@click.option(
+    "--output-dir", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write each output as DIR/NAME.npy."
+)
+@json_option("the result")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a trace that opens in ui.perfetto.dev."
+)
+@click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
+@cache_options
+def run(
+    model: Path,
+    config: str | None,
+    overrides: tuple[str, ...],
+    inputs: tuple[str, ...],
+    seed: int,
+    allow_nan: bool,
+    input_shapes: tuple[str, ...],
+    timing_only: bool,
+    output_dir: Path | None,
+    json_file: str | None,
+    trace: Path | None,
+    top: int,
+    cache_dir: Path | None,
+    no_cache: bool,
+) -> None:
+    """Run MODEL (.onnx, or .npu from npusim compile) on a device and report what happened.
+
+    Without --input the inputs are random, from --seed.
+
+    \b
+    Examples:
+      npusim run resnet50.onnx --config edge
+      npusim run m.onnx --config my.toml --input x=x.npy --output-dir out --json run.json
+      npusim run m.onnx --set dram.bandwidth='8 GB/s' --timing-only --trace m.perfetto-trace
+      npusim run m.onnx --input-shape ids=1,128
+    """
+    destinations = Destinations(json_file, trace, output_dir)
+    destinations.check(timing_only)
+    if timing_only and inputs:
+        raise UsageError("--input: not used with --timing-only")
+    session, program, found = _prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
+    arrays, note = _inputs(program, inputs, seed, allow_nan, timing_only)
+    with progress(f"simulating {program.name} on {found.name}"):
+        result: RunResult = session.run(program, arrays, timing_only=timing_only)
+    _deliver(result, found, note, destinations, top)
+
+
+def _prepare(
+    model: Path,
+    config: str | None,
+    overrides: tuple[str, ...],
+    input_shapes: tuple[str, ...],
+    cache_dir: Path | None,
+    no_cache: bool,
+) -> tuple[Any, Program, Config]:
+    if model.suffix == ".npu":
+        if input_shapes:
+            raise UsageError("--input-shape: the shapes of a compiled program are fixed")
+        program = load_program(model)
+        found = device(config if config is not None else program.config_name, overrides)
+        return open_session(found, None, True), program, found
+    found = device(config if config is not None else "edge", overrides)
+    session = open_session(found, cache_dir, no_cache)
+    with progress(f"compiling {model.name} for {found.name}"):
+        return session, session.compile(model, shapes(input_shapes)), found
+
+
+def _inputs(
+    program: Program, texts: tuple[str, ...], seed: int, allow_nan: bool, timing_only: bool
+) -> tuple[dict[str, Any] | None, str]:
+    from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+
+    if timing_only:
+        return None, describe_inputs(program.inputs, (), None)
+    arrays = read_inputs(texts, program.inputs, allow_nan) if texts else random_inputs(program.inputs, seed)
+    return arrays, describe_inputs(program.inputs, texts, seed)
+
+
+def _deliver(result: RunResult, found: Config, note: str, destinations: Destinations, top: int) -> None:
+    from npusim.cli.tensors import write_outputs
+    from npusim.report.run import text
+
+    notes = []
+    if destinations.output_dir is not None:
+        notes += [f"wrote {path}" for path in write_outputs(destinations.output_dir, result.outputs)]
+    if destinations.trace is not None:
+        from npusim.report.perfetto import write_trace
+
+        with replacing(destinations.trace) as draft:
+            write_trace(draft, result.timeline)
+        notes.append(f"wrote {destinations.trace}")
+    if destinations.json_file is not None:
+        write_json(destinations.json_file, {**result.to_json_dict(), "inputs": note})
+        notes.append(f"wrote {destinations.json_file}")
+    if destinations.json_file != "-":
+        click.echo(text(result, found, note, top=top))
+        click.echo("\n".join(notes), nl=bool(notes))

@@ -1,0 +1,133 @@
+"""``npusim demo``, ``doctor``, ``cache`` and ``completion``: trying, checking and tidying an installation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from npusim.cli.base import Command, Group, config_options, device, json_option
+from npusim.cli.output import progress, write_json
+from npusim.errors import NpusimError
+
+
+@click.command(cls=Command, short_help="A small network, computed, timed and checked.")
+@config_options()
+@json_option("the result")
+def demo(config: str, overrides: tuple[str, ...], json_file: str | None) -> None:
+    """Compute a small network on a device, check it against the reference, and report.
+
+    The network is made in memory: no file, no network, no onnx needed.
+
+    \b
+    Examples:
+      npusim demo
+      npusim demo --config tiny
+    """
+    from npusim.demo import TOLERANCE, run
+    from npusim.report.run import text
+
+    found = device(config, overrides)
+    with progress(f"running the demo on {found.name}"):
+        outcome = run(found)
+    if json_file is not None:
+        write_json(json_file, {**outcome.result.to_json_dict(), "difference": outcome.difference})
+    if json_file != "-":
+        click.echo(text(outcome.result, found, "image float32[1, 3, 32, 32], random with seed 1"))
+    if not outcome.correct:
+        raise NpusimError(
+            f"the outputs differ from the reference by {outcome.difference:.2e} of the largest output; "
+            f"at most {TOLERANCE:.0e} is right"
+        )
+    if json_file != "-":
+        click.echo(f"\nThe outputs agree with the reference within {outcome.difference:.1e} of the largest output.")
+
+
+@click.command(cls=Command, short_help="Check this installation.")
+@json_option("the findings")
+def doctor(json_file: str | None) -> None:
+    """Check this installation: versions, compiled kernels, configs, cache, clashes."""
+    from npusim.cache import default_directory
+    from npusim.doctor import Verdict, examine
+    from npusim.report.format import table
+
+    found = examine(default_directory())
+    if json_file is not None:
+        write_json(json_file, [{"subject": f.subject, "verdict": f.verdict.value, "detail": f.detail} for f in found])
+    if json_file != "-":
+        rows = [(finding.subject, finding.verdict.value, finding.detail) for finding in found]
+        click.echo("\n".join(table(("what", "verdict", "found"), rows)))
+    failed = [finding.subject for finding in found if finding.verdict is Verdict.FAILED]
+    if failed:
+        raise NpusimError(f"this installation does not work: {', '.join(failed)}")
+
+
+@click.group(cls=Group, short_help="List or clear compiled programs.")
+def cache() -> None:
+    """List or clear the compiled programs that were kept.
+
+    \b
+    Examples:
+      npusim cache list
+      npusim cache clear
+    """
+
+
+_DIRECTORY = click.option(
+    "--cache-dir", type=click.Path(path_type=Path), metavar="DIR", help="Another place than the usual."
+)
+
+
+@cache.command("list")
+@_DIRECTORY
+@json_option("the list")
+def list_(cache_dir: Path | None, json_file: str | None) -> None:
+    """The programs that are kept, with their sizes."""
+    from npusim.cache import default_directory, entries
+    from npusim.report.format import capacity, table
+
+    directory = cache_dir if cache_dir is not None else default_directory()
+    found = entries(directory)
+    if json_file is not None:
+        kept = [{"file": str(e.path), "model": e.model, "config": e.config, "bytes": e.bytes} for e in found]
+        write_json(json_file, kept)
+    if json_file != "-":
+        rows = [(e.model, e.config, capacity(e.bytes), e.path.name) for e in found]
+        total = capacity(sum(e.bytes for e in found))
+        lines = table(("model", "config", "size", "file"), rows, right="<<><")
+        click.echo("\n".join([*lines, f"{total} in {directory}"]))
+
+
+@cache.command()
+@_DIRECTORY
+def clear(cache_dir: Path | None) -> None:
+    """Remove every kept program; other files in the directory stay."""
+    from npusim.cache import default_directory, entries
+    from npusim.report.format import capacity
+
+    directory = cache_dir if cache_dir is not None else default_directory()
+    found = entries(directory)
+    for entry in found:
+        entry.path.unlink(missing_ok=True)
+    click.echo(f"removed {len(found)} programs, {capacity(sum(e.bytes for e in found))}, from {directory}")
+
+
+@click.command(cls=Command, short_help="Completion for bash, zsh or fish.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that completes commands, options, configs and files in SHELL.
+
+    \b
+    Examples:
+      eval "$(npusim completion bash)"                                      in ~/.bashrc
+      eval "$(npusim completion zsh)"                                       in ~/.zshrc
+      npusim completion fish > ~/.config/fish/completions/npusim.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from npusim.cli.app import app
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise NpusimError(f"the installed click cannot complete in {shell}")
+    click.echo(kind(app, {}, "npusim", "_NPUSIM_COMPLETE").source())

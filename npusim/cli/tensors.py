@@ -1,0 +1,135 @@
+"""Inputs from .npy files or a seed, outputs to .npy files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.cli.output import replacing
+from npusim.dtypes import DType, bfloat16_to_float32, float32_to_bfloat16, from_storage
+from npusim.errors import InputError, UsageError
+from npusim.program import Binding
+
+Array = npt.NDArray[Any]
+
+
+def read_inputs(texts: Sequence[str], bindings: Sequence[Binding], allow_nan: bool) -> dict[str, Array]:
+    """The arrays of ``NAME=FILE.npy`` texts, each checked against its binding; a model of one input needs no name."""
+    known = {binding.name: binding for binding in bindings}
+    found: dict[str, Array] = {}
+    for text in texts:
+        name, file = _split(text, bindings)
+        if name not in known:
+            raise InputError(f"--input {text}: the model has no input {name!r}; it has {_names(bindings)}")
+        if name in found:
+            raise UsageError(f"--input {text}: input {name!r} is given already")
+        found[name] = _read(file, known[name], allow_nan)
+    return found
+
+
+def random_inputs(bindings: Sequence[Binding], seed: int) -> dict[str, Array]:
+    """Seeded arrays: floats from the normal distribution, bytes from their whole range, wider integers 0 or 1.
+
+    Wider integers are mostly indices and masks, and 0 and 1 are valid nearly everywhere.
+    """
+    generator = np.random.default_rng(seed)
+    return {binding.name: _random(binding, generator) for binding in bindings}
+
+
+def describe_inputs(bindings: Sequence[Binding], given: Sequence[str], seed: int | None) -> str:
+    """One line for the report: where the inputs came from."""
+    shapes = ", ".join(f"{b.name} {b.dtype.label}{list(b.shape)}" for b in bindings)
+    if given:
+        return f"{shapes}, from files"
+    return f"{shapes}, random with seed {seed}" if seed is not None else f"{shapes}, not needed"
+
+
+def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
+    """One .npy file per output; characters that cannot be in a file name become ``_``, bfloat16 becomes float32."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"--output-dir {directory}: is a file; a directory is needed") from None
+    written: list[Path] = []
+    for name, array in outputs.items():
+        path = directory / f"{_file_stem(name)}.npy"
+        if path in written:
+            path = directory / f"{_file_stem(name)}.{len(written)}.npy"
+        with replacing(path) as draft, draft.open("wb") as file:
+            np.save(file, array.astype(np.float32) if array.dtype.kind == "V" else array, allow_pickle=False)
+        written.append(path)
+    return written
+
+
+def _split(text: str, bindings: Sequence[Binding]) -> tuple[str, Path]:
+    name, equals, file = text.partition("=")
+    if equals and name and file:
+        return name, Path(file)
+    if not equals and len(bindings) == 1:
+        return bindings[0].name, Path(text)
+    raise UsageError(f"--input {text}: must be NAME=FILE.npy; the model's inputs are {_names(bindings)}")
+
+
+def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
+    """Shape and type are compared before the data is read, so that a wrong file costs nothing."""
+    try:
+        mapped = np.load(file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise UsageError(f"--input {binding.name}={file}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"--input {binding.name}={file}: is a directory") from None
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{file}: not a readable .npy file: {error}") from None
+    if not isinstance(mapped, np.ndarray):
+        raise InputError(f"{file}: holds several arrays; a .npy file of one is needed")
+    wanted = _numpy_dtype(binding.dtype)
+    if mapped.shape != binding.shape or mapped.dtype.newbyteorder("=") != wanted:
+        got = f"{mapped.dtype.name}{list(mapped.shape)}"
+        raise InputError(f"input {binding.name!r} must be {wanted.name}{list(binding.shape)}, got {got} from {file}")
+    array = np.array(mapped, dtype=wanted, order="C")
+    if not allow_nan:
+        _refuse_nan(array, binding, file)
+    return array
+
+
+def _refuse_nan(array: Array, binding: Binding, file: Path) -> None:
+    if not binding.dtype.is_float:
+        return
+    values = bfloat16_to_float32(array.view(np.uint16)) if binding.dtype is DType.BFLOAT16 else array
+    bad = np.isnan(values)
+    count = int(np.count_nonzero(bad))
+    if count:
+        first = [int(i) for i in np.unravel_index(int(np.argmax(bad)), binding.shape)]
+        raise InputError(
+            f"input {binding.name!r}: {count} of {array.size} values in {file} are NaN, the first at {first}; "
+            "--allow-nan if they are meant"
+        )
+
+
+def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    return from_storage(np.empty(0, dtype.storage), dtype).dtype
+
+
+def _random(binding: Binding, generator: np.random.Generator) -> Array:
+    dtype, shape = binding.dtype, binding.shape
+    if dtype is DType.BFLOAT16:
+        return from_storage(float32_to_bfloat16(generator.standard_normal(shape, np.float32)), dtype)
+    if dtype.is_float:
+        return generator.standard_normal(shape, np.float32).astype(dtype.storage)
+    if dtype in (DType.INT8, DType.UINT8):
+        limits = np.iinfo(dtype.storage)
+        return generator.integers(limits.min, limits.max, shape, dtype.storage, endpoint=True)
+    return generator.integers(0, 1, shape, np.int64, endpoint=True).astype(dtype.storage)
+
+
+def _file_stem(name: str) -> str:
+    stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".")
+    return stem[:200] or "output"
+
+
+def _names(bindings: Sequence[Binding]) -> str:
+    return ", ".join(repr(binding.name) for binding in bindings) or "none"

@@ -1,0 +1,123 @@
+"""Which operators a job's time went to, and why: derived from the spans alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from npusim.report.format import duration, percent, quantity
+from npusim.report.result import OpTiming, Result
+from npusim.timeline import Span
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+
+
+@dataclass(slots=True)
+class Layer:
+    """One operator's part of a job.
+
+    ``added_ps``: how much later the job's work was done because of it - from the moment every operator that finished
+    before it was done to its own end. The parts of all operators add up to the whole, which overlapping times do not.
+    """
+
+    timing: OpTiming
+    added_ps: int
+    busy_ps: dict[str, int] = field(default_factory=dict)
+    dma_bytes: int = 0
+    instructions: int = 0
+
+    @property
+    def window_ps(self) -> int:
+        """From the start of its first instruction to the end of its last."""
+        return self.timing.end_ps - self.timing.start_ps
+
+
+def layers(result: Result) -> list[Layer]:
+    """Every operator that ran an instruction, in the order in which they finished."""
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for span in result.timeline.spans:
+        spans[span.op].append(span)
+    timed = [(timing, spans.get(index, [])) for index, timing in enumerate(result.ops)]
+    timed = [(timing, own) for timing, own in timed if own]
+    timed.sort(key=lambda pair: (pair[0].end_ps, pair[0].start_ps))
+    found, done = [], 0
+    for timing, own in timed:
+        found.append(_layer(timing, own, max(0, timing.end_ps - done)))
+        done = max(done, timing.end_ps)
+    return found
+
+
+def slowest(found: Sequence[Layer], count: int) -> list[Layer]:
+    """The layers that added most, the slowest first; equal ones in the order of time."""
+    return sorted(found, key=lambda layer: (-layer.added_ps, layer.timing.end_ps))[:count]
+
+
+def _layer(timing: OpTiming, spans: Iterable[Span], added_ps: int) -> Layer:
+    layer = Layer(timing, added_ps)
+    intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for span in spans:
+        unit = unit_kind(span.unit)
+        intervals[unit].append((span.start_ps, span.end_ps))
+        layer.instructions += 1
+        if unit == "dma":
+            layer.dma_bytes += span.bytes
+    layer.busy_ps = {unit: covered(pairs) for unit, pairs in intervals.items()}
+    return layer
+
+
+def unit_kind(unit: str) -> str:
+    """``core0.dma1`` -> ``dma``: which sort of unit, whichever core's."""
+    return unit.rpartition(".")[2].rstrip("0123456789")
+
+
+def covered(intervals: Iterable[tuple[int, int]]) -> int:
+    """The length of the union of intervals: units side by side do not count twice."""
+    total, reached = 0, 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def why(layer: Layer, config: Config) -> str:
+    """One sentence, from numbers: what kept this layer from being faster."""
+    window = layer.window_ps
+    if not window:
+        return "takes no time of its own"
+    match layer.timing.bound:
+        case "memory":
+            return _why_memory(layer, config)
+        case "compute":
+            return _why_compute(layer, config)
+        case _:
+            return _why_latency(layer)
+
+
+def _why_memory(layer: Layer, config: Config) -> str:
+    peak = config.dram.bandwidth * layer.window_ps / 10**12
+    text = f"DRAM at {percent(layer.dma_bytes, peak)} of its peak: {quantity(layer.dma_bytes, 'B')} moved"
+    if not layer.timing.macs:
+        return f"{text}, no MACs"
+    per_byte = layer.timing.macs / max(1, layer.dma_bytes)
+    return f"{text} for {quantity(layer.timing.macs, 'MAC')}, {per_byte:.1f} per byte"
+
+
+def _why_compute(layer: Layer, config: Config) -> str:
+    unit = max((u for u in layer.busy_ps if u != "dma"), key=lambda u: (layer.busy_ps[u], u), default="dma")
+    busy = layer.busy_ps.get(unit, 0)
+    text = f"{unit} busy {percent(busy, layer.window_ps)}"
+    if unit != "matrix" or config.matrix is None or not layer.timing.macs:
+        return f"{text} with {layer.instructions} instructions"
+    rate = layer.timing.macs * 10**12 / (busy * config.matrix_hz)
+    elements = config.matrix.rows * config.matrix.cols * config.cores
+    return f"{text} at {quantity(rate, 'MACs')}/cycle on {elements} elements"
+
+
+def _why_latency(layer: Layer) -> str:
+    unit, busy = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
+    each = duration(layer.window_ps // layer.instructions)
+    count = layer.instructions
+    return f"no unit is busy: {unit} {percent(busy, layer.window_ps)}, {count} instructions of {each} on average"

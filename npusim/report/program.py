@@ -1,0 +1,47 @@
+"""What a compiled program holds, as text and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from npusim.report.format import capacity, facts, grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from npusim.program import Binding, Program
+
+
+def text(program: Program, where: str) -> str:
+    """A few lines: sizes, inputs, outputs."""
+    sizes = program.describe()
+    rows = [
+        (
+            "program",
+            f"{grouped(sizes['commands'])} instructions for {len(program.ops)} operators, "
+            f"{capacity(sizes['code_bytes'])} of code",
+        ),
+        ("constants", capacity(sizes["constant_bytes"])),
+        ("scratch", capacity(sizes["scratch_bytes"])),
+        ("inputs", _bindings(program.inputs)),
+        ("outputs", _bindings(program.outputs)),
+    ]
+    return "\n".join([f"{program.name} for {program.config_name}: {where}", "", *facts(rows)])
+
+
+def as_json(program: Program) -> dict[str, Any]:
+    """Sizes in bytes, inputs and outputs."""
+    return {
+        **program.describe(),
+        "operators": len(program.ops),
+        "inputs": [_binding(binding) for binding in program.inputs],
+        "outputs": [_binding(binding) for binding in program.outputs],
+    }
+
+
+def _bindings(bindings: Sequence[Binding]) -> str:
+    return ", ".join(f"{b.name} {b.dtype.label}{list(b.shape)}" for b in bindings) or "none"
+
+
+def _binding(binding: Binding) -> dict[str, Any]:
+    return {"name": binding.name, "shape": list(binding.shape), "type": binding.dtype.label}

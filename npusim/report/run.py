@@ -1,0 +1,99 @@
+"""The report of one run, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.report.device import summary
+from npusim.report.format import duration, facts, grouped, percent, quantity, shorten, table
+from npusim.report.layers import Layer, layers, slowest, why
+from npusim.report.result import Result
+from npusim.timeline import UnitCounters
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+
+
+def text(result: Result, config: Config, inputs: str, *, top: int = 10) -> str:
+    """Several paragraphs: what ran where, outputs, totals, units, and the ``top`` slowest layers with reasons."""
+    blocks = [
+        [f"{result.model} on {result.config}: {summary(config)}"],
+        facts([("inputs", inputs), *_totals(result, config)]),
+        _outputs(result.outputs),
+        _units(result.counters.units, result.counters.duration_ps),
+        _slowest(layers(result), config, top),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
+    counters = result.counters
+    rate = f", {10**12 / result.time_ps:.1f} runs/s" if result.time_ps else ""
+    clock = quantity(config.clock_hz, "Hz")
+    rows = [
+        ("program", f"{grouped(counters.instructions)} instructions{', from the cache' * result.compile_from_cache}"),
+        ("time", f"{duration(result.time_ps)} = {grouped(result.cycles)} cycles of {clock}{rate}"),
+    ]
+    if config.matrix is not None:
+        used = percent(result.matrix_utilization, 1)
+        rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))
+    read, written = result.dram_read_bytes, result.dram_write_bytes
+    traffic = f"{quantity(read, 'B')} read, {quantity(written, 'B')} written"
+    if result.time_ps:
+        reached = (read + written) * 10**12 / result.time_ps
+        traffic += f", {quantity(reached, 'B/s')} = {percent(reached, config.dram.bandwidth)} of the pins"
+    rows.append(("DRAM", traffic))
+    return rows
+
+
+def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+    if not outputs:
+        return ["outputs: not computed (timing only)"]
+    rows = [(shorten(name, 40), f"{x.dtype.name}{list(x.shape)}", *_range(x)) for name, x in outputs.items()]
+    return table(("output", "type", "min", "max", "mean", "not finite"), rows, right="<<>>>>")
+
+
+def _range(array: npt.NDArray[Any]) -> tuple[str, str, str, str]:
+    """Smallest, largest and mean finite value, and how many are not finite."""
+    values = array.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    odd = values.size - finite.size
+    if not finite.size:
+        return "-", "-", "-", str(odd)
+    return f"{finite.min():.5g}", f"{finite.max():.5g}", f"{finite.mean():.5g}", str(odd)
+
+
+def _units(units: Mapping[str, UnitCounters], total: int) -> list[str]:
+    rows = []
+    for name, unit in sorted(units.items()):
+        stalled = sum(unit.stalls.values())
+        on = max(unit.stalls, key=lambda cause: (unit.stalls[cause], cause), default="")
+        shares = [percent(part, total) for part in (unit.busy_ps, stalled, unit.idle_ps)]
+        waits = f"{on} {percent(unit.stalls[on], total)}" if stalled else ""
+        amounts = (grouped(unit.instructions), quantity(unit.macs, "").strip(), quantity(unit.bytes, "B"))
+        rows.append((name, *shares, *amounts, waits))
+    header = ("unit", "busy", "stalled", "idle", "instructions", "MACs", "bytes", "waits most for")
+    return table(header, rows, right="<>>>>>><") if rows else []
+
+
+def _slowest(found: Sequence[Layer], config: Config, top: int) -> list[str]:
+    if not found or not top:
+        return []
+    total = sum(layer.added_ps for layer in found)
+    rows = [
+        (
+            shorten(layer.timing.name, 36),
+            layer.timing.kind,
+            duration(layer.added_ps),
+            percent(layer.added_ps, total),
+            layer.timing.bound,
+            why(layer, config),
+        )
+        for layer in slowest(found, top)
+    ]
+    shown = f"the {len(rows)} slowest of {len(found)} layers (time: how much later the job ends because of it)"
+    return [shown, *table(("layer", "kind", "time", "share", "bound", "why"), rows, right="<<>><<")]
