@@ -1,0 +1,53 @@
+"""The random graphs are legal, and others compute something finite and informative from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.models import oracle, random_graphs
+from tests.models.random_configs import config_overrides
+from tests.models.random_graphs import RandomModel
+
+relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+strategies = pytest.mark.parametrize(
+    "strategy",
+    [random_graphs.float_models(), random_graphs.int8_models(), random_graphs.int32_models()],
+    ids=["float", "int8", "int32"],
+)
+
+
+@strategies
+def test_onnxruntime_accepts_every_model_and_results_are_finite(strategy: st.SearchStrategy[RandomModel]) -> None:
+    @relaxed
+    @given(strategy)
+    def check(case: RandomModel) -> None:
+        for name, array in oracle.runtime_outputs(case.model, case.inputs, optimise=False).items():
+            assert np.isfinite(array).all(), name
+            assert np.abs(array.astype(np.float64)).max() < 1e3 or array.dtype != np.float32, name
+
+    check()
+
+
+@strategies
+def test_every_step_is_reached(strategy: st.SearchStrategy[RandomModel]) -> None:
+    seen: set[str] = set()
+
+    @settings(relaxed, max_examples=150)
+    @given(strategy)
+    def collect(case: RandomModel) -> None:
+        seen.update(node.op_type for node in case.model.graph.node)
+
+    collect()
+    assert {"Transpose", "Reshape", "Slice", "Concat", "Gather", "Pad"} <= seen
+    assert seen & {"MatMul", "QLinearMatMul"}
+    assert len(seen) >= 20, sorted(seen)
+
+
+@given(config_overrides())
+@settings(max_examples=20, derandomize=True)
+def test_overrides_are_plain_dotted_values(overrides: dict[str, object]) -> None:
+    assert all(isinstance(value, (int, str)) for value in overrides.values())
+    assert overrides["sram.bytes"] in range(8 * 1024, 256 * 1024 + 1)
