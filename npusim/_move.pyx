@@ -1,0 +1,99 @@
+"""Kernels that move bytes: copy, fill, select, gather and scatter."""
+
+from libc.string cimport memcpy, memset
+
+from npusim._operand cimport Walk, each_row, is_empty, merge, operand, take
+
+cdef extern from "move.h" nogil:
+    void npu_copy_row(unsigned char *d, long long ds, const unsigned char *a, long long s, long long n, int size)
+    void npu_copy_plane(
+        unsigned char *d, long long dr, long long dc, const unsigned char *a, long long sr, long long sc,
+        long long rows, long long columns, int size,
+    )
+    void npu_fill_row(unsigned char *d, long long ds, long long n, int size, unsigned long long pattern)
+    void npu_select_row(
+        unsigned char *d, long long ds, const unsigned char *c, long long cs, const unsigned char *a, long long sa,
+        const unsigned char *b, long long sb, long long n, int size,
+    )
+
+
+cdef int _check_size(int size) except -1:
+    if size not in (1, 2, 4, 8):
+        raise ValueError(f"item size must be 1, 2, 4 or 8 bytes, got {size}")
+    return size
+
+
+cdef void _copy_row(unsigned char **p, const long long *s, long long n, const void *size) noexcept nogil:
+    npu_copy_row(p[0], s[0], p[1], s[1], n, (<const int *>size)[0])
+
+
+def copy(
+    unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] src, long long src_off, src_strides,
+    dims, int itemsize,
+):
+    """dst = src, 4-D, items of 1, 2, 4 or 8 bytes; strides in bytes; the two must not overlap."""
+    cdef Walk w
+    cdef long long i0, i1
+    w.count = 2
+    _check_size(itemsize)
+    take(w.n, dims, 4)
+    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, itemsize, "dst")
+    operand(&w.of[1], src, src_off, src_strides, w.n, 4, itemsize, "src")
+    if is_empty(w.n, 4):
+        return
+    with nogil:
+        merge(&w)
+        if w.of[1].s[3] != itemsize and w.of[1].s[2] == itemsize and w.n[3] > 1 and w.n[2] > 1:
+            for i0 in range(w.n[0]):
+                for i1 in range(w.n[1]):
+                    npu_copy_plane(
+                        w.of[0].p + i0 * w.of[0].s[0] + i1 * w.of[0].s[1], w.of[0].s[2], w.of[0].s[3],
+                        w.of[1].p + i0 * w.of[1].s[0] + i1 * w.of[1].s[1], w.of[1].s[2], w.of[1].s[3],
+                        w.n[2], w.n[3], itemsize,
+                    )
+        else:
+            each_row(&w, _copy_row, &itemsize)
+
+
+cdef struct Filling:
+    int size
+    unsigned long long pattern
+
+
+cdef void _fill_row(unsigned char **p, const long long *s, long long n, const void *context) noexcept nogil:
+    cdef const Filling *f = <const Filling *>context
+    npu_fill_row(p[0], s[0], n, f.size, f.pattern)
+
+
+def fill(unsigned char[::1] dst, long long off, strides, dims, int itemsize, unsigned long long pattern):
+    """Set every item to the low ``itemsize`` bytes of ``pattern``."""
+    cdef Walk w
+    cdef Filling f
+    f.size, f.pattern = _check_size(itemsize), pattern
+    w.count = 1
+    take(w.n, dims, 4)
+    operand(&w.of[0], dst, off, strides, w.n, 4, itemsize, "dst")
+    with nogil:
+        each_row(&w, _fill_row, &f)
+
+
+cdef void _select_row(unsigned char **p, const long long *s, long long n, const void *size) noexcept nogil:
+    npu_select_row(p[0], s[0], p[1], s[1], p[2], s[2], p[3], s[3], n, (<const int *>size)[0])
+
+
+def select(
+    int itemsize, unsigned char[::1] dst, long long dst_off, dst_strides,
+    const unsigned char[::1] cond, long long cond_off, cond_strides,
+    const unsigned char[::1] a, long long a_off, a_strides, const unsigned char[::1] b, long long b_off, b_strides, dims,
+):
+    """dst = cond ? a : b, where cond is bool and the others are items of ``itemsize`` bytes."""
+    cdef Walk w
+    w.count = 4
+    _check_size(itemsize)
+    take(w.n, dims, 4)
+    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, itemsize, "dst")
+    operand(&w.of[1], cond, cond_off, cond_strides, w.n, 4, 1, "cond")
+    operand(&w.of[2], a, a_off, a_strides, w.n, 4, itemsize, "a")
+    operand(&w.of[3], b, b_off, b_strides, w.n, 4, itemsize, "b")
+    with nogil:
+        each_row(&w, _select_row, &itemsize)

@@ -1,0 +1,49 @@
+"""Which instruction set the kernels use: chosen at run time, the same results with each."""
+
+cdef extern from *:
+    """
+    #include "base.h"
+
+    static int npu_detect(void)
+    {
+    #if NPU_X86
+        __builtin_cpu_init();
+        if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+            return 0;
+        if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+            !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+            return 1;
+        return __builtin_cpu_supports("avx512vnni") ? 3 : 2;
+    #else
+        return 0;
+    #endif
+    }
+    """
+    int npu_detect() noexcept nogil
+
+_NAMES = ("portable", "avx2", "avx512", "avx512vnni")
+
+cdef int _best = npu_detect()
+cdef int _level = _best
+
+
+cdef int level() noexcept nogil:
+    """0 portable, 1 AVX2 and FMA, 2 AVX-512 (F, BW, VL, DQ), 3 AVX-512 with VNNI."""
+    return _level
+
+
+def simd():
+    """The name of the instruction set in use: portable, avx2, avx512 or avx512vnni."""
+    return _NAMES[_level]
+
+
+def set_simd(str name):
+    """Use the named instruction set, or with "auto" the best one; for tests and measurements.
+
+    Raises ValueError for a name that is unknown or that this processor does not have.
+    """
+    global _level
+    allowed = ("auto", *_NAMES[:_best + 1])
+    if name not in allowed:
+        raise ValueError(f"instruction set must be one of {', '.join(allowed)}, got {name!r}")
+    _level = _best if name == "auto" else _NAMES.index(name)
