@@ -59,16 +59,12 @@ class Group(click.Group):
             raise Interrupted from None
 
 
-class ConfigName(click.ParamType):
-    """The name of a shipped device description or a path to one; completes names and files."""
+def complete_config(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Shell completion of a device: the shipped names, then files."""
+    from npusim.hw.config import list_configs
 
-    name = "config"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from npusim.hw.config import list_configs
-
-        names = [CompletionItem(name) for name in list_configs() if name.startswith(incomplete)]
-        return [*names, CompletionItem(incomplete, type="file")]
+    names = [CompletionItem(name) for name in list_configs() if name.startswith(incomplete)]
+    return [*names, CompletionItem(incomplete, type="file")]
 
 
 def model_argument(function: F) -> F:
@@ -88,7 +84,7 @@ def config_options(default: str | None = "edge") -> Callable[[F], F]:
             "--config",
             "-c",
             "config",
-            type=ConfigName(),
+            shell_complete=complete_config,
             default=default,
             show_default=shown,
             metavar="NAME|FILE",

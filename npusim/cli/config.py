@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from npusim.cli.base import ConfigName, Group, device, json_option
+from npusim.cli.base import Group, complete_config, device, json_option
 from npusim.cli.output import write_json
 from npusim.errors import ConfigError
 
@@ -44,7 +44,7 @@ def list_(json_file: str | None) -> None:
 
 
 @config.command()
-@click.argument("name", type=ConfigName(), metavar="NAME|FILE")
+@click.argument("name", shell_complete=complete_config, metavar="NAME|FILE")
 @click.option("--keys", is_flag=True, help="A table of every key with its value, origin and meaning, instead of TOML.")
 @json_option("the values in base units and where each comes from")
 def show(name: str, keys: bool, json_file: str | None) -> None:
@@ -66,7 +66,7 @@ def show(name: str, keys: bool, json_file: str | None) -> None:
 
 
 @config.command()
-@click.argument("names", nargs=-1, required=True, type=ConfigName(), metavar="NAME|FILE...")
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_config, metavar="NAME|FILE...")
 @json_option("the problems of each file")
 def check(names: tuple[str, ...], json_file: str | None) -> None:
     """Check descriptions; names every problem of every file, not only the first."""

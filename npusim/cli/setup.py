@@ -103,13 +103,13 @@ def list_(cache_dir: Path | None, json_file: str | None) -> None:
 def clear(cache_dir: Path | None) -> None:
     """Remove every kept program; other files in the directory stay."""
     from npusim.cache import default_directory, entries
-    from npusim.report.format import capacity
+    from npusim.report.format import capacity, counted
 
     directory = cache_dir if cache_dir is not None else default_directory()
     found = entries(directory)
     for entry in found:
         entry.path.unlink(missing_ok=True)
-    click.echo(f"removed {len(found)} programs, {capacity(sum(e.bytes for e in found))}, from {directory}")
+    click.echo(f"removed {counted(len(found), 'program')}, {capacity(sum(e.bytes for e in found))}, from {directory}")
 
 
 @click.command(cls=Command, short_help="Completion for bash, zsh or fish.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from npusim.report.format import capacity, quantity
+from npusim.hw.capability import Capabilities, capabilities
+from npusim.report.format import capacity, duration, facts, quantity, table
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -20,3 +21,86 @@ def summary(config: Config) -> str:
     cores = f"{config.cores} cores of " if config.cores > 1 else ""
     memories = f"SRAM {capacity(config.sram.bytes)}, DRAM {quantity(config.dram.bandwidth, 'B/s')}"
     return f"{cores}{', '.join(units)} at {quantity(config.clock_hz, 'Hz')}, {memories}"
+
+
+def text(config: Config) -> str:
+    """Several paragraphs: the description in short, compute peaks by type, memories, host link."""
+    peaks = capabilities(config)
+    blocks = [
+        [f"{config.name}: {config.description}" if config.description else config.name, *facts(_structure(config))],
+        _compute(peaks),
+        ["memory", *facts(_memory(config, peaks))],
+        ["host", *facts(_host(config))],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def as_json(config: Config) -> dict[str, Any]:
+    """The capabilities in base units: a second, bytes, operations."""
+    peaks = capabilities(config)
+    return {
+        "name": config.name,
+        "description": config.description,
+        "fingerprint": config.fingerprint(),
+        "cores": config.cores,
+        "clock_hz": config.clock_hz,
+        "peak_macs": dict(peaks.peak_macs),
+        "peak_ops": dict(peaks.peak_ops),
+        "vector_ops": dict(peaks.vector_ops),
+        "scalar_elements": peaks.scalar_elements,
+        "dram_peak": peaks.dram_peak,
+        "dram_bandwidth": peaks.dram_bandwidth,
+        "dram_bytes": peaks.dram_bytes,
+        "sram_bandwidth": peaks.sram_bandwidth,
+        "sram_bytes": peaks.sram_bytes,
+        "ridge": None if peaks.ridge is None else float(peaks.ridge),
+    }
+
+
+def _structure(config: Config) -> list[tuple[str, str]]:
+    rows = [("from", config.origin), ("cores", f"{config.cores} at {quantity(config.clock_hz, 'Hz')}")]
+    if config.matrix is not None:
+        matrix = config.matrix
+        own = f" at {quantity(config.matrix_hz, 'Hz')}" if matrix.clock_hz else ""
+        sums = f"{capacity(matrix.accumulator_bytes)} of accumulators" if matrix.accumulator_bytes else "sums in SRAM"
+        rows.append(("matrix unit", f"{matrix.rows} x {matrix.cols} {matrix.dataflow.replace('_', ' ')}{own}, {sums}"))
+    if config.vector is not None:
+        own = f" at {quantity(config.vector_hz, 'Hz')}" if config.vector.clock_hz else ""
+        rows.append(("vector unit", f"{config.vector.lanes} lanes of {config.vector.lane_bytes} bytes{own}"))
+    rows.append(("scalar unit", "yes" if config.scalar is not None else "none"))
+    rows.append(("DMA", f"{config.dma.channels} channels, bursts of {capacity(config.dma.burst_bytes)}"))
+    return rows
+
+
+def _compute(peaks: Capabilities) -> list[str]:
+    lines: list[str] = []
+    if peaks.peak_macs:
+        ops = peaks.peak_ops
+        macs = [(name, quantity(rate, "MAC/s"), quantity(ops[name], "OPS")) for name, rate in peaks.peak_macs.items()]
+        lines += table(("matrix peak", "MACs", "operations"), macs, right="<>>")
+    if peaks.vector_ops:
+        lines += [""] if lines else []
+        lanes = [(name, quantity(rate, "op/s")) for name, rate in peaks.vector_ops.items()]
+        lines += table(("vector peak", "operations"), lanes, right="<>")
+    return lines
+
+
+def _memory(config: Config, peaks: Capabilities) -> list[tuple[str, str]]:
+    per_core = f" ({capacity(config.sram.bytes)} a core)" if config.cores > 1 else ""
+    reached = f"{quantity(peaks.dram_peak, 'B/s')} at the pins, DMA reaches {quantity(peaks.dram_bandwidth, 'B/s')}"
+    rows = [
+        ("SRAM", f"{capacity(peaks.sram_bytes)}{per_core}, {quantity(peaks.sram_bandwidth, 'B/s')}"),
+        ("DRAM", f"{capacity(peaks.dram_bytes)}, {reached}, latency {duration(config.dram.latency_ps)}"),
+    ]
+    if peaks.ridge is not None:
+        rows.append(("ridge", f"{float(peaks.ridge):.0f} operations per DRAM byte keep the fastest type busy"))
+    return rows
+
+
+def _host(config: Config) -> list[tuple[str, str]]:
+    host = config.host
+    return [
+        ("register access", duration(host.mmio_ps)),
+        ("interrupt", duration(host.irq_ps)),
+        ("copies", f"{quantity(host.link_bandwidth, 'B/s')} after {duration(host.link_latency_ps)}"),
+    ]

@@ -38,6 +38,11 @@ def grouped(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: ``1 instruction``, ``2 instructions``."""
+    return f"{grouped(count)} {noun}{'s' * (count != 1)}"
+
+
 def percent(part: float, whole: float) -> str:
     """A share of a whole: ``92.1 %``; ``-`` when there is no whole."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
@@ -53,11 +58,12 @@ def _significant(value: float) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> list[str]:
     """Lines of an aligned table, two spaces apart; ``right`` holds one character per column, ``>`` for right."""
     sides = right.ljust(len(header), "<")
+    for row in rows:
+        if len(row) != len(header):
+            raise ValueError(f"a table of {len(header)} columns got a row of {len(row)}: {row}")
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = []
     for row in (header, *rows):
-        if len(row) != len(header):
-            raise ValueError(f"a table of {len(header)} columns got a row of {len(row)}: {row}")
         cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)]
         lines.append("  ".join(cells).rstrip())
     return lines

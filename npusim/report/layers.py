@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from npusim.report.format import duration, percent, quantity
+from npusim.report.format import counted, duration, percent, quantity
 from npusim.report.result import OpTiming, Result
 from npusim.timeline import Span
 
@@ -110,7 +110,7 @@ def _why_compute(layer: Layer, config: Config) -> str:
     busy = layer.busy_ps.get(unit, 0)
     text = f"{unit} busy {percent(busy, layer.window_ps)}"
     if unit != "matrix" or config.matrix is None or not layer.timing.macs:
-        return f"{text} with {layer.instructions} instructions"
+        return f"{text} with {counted(layer.instructions, 'instruction')}"
     rate = layer.timing.macs * 10**12 / (busy * config.matrix_hz)
     elements = config.matrix.rows * config.matrix.cols * config.cores
     return f"{text} at {quantity(rate, 'MACs')}/cycle on {elements} elements"
@@ -119,5 +119,5 @@ def _why_compute(layer: Layer, config: Config) -> str:
 def _why_latency(layer: Layer) -> str:
     unit, busy = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
     each = duration(layer.window_ps // layer.instructions)
-    count = layer.instructions
-    return f"no unit is busy: {unit} {percent(busy, layer.window_ps)}, {count} instructions of {each} on average"
+    count = counted(layer.instructions, "instruction")
+    return f"no unit is busy: {unit} {percent(busy, layer.window_ps)}, {count} of {each} on average"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from npusim.report.format import capacity, facts, grouped
+from npusim.report.format import capacity, counted, facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ def text(program: Program, where: str) -> str:
     rows = [
         (
             "program",
-            f"{grouped(sizes['commands'])} instructions for {len(program.ops)} operators, "
+            f"{counted(sizes['commands'], 'instruction')} for {counted(len(program.ops), 'operator')}, "
             f"{capacity(sizes['code_bytes'])} of code",
         ),
         ("constants", capacity(sizes["constant_bytes"])),

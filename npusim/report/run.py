@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.report.device import summary
-from npusim.report.format import duration, facts, grouped, percent, quantity, shorten, table
+from npusim.report.format import counted, duration, facts, grouped, percent, quantity, shorten, table
 from npusim.report.layers import Layer, layers, slowest, why
 from npusim.report.result import Result
 from npusim.timeline import UnitCounters
@@ -35,7 +35,7 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
     rate = f", {10**12 / result.time_ps:.1f} runs/s" if result.time_ps else ""
     clock = quantity(config.clock_hz, "Hz")
     rows = [
-        ("program", f"{grouped(counters.instructions)} instructions{', from the cache' * result.compile_from_cache}"),
+        ("program", f"{counted(counters.instructions, 'instruction')}{', from the cache' * result.compile_from_cache}"),
         ("time", f"{duration(result.time_ps)} = {grouped(result.cycles)} cycles of {clock}{rate}"),
     ]
     if config.matrix is not None:

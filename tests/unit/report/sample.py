@@ -1,0 +1,74 @@
+"""A run by hand: three operators on two units, every number chosen so that the report can be checked in the head.
+
+The device moves 8 bytes and computes 64 MACs a nanosecond. ``load`` moves 8000 B in 1000 ns (100 % of DRAM), ``conv``
+computes 32 000 MACs in 1000 ns, ``tail`` is one short vector instruction after a gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npusim.timeline import Counters, Span, Timeline, UnitCounters
+
+NS = 1_000
+
+
+@dataclass
+class Op:
+    """What RunResult.ops holds."""
+
+    name: str
+    kind: str
+    unit: str
+    start_ps: int
+    end_ps: int
+    cycles: int
+    macs: int
+    bytes: int
+    bound: str
+
+
+@dataclass
+class Run:
+    """What RunResult is, as far as reports know it."""
+
+    model: str
+    config: str
+    outputs: dict[str, Any]
+    cycles: int
+    time_ps: int
+    timeline: Timeline
+    counters: Counters
+    ops: list[Op]
+    macs: int
+    matrix_utilization: float
+    dram_read_bytes: int
+    dram_write_bytes: int
+    compile_from_cache: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def sample() -> Run:
+    """The run described above; 2200 ns long."""
+    spans = [
+        Span("core0.dma0", 0, 1000 * NS, 0, "dma.copy", 0, 8000, "memory"),
+        Span("core0.matrix", 1000 * NS, 2000 * NS, 1, "matrix.conv", 32_000, 4000, "compute"),
+        Span("core0.dma0", 1200 * NS, 1300 * NS, 1, "dma.copy", 0, 400, "memory"),
+        Span("core0.vector", 2150 * NS, 2200 * NS, 2, "vector.unary", 0, 64, "latency"),
+    ]
+    ops = [
+        Op("load", "reshape", "core0.dma0", 0, 1000 * NS, 1000, 0, 8000, "memory"),
+        Op("conv", "conv", "core0.matrix", 1000 * NS, 2000 * NS, 1000, 32_000, 4400, "compute"),
+        Op("tail", "unary", "core0.vector", 2150 * NS, 2200 * NS, 50, 0, 64, "latency"),
+    ]
+    units = {
+        "core0.dma0": UnitCounters(1100 * NS, 1100 * NS, {}, 2, 0, 8400),
+        "core0.matrix": UnitCounters(1000 * NS, 200 * NS, {"core0.dma0": 1000 * NS}, 1, 32_000, 4000),
+        "core0.vector": UnitCounters(50 * NS, 0, {"core0.matrix": 2000 * NS, "core0.dma0": 150 * NS}, 1, 0, 64),
+    }
+    counters = Counters(2200 * NS, units, 8400, 0, 1050 * NS, 4)
+    outputs = {"y": np.array([1.0, -2.0, np.nan, 4.0], np.float32)}
+    return Run("net", "tiny", outputs, 2200, 2200 * NS, Timeline(spans), counters, ops, 32_000, 0.227, 8400, 0)

@@ -1,0 +1,66 @@
+"""Which layers the time went to, and the sentence that says why."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npusim.hw.config import load_config
+from npusim.report.layers import covered, layers, slowest, unit_kind, why
+from tests.unit.report.sample import NS, sample
+
+CONFIG = load_config("tiny").with_(**{"dram.bandwidth": "8 GB/s", "clock": "1 GHz", "matrix.rows": 8, "matrix.cols": 8})
+
+
+def test_the_parts_add_up_to_the_whole() -> None:
+    run = sample()
+    assert sum(layer.added_ps for layer in layers(run)) == run.time_ps
+
+
+def test_a_layer_that_ran_beside_another_adds_only_what_came_later() -> None:
+    run = sample()
+    run.ops[0].end_ps = 1500 * NS  # the load goes on until the convolution is half done
+    assert {layer.timing.name: layer.added_ps // NS for layer in layers(run)} == {
+        "load": 1500,
+        "conv": 500,
+        "tail": 200,
+    }
+
+
+def test_an_operator_without_instructions_is_no_layer() -> None:
+    run = sample()
+    run.timeline.spans = [span for span in run.timeline.spans if span.op != 2]
+    assert [layer.timing.name for layer in layers(run)] == ["load", "conv"]
+
+
+def test_the_slowest_come_first_and_equal_ones_in_order_of_time() -> None:
+    assert [layer.timing.name for layer in slowest(layers(sample()), 2)] == ["load", "conv"]
+
+
+def test_a_memory_bound_layer_names_bandwidth_and_bytes() -> None:
+    load = layers(sample())[0]
+    assert why(load, CONFIG) == "DRAM at 100.0 % of its peak: 8 kB moved, no MACs"
+
+
+def test_a_memory_bound_layer_with_macs_names_their_ratio() -> None:
+    run = sample()
+    run.ops[1].bound = "memory"
+    assert why(layers(run)[1], CONFIG) == "DRAM at 5.0 % of its peak: 400 B moved for 32 kMAC, 80.0 per byte"
+
+
+def test_a_compute_bound_layer_names_the_rate_of_the_array() -> None:
+    assert why(layers(sample())[1], CONFIG) == "matrix busy 100.0 % at 32 MACs/cycle on 64 elements"
+
+
+def test_a_latency_bound_layer_names_its_busiest_unit() -> None:
+    run = sample()
+    run.ops[2].start_ps = 2000 * NS
+    assert why(layers(run)[2], CONFIG) == "no unit is busy: vector 25.0 %, 1 instruction of 200 ns on average"
+
+
+def test_units_are_told_by_kind() -> None:
+    assert [unit_kind(name) for name in ("core0.dma1", "core3.matrix", "core12.dma10")] == ["dma", "matrix", "dma"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted).map(tuple), max_size=8))
+def test_covered_counts_each_moment_once(intervals: list[tuple[int, int]]) -> None:
+    moments = {moment for start, end in intervals for moment in range(start, end)}
+    assert covered(intervals) == len(moments)

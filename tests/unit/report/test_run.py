@@ -1,0 +1,55 @@
+"""The report of a run."""
+
+from npusim.hw.config import load_config
+from npusim.report.run import text
+from tests.unit.report.sample import sample
+
+CONFIG = load_config("tiny").with_(**{"dram.bandwidth": "8 GB/s", "clock": "1 GHz", "matrix.rows": 8, "matrix.cols": 8})
+
+
+def lines() -> list[str]:
+    return text(sample(), CONFIG, "x float32[4], random with seed 0").splitlines()
+
+
+def find(start: str) -> list[str]:
+    """The words of the first line that begins with start."""
+    return next(line for line in lines() if line.strip().startswith(start)).split()
+
+
+def test_the_first_line_names_model_and_device() -> None:
+    assert lines()[0].startswith("net on tiny: 8x8 MACs")
+
+
+def test_totals() -> None:
+    report = "\n".join(lines())
+    assert "x float32[4], random with seed 0" in report
+    assert "2.20 us = 2 200 cycles of 1 GHz, 454545.5 runs/s" in report
+    assert "22.7 % of its peak used, 32 kMAC" in report
+    assert "8.40 kB read, 0 B written, 3.82 GB/s = 47.7 % of the pins" in report
+
+
+def test_outputs_count_what_is_not_finite() -> None:
+    assert find("y ") == ["y", "float32[4]", "-2", "4", "1", "1"]
+
+
+def test_units_show_where_their_time_went() -> None:
+    assert find("core0.vector")[:8] == ["core0.vector", "2.3", "%", "97.7", "%", "0.0", "%", "1"]
+    assert find("core0.vector")[-3:] == ["core0.matrix", "90.9", "%"]
+
+
+def test_a_timing_run_says_that_there_are_no_outputs() -> None:
+    run = sample()
+    run.outputs = {}
+    assert "outputs: not computed (timing only)" in text(run, CONFIG, "")
+
+
+def test_as_many_layers_as_asked_for() -> None:
+    assert "the 2 slowest of 3 layers" in text(sample(), CONFIG, "", top=2)
+    assert "slowest" not in text(sample(), CONFIG, "", top=0)
+
+
+def test_a_run_from_the_cache_says_so() -> None:
+    run = sample()
+    assert "from the cache" not in text(run, CONFIG, "")
+    run.compile_from_cache = True
+    assert "from the cache" in text(run, CONFIG, "")
