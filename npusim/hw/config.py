@@ -24,7 +24,7 @@ from npusim.units import Dimension, show
 CLOCK = Quantity(Dimension.FREQUENCY, 1_000, 100 * 10**9)
 TIME = Quantity(Dimension.TIME, 0, 10**12)
 BANDWIDTH = Quantity(Dimension.BANDWIDTH, 10**6, 10**15)
-ENERGY = Quantity(Dimension.ENERGY, 0, 10**12)
+ENERGY = Quantity(Dimension.ENERGY, 0, 10**9)
 
 MATRIX_DTYPES = ("int8", "int16", "int32", "float16", "bfloat16", "float32")
 FUNCTIONS = ("simple", "divide", "sqrt", "transcendental", "convert", "reduce")
@@ -44,10 +44,9 @@ class MatrixConfig:
         Choice(("weight_stationary", "output_stationary", "input_stationary")), "operand that stays in the PEs"
     )
     model: str = key(Choice(lambda: unit_kinds.kinds("matrix")), "cost model", "systolic")
-    throughput: Table[Fraction] = table(
-        MapOf(MATRIX_DTYPES, Ratio(64), (("int8", Fraction(1)),)),
-        "MACs per PE and cycle by type; a type that is 0 or not named is not computed, int8 is 1 unless given; "
-        "unsigned types count as signed",
+    throughput: Table[Fraction] = key(
+        MapOf(MATRIX_DTYPES, Ratio(64)),
+        "MACs per PE and cycle by type; a type that is 0 or not named is not computed; unsigned types count as signed",
     )
     preload_hidden: bool = key(Flag(), "the next stationary operand loads while the current one is used", True)
     weight_buffers: int = key(Count(1, 16), "stationary operands that the PEs hold, 2 = double-buffered", 2)
@@ -128,7 +127,7 @@ class DramConfig:
     """The memory outside the chip, shared by all cores."""
 
     bytes: int = key(Quantity(Dimension.SIZE, 1 << 20, 1 << 48), "capacity")
-    bandwidth: int = key(BANDWIDTH, "peak of the pins, all channels together, in bytes a second")
+    bandwidth: int = key(BANDWIDTH, "peak of the pins, all channels together")
     kind: str = key(Choice(dram_kinds.kinds), "DRAM model", "fixed")
     latency_ps: int = key(TIME, "from a request to its first data", 100_000)
     channels: int = key(Count(1, 1024), "channels that make up the bandwidth; kind fixed sees their sum only", 1)
@@ -149,7 +148,7 @@ class HostConfig:
 
     mmio_ps: int = key(TIME, "one register access", 200_000)
     irq_ps: int = key(TIME, "from the interrupt line to the driver's handler", 2_000_000)
-    link_bandwidth: int = key(BANDWIDTH, "bulk copies between host and device memory, in bytes a second", 8 * 10**9)
+    link_bandwidth: int = key(BANDWIDTH, "bulk copies between host and device memory", 8 * 10**9)
     link_latency_ps: int = key(TIME, "start of one bulk copy", 500_000)
     submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
 
@@ -158,11 +157,11 @@ class HostConfig:
 class EnergyConfig:
     """Energy of one action each; absent = the device's energy is not known, and none is reported."""
 
-    mac: Table[int] = table(MapOf(MATRIX_DTYPES, ENERGY), "one multiply-accumulate by type, in femtojoules")
+    mac: Table[int] = table(MapOf(MATRIX_DTYPES, ENERGY), "one multiply-accumulate, for every type of throughput")
     vector_fj: int = key(ENERGY, "one vector lane operation")
     sram_byte_fj: int = key(ENERGY, "one byte read from or written to SRAM")
     dram_byte_fj: int = key(ENERGY, "one byte over the DRAM pins")
-    leakage_uw: int = key(Quantity(Dimension.POWER), "power of the idle chip", 0)
+    leakage_uw: int = key(Quantity(Dimension.POWER, 0, 10**9), "power of the idle chip", 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,7 +35,7 @@ def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
     return label, plain, origins
 
 
-def _read(source: str, beside: str | None, chain: tuple[str, ...]) -> tuple[str, dict[str, Any], dict[str, str]]:
+def _read(source: str, beside: Path | None, chain: tuple[str, ...]) -> tuple[str, dict[str, Any], dict[str, str]]:
     label, file = _find(source, beside)
     if label in chain:
         raise ConfigError(f"{label}: {INHERIT}: must not lead back to itself, got {' -> '.join((*chain, label))}")
@@ -46,18 +46,18 @@ def _read(source: str, beside: str | None, chain: tuple[str, ...]) -> tuple[str,
     if not isinstance(base, str):
         raise ConfigError(f"{label}: {INHERIT}: must be a config's name or a path, got {base!r}")
     try:
-        _, inherited, origins = _read(base, os.path.dirname(label), (*chain, label))
+        _, inherited, origins = _read(base, file.parent, (*chain, label))
     except FileNotFoundError:
         raise ConfigError(f"{label}: {INHERIT}: no such config {base!r}; {_known()}") from None
     return label, _merge(inherited, own), {**origins, **_origins(own, label)}
 
 
-def _find(source: str, beside: str | None) -> tuple[str, Path]:
+def _find(source: str, beside: Path | None) -> tuple[str, Path]:
     """The file of a shipped name, else of a path; the path of ``inherit`` is relative to the file that says it."""
     shipped = config_folder() / f"{source}.toml"
     if not _is_path(source) and shipped.is_file():
         return f"configs/{source}.toml", shipped
-    path = Path(beside, source) if beside is not None else Path(source)
+    path = Path(source) if beside is None else beside / source
     if not path.exists():
         if beside is not None:
             raise FileNotFoundError(source)

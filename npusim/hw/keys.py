@@ -7,6 +7,7 @@ table in the manual all walk these fields.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -223,6 +224,9 @@ class Text(Kind):
         return {"type": "string"}
 
 
+_RATIO = re.compile(r"[0-9]{1,9}(/[0-9]{1,9}|\.[0-9]{1,9})?", re.ASCII)
+
+
 @dataclasses.dataclass(frozen=True)
 class Ratio(Kind):
     """An exact fraction: a whole number, a decimal, or text such as "1/2"; never rounded."""
@@ -235,6 +239,8 @@ class Ratio(Kind):
         problem = f'must be a number or a fraction such as "1/2", got {value!r}'
         try:
             if isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise ValueError
+            if isinstance(value, str) and not _RATIO.fullmatch(value):
                 raise ValueError
             ratio = Fraction(str(value))
         except (ValueError, ZeroDivisionError):
@@ -262,7 +268,7 @@ class Ratio(Kind):
     def schema(self) -> dict[str, Any]:
         number: dict[str, Any] = {"type": "number", "maximum": self.maximum}
         number["exclusiveMinimum" if self.positive else "minimum"] = 0
-        return {"anyOf": [number, {"type": "string", "pattern": r"^[0-9]+(/[0-9]*[1-9][0-9]*|\.[0-9]+)?$"}]}
+        return {"anyOf": [number, {"type": "string", "pattern": f"^{_RATIO.pattern}$"}]}
 
 
 @dataclasses.dataclass(frozen=True)
