@@ -1,0 +1,87 @@
+"""onnx's node tests: none fails, refusals give reasons, and what once passed still does.
+
+All cases run through the references; those small enough run through the simulated device too.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from npusim.errors import UnsupportedError
+from tests.conformance.adapters import ADAPTERS
+from tests.conformance.onnx_node_cases import NodeCase, Verdict, judge, judge_all, node_cases, recorded
+
+DEVICE_ELEMENTS = 2000
+"""The largest case that the default run sends through the device."""
+
+
+@functools.cache
+def verdicts(adapter: str, most_elements: int) -> tuple[Verdict, ...]:
+    chosen = [case for case in node_cases() if case.elements <= most_elements]
+    return tuple(judge_all(chosen, ADAPTERS[adapter]))
+
+
+EVERYTHING = 1 << 40
+runs = pytest.mark.parametrize(
+    ("adapter", "most_elements"),
+    [
+        pytest.param("reference", EVERYTHING, id="reference"),
+        pytest.param("device", DEVICE_ELEMENTS, id="device-small"),
+        pytest.param("device", EVERYTHING, id="device-all", marks=pytest.mark.slow),
+    ],
+)
+
+
+@runs
+def test_no_case_fails(adapter: str, most_elements: int) -> None:
+    failed = [f"{v.case}: {v.reason}" for v in verdicts(adapter, most_elements) if v.outcome == "failed"]
+    assert not failed, "\n".join(failed)
+
+
+@runs
+def test_what_passed_before_passes_still(adapter: str, most_elements: int) -> None:
+    now = verdicts(adapter, most_elements)
+    floor = recorded() & {verdict.case for verdict in now}
+    lost = [f"{v.case}: {v.outcome}: {v.reason}" for v in now if v.outcome != "passed" and v.case in floor]
+    assert not lost, "\n".join(lost)
+    assert len(floor) > 500, "the record must name most of the cases; write it again"
+
+
+@runs
+def test_every_refusal_names_the_operator_and_a_reason(adapter: str, most_elements: int) -> None:
+    refused = [verdict for verdict in verdicts(adapter, most_elements) if verdict.outcome == "refused"]
+    assert refused
+    assert not [verdict for verdict in refused if not all(part.strip() for part in verdict.reason.split(":", 1))]
+
+
+def test_the_record_is_complete() -> None:
+    """A case that passes now and is not recorded could be lost unnoticed."""
+    passed = {v.case for v in verdicts("reference", EVERYTHING) if v.outcome == "passed"}
+    assert passed == recorded(), "write the record again: python -m tests.conformance.onnx_node_cases --write"
+
+
+@pytest.fixture(scope="module")
+def relu() -> NodeCase:
+    return next(case for case in node_cases() if case.name == "test_relu")
+
+
+def test_the_judge_passes_the_expected_and_nothing_else(relu: NodeCase) -> None:
+    assert judge(relu, lambda model, inputs: relu.expected).outcome == "passed"
+    off = [relu.expected[0] + np.float32(0.01)]
+    assert judge(relu, lambda model, inputs: off).reason.startswith("output 0: ")
+    assert "must be float32" in judge(relu, lambda model, inputs: [relu.expected[0].astype(np.float64)]).reason
+    assert "must have 1 outputs, got 0" in judge(relu, lambda model, inputs: []).reason
+
+
+def test_the_judge_tells_a_refusal_from_a_crash(relu: NodeCase) -> None:
+    def refuse(*_: object) -> list[NodeCase]:
+        raise UnsupportedError([("n", "Relu", "not today")])
+
+    def crash(*_: object) -> list[NodeCase]:
+        raise KeyError("oops")
+
+    assert judge(relu, refuse) == Verdict("test_relu", "refused", "Relu: not today")  # type: ignore[arg-type]
+    assert judge(relu, crash) == Verdict("test_relu", "failed", "KeyError: 'oops'")  # type: ignore[arg-type]
