@@ -1,0 +1,66 @@
+"""The contract between software and a device, and between a device and what carries it.
+
+Who advances time: only calls of :class:`Bus`. A register access costs the host's MMIO time, a bulk copy the link's
+latency and bandwidth, ``wait_irq`` runs the device until an interrupt comes, ``host_work`` is the host's own time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+BAR_REGISTERS = 0
+"""Registers, 4 bytes wide, little-endian, naturally aligned."""
+BAR_MEMORY = 2
+"""Aperture onto device DRAM: offset = device address."""
+
+
+class Bus(ABC):
+    """One device as a driver reaches it, and all that a driver knows. A PCI function or a socket may implement it."""
+
+    @abstractmethod
+    def read(self, bar: int, offset: int, size: int) -> int:
+        """The ``size`` (1, 2, 4 or 8) bytes at an offset of a BAR; a device that is gone reads as all ones."""
+
+    @abstractmethod
+    def write(self, bar: int, offset: int, size: int, value: int) -> None:
+        """Write ``size`` (1, 2, 4 or 8) bytes at an offset of a BAR."""
+
+    @abstractmethod
+    def read_memory(self, address: int, size: int) -> bytearray:
+        """A bulk copy of ``size`` bytes of device DRAM, by the host's DMA through the aperture."""
+
+    @abstractmethod
+    def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
+        """A bulk copy of bytes into device DRAM."""
+
+    @abstractmethod
+    def wait_irq(self, timeout_ps: int) -> int:
+        """Wait for an interrupt: the set of vectors that came, as bits, which are taken off; 0 after ``timeout_ps``."""
+
+    @abstractmethod
+    def host_work(self, kind: str) -> None:
+        """The host spends time of its own. ``kind``: ``submit``, the work of handing one job to the device."""
+
+
+class Carrier(Protocol):
+    """What a device may ask of whatever carries it."""
+
+    def irq(self, vector: int) -> None:
+        """Deliver an interrupt message."""
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        """Read host memory; raises OSError for an address that the host has not opened to the device."""
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        """Write host memory; raises OSError likewise."""
+
+
+class RegisterModel(Protocol):
+    """A device as its carrier sees it: accesses take no time here, the carrier charges it."""
+
+    def read(self, bar: int, offset: int, size: int) -> int:
+        """As :meth:`Bus.read`."""
+
+    def write(self, bar: int, offset: int, size: int, value: int) -> None:
+        """As :meth:`Bus.write`."""

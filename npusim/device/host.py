@@ -1,0 +1,84 @@
+"""The host's side of an in-process device: a bus that charges the time which the config names for each access."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from npusim.device.bus import Bus, RegisterModel
+from npusim.hw.config import Config
+from npusim.sim.clock import Clock
+from npusim.sim.memory import AddressError, DeviceMemory
+from npusim.units import bytes_to_ps
+
+_log = logging.getLogger("npusim.device")
+
+
+class HostBus(Bus):
+    """Carries one device in this process. Not for several threads at once."""
+
+    def __init__(self, config: Config, clock: Clock, memory: DeviceMemory, device: RegisterModel) -> None:
+        self._host = config.host
+        self._clock = clock
+        self._memory = memory
+        self._device = device
+        self._pending = 0
+        self.connected = True
+
+    def read(self, bar: int, offset: int, size: int) -> int:
+        self._clock.advance(self._host.mmio_ps)
+        return self._device.read(bar, offset, size)
+
+    def write(self, bar: int, offset: int, size: int, value: int) -> None:
+        self._clock.advance(self._host.mmio_ps)
+        self._device.write(bar, offset, size, value)
+
+    def read_memory(self, address: int, size: int) -> bytearray:
+        self._copy_time(size)
+        if self.connected:
+            try:
+                return bytearray(self._memory.slice(address, size))
+            except AddressError as fault:
+                _log.warning("bulk read: %s", fault.explanation)
+        return bytearray(b"\xff") * size
+
+    def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
+        source = np.frombuffer(data, np.uint8)
+        self._copy_time(source.size)
+        if self.connected:
+            try:
+                self._memory.slice(address, source.size)[:] = source
+            except AddressError as fault:
+                _log.warning("bulk write: %s", fault.explanation)
+
+    def wait_irq(self, timeout_ps: int) -> int:
+        if not self._clock.run_until(self._came, timeout_ps):
+            return 0
+        self._clock.advance(self._host.irq_ps)
+        vectors, self._pending = self._pending, 0
+        return vectors
+
+    def host_work(self, kind: str) -> None:
+        times = {"submit": self._host.submit_ps}
+        if kind not in times:
+            raise ValueError(f"kind of host work must be one of {', '.join(times)}, got {kind!r}")
+        self._clock.advance(times[kind])
+
+    def irq(self, vector: int) -> None:
+        """Deliver an interrupt message."""
+        self._pending |= 1 << vector
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        """This host opens no memory to the device."""
+        raise OSError(f"device read of {size} bytes of host memory at {address:#x}: nothing is mapped")
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        """This host opens no memory to the device."""
+        raise OSError(f"device write of {len(data)} bytes of host memory at {address:#x}: nothing is mapped")
+
+    def _came(self) -> bool:
+        return self._pending != 0
+
+    def _copy_time(self, size: int) -> None:
+        self._clock.advance(self._host.link_latency_ps + bytes_to_ps(size, self._host.link_bandwidth))

@@ -1,0 +1,206 @@
+"""The register map, declared: one line a register, one line a field; and the rules of access, once for all.
+
+A misuse (reserved bits set, a read-only register written, an odd width or offset) has no effect and is logged: in
+``RegisterFile.misuse``, the first MISUSE_KEPT of them, and with the logger ``npusim.device``.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_log = logging.getLogger("npusim.device")
+
+WIDTH = 4
+"""Bytes of a register."""
+ALL_ONES = 0xFFFF_FFFF
+MISUSE_KEPT = 100
+
+
+class Access(enum.Enum):
+    """Who may do what: the value is the name in a datasheet."""
+
+    RO = "read only"
+    RW = "read/write"
+    WO = "write only"  # reads as 0
+    W1C = "write 1 to clear"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Bits [low, low + width) of a register; bits that belong to no field are reserved and read as 0."""
+
+    name: str
+    low: int
+    width: int
+    doc: str
+
+    @property
+    def mask(self) -> int:
+        return ((1 << self.width) - 1) << self.low
+
+    def of(self, value: int) -> int:
+        """The field's value in a register's value."""
+        return (value & self.mask) >> self.low
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """One line of the map.
+
+    ``on_write`` / ``on_read`` name a side effect that the device provides; ``reset`` is None where the config decides.
+    """
+
+    name: str
+    offset: int
+    access: Access
+    fields: tuple[Field, ...]
+    reset: int | None = 0
+    on_write: str = ""
+    on_read: str = ""
+
+    @property
+    def mask(self) -> int:
+        """Bits that mean something."""
+        return sum(field.mask for field in self.fields)
+
+
+RO, RW, WO, W1C = Access.RO, Access.RW, Access.WO, Access.W1C
+
+
+def _word(name: str, doc: str) -> tuple[Field, ...]:
+    return (Field(name, 0, 32, doc),)
+
+
+_INTERRUPTS = (Field("DONE", 0, 1, "a job has ended"), Field("FAULT", 1, 1, "the device has stopped with a fault"))
+
+REGISTERS: tuple[Register, ...] = (
+    Register("ID", 0x000, RO, _word("MAGIC", "the letters N P U and 1"), 0x3155_504E),
+    Register("VERSION", 0x004, RO, (Field("ISA", 0, 16, "version of the instruction set"),
+                                    Field("INTERFACE", 16, 16, "version of this map and of the ring")), None),
+    Register("CAP_UNITS", 0x010, RO, (Field("CORES", 0, 8, "cores"), Field("DMA", 8, 8, "DMA channels of a core"),
+                                      Field("MATRIX", 16, 1, "cores have a matrix unit"),
+                                      Field("VECTOR", 17, 1, "cores have a vector unit"),
+                                      Field("SCALAR", 18, 1, "cores have a scalar unit")), None),
+    Register("CAP_MATRIX", 0x014, RO, (Field("ROWS", 0, 16, "rows of the array"),
+                                       Field("COLS", 16, 16, "columns of the array")), None),
+    Register("CAP_VECTOR", 0x018, RO, _word("LANES", "lanes of the vector unit"), None),
+    Register("CAP_SRAM_LO", 0x01C, RO, _word("BYTES", "SRAM bytes of a core, low word"), None),
+    Register("CAP_SRAM_HI", 0x020, RO, _word("BYTES", "high word"), None),
+    Register("CAP_ACC", 0x024, RO, _word("BYTES", "accumulator bytes of a core"), None),
+    Register("CAP_DRAM_LO", 0x028, RO, _word("BYTES", "DRAM bytes, low word"), None),
+    Register("CAP_DRAM_HI", 0x02C, RO, _word("BYTES", "high word"), None),
+    Register("CAP_CLOCK", 0x030, RO, _word("KHZ", "the device's clock in kHz"), None),
+    Register("CAP_QUEUE", 0x034, RO, _word("DEPTH", "commands that wait at a unit"), None),
+    Register("CONTROL", 0x040, WO, (Field("RESET", 0, 1, "drop the job and return to the reset state; memory stays"),),
+             on_write="control"),
+    Register("STATUS", 0x044, RO, (Field("READY", 0, 1, "takes jobs"), Field("BUSY", 1, 1, "a job runs"),
+                                   Field("FAULT", 2, 1, "stopped; FAULT_CODE says why; only a reset helps")), 1),
+    Register("INT_STATUS", 0x048, W1C, _INTERRUPTS),
+    Register("INT_MASK", 0x04C, RW, _INTERRUPTS, on_write="int_mask"),
+    Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "see sim.fault.FaultCode"),)),
+    Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "what the fault is about, low word")),
+    Register("FAULT_ADDR_HI", 0x058, RO, _word("ADDRESS", "high word")),
+    Register("RING_BASE_LO", 0x080, RW, (Field("ADDRESS", 6, 26, "DRAM address of the ring, low word"),)),
+    Register("RING_BASE_HI", 0x084, RW, _word("ADDRESS", "high word")),
+    Register("RING_SIZE", 0x088, RW, (Field("ENTRIES", 0, 17, "a power of two, 1 to 65536"),)),
+    Register("RING_HEAD", 0x08C, RO, _word("COUNT", "entries that the device is done with")),
+    Register("RING_TAIL", 0x090, RW, _word("COUNT", "entries that the driver has written")),
+    Register("DOORBELL", 0x094, WO, (Field("RING", 0, 1, "look at RING_TAIL"),), on_write="doorbell"),
+    Register("FENCE_LO", 0x0A0, RO, _word("FENCE", "fence of the last job that ended well, low word")),
+    Register("FENCE_HI", 0x0A4, RO, _word("FENCE", "high word")),
+    Register("CYCLES_LO", 0x0B0, RO, _word("COUNT", "cycles since power-on, low word; reading it holds the high word"),
+             on_read="cycles"),
+    Register("CYCLES_HI", 0x0B4, RO, _word("COUNT", "high word, as it was when CYCLES_LO was read")),
+)  # fmt: skip
+
+BY_NAME: Mapping[str, Register] = {register.name: register for register in REGISTERS}
+SPACE_BYTES = 0x1000
+"""Size of BAR 0."""
+
+
+class RegisterFile:
+    """The values behind the map. ``effects`` maps the names in ``on_write`` / ``on_read`` to functions.
+
+    A write effect gets the value after the write; a read effect runs before the value is read.
+    """
+
+    def __init__(
+        self,
+        resets: Mapping[str, int],
+        writes: Mapping[str, Callable[[int], None]],
+        reads: Mapping[str, Callable[[], None]],
+    ) -> None:
+        self._resets = {reg.name: resets[reg.name] if reg.reset is None else reg.reset for reg in REGISTERS}
+        self._writes = writes
+        self._reads = reads
+        self._at = {register.offset: register for register in REGISTERS}
+        self._values = dict(self._resets)
+        self.misuse: list[str] = []
+
+    def reset(self) -> None:
+        """Every register as after power-on."""
+        self._values = dict(self._resets)
+
+    def get(self, name: str) -> int:
+        """The value that the device sees."""
+        return self._values[name]
+
+    def set(self, name: str, value: int) -> None:
+        """The device changes a register."""
+        self._values[name] = value & BY_NAME[name].mask
+
+    def get_pair(self, name: str) -> int:
+        """The 64 bits of ``name``_LO and _HI."""
+        return self._values[name + "_HI"] << 32 | self._values[name + "_LO"]
+
+    def set_pair(self, name: str, value: int) -> None:
+        self.set(name + "_LO", value & ALL_ONES)
+        self.set(name + "_HI", value >> 32 & ALL_ONES)
+
+    def read(self, offset: int, size: int) -> int:
+        """A read by software."""
+        register = self._find("read", offset, size)
+        if register is None:
+            return 0
+        if register.access is WO:
+            self._complain(f"read of {register.name}, which is {register.access.value}")
+            return 0
+        if register.on_read:
+            self._reads[register.on_read]()
+        return self._values[register.name]
+
+    def write(self, offset: int, size: int, value: int) -> None:
+        """A write by software."""
+        register = self._find("write", offset, size)
+        if register is None:
+            return
+        if register.access is RO:
+            self._complain(f"write of {value:#x} to {register.name}, which is {register.access.value}")
+            return
+        if value & ~register.mask:
+            reserved = value & ~register.mask
+            self._complain(f"write of {value:#x} to {register.name}: reserved bits {reserved:#x} are ignored")
+            value &= register.mask
+        if register.access is W1C:
+            value = self._values[register.name] & ~value
+        if register.access is not WO:
+            self._values[register.name] = value
+        if register.on_write:
+            self._writes[register.on_write](value)
+
+    def _find(self, verb: str, offset: int, size: int) -> Register | None:
+        register = self._at.get(offset)
+        if size != WIDTH or offset % WIDTH:
+            self._complain(f"{verb} of {size} bytes at {offset:#x}: registers are {WIDTH} bytes wide and aligned")
+            return None
+        if register is None:
+            self._complain(f"{verb} at {offset:#x}: there is no register")
+        return register
+
+    def _complain(self, problem: str) -> None:
+        _log.warning("%s", problem)
+        if len(self.misuse) < MISUSE_KEPT:
+            self.misuse.append(problem)

@@ -1,0 +1,64 @@
+"""What lies in device memory between software and the device: ring entries, region tables, completion records.
+
+All little-endian. A ring has a power of two of entries; the driver writes entry ``tail % size``, then RING_TAIL, then
+rings the doorbell; the device takes entries at ``head % size`` one after another and moves RING_HEAD on when it is done
+with one. Head and tail run freely (32 bits).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import NamedTuple
+
+ENTRY_MAGIC = 0x4A4F_4231
+"""First word of an entry: a ring that was never written does not start jobs."""
+
+MAX_REGIONS = 65_520
+MAX_CODE_BYTES = (1 << 32) - 1
+
+
+class JobFlag(enum.IntFlag):
+    """Bits of ``RingEntry.flags``; a bit that is not here makes the entry bad."""
+
+    TIMING_ONLY = 1
+
+
+class JobStatus(enum.IntEnum):
+    """``Completion.status``; a driver writes PENDING before it submits."""
+
+    PENDING = 0
+    DONE = 1
+    FAULT = 2
+
+
+class RingEntry(NamedTuple):
+    """One job. Addresses are of device DRAM; ``log``: where the text of a fault goes, ``log_bytes`` 0 for nowhere."""
+
+    magic: int
+    flags: int
+    program_address: int
+    program_bytes: int
+    region_count: int
+    region_table: int
+    fence: int
+    completion: int
+    log: int
+    log_bytes: int
+    reserved: int = 0
+
+
+class Completion(NamedTuple):
+    """Written by the device at the end of a job; ``cycles`` of the device's clock from doorbell to interrupt."""
+
+    fence: int
+    status: int
+    fault_code: int
+    fault_address: int
+    cycles: int
+
+
+ENTRY = struct.Struct("<IIQIIQQQQII")
+REGION_ROW = struct.Struct("<QQ")
+"""A row of a region table: DRAM address, bytes."""
+COMPLETION = struct.Struct("<QIIQQ")

@@ -1,0 +1,59 @@
+"""Device memory for a driver: first fit, aligned; what is freed is checked."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from npusim.errors import DeviceMemoryError
+
+ALIGNMENT = 256
+"""Every block starts at a multiple of this many bytes; a multiple of any DRAM burst that a config should have."""
+
+
+class Allocator:
+    """Bytes [start, start + size) of device memory. Sizes are rounded up to ALIGNMENT, 0 too."""
+
+    def __init__(self, start: int, size: int) -> None:
+        first = -(-start // ALIGNMENT) * ALIGNMENT
+        last = (start + size) // ALIGNMENT * ALIGNMENT
+        self._free: list[tuple[int, int]] = [(first, last - first)] if last > first else []  # (address, size), sorted
+        self._used: dict[int, int] = {}
+
+    @property
+    def available(self) -> int:
+        """Free bytes, in however many pieces."""
+        return sum(size for _, size in self._free)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest piece."""
+        return max((size for _, size in self._free), default=0)
+
+    def allocate(self, size: int, purpose: str) -> int:
+        """The address of a new block; raises DeviceMemoryError with required and available bytes."""
+        needed = max(-(-size // ALIGNMENT), 1) * ALIGNMENT
+        for number, (address, free) in enumerate(self._free):
+            if free >= needed:
+                if free == needed:
+                    del self._free[number]
+                else:
+                    self._free[number] = (address + needed, free - needed)
+                self._used[address] = needed
+                return address
+        raise DeviceMemoryError(
+            f"{purpose}: {needed} bytes of device memory required, {self.available} available, "
+            f"{self.largest} of them in one piece"
+        )
+
+    def free(self, address: int) -> None:
+        """Give a block back; raises ValueError for an address that is not the start of one."""
+        size = self._used.pop(address, None)
+        if size is None:
+            raise ValueError(f"free of {address:#x}: no block starts there")
+        at = bisect_left(self._free, (address, 0))
+        if at < len(self._free) and address + size == self._free[at][0]:
+            size += self._free.pop(at)[1]
+        if at and sum(self._free[at - 1]) == address:
+            address, size = self._free[at - 1][0], size + self._free.pop(at - 1)[1]
+            at -= 1
+        self._free.insert(at, (address, size))

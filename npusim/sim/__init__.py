@@ -1,0 +1,1 @@
+"""The machine as discrete events: memories, bandwidth, sequencer, units. The only package that imports SimPy."""

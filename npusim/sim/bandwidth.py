@@ -1,0 +1,107 @@
+"""A link whose bandwidth concurrent transfers share: max-min fair, exact in integers, one event per change.
+
+A transfer is a fluid with a rate cap of its own. Between two changes of the set of transfers the rates are constant, so
+nothing needs to be simulated but the changes: the next one is the earliest end of a transfer.
+
+Rates are whole bytes per second. What is left of a transfer is kept in bytes * 10**12, which a rate of r bytes/s lowers
+by r for each picosecond: no rounding, ever, except that a transfer ends at a whole picosecond (the first at which
+nothing is left). For given arrivals, more capacity never makes any transfer end later.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from operator import attrgetter
+
+from simpy.events import Event
+
+from npusim.sim.clock import Clock
+from npusim.units import PS_PER_S
+
+_ORDER = attrgetter("cap", "serial")
+
+
+class Transfer:
+    """Bytes on their way over a link."""
+
+    __slots__ = ("cap", "done", "left", "rate", "serial")
+
+    def __init__(self, size: int, cap: int, done: Callable[[], None], serial: int) -> None:
+        self.left = size * PS_PER_S
+        self.cap = cap
+        self.rate = 0
+        self.done = done
+        self.serial = serial
+
+
+class SharedLink:
+    """``capacity`` bytes/s shared by all transfers in flight; ``busy_ps`` counts the time with at least one."""
+
+    def __init__(self, clock: Clock, capacity: int) -> None:
+        self.capacity = capacity
+        self.busy_ps = 0
+        self._clock = clock
+        self._transfers: list[Transfer] = []  # by (cap, serial)
+        self._updated = 0
+        self._serial = 0
+        self._timer = 0
+
+    def start(self, size: int, cap: int, done: Callable[[], None]) -> Transfer:
+        """Begin a transfer of ``size`` bytes at no more than ``cap`` bytes/s; ``done()`` is called at its end."""
+        self._flow()
+        self._serial += 1
+        transfer = Transfer(size, cap, done, self._serial)
+        insort(self._transfers, transfer, key=_ORDER)
+        self._share()
+        return transfer
+
+    def clear(self) -> None:
+        """Drop every transfer; none of them will be done."""
+        self._flow()
+        self._transfers.clear()
+        self._timer += 1
+
+    def settle(self) -> int:
+        """Busy time up to now."""
+        self._flow()
+        return self.busy_ps
+
+    def _flow(self) -> None:
+        """Take off what has flowed since the last change."""
+        now = self._clock.now
+        elapsed = now - self._updated
+        if elapsed and self._transfers:
+            self.busy_ps += elapsed
+            for transfer in self._transfers:
+                transfer.left -= transfer.rate * elapsed
+        self._updated = now
+
+    def _share(self) -> None:
+        """New rates, and a timer for the first transfer that will end at them."""
+        left, count = self.capacity, len(self._transfers)
+        first: int | None = None
+        for transfer in self._transfers:  # those with the lowest caps first: what they cannot use is for the others
+            rate = min(transfer.cap, left // count)
+            left -= rate
+            count -= 1
+            transfer.rate = rate
+            if rate:  # 0: more transfers than bytes per second; its turn comes when another one ends
+                delay = -(-transfer.left // rate) if transfer.left > 0 else 0
+                if first is None or delay < first:
+                    first = delay
+        self._timer += 1
+        if first is not None:
+            self._clock.after(first, self._ended, self._timer)
+
+    def _ended(self, event: Event) -> None:
+        if event.value != self._timer:
+            return  # the rates have changed since: another timer runs
+        self._flow()
+        over = [transfer for transfer in self._transfers if transfer.left <= 0]
+        self._transfers = [transfer for transfer in self._transfers if transfer.left > 0]
+        over.sort(key=attrgetter("serial"))
+        if self._transfers:
+            self._share()
+        for transfer in over:
+            transfer.done()

@@ -1,0 +1,29 @@
+"""What lies between the cores and the DRAM, as the numbers that the simulation needs; the config gives them all."""
+
+from __future__ import annotations
+
+from npusim.hw.config import Config
+from npusim.hw.dram import dram_model
+from npusim.hw.units import dma
+from npusim.units import bytes_to_ps
+from npusim.work import DmaWork
+
+
+class Fabric:
+    """``capacity``: bytes/s of DRAM or interconnect, the narrower; ``latency_ps``: from a request to its first datum."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.capacity = min(dram_model(config).bandwidth, dma.interconnect_bandwidth(config))
+        self.channel_rate = dma.channel_bandwidth(config)
+        self.fetch_rate = dma.interconnect_bandwidth(config)
+        self.latency_ps = dma.latency_ps(config)
+
+    def transfer(self, work: DmaWork) -> tuple[int, int]:
+        """(ps before the first byte flows, bytes that then flow over the bus) of a transfer to or from DRAM."""
+        parts = dma.transfer(self._config, work)
+        return parts.start_ps + parts.latency_ps, parts.bus_bytes
+
+    def flow_ps(self, size: int) -> int:
+        """The time that ``size`` bytes of one DMA channel flow when nobody else is on the bus."""
+        return bytes_to_ps(size, min(self.capacity, self.channel_rate))

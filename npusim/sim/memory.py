@@ -1,0 +1,71 @@
+"""The bytes of the machine: DRAM, and the SRAM and accumulators of each core."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from npusim.hw.config import Config
+from npusim.isa.base import OFFSET_MASK, ByteArray, Space
+
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+_SPACE_SHIFT = OFFSET_MASK.bit_length()
+
+
+class AddressError(Exception):
+    """An access outside the machine's memory; becomes STATUS.FAULT. Arguments: address, explanation."""
+
+    def __init__(self, address: int, explanation: str, /) -> None:
+        super().__init__(address, explanation)
+        self.address = address
+        self.explanation = explanation
+
+
+class DeviceMemory:
+    """DRAM is mapped, not allocated: a page that nobody wrote costs nothing. All memories start as zeros."""
+
+    def __init__(self, config: Config) -> None:
+        self.dram_bytes = config.dram.bytes
+        self.sram_bytes = config.sram.bytes
+        self.acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
+        pages = mmap.mmap(-1, self.dram_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        self.dram: ByteArray = np.frombuffer(pages, np.uint8)
+        self.sram = [np.zeros(self.sram_bytes, np.uint8) for _ in range(config.cores)]
+        self.acc = [np.zeros(self.acc_bytes, np.uint8) for _ in range(config.cores)]
+
+    def slice(self, address: int, size: int) -> ByteArray:
+        """``size`` bytes of DRAM at a device address, as a view; raises AddressError outside of it."""
+        if address < 0 or size < 0 or address + size > self.dram_bytes:
+            raise AddressError(address, f"{size} bytes at {address:#x}: DRAM has {self.dram_bytes:#x} bytes")
+        return self.dram[address : address + size]
+
+
+class JobMemory:
+    """The memories as the instructions of one job see them: DRAM only through the job's regions."""
+
+    def __init__(self, memory: DeviceMemory, regions: Sequence[tuple[int, int]]) -> None:
+        """``regions``: (DRAM address, bytes) of each; raises AddressError for one outside of DRAM."""
+        self._sram = memory.sram
+        self._acc = memory.acc
+        self._regions = [memory.slice(base, size) for base, size in regions]
+
+    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
+        """The array that holds the address and the byte offset in it; AddressError if there is none."""
+        space, offset = address >> _SPACE_SHIFT, address & OFFSET_MASK
+        try:
+            if space >= Space.REGION:
+                array = self._regions[space - Space.REGION]
+            elif space == Space.SRAM:
+                array = self._sram[core]
+            elif space == Space.ACC:
+                array = self._acc[core]
+            else:
+                raise AddressError(address, f"there is no memory space {space}")
+        except IndexError:
+            raise AddressError(address, f"no such region or core: {address:#x} of core {core}") from None
+        if offset > array.size:
+            raise AddressError(address, f"offset {offset:#x}: the memory has {array.size:#x} bytes")
+        return array, offset

@@ -1,0 +1,130 @@
+"""From the bytes of a program to the steps that the units take: decoded, verified and priced once per program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from npusim.errors import NpusimError, ProgramError
+from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
+from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
+from npusim.isa.verify import Limits, verify
+from npusim.sim.fabric import Fabric
+from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork
+
+HALT = -1
+"""``Step.engine`` of the command that ends the job."""
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One command, ready to run. Times in ps; ``engine`` is an index into :attr:`Layout.names`.
+
+    ``fixed_ps`` passes first; then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than the
+    channel's rate. ``alone_ps`` is the whole duration when nobody else uses the DRAM.
+    """
+
+    engine: int
+    waits: tuple[tuple[int, int], ...]
+    fixed_ps: int
+    bus_bytes: int
+    alone_ps: int
+    begin: int  # byte offsets of the command in the stream: for messages,
+    end: int  # and to know when it has been fetched
+    core: int
+    op: int
+    kind: str
+    macs: int
+    bytes: int
+    reads: int
+    writes: int
+    bound: str
+    instruction: Instruction
+
+
+class Layout:
+    """The units of a device in a fixed order: per core matrix, vector, scalar where present, then the DMA channels."""
+
+    def __init__(self, config: Config) -> None:
+        present = [
+            unit
+            for unit, part in ((Unit.MATRIX, config.matrix), (Unit.VECTOR, config.vector), (Unit.SCALAR, config.scalar))
+            if part is not None
+        ]
+        units: list[int] = [*present, *(Unit.DMA + channel for channel in range(config.dma.channels))]
+        pairs = [(core, unit) for core in range(config.cores) for unit in units]
+        self.index = {pair: number for number, pair in enumerate(pairs)}
+        self.names = tuple(unit_name(core, unit) for core, unit in pairs)
+
+
+class PlanError(Exception):
+    """A program is refused. Arguments: byte offset of the command in the stream, explanation."""
+
+    def __init__(self, offset: int, explanation: str, /) -> None:
+        super().__init__(offset, explanation)
+        self.offset = offset
+        self.explanation = explanation
+
+
+class Planner:
+    """Makes the steps of programs for one device."""
+
+    def __init__(self, config: Config, layout: Layout, fabric: Fabric) -> None:
+        self._config = config
+        self._layout = layout
+        self._fabric = fabric
+        self._cost = cost_model(config).cost
+
+    def plan(self, stream: bytes, region_bytes: Sequence[int]) -> list[Step]:
+        """The steps of a stream; raises PlanError for one that cannot be decoded or breaks a rule of ``isa.verify``."""
+        config = self._config
+        acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
+        limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels)
+        steps: list[Step] = []
+        offset = 0
+
+        def checked() -> Iterator[Command]:
+            nonlocal offset
+            for command in decode(stream):
+                yield command  # comes back here when verify has passed it
+                end = offset + command.size
+                steps.append(self._step(command, offset, end))
+                offset = end
+
+        try:
+            verify(checked(), limits)
+        except NpusimError as error:
+            raise PlanError(offset, str(error)) from None
+        return steps
+
+    def _step(self, command: Command, begin: int, end: int) -> Step:
+        instruction = command.instruction
+        work = instruction.work()
+        if isinstance(work, ControlWork):
+            return _halt(command, begin, end)
+        engine = self._engine(command.core, command.unit)
+        waits = tuple((self._engine(core, unit), count) for core, unit, count in command.waits if count)
+        price = self._cost(work)
+        macs = work.macs if isinstance(work, MatrixWork) else 0
+        size = work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0
+        fixed, bus_bytes, alone, reads, writes = price.ps, 0, price.ps, 0, 0
+        if isinstance(work, DmaWork) and (work.reads or work.writes):
+            reads, writes = work.reads, work.writes
+            fixed, bus_bytes = self._fabric.transfer(work)
+            alone = fixed + self._fabric.flow_ps(bus_bytes)
+        return Step(
+            engine, waits, fixed, bus_bytes, alone, begin, end, command.core, command.op, instruction.mnemonic, macs,
+            size, reads, writes, price.bound, instruction,
+        )  # fmt: skip
+
+    def _engine(self, core: int, unit: int) -> int:
+        try:
+            return self._layout.index[core, unit]
+        except KeyError:
+            raise ProgramError(f"{unit_name(core, unit)}: the device has no such unit") from None
+
+
+def _halt(command: Command, begin: int, end: int) -> Step:
+    kind = command.instruction.mnemonic
+    return Step(HALT, (), 0, 0, 0, begin, end, 0, command.op, kind, 0, 0, 0, 0, "latency", command.instruction)

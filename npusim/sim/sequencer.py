@@ -1,0 +1,146 @@
+"""The front of the machine: fetches the instruction stream from DRAM and hands commands to the units, in order.
+
+Fetching: a buffer of two halves of FETCH_BYTES. The stream flows in over the link to DRAM, sharing it with the DMA
+engines, as long as a half is free; the latency is paid at the start and after each time that both halves were full.
+
+Dispatch: one command in a cycle, into the queue of its unit; a full queue holds the stream up. Dispatch times are
+computed, not simulated: an idle unit gets a command with the time at which it arrives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simpy.events import Event
+
+from npusim.sim.plan import HALT
+from npusim.timeline import UnitCounters
+
+if TYPE_CHECKING:
+    from npusim.sim.engine import Engine
+    from npusim.sim.run import Run
+
+FETCH_BYTES = 4096
+"""Half of the fetch buffer; larger than any command."""
+
+NAME = "sequencer"
+
+
+class Sequencer:
+    """The sequencer during one job. Its counters: busy = dispatching, stalled on ``fetch`` or on a full queue."""
+
+    __slots__ = (
+        "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "last", "reason", "requested", "run",
+        "stalls", "total",
+    )  # fmt: skip
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.blocked: Engine | None = None
+        self.dispatched = 0
+        self.fetched = 0
+        self.requested = 0
+        self.fetching = False
+        self.halted = False
+        self.last = run.started_ps  # the time of the last dispatch
+        self.reason = "fetch"
+        self.total = run.steps[-1].end
+        self.busy_ps = 0
+        self.stalls: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Start fetching, now."""
+        self._request(0)
+
+    def _request(self, delay: int) -> None:
+        """Ask for the next half, ``delay`` ps from now, if it is there to ask for and the fetcher stands still."""
+        run = self.run
+        if not self.fetching and self.requested < self.total:
+            self.fetching = True
+            run.active += 1
+            run.clock.after(delay + run.latency_ps, self._stream)
+
+    def _stream(self, event: Event | None = None) -> None:
+        run = self.run
+        if run.over:
+            return
+        size = min(FETCH_BYTES, self.total - self.requested)
+        self.requested += size
+        run.link.start(size, run.fetch_rate, self._fetched)
+
+    def _fetched(self) -> None:
+        run = self.run
+        if run.over:
+            return
+        run.reads += self.requested - self.fetched
+        self.fetched = self.requested
+        self.fetching = False
+        run.active -= 1
+        if self.blocked is None:
+            self.pump()
+        if not self.fetching and self._room():
+            self.fetching = True
+            run.active += 1
+            self._stream()
+        if not run.active:
+            run.settle()
+
+    def _room(self) -> bool:
+        """Whether a half is free: what has been asked for and not been dispatched fills no more than the other one."""
+        steps, at = self.run.steps, self.dispatched
+        used = steps[at - 1].end if at else 0
+        return self.requested < self.total and self.requested - used // FETCH_BYTES * FETCH_BYTES <= FETCH_BYTES
+
+    def pump(self) -> None:
+        """Dispatch until the stream runs dry, a queue is full, or the job halts."""
+        run = self.run
+        steps, engines, depth, cycle = run.steps, run.engines, run.queue_depth, run.cycle_ps
+        now = run.env.now
+        self.blocked = None
+        while True:
+            step = steps[self.dispatched]
+            if step.end > self.fetched:
+                self.reason = "fetch"
+                return
+            if step.engine != HALT and len(engines[step.engine].queue) >= depth:
+                self.blocked = engines[step.engine]
+                self.reason = self.blocked.name
+                return
+            at = self.last + cycle
+            if at < now:
+                self.stalls[self.reason] = self.stalls.get(self.reason, 0) + now - at
+                at = now
+            self.busy_ps += cycle
+            self.last = at
+            self.dispatched += 1
+            if step.engine == HALT:
+                self._halt(at - now)
+                return
+            run.outstanding += 1
+            engines[step.engine].offer(step, at)
+            if self.requested < self.total and not self.fetching and self._room():
+                self._request(at - now)
+
+    def _halt(self, delay: int) -> None:
+        self.run.active += 1
+        self.run.clock.after(delay, self._halting)
+
+    def _halting(self, event: Event) -> None:
+        run = self.run
+        if run.over:
+            return
+        run.active -= 1
+        self.halted = True
+        if not run.active:
+            run.settle()
+
+    def close(self, now: int) -> UnitCounters:
+        """The counters of the job up to ``now``."""
+        rest, idle = now - self.last, 0
+        if rest < 0:  # a job that failed: commands were on their way to their queues
+            self.busy_ps += rest
+        elif self.halted:
+            idle = rest
+        elif rest:
+            self.stalls[self.reason] = self.stalls.get(self.reason, 0) + rest
+        return UnitCounters(self.busy_ps, idle, self.stalls, int(self.halted), 0, self.fetched)
