@@ -24,10 +24,11 @@ def demo(config: str, overrides: tuple[str, ...], json_file: str | None) -> None
       npusim demo
       npusim demo --config tiny
     """
+    found = device(config, overrides)
+
     from npusim.demo import TOLERANCE, run
     from npusim.report.run import text
 
-    found = device(config, overrides)
     with progress(f"running the demo on {found.name}"):
         outcome = run(found)
     if json_file is not None:
