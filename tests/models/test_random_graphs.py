@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npusim.hw.config import load_config
 from tests.models import oracle, random_graphs
 from tests.models.random_configs import config_overrides
 from tests.models.random_graphs import RandomModel
@@ -47,7 +48,8 @@ def test_every_step_is_reached(strategy: st.SearchStrategy[RandomModel]) -> None
 
 
 @given(config_overrides())
-@settings(max_examples=20, derandomize=True)
-def test_overrides_are_plain_dotted_values(overrides: dict[str, object]) -> None:
-    assert all(isinstance(value, (int, str)) for value in overrides.values())
-    assert overrides["sram.bytes"] in range(8 * 1024, 256 * 1024 + 1)
+@settings(max_examples=50, derandomize=True)
+def test_random_devices_are_legal(overrides: dict[str, object]) -> None:
+    config = load_config("tiny").with_(**overrides)
+    assert config.sram.bytes == overrides["sram.bytes"]
+    assert config.cores == overrides["cores"]
