@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npusim.hw.keys import Key, Section, Table, entries, unknown
+from npusim.hw.keys import Key, MapOf, Section, Table, entries, unknown
 
 
 @dataclasses.dataclass
@@ -83,26 +83,28 @@ def walk(section: Any, path: str = "") -> Iterator[tuple[str, Key, Any]]:
             yield from walk(value, _join(path, entry.name))
 
 
-def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, reading: Reading) -> None:
-    """Set one dotted key (TOML or field names) in a plain table; a key that does not exist is a problem."""
+def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, reading: Reading) -> str:
+    """Set one dotted key (TOML or field names) in a plain table; a key that does not exist is a problem.
+
+    Returns the key as TOML has it.
+    """
     place: Any = plain
-    *sections, last = dotted.split(".")
-    for depth, name in enumerate(sections):
-        fields = dict(entries(cls))
-        entry = fields.get(name)
-        if isinstance(entry, Section):
-            cls = entry.cls
-        elif entry is None or depth + 1 < len(sections):
-            names = [entry.name for entry in fields.values()]
-            reading.refuse(".".join(sections[: depth + 1]), unknown(name, names))
-            return
+    path = ""
+    *above, last = dotted.split(".")
+    for name in above:
+        entry = _entry(cls, name)
+        if not (isinstance(entry, Section) or (isinstance(entry, Key) and isinstance(entry.kind, MapOf))):
+            reading.refuse(_join(path, name), unknown(name, [known.name for _, known in entries(cls)]))
+            return dotted
+        path = _join(path, name)
         if not isinstance(place.get(name), dict):
             place[name] = {}
         place = place[name]
         if isinstance(entry, Key):
             place[last] = value
-            return
-    entry = dict(entries(cls)).get(last)
+            return _join(path, last)
+        cls = entry.cls
+    entry = _entry(cls, last)
     name = last if entry is None else entry.name
     if value is None and isinstance(entry, Key) and entry.nullable:
         place.pop(name, None)
@@ -110,6 +112,12 @@ def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, 
         place[name] = False
     else:
         place[name] = dict(value) if isinstance(value, Table) else value
+    return _join(path, name)
+
+
+def _entry(cls: type[Any], name: str) -> Key | Section | None:
+    """A key or section by its field name or by its name in TOML."""
+    return next((entry for field, entry in entries(cls) if name in {field, entry.name}), None)
 
 
 def _join(path: str, name: str) -> str:

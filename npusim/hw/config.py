@@ -214,13 +214,11 @@ class Config:
         Keys are those of TOML or the field names; plain numbers are in base units; None switches an optional part off.
         Raises ConfigError as the loader does.
         """
-        label = self.origin or self.name
-        reading = Reading(label, bare=True)
+        reading = Reading(self.origin, bare=True)
         plain = to_table(self)
-        for dotted, value in overrides.items():
-            override(plain, Config, dotted, value, reading)
-        origins = {**self.origins, **dict.fromkeys(overrides, "override")}
-        return _build(plain, reading, self.name, Table(origins))
+        changed = [override(plain, Config, dotted, value, reading) for dotted, value in overrides.items()]
+        reading.origins = dict.fromkeys(changed, f"{self.origin} (override)")
+        return _build(plain, reading, self.name, Table({**self.origins, **dict.fromkeys(changed, "override")}))
 
     def to_table(self) -> dict[str, Any]:
         """Every value as plain numbers and text in base units, defaults included, for JSON."""
@@ -289,22 +287,15 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:
-    sram = config.sram
-    if sram.bytes % (sram.banks * sram.bytes_per_cycle):
-        yield (
-            "sram.bytes",
-            (f"must be a multiple of banks * bytes_per_cycle = {sram.total_bytes_per_cycle} B, got {sram.bytes} B"),
-        )
-    if sram.bytes < config.dma.burst_bytes:
-        yield "sram.bytes", f"must hold one burst of dma.burst_bytes = {config.dma.burst_bytes} B, got {sram.bytes} B"
-    if config.cores * sram.bytes > config.dram.bytes:
-        yield (
-            "dram.bytes",
-            (
-                f"must be >= the SRAM of all cores = {show(config.cores * sram.bytes, Dimension.SIZE)}, "
-                f"got {show(config.dram.bytes, Dimension.SIZE)}"
-            ),
-        )
+    sram, burst = config.sram, config.dma.burst_bytes
+    width, all_cores = sram.total_bytes_per_cycle, config.cores * sram.bytes
+    if sram.bytes % width:
+        yield "sram.bytes", f"must be a multiple of banks * bytes_per_cycle = {width} B, got {sram.bytes} B"
+    if sram.bytes < burst:
+        yield "sram.bytes", f"must hold one burst of dma.burst_bytes = {burst} B, got {sram.bytes} B"
+    if all_cores > config.dram.bytes:
+        needed, given = show(all_cores, Dimension.SIZE), show(config.dram.bytes, Dimension.SIZE)
+        yield "dram.bytes", f"must be >= the SRAM of all cores = {needed}, got {given}"
 
 
 def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
@@ -313,22 +304,14 @@ def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
     if matrix.preload_hidden and matrix.weight_buffers < 2:
         yield "matrix.weight_buffers", f"must be >= 2 with preload_hidden = true, got {matrix.weight_buffers}"
     smallest = matrix.cols * ACCUMULATOR_BYTES
-    if matrix.accumulator_bytes % smallest:
-        yield (
-            "matrix.accumulator_bytes",
-            (
-                f"must be 0 or a multiple of cols * {ACCUMULATOR_BYTES} B = {smallest} B, got {matrix.accumulator_bytes} B"
-            ),
-        )
+    if 0 < matrix.accumulator_bytes < smallest:
+        problem = f"must be 0 B or >= cols * {ACCUMULATOR_BYTES} B = {smallest} B, got {matrix.accumulator_bytes} B"
+        yield "matrix.accumulator_bytes", problem
 
 
 def _bad_energy(config: Config) -> Iterator[tuple[str, str]]:
-    if config.energy is None:
+    if config.energy is None or config.matrix is None:
         return
-    for dtype in config.energy.mac:
-        if config.matrix is None or not config.matrix.rate(dtype):
-            yield f"energy.mac.{dtype}", "must be a type that the matrix unit computes with (matrix.throughput above 0)"
-    if config.matrix is not None:
-        for dtype in config.matrix.throughput:
-            if config.matrix.rate(dtype) and dtype not in config.energy.mac:
-                yield f"energy.mac.{dtype}", "missing; must be given for every type of matrix.throughput"
+    for dtype, rate in config.matrix.throughput.items():
+        if rate and dtype not in config.energy.mac:
+            yield f"energy.mac.{dtype}", "missing; must be given for every type of matrix.throughput"

@@ -1,6 +1,6 @@
 """The manual's key table and the JSON Schema for editors, generated from the section classes.
 
-``python -m npusim.hw.schema --markdown`` and ``--json-schema`` print them; ``--write docs/reference`` writes both files.
+``python -m npusim.hw.schema --markdown`` and ``--json-schema`` print them; ``--write docs/reference`` writes both.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from npusim.units import cycles_to_ps
+from npusim.hw.config import Config
+from npusim.units import ceil_div, cycles_to_ps
 
 COMPUTE, MEMORY, LATENCY = "compute", "memory", "latency"
 
@@ -14,14 +15,25 @@ COMPUTE, MEMORY, LATENCY = "compute", "memory", "latency"
 class Cost:
     """The time that a unit is taken by one piece of work.
 
-    ``cycles``: of the unit's clock, the sum of ``terms`` (name, cycles). ``ps``: the same in picoseconds. ``bound``: the
-    kind of term that is the largest: ``compute``, ``memory`` or ``latency`` (set-up, filling, waiting for first data).
+    ``cycles``: of the unit's clock, the sum of ``terms`` (name, cycles). ``ps``: the same in picoseconds. ``bound``:
+    the largest kind of term, ``compute``, ``memory`` or ``latency`` (set-up, filling, waiting for the first datum).
     """
 
     cycles: int
     ps: int
     terms: tuple[tuple[str, int], ...]
     bound: str
+
+
+def first_datum(config: Config, setup: int, hz: int) -> list[tuple[str, str, int]]:
+    """Terms of what precedes the first operand, in cycles of a unit's clock: its set-up and the SRAM's latency."""
+    wait = ceil_div(config.sram.latency_cycles * hz, config.clock_hz)
+    return [("setup", LATENCY, setup), ("sram_latency", LATENCY, wait)]
+
+
+def sram_cycles(config: Config, moved: int, hz: int) -> int:
+    """Cycles of a unit's clock in which all banks of the SRAM pass ``moved`` bytes."""
+    return ceil_div(moved * hz, config.sram.total_bytes_per_cycle * config.clock_hz)
 
 
 def total(hz: int, terms: Sequence[tuple[str, str, int]]) -> Cost:

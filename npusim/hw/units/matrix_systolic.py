@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.errors import ProgramError
 from npusim.hw.config import ACCUMULATOR_BYTES, Config, MatrixConfig
-from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, total
+from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, sram_cycles, total
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     array = folds * stream + exposed_swaps + skew
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
     drain = ceil_div(outputs, matrix.output_elements_per_cycle)
-    traffic = _sram_cycles(config, work, placed)
-    terms = [("setup", LATENCY, matrix.setup_cycles), ("sram_latency", LATENCY, config.sram.latency_cycles)]
+    traffic = _traffic(config, work, placed)
+    terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
     if traffic > max(array, drain):
         terms.append(("sram", MEMORY, traffic))
     elif drain > array:
@@ -112,7 +112,7 @@ def _folds(matrix: MatrixConfig, placed: Placement) -> int:
     return ceil_div(placed.matmuls, placed.packed) * blocks
 
 
-def _sram_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
+def _traffic(config: Config, work: MatrixWork, placed: Placement) -> int:
     """Cycles of the unit's clock for the bytes that pass the SRAM ports while the work runs."""
     matrix, size = config.matrix, work.dtype.itemsize
     assert matrix is not None
@@ -132,4 +132,4 @@ def _sram_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
         moved += partial * ACCUMULATOR_BYTES
     if work.last:
         moved += results * work.out_bytes
-    return ceil_div(moved * config.matrix_hz, config.sram.total_bytes_per_cycle * config.clock_hz)
+    return sram_cycles(config, moved, config.matrix_hz)

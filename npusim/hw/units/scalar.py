@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from npusim.errors import ProgramError
 from npusim.hw.config import Config
-from npusim.hw.units.base import LATENCY, Cost, beside, total
+from npusim.hw.units.base import Cost, beside, first_datum, total
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
@@ -21,6 +21,6 @@ def cost(config: Config, work: ScalarWork) -> Cost:
     scalar = config.scalar
     if scalar is None:
         raise ProgramError(f"scalar work on {config.name}, which has no scalar unit")
-    start = [("setup", LATENCY, scalar.setup_cycles), ("sram_latency", LATENCY, config.sram.latency_cycles)]
+    start = first_datum(config, scalar.setup_cycles, config.clock_hz)
     traffic = ceil_div(work.bytes, config.sram.bytes_per_cycle)
     return total(config.clock_hz, start + beside(work.elements * scalar.cycles_per_element, traffic))

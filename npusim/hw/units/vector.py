@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from npusim.errors import ProgramError
 from npusim.hw.config import Config
-from npusim.hw.units.base import LATENCY, Cost, beside, total
+from npusim.hw.units.base import Cost, beside, first_datum, sram_cycles, total
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
@@ -31,6 +31,6 @@ def cost(config: Config, work: VectorWork) -> Cost:
     shared = vector.lane_bytes // work.dtype.itemsize if vector.packed else 1
     groups = ceil_div(work.elements * words, vector.lanes * max(1, shared))
     compute = groups * vector.cost[work.function] * work.passes
-    traffic = ceil_div(work.bytes * config.vector_hz, config.sram.total_bytes_per_cycle * config.clock_hz)
-    start = [("setup", LATENCY, vector.setup_cycles), ("sram_latency", LATENCY, config.sram.latency_cycles)]
-    return total(config.vector_hz, start + beside(compute, traffic))
+    hz = config.vector_hz
+    start = first_datum(config, vector.setup_cycles, hz)
+    return total(hz, start + beside(compute, sram_cycles(config, work.bytes, hz)))
