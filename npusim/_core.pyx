@@ -5,16 +5,21 @@ kernel checks that its operands lie inside their memory and raises IndexError wh
 element type that it does not support. Results are the same bits on every machine and with every instruction set.
 """
 
+from npusim._drain import depthwise, finish
 from npusim._lanes import binary, cast, dequantize, qbinary, quantize, unary
+from npusim._matrix import conv
 from npusim._move import copy, fill, select
 from npusim._simd import set_simd, simd
 
 __all__ = [
     "binary",
     "cast",
+    "conv",
     "copy",
+    "depthwise",
     "dequantize",
     "fill",
+    "finish",
     "qbinary",
     "quantize",
     "select",

@@ -1,0 +1,292 @@
+"""Kernels around the accumulators: depthwise convolution into them, and the way out of them."""
+
+from libc.math cimport ceil, floor, rint
+from libc.string cimport memcpy
+
+from npusim._operand cimport (
+    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, is_empty, is_float, item_size,
+    place, take, type_name,
+)
+from npusim._simd cimport level
+
+cdef extern from "drain.h" nogil:
+    ctypedef void (*npu_load_f32)(float *out, const unsigned char *p, long long stride, long long n) noexcept
+    ctypedef void (*npu_load_i32)(int *out, const unsigned char *p, long long stride, long long n) noexcept
+    ctypedef void (*npu_store_f32)(unsigned char *p, long long stride, const float *values, long long n) noexcept
+    ctypedef struct npu_rows:
+        void (*muladd_f32)(float *acc, const float *x, const float *w, long long n) noexcept
+        void (*muladd_i32)(int *acc, const int *x, const int *w, int zero, long long n) noexcept
+        void (*value_f32)(float *v, const unsigned char *acc, const unsigned char *bias, long long n) noexcept
+        void (*value_i32)(float *v, const unsigned char *acc, const unsigned char *bias, long long n) noexcept
+        void (*scale)(float *v, const unsigned char *scale, long long stride, long long n) noexcept
+        void (*clamp)(float *v, float low, float high, long long n) noexcept
+        void (*round)(int *y, const float *v, int zero, int low, int high, long long n) noexcept
+        void (*narrow_8)(unsigned char *y, const int *v, long long n) noexcept
+        void (*narrow_16)(unsigned char *y, const int *v, long long n) noexcept
+    const npu_load_f32[13] npu_loads_f32
+    const npu_load_i32[13] npu_loads_i32
+    const npu_store_f32[13] npu_stores_f32
+    const npu_rows *npu_rows_of(int level)
+    unsigned char *npu_scratch(size_t size)
+    long long npu_truncate(double value, long long low, long long high)
+    long long npu_lowest(int dtype)
+    long long npu_highest(int dtype)
+
+cdef struct Depthwise:
+    const unsigned char *x
+    unsigned char *acc
+    const unsigned char *w
+    long long oh, ow, c, mult, kh, kw, sh, sw, dh, dw, x_size
+    long long[2] xs
+    long long[2] cs
+    int x_dtype, zero
+    bint floating, first
+    const npu_rows *rows
+
+
+cdef void _spread(int *x, const int *values, long long start, long long n, long long mult) noexcept nogil:
+    """x[i] = values[(start + i) // mult - start // mult]; both are units of 4 bytes."""
+    cdef long long i, base = start // mult
+    for i in range(n):
+        x[i] = values[(start + i) // mult - base]
+
+
+cdef void _depthwise_pixel(
+    const Depthwise *t, const unsigned char *x, unsigned char *acc, long long start, long long n,
+) noexcept nogil:
+    """Output channels start .. start + n of one pixel: taps in order."""
+    cdef int[NPU_BLOCK] total
+    cdef int[NPU_BLOCK] wide
+    cdef int[NPU_BLOCK] spread
+    cdef int *taken = wide
+    cdef const unsigned char *at
+    cdef const unsigned char *w
+    cdef long long r, q, i, c0 = start // t.mult, count = (start + n - 1) // t.mult - c0 + 1
+    if t.first:
+        for i in range(n):
+            total[i] = 0
+    else:
+        memcpy(total, acc + start * 4, n * 4)
+    for r in range(t.kh):
+        for q in range(t.kw):
+            at = x + r * t.dh * t.xs[0] + q * t.dw * t.xs[1] + c0 * t.x_size
+            w = t.w + ((r * t.kw + q) * t.c * t.mult + start) * 4
+            if t.floating:
+                npu_loads_f32[t.x_dtype](<float *>wide, at, t.x_size, count)
+            else:
+                npu_loads_i32[t.x_dtype](wide, at, t.x_size, count)
+            if t.mult > 1:
+                _spread(spread, wide, start, n, t.mult)
+                taken = spread
+            if t.floating:
+                t.rows.muladd_f32(<float *>total, <const float *>taken, <const float *>w, n)
+            else:
+                t.rows.muladd_i32(total, taken, <const int *>w, t.zero, n)
+    memcpy(acc + start * 4, total, n * 4)
+
+
+cdef void _depthwise(const Depthwise *t) noexcept nogil:
+    cdef long long i, j, start, channels = t.c * t.mult
+    for i in range(t.oh):
+        for j in range(t.ow):
+            for start from 0 <= start < channels by NPU_BLOCK:
+                _depthwise_pixel(
+                    t, t.x + i * t.sh * t.xs[0] + j * t.sw * t.xs[1], t.acc + i * t.cs[0] + j * t.cs[1], start,
+                    min(channels - start, <long long>NPU_BLOCK),
+                )
+
+
+cdef int _check_pair(int x_dtype, int w_dtype) except -1:
+    cdef bint small = x_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16) and w_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16)
+    item_size(x_dtype)
+    item_size(w_dtype)
+    if not (small or (is_float(x_dtype) and is_float(w_dtype)) or (x_dtype == NPU_INT32 and w_dtype == NPU_INT32)):
+        raise ValueError(f"kernels do not multiply {type_name(x_dtype)} by {type_name(w_dtype)}")
+    return 0
+
+
+cdef int _place_depthwise(
+    Depthwise *t, const unsigned char[::1] x, long long x_off, unsigned char[::1] acc, long long acc_off,
+) except -1:
+    cdef Operand o
+    cdef long long[4] dims
+    dims[0] = (t.oh - 1) * t.sh + (t.kh - 1) * t.dh + 1 if t.oh else 0
+    dims[1] = (t.ow - 1) * t.sw + (t.kw - 1) * t.dw + 1 if t.ow else 0
+    dims[2] = t.c
+    o.s[0], o.s[1], o.s[2] = t.xs[0], t.xs[1], t.x_size
+    place(&o, x, x_off, dims, 3, t.x_size, "x")
+    t.x = o.p
+    dims[0], dims[1], dims[2] = t.oh, t.ow, t.c * t.mult
+    o.s[0], o.s[1], o.s[2] = t.cs[0], t.cs[1], 4
+    place(&o, acc, acc_off, dims, 3, 4, "acc")
+    t.acc = o.p
+    return 0
+
+
+def depthwise(
+    int x_dtype, int w_dtype, const unsigned char[::1] x, long long x_off, const unsigned char[::1] w, long long w_off,
+    unsigned char[::1] acc, long long acc_off, long long oh, long long ow, long long c, long long mult,
+    long long kh, long long kw, long long sh, long long sw, long long dh, long long dw, x_strides, acc_strides,
+    long long x_zero, bint first,
+):
+    """Add a depthwise convolution tile to accumulators, or set them if ``first``.
+
+    Output channel o = ci * mult + m is input channel ci by filter o; w is dense [kh][kw][c * mult]; strides are (row,
+    pixel) in bytes. Taps are summed in the order of w; accumulator types and arithmetic are those of ``conv``.
+    """
+    cdef Depthwise t
+    cdef Operand weights
+    cdef long long[1] dims
+    cdef unsigned char *wide
+    _check_pair(x_dtype, w_dtype)
+    if min(oh, ow, c) < 0 or min(mult, kh, kw, sh, sw, dh, dw) < 1:
+        raise ValueError("depthwise: dimensions must be >= 0; mult, kernel, strides and dilations >= 1")
+    t.oh, t.ow, t.c, t.mult, t.kh, t.kw, t.sh, t.sw, t.dh, t.dw = oh, ow, c, mult, kh, kw, sh, sw, dh, dw
+    t.x_dtype, t.x_size, t.zero, t.first, t.floating = x_dtype, item_size(x_dtype), x_zero, first, is_float(x_dtype)
+    take(t.xs, x_strides, 2)
+    take(t.cs, acc_strides, 2)
+    _place_depthwise(&t, x, x_off, acc, acc_off)
+    dims[0], weights.s[0] = kh * kw * c * mult, item_size(w_dtype)
+    place(&weights, w, w_off, dims, 1, weights.s[0], "w")
+    if oh == 0 or ow == 0 or c == 0:
+        return
+    t.rows = npu_rows_of(level())
+    with nogil:
+        wide = npu_scratch(dims[0] * 4)
+        if wide != NULL:
+            if t.floating:
+                npu_loads_f32[w_dtype](<float *>wide, weights.p, weights.s[0], dims[0])
+            else:
+                npu_loads_i32[w_dtype](<int *>wide, weights.p, weights.s[0], dims[0])
+            t.w = wide
+            _depthwise(&t)
+    if wide == NULL:
+        raise MemoryError(f"depthwise: no memory for {dims[0]} weights")
+
+
+cdef struct Finish:
+    const npu_rows *rows
+    npu_store_f32 store
+    const unsigned char *bias
+    const unsigned char *scale
+    long long scale_stride, low, high, out_size
+    int zero
+    float float_low, float_high
+    bint float_acc, float_out
+
+
+cdef void _finish_exact(const Finish *f, unsigned char *dst, const unsigned char *acc, long long start, long long n) noexcept nogil:
+    """To int32: the integer itself where nothing scales it, else rounded and saturated."""
+    cdef float[NPU_BLOCK] v
+    cdef long long i, value
+    cdef int a, b = 0, y
+    cdef bint scaled = f.float_acc or f.scale != NULL
+    if scaled:
+        _values(f, v, acc, start, n)
+    for i in range(n):
+        if scaled:
+            value = npu_truncate(rint(v[i]), -(<long long>1 << 40), <long long>1 << 40) + f.zero
+        else:
+            memcpy(&a, acc + 4 * i, 4)
+            if f.bias != NULL:
+                memcpy(&b, f.bias + 4 * (start + i), 4)
+            value = <long long><int>(<unsigned int>a + <unsigned int>b) + f.zero
+        y = <int>min(max(value, f.low), f.high)
+        memcpy(dst + 4 * i, &y, 4)
+
+
+cdef inline void _values(const Finish *f, float *v, const unsigned char *acc, long long start, long long n) noexcept nogil:
+    """(acc + bias) * scale in float32."""
+    cdef const unsigned char *bias = NULL
+    if f.bias != NULL:
+        bias = f.bias + 4 * start
+    if f.float_acc:
+        f.rows.value_f32(v, acc, bias, n)
+    else:
+        f.rows.value_i32(v, acc, bias, n)
+    if f.scale != NULL:
+        f.rows.scale(v, f.scale + f.scale_stride * start, f.scale_stride, n)
+
+
+cdef void _finish_row(const Finish *f, unsigned char *dst, const unsigned char *acc, long long n) noexcept nogil:
+    cdef float[NPU_BLOCK] v
+    cdef int[NPU_BLOCK] y
+    cdef long long i, m
+    cdef unsigned char *out
+    for i from 0 <= i < n by NPU_BLOCK:
+        m = min(n - i, <long long>NPU_BLOCK)
+        out = dst + i * f.out_size
+        if f.out_size == 4 and not f.float_out:
+            _finish_exact(f, out, acc + 4 * i, i, m)
+            continue
+        _values(f, v, acc + 4 * i, i, m)
+        if f.float_out:
+            f.rows.clamp(v, f.float_low, f.float_high, m)
+            f.store(out, f.out_size, v, m)
+            continue
+        f.rows.round(y, v, f.zero, <int>f.low, <int>f.high, m)
+        if f.out_size == 1:
+            f.rows.narrow_8(out, y, m)
+        else:
+            f.rows.narrow_16(out, y, m)
+
+
+cdef int _plan_finish(Finish *f, int acc_dtype, int out_dtype, long long out_zero, double lo, double hi) except -1:
+    """Check the types and set what does not depend on memory."""
+    f.out_size = item_size(out_dtype)
+    if acc_dtype not in (NPU_FLOAT32, NPU_INT32):
+        raise ValueError(f"finish: accumulators must be float32 or int32, got {type_name(acc_dtype)}")
+    if not is_float(out_dtype) and out_dtype not in (NPU_INT8, NPU_UINT8, NPU_INT16, NPU_INT32):
+        raise ValueError(f"finish: result must be float, int8, uint8, int16 or int32, got {type_name(out_dtype)}")
+    if not -(1 << 16) <= out_zero <= 1 << 16:
+        raise ValueError(f"finish: out_zero must be within 16 bits, got {out_zero}")
+    f.float_acc, f.float_out = acc_dtype == NPU_FLOAT32, is_float(out_dtype)
+    f.zero, f.float_low, f.float_high = out_zero, lo, hi
+    f.low, f.high = npu_lowest(out_dtype), npu_highest(out_dtype)
+    if not f.float_out:
+        f.low = max(f.low, npu_truncate(ceil(lo), f.low, f.high))
+        f.high = max(f.low, npu_truncate(floor(hi), f.low, f.high))
+    f.store = npu_stores_f32[out_dtype]
+    f.rows = npu_rows_of(level())
+    return 0
+
+
+def finish(
+    int acc_dtype, int out_dtype, const unsigned char[::1] acc, long long acc_off, acc_strides,
+    unsigned char[::1] dst, long long dst_off, dst_strides, dims, const unsigned char[::1] bias_mem, long long bias_off,
+    const unsigned char[::1] mult_mem, long long mult_off, long long mult_stride, long long out_zero,
+    double lo, double hi,
+):
+    """dst = (acc + bias) * mult, for integer results rint of it + out_zero; clamped to [lo, hi] and to the type.
+
+    dims: (batch, oh, ow, oc); strides (batch, row, pixel) in bytes, channels contiguous. bias: the accumulators' type,
+    per channel; mult: float32, ``mult_stride`` apart; an offset of -1 means there is none. A sum of bias wraps for int32.
+    int32 without mult stays an integer throughout. NaN stays NaN in floats and is 0 in integers.
+    """
+    cdef Finish f
+    cdef Operand a, d, bias, mult
+    cdef long long[4] n
+    cdef long long i0, i1, i2
+    _plan_finish(&f, acc_dtype, out_dtype, out_zero, lo, hi)
+    take(n, dims, 4)
+    take(a.s, acc_strides, 3)
+    take(d.s, dst_strides, 3)
+    a.s[3], d.s[3] = 4, f.out_size
+    bias.p, bias.s[0], mult.p, mult.s[0] = NULL, 4, NULL, mult_stride
+    place(&a, acc, acc_off, n, 4, 4, "acc")
+    place(&d, dst, dst_off, n, 4, f.out_size, "dst")
+    if bias_off >= 0:
+        place(&bias, bias_mem, bias_off, n + 3, 1, 4, "bias")
+    if mult_off >= 0:
+        place(&mult, mult_mem, mult_off, n + 3, 1, 4, "mult")
+    f.bias, f.scale, f.scale_stride = bias.p, mult.p, mult_stride
+    if is_empty(n, 4):
+        return
+    with nogil:
+        for i0 in range(n[0]):
+            for i1 in range(n[1]):
+                for i2 in range(n[2]):
+                    _finish_row(
+                        &f, d.p + i0 * d.s[0] + i1 * d.s[1] + i2 * d.s[2],
+                        a.p + i0 * a.s[0] + i1 * a.s[1] + i2 * a.s[2], n[3],
+                    )

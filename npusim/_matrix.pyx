@@ -1,0 +1,314 @@
+"""Kernels of the matrix unit: convolution tiles (matmul among them) into accumulators, and the way out of them."""
+
+from libc.string cimport memcpy
+
+from npusim._operand cimport (
+    NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, is_float, item_size, place, take,
+    type_name,
+)
+from npusim._simd cimport level
+
+cdef extern from "pack.h" nogil:
+    ctypedef void (*npu_tile)(
+        const unsigned char *a, const unsigned char *b, int step, long long k, unsigned char **c, const int *start,
+        int first,
+    ) noexcept
+    ctypedef void (*npu_pack_pixels)(unsigned char *out, const unsigned char *x, long long n) noexcept
+    ctypedef void (*npu_pack_panel)(
+        unsigned char *out, const unsigned char *w, long long stride, long long k, long long columns, long long width,
+    ) noexcept
+    ctypedef struct npu_gemm:
+        int lanes
+        int rows
+        npu_tile[4][2][15] tile
+    enum:
+        NPU_MODE_F32
+        NPU_MODE_I32
+        NPU_MODE_I16
+        NPU_MODE_U8
+        NPU_CHUNK
+        NPU_ROW
+        NPU_BLOCK_ROWS
+        NPU_BLOCK_COLUMNS
+        NPU_TILE_ROWS
+    unsigned char *npu_scratch(size_t size)
+    const npu_gemm *npu_gemm_of(int level)
+    npu_pack_pixels npu_pixels_of(int mode, int dtype)
+    npu_pack_panel npu_panel_of(int mode, int dtype)
+    void npu_correction(
+        int *start, const unsigned char *panel, long long units, long long width, int mode, unsigned int offset,
+    )
+
+cdef struct Segment:
+    long long offset  # bytes from the first channel of a pixel's window
+    long long k
+
+
+cdef struct Conv:
+    # What is computed.
+    const unsigned char *x
+    const unsigned char *w
+    unsigned char *acc
+    long long batch, oh, ow, oc, ic, kh, kw, sh, sw, dh, dw, block
+    long long[3] xs
+    long long[3] cs
+    long long x_size, w_size
+    bint first
+    # How.
+    int mode, per_unit
+    unsigned int offset
+    const npu_gemm *gemm
+    npu_pack_pixels pack_pixels
+    npu_pack_panel pack_panel
+    # Scratch.
+    Segment *segments
+    long long segment_count
+    unsigned char **outputs
+    unsigned char *a
+    unsigned char *b
+    unsigned char *edge
+    int *start
+
+
+cdef inline long long _run(const Conv *t) noexcept nogil:
+    """Taps of a kernel row that lie together in memory, as do their channels: all or one."""
+    return t.kw if t.dw == 1 and t.ic <= t.block and t.xs[2] == t.ic * t.x_size else 1
+
+
+cdef long long _plan(Conv *t, Segment *out) noexcept nogil:
+    """The stretches of k that lie together in a pixel's window, in the order of summation; only counts if out is NULL."""
+    cdef long long most = NPU_CHUNK * t.per_unit, run = _run(t), c, r, q, n, at, count = 0
+    cdef long long block = t.ic if t.kh * t.kw == 1 else t.block
+    for c from 0 <= c < t.ic by block:
+        for r in range(t.kh):
+            for q from 0 <= q < t.kw by run:
+                n = min(block, t.ic - c) * run
+                for at from 0 <= at < n by most:
+                    if out != NULL:
+                        out[count].offset = r * t.dh * t.xs[1] + q * t.dw * t.xs[2] + (c + at) * t.x_size
+                        out[count].k = min(most, n - at)
+                    count += 1
+    return count
+
+
+cdef void _pack_block(Conv *t, long long m0, long long rows, long long s0, long long s1) noexcept nogil:
+    """Pixels m0 .. m0 + rows, segments s0 .. s1, into ``a``; and where their accumulators are."""
+    cdef long long m, i, j, b, s
+    cdef const unsigned char *base
+    cdef unsigned char *out
+    cdef long long unit = 4 // t.per_unit
+    b, i, j = m0 // (t.oh * t.ow), m0 // t.ow % t.oh, m0 % t.ow
+    for m in range(rows):
+        base = t.x + b * t.xs[0] + i * t.sh * t.xs[1] + j * t.sw * t.xs[2]
+        t.outputs[m] = t.acc + b * t.cs[0] + i * t.cs[1] + j * t.cs[2]
+        out = t.a + m * (4 * NPU_ROW)
+        for s in range(s0, s1):
+            t.pack_pixels(out, base + t.segments[s].offset, t.segments[s].k)
+            out += t.segments[s].k * unit
+        j += 1
+        if j == t.ow:
+            j, i = 0, i + 1
+            if i == t.oh:
+                i, b = 0, b + 1
+
+
+cdef void _edge_tile(
+    Conv *t, npu_tile tile, const unsigned char *a, const unsigned char *b, int step, long long units, unsigned char **c,
+    const int *start, bint first, int rows, long long columns,
+) noexcept nogil:
+    """A tile that is wider than what is left of the accumulators: through a buffer."""
+    cdef unsigned char *through[NPU_TILE_ROWS]
+    cdef int m
+    for m in range(rows):
+        through[m] = t.edge + m * 128
+        if not first:
+            memcpy(through[m], c[m], columns * 4)
+    tile(a, b, step, units, through, start, first)
+    for m in range(rows):
+        memcpy(c[m], through[m], columns * 4)
+
+
+cdef void _panel(
+    Conv *t, long long rows, const unsigned char *b, int step, long long units, long long column, long long columns,
+    int vectors, const int *start, bint first,
+) noexcept nogil:
+    """All packed pixels by one panel, in tiles of nearly equal height."""
+    cdef unsigned char *c[NPU_TILE_ROWS]
+    cdef long long tiles = (rows + t.gemm.rows - 1) // t.gemm.rows, at = 0, i, height
+    cdef int m
+    cdef npu_tile tile
+    cdef const unsigned char *a
+    for i in range(tiles):
+        height = (rows - at) // (tiles - i)
+        tile = t.gemm.tile[t.mode][vectors - 1][height]
+        a = t.a + at * (4 * NPU_ROW)
+        for m in range(height):
+            c[m] = t.outputs[at + m] + column * 4
+        if columns == vectors * t.gemm.lanes:
+            tile(a, b, step, units, c, start, first)
+        else:
+            _edge_tile(t, tile, a, b, step, units, c, start, first, height, columns)
+        at += height
+
+
+cdef void _chunk(Conv *t, long long pixels, long long s0, long long s1, long long k, const unsigned char *w, bint direct,
+                 bint first) noexcept nogil:
+    """One stretch of k: for columns that stay in the cache, for pixels that do, all tiles."""
+    cdef long long units = (k + t.per_unit - 1) // t.per_unit, wide = 2 * t.gemm.lanes
+    cdef long long blocks = (pixels + NPU_BLOCK_ROWS - 1) // NPU_BLOCK_ROWS, n0, n, width, left, m0, rows, i, packed = -1
+    cdef long long row = t.oc * t.w_size
+    cdef unsigned char *b
+    cdef bint whole
+    for n0 from 0 <= n0 < t.oc by NPU_BLOCK_COLUMNS:
+        left = min(<long long>NPU_BLOCK_COLUMNS, t.oc - n0)
+        for n from 0 <= n < left by wide:
+            width = wide if left - n > t.gemm.lanes else t.gemm.lanes
+            b = t.b + n * units * 4
+            if not direct or left - n < width:
+                t.pack_panel(b, w + (n0 + n) * t.w_size, row, k, min(width, left - n), width)
+            if t.offset:
+                npu_correction(t.start + n, b, units, width, t.mode, t.offset)
+        m0 = 0
+        for i in range(blocks):
+            rows = (pixels - m0) // (blocks - i)
+            if packed != m0:
+                _pack_block(t, m0, rows, s0, s1)
+                packed = m0
+            for n from 0 <= n < left by wide:
+                width = wide if left - n > t.gemm.lanes else t.gemm.lanes
+                whole = direct and left - n >= width
+                _panel(
+                    t, rows, w + (n0 + n) * 4 if whole else t.b + n * units * 4, row if whole else width * 4, units,
+                    n0 + n, min(width, left - n), width // t.gemm.lanes, t.start + n if t.offset else NULL, first,
+                )
+            m0 += rows
+
+
+cdef bint _scratch(Conv *t) noexcept nogil:
+    """Point the scratch of ``t`` into this thread's; False if there is no memory."""
+    cdef long long count = _plan(t, NULL)
+    cdef size_t columns = min(t.oc + 31, <long long>NPU_BLOCK_COLUMNS)
+    cdef size_t a = NPU_BLOCK_ROWS * NPU_ROW * 4, b = NPU_CHUNK * columns * 4, edge = NPU_TILE_ROWS * 128
+    cdef size_t start = NPU_BLOCK_COLUMNS * 4, outputs = NPU_BLOCK_ROWS * sizeof(void *)
+    cdef unsigned char *p = npu_scratch(a + b + edge + start + outputs + count * sizeof(Segment))
+    if p == NULL:
+        return False
+    t.a, t.b, t.edge, t.start = p, p + a, p + a + b, <int *>(p + a + b + edge)
+    t.outputs = <unsigned char **>(p + a + b + edge + start)
+    t.segments = <Segment *>(p + a + b + edge + start + outputs)
+    t.segment_count = _plan(t, t.segments)
+    return True
+
+
+cdef bint _conv(Conv *t) noexcept nogil:
+    """The whole tile; False if there is no memory."""
+    cdef long long pixels = t.batch * t.oh * t.ow, s0 = 0, s1, k, most = NPU_CHUNK * t.per_unit
+    cdef bint direct = t.per_unit == 1 and t.w_size == 4 and t.offset == 0 and pixels < 4 * t.gemm.rows
+    cdef const unsigned char *w = t.w
+    cdef bint first = t.first
+    if not _scratch(t):
+        return False
+    while s0 < t.segment_count:
+        s1, k = s0, 0
+        while s1 < t.segment_count and k + t.segments[s1].k <= most:
+            k += t.segments[s1].k
+            s1 += 1
+        _chunk(t, pixels, s0, s1, k, w, direct, first)
+        w += k * t.oc * t.w_size
+        s0, first = s1, False
+    return True
+
+
+cdef int _mode(int x_dtype, int w_dtype) except -1:
+    """How the pair is multiplied; ValueError for one that is not."""
+    cdef bint small = x_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16) and w_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16)
+    item_size(x_dtype)
+    item_size(w_dtype)
+    if is_float(x_dtype) and is_float(w_dtype):
+        return NPU_MODE_F32
+    if x_dtype == NPU_INT32 and w_dtype == NPU_INT32:
+        return NPU_MODE_I32
+    if not small:
+        raise ValueError(f"kernels do not multiply {type_name(x_dtype)} by {type_name(w_dtype)}")
+    if level() == 3 and x_dtype != NPU_INT16 and w_dtype == NPU_INT8:
+        return NPU_MODE_U8
+    return NPU_MODE_I16
+
+
+cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero) except -1:
+    t.mode = _mode(x_dtype, w_dtype)
+    t.gemm = npu_gemm_of(level())
+    t.per_unit = 4 if t.mode == NPU_MODE_U8 else 2 if t.mode == NPU_MODE_I16 else 1
+    t.offset = 0
+    if t.mode != NPU_MODE_F32:
+        t.offset = <unsigned int>(x_zero + (128 if t.mode == NPU_MODE_U8 and x_dtype == NPU_INT8 else 0))
+    t.pack_pixels, t.pack_panel = npu_pixels_of(t.mode, x_dtype), npu_panel_of(t.mode, w_dtype)
+    return 0
+
+
+cdef unsigned char *_locate_x(const Conv *t, const unsigned char[::1] x, long long x_off) except? NULL:
+    """The first pixel, after a check that every window lies in the memory."""
+    cdef Operand o
+    cdef long long[4] dims
+    dims[0], dims[3] = t.batch, t.ic
+    dims[1] = (t.oh - 1) * t.sh + (t.kh - 1) * t.dh + 1 if t.oh and t.kh else 0
+    dims[2] = (t.ow - 1) * t.sw + (t.kw - 1) * t.dw + 1 if t.ow and t.kw else 0
+    o.s[0], o.s[1], o.s[2], o.s[3] = t.xs[0], t.xs[1], t.xs[2], t.x_size
+    place(&o, x, x_off, dims, 4, t.x_size, "x")
+    return o.p
+
+
+cdef unsigned char *_locate_acc(const Conv *t, const unsigned char[::1] acc, long long acc_off) except? NULL:
+    cdef Operand o
+    cdef long long[4] dims
+    dims[0], dims[1], dims[2], dims[3] = t.batch, t.oh, t.ow, t.oc
+    o.s[0], o.s[1], o.s[2], o.s[3] = t.cs[0], t.cs[1], t.cs[2], 4
+    place(&o, acc, acc_off, dims, 4, 4, "acc")
+    return o.p
+
+
+def conv(
+    int x_dtype, int w_dtype, const unsigned char[::1] x, long long x_off, const unsigned char[::1] w, long long w_off,
+    unsigned char[::1] acc, long long acc_off, long long batch, long long oh, long long ow, long long oc, long long ic,
+    long long kh, long long kw, long long sh, long long sw, long long dh, long long dw, long long block, x_strides,
+    long long w_batch_stride, acc_strides, long long x_zero, bint first,
+):
+    """Add a batch of convolution tiles to accumulators, or set them if ``first``.
+
+    x: pixels of ``ic`` contiguous channels, padding included, at strides (batch, row, pixel) in bytes. w: dense [K][oc]
+    with k in the order of summation - blocks of ``block`` channels, kernel rows, kernel columns, channels of the block.
+    acc: ``oc`` contiguous accumulators per pixel: float32 for floats, a chain of fused multiply-adds in that order;
+    int32, wrapping, for int8, uint8 and int16 pairs and for int32 by int32, of x - x_zero.
+    """
+    cdef Conv t
+    cdef Operand weights
+    cdef long long[2] dims
+    cdef long long b, count = 1
+    cdef bint done = True
+    t.x_size, t.w_size = item_size(x_dtype), item_size(w_dtype)
+    _prepare(&t, x_dtype, w_dtype, x_zero)
+    if min(batch, oh, ow, oc, ic, kh, kw) < 0 or block < 1:
+        raise ValueError("conv: dimensions must be >= 0 and block >= 1")
+    t.oh, t.ow, t.oc, t.ic, t.kh, t.kw, t.sh, t.sw, t.dh, t.dw, t.block = oh, ow, oc, ic, kh, kw, sh, sw, dh, dw, block
+    if min(sh, sw, dh, dw) < 1:
+        raise ValueError("conv: strides and dilations must be >= 1")
+    take(t.xs, x_strides, 3)
+    take(t.cs, acc_strides, 3)
+    t.batch, t.first = batch, first
+    t.x, t.acc = _locate_x(&t, x, x_off), _locate_acc(&t, acc, acc_off)
+    dims[0], dims[1] = batch, ic * kh * kw * oc
+    weights.s[0], weights.s[1] = w_batch_stride, t.w_size
+    place(&weights, w, w_off, dims, 2, t.w_size, "w")
+    t.w = weights.p
+    if batch == 0 or oh == 0 or ow == 0 or oc == 0:
+        return
+    if ic * kh * kw == 0:
+        raise ValueError("conv: ic, kh and kw must be >= 1")
+    with nogil:
+        if w_batch_stride:
+            count, t.batch = batch, 1
+        for b in range(count):
+            done = done and _conv(&t)
+            t.x, t.w, t.acc = t.x + t.xs[0], t.w + w_batch_stride, t.acc + t.cs[0]
+    if not done:
+        raise MemoryError("conv: no memory for packed weights")

@@ -1,0 +1,126 @@
+/* The rows themselves; included by drain.h once per instruction set, with NPU_NAME giving each copy its names. */
+
+#ifndef NPUSIM_DRAIN_ROWS_ONCE
+#define NPUSIM_DRAIN_ROWS_ONCE
+typedef struct {
+    void (*muladd_f32)(float *sum, const float *x, const float *w, npu_int n);
+    void (*muladd_i32)(int32_t *sum, const int32_t *x, const int32_t *w, int32_t zero, npu_int n);
+    void (*value_f32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
+    void (*value_i32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
+    void (*scale)(float *v, const npu_byte *scale, npu_int stride, npu_int n);
+    void (*clamp)(float *v, float low, float high, npu_int n);
+    void (*round)(int32_t *y, const float *v, int32_t zero, int32_t low, int32_t high, npu_int n);
+    void (*narrow_8)(npu_byte *y, const int32_t *v, npu_int n);
+    void (*narrow_16)(npu_byte *y, const int32_t *v, npu_int n);
+} npu_rows;
+#endif
+
+static void NPU_NAME(npu_muladd_f32)(float *sum, const float *x, const float *w, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) sum[i] = fmaf(x[i], w[i], sum[i]);
+}
+
+static void NPU_NAME(npu_muladd_i32)(int32_t *sum, const int32_t *x, const int32_t *w, int32_t zero, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++)
+        sum[i] = (int32_t)((uint32_t)sum[i] + ((uint32_t)x[i] - (uint32_t)zero) * (uint32_t)w[i]);
+}
+
+/* acc + bias as floats; bias may be NULL. */
+static void NPU_NAME(npu_value_f32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n)
+{
+    npu_int i;
+    float a, b;
+    if (!bias) {
+        memcpy(v, acc, (size_t)n * 4);
+        return;
+    }
+    NPU_INDEPENDENT for (i = 0; i < n; i++) {
+        memcpy(&a, acc + 4 * i, 4);
+        memcpy(&b, bias + 4 * i, 4);
+        v[i] = a + b;
+    }
+}
+
+static void NPU_NAME(npu_value_i32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n)
+{
+    npu_int i;
+    uint32_t a, b = 0;
+    if (!bias) {
+        NPU_INDEPENDENT for (i = 0; i < n; i++) {
+            memcpy(&a, acc + 4 * i, 4);
+            v[i] = (float)(int32_t)a;
+        }
+        return;
+    }
+    NPU_INDEPENDENT for (i = 0; i < n; i++) {
+        memcpy(&a, acc + 4 * i, 4);
+        memcpy(&b, bias + 4 * i, 4);
+        v[i] = (float)(int32_t)(a + b);
+    }
+}
+
+static void NPU_NAME(npu_scale_row)(float *v, const npu_byte *scale, npu_int stride, npu_int n)
+{
+    npu_int i;
+    float s;
+    if (stride == 4) {
+        NPU_INDEPENDENT for (i = 0; i < n; i++) {
+            memcpy(&s, scale + 4 * i, 4);
+            v[i] *= s;
+        }
+    } else {
+        for (i = 0; i < n; i++) {
+            memcpy(&s, scale + stride * i, 4);
+            v[i] *= s;
+        }
+    }
+}
+
+static void NPU_NAME(npu_clamp_row)(float *v, float low, float high, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) {
+        float x = v[i];
+        x = x < low ? low : x;
+        v[i] = x > high ? high : x;
+    }
+}
+
+/* clamp(rint(v) + zero, low, high), NaN as 0, for ranges and zeros within 16 bits. */
+static void NPU_NAME(npu_round_row)(int32_t *y, const float *v, int32_t zero, int32_t low, int32_t high, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) {
+        float q = rintf(v[i]);
+        int32_t r;
+        q = q == q ? q : 0;
+        q = q < -0x1p29f ? -0x1p29f : q;
+        q = q > 0x1p29f ? 0x1p29f : q;
+        r = (int32_t)q + zero;
+        r = r < low ? low : r;
+        y[i] = r > high ? high : r;
+    }
+}
+
+static void NPU_NAME(npu_narrow_8)(npu_byte *y, const int32_t *v, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) y[i] = (npu_byte)v[i];
+}
+
+static void NPU_NAME(npu_narrow_16)(npu_byte *y, const int32_t *v, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) {
+        const uint16_t u = (uint16_t)v[i];
+        memcpy(y + 2 * i, &u, 2);
+    }
+}
+
+static const npu_rows NPU_NAME(npu_rows) = {
+    NPU_NAME(npu_muladd_f32), NPU_NAME(npu_muladd_i32), NPU_NAME(npu_value_f32), NPU_NAME(npu_value_i32),
+    NPU_NAME(npu_scale_row), NPU_NAME(npu_clamp_row), NPU_NAME(npu_round_row), NPU_NAME(npu_narrow_8),
+    NPU_NAME(npu_narrow_16)};

@@ -1,0 +1,187 @@
+/* Pixels and weights brought into the units that gemm.h multiplies. */
+#ifndef NPUSIM_PACK_H
+#define NPUSIM_PACK_H
+
+#include "gemm.h"
+
+#if defined(_MSC_VER)
+#define NPU_THREAD __declspec(thread)
+#else
+#define NPU_THREAD __thread
+#endif
+
+/* Scratch of the calling thread, kept between calls because fresh pages cost more than a small tile's arithmetic: at least
+ * `size` bytes on a cache line's boundary, or NULL. */
+static npu_byte *npu_scratch(size_t size)
+{
+    static NPU_THREAD npu_byte *kept;
+    static NPU_THREAD size_t held;
+    if (size > held) {
+        free(kept);
+        held = 0;
+        kept = malloc(size + 64);
+        if (!kept)
+            return NULL;
+        held = size;
+    }
+    return kept + (64 - ((uintptr_t)kept & 63));
+}
+
+/* Channels of one pixel. */
+typedef void (*npu_pack_pixels)(npu_byte *out, const npu_byte *x, npu_int n);
+
+static void npu_pixels_32(npu_byte *out, const npu_byte *x, npu_int n) { memcpy(out, x, (size_t)n * 4); }
+static void npu_pixels_16(npu_byte *out, const npu_byte *x, npu_int n) { memcpy(out, x, (size_t)n * 2); }
+static void npu_pixels_8(npu_byte *out, const npu_byte *x, npu_int n) { memcpy(out, x, (size_t)n); }
+
+static void npu_pixels_f16(npu_byte *out, const npu_byte *x, npu_int n) { npu_load_f16_f32((float *)(void *)out, x, 2, n); }
+static void npu_pixels_bf16(npu_byte *out, const npu_byte *x, npu_int n) { npu_load_bf16_f32((float *)(void *)out, x, 2, n); }
+
+static void npu_pixels_flipped(npu_byte *out, const npu_byte *x, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) out[i] = x[i] ^ 0x80;
+}
+
+#define NPU_WIDEN(NAME, T)                                               \
+    static void NAME(npu_byte *out, const npu_byte *x, npu_int n)        \
+    {                                                                    \
+        npu_int i;                                                       \
+        NPU_INDEPENDENT for (i = 0; i < n; i++) {                        \
+            const int16_t v = (T)x[i];                                   \
+            memcpy(out + 2 * i, &v, 2);                                  \
+        }                                                                \
+    }
+NPU_WIDEN(npu_pixels_widen_i8, int8_t)
+NPU_WIDEN(npu_pixels_widen_u8, uint8_t)
+
+static npu_pack_pixels npu_pixels_of(int mode, int dtype)
+{
+    if (mode == NPU_MODE_U8)
+        return dtype == NPU_UINT8 ? npu_pixels_8 : npu_pixels_flipped;
+    if (mode == NPU_MODE_I16)
+        return dtype == NPU_INT8 ? npu_pixels_widen_i8 : dtype == NPU_UINT8 ? npu_pixels_widen_u8 : npu_pixels_16;
+    return dtype == NPU_FLOAT16 ? npu_pixels_f16 : dtype == NPU_BFLOAT16 ? npu_pixels_bf16 : npu_pixels_32;
+}
+
+/* `columns` of k rows of weights, `stride` bytes apart, into units of `width` columns; what is missing is 0. */
+typedef void (*npu_pack_panel)(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width);
+
+static void npu_panel_32(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)
+{
+    npu_int i;
+    for (i = 0; i < k; i++, out += 4 * width) {
+        if (columns == 32) {
+            memcpy(out, w + i * stride, 128);
+            continue;
+        }
+        memcpy(out, w + i * stride, (size_t)columns * 4);
+        memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);
+    }
+}
+
+static void npu_panel_f16(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)
+{
+    npu_int i;
+    for (i = 0; i < k; i++, out += 4 * width) {
+        npu_load_f16_f32((float *)(void *)out, w + i * stride, 2, columns);
+        memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);
+    }
+}
+
+static void npu_panel_bf16(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)
+{
+    npu_int i;
+    for (i = 0; i < k; i++, out += 4 * width) {
+        npu_load_bf16_f32((float *)(void *)out, w + i * stride, 2, columns);
+        memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);
+    }
+}
+
+#define NPU_PAIR_PANEL(NAME, T)                                                                                    \
+    static void NAME(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)  \
+    {                                                                                                              \
+        npu_int i, j;                                                                                              \
+        for (i = 0; i < k; i += 2, out += 4 * width, w += 2 * stride) {                                            \
+            const npu_byte *next = i + 1 < k ? w + stride : w;                                                     \
+            const uint32_t keep = i + 1 < k ? 0xffff0000u : 0;                                                     \
+            NPU_INDEPENDENT for (j = 0; j < columns; j++) {                                                        \
+                T low, high;                                                                                       \
+                uint32_t unit;                                                                                     \
+                memcpy(&low, w + j * (npu_int)sizeof(T), sizeof(T));                                               \
+                memcpy(&high, next + j * (npu_int)sizeof(T), sizeof(T));                                           \
+                unit = ((uint32_t)low & 0xffff) | (((uint32_t)high << 16) & keep);                                 \
+                memcpy(out + 4 * j, &unit, 4);                                                                     \
+            }                                                                                                      \
+            memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);                                           \
+        }                                                                                                          \
+    }
+NPU_PAIR_PANEL(npu_panel_i16_i8, int8_t)
+NPU_PAIR_PANEL(npu_panel_i16_u8, uint8_t)
+NPU_PAIR_PANEL(npu_panel_i16_i16, int16_t)
+
+#if NPU_X86
+/* Four rows of 16 bytes, column by column. */
+static inline void npu_quads_16(npu_byte *out, const npu_byte *w0, const npu_byte *w1, const npu_byte *w2, const npu_byte *w3)
+{
+    const __m128i r0 = _mm_loadu_si128((const __m128i *)(const void *)w0);
+    const __m128i r1 = _mm_loadu_si128((const __m128i *)(const void *)w1);
+    const __m128i r2 = _mm_loadu_si128((const __m128i *)(const void *)w2);
+    const __m128i r3 = _mm_loadu_si128((const __m128i *)(const void *)w3);
+    const __m128i a = _mm_unpacklo_epi8(r0, r1), b = _mm_unpackhi_epi8(r0, r1);
+    const __m128i c = _mm_unpacklo_epi8(r2, r3), d = _mm_unpackhi_epi8(r2, r3);
+    __m128i *o = (__m128i *)(void *)out;
+    _mm_storeu_si128(o, _mm_unpacklo_epi16(a, c));
+    _mm_storeu_si128(o + 1, _mm_unpackhi_epi16(a, c));
+    _mm_storeu_si128(o + 2, _mm_unpacklo_epi16(b, d));
+    _mm_storeu_si128(o + 3, _mm_unpackhi_epi16(b, d));
+}
+#endif
+
+static void npu_panel_u8_i8(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)
+{
+    npu_int i, j, t;
+    for (i = 0; i < k; i += 4, out += 4 * width, w += 4 * stride) {
+        j = 0;
+#if NPU_X86
+        if (i + 4 <= k)
+            for (; j + 16 <= columns; j += 16)
+                npu_quads_16(out + 4 * j, w + j, w + j + stride, w + j + 2 * stride, w + j + 3 * stride);
+#endif
+        for (; j < columns; j++)
+            for (t = 0; t < 4; t++)
+                out[4 * j + t] = i + t < k ? w[j + t * stride] : 0;
+        memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);
+    }
+}
+
+static npu_pack_panel npu_panel_of(int mode, int dtype)
+{
+    if (mode == NPU_MODE_U8)
+        return npu_panel_u8_i8;
+    if (mode == NPU_MODE_I16)
+        return dtype == NPU_INT8 ? npu_panel_i16_i8 : dtype == NPU_UINT8 ? npu_panel_i16_u8 : npu_panel_i16_i16;
+    return dtype == NPU_FLOAT16 ? npu_panel_f16 : dtype == NPU_BFLOAT16 ? npu_panel_bf16 : npu_panel_32;
+}
+
+/* start[j] = -offset * (sum of the weights of column j), modulo 2^32, from a packed panel. */
+static void npu_correction(int32_t *start, const npu_byte *panel, npu_int units, npu_int width, int mode, uint32_t offset)
+{
+    npu_int i, j;
+    uint32_t sum[32] = {0};
+    for (i = 0; i < units; i++, panel += 4 * width)
+        for (j = 0; j < width; j++) {
+            const uint32_t unit = npu_unit(panel + 4 * j);
+            if (mode == NPU_MODE_I32)
+                sum[j] += unit;
+            else if (mode == NPU_MODE_I16)
+                sum[j] += (uint32_t)(int16_t)unit + (uint32_t)((int32_t)unit >> 16);
+            else
+                sum[j] += (uint32_t)(int8_t)unit + (uint32_t)(int8_t)(unit >> 8) + (uint32_t)(int8_t)(unit >> 16) +
+                          (uint32_t)((int32_t)unit >> 24);
+        }
+    for (j = 0; j < width; j++)
+        start[j] = (int32_t)(0 - offset * sum[j]);
+}
+
+#endif
