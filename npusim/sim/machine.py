@@ -34,7 +34,8 @@ class Machine:
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
         self._planner = Planner(config, self.layout, self.fabric)
         self._plans: OrderedDict[tuple[bytes, tuple[int, ...]], list[Step]] = OrderedDict()
-        self._run: Run | None = None
+        self.current: Run | None = None
+        """The job that runs, or the last one that did."""
 
     def start(self, job: Job, done: Callable[[Run], None]) -> None:
         """Begin a job; ``done(run)`` is called at its end.
@@ -43,8 +44,8 @@ class Machine:
         """
         code = self.memory.slice(job.code, job.code_bytes)
         steps = self._plan(code.tobytes(), tuple(size for _, size in job.regions))
-        self._run = Run(self, job, steps, done)
-        self._run.sequencer.begin()
+        self.current = Run(self, job, steps, done)
+        self.current.sequencer.begin()
 
     def control_access(self, size: int, done: Callable[[], None]) -> None:
         """Read or write ``size`` bytes of control data in DRAM, a few kB at most; ``done()`` is called at the end."""
@@ -52,9 +53,9 @@ class Machine:
 
     def abort(self) -> None:
         """Drop the running job, if any, without a trace."""
-        if self._run is not None:
-            self._run.abandon()
-            self._run = None
+        if self.current is not None:
+            self.current.abandon()
+            self.current = None
 
     def _plan(self, code: bytes, region_bytes: tuple[int, ...]) -> list[Step]:
         key = (hashlib.sha256(code).digest(), region_bytes)

@@ -1,0 +1,200 @@
+"""Times of the tiny device, worked out by hand: one cycle is 1 ns, DRAM gives 8 bytes a ns after 100 ns.
+
+Every gate is shown to be tight: closed one picosecond before, open at the picosecond.
+"""
+
+from __future__ import annotations
+
+from npusim.device.bus import BAR_REGISTERS
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver
+from npusim.driver.header import COMPLETION, DOORBELL, ENTRY, ENTRY_MAGIC, INT_MASK, RING_SIZE, RING_TAIL, STATUS
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import region
+from npusim.program import Program
+from npusim.sim.machine import Machine
+from npusim.sim.run import Job, Run
+from tests.timing.programs import Stream, add, copy, fill, round_trip
+
+NS = 1000
+TINY = load_config("tiny")
+LATENCY = 100 * NS
+START = 11 * NS  # 10 cycles of set-up, 1 of SRAM latency
+
+
+def flow(size: int) -> int:
+    """``size`` bytes at 8 bytes a ns."""
+    return size * NS // 8
+
+
+def run(program: Program, config: Config = TINY) -> NpuDevice:
+    """The device after one timing-only run."""
+    device = NpuDevice(config)
+    driver = Driver(device.bus)
+    driver.run(driver.load(program), timing_only=True)
+    return device
+
+
+def spans(device: NpuDevice) -> list[tuple[str, int, int]]:
+    assert device.last_job is not None
+    return [(span.unit, span.start_ps, span.end_ps) for span in device.last_job.timeline.spans]
+
+
+def first_dispatch(program: Program) -> int:
+    """Ring entry, region table and code, one after another, each with the DRAM's latency."""
+    table = 16 * len(program.region_bytes)
+    return 3 * LATENCY + flow(ENTRY.size) + flow(table) + flow(len(program.code))
+
+
+def test_a_copy_there_and_back() -> None:
+    program = round_trip(1000)
+    one = START + LATENCY + flow(1024)  # 1000 bytes take 16 bursts of 64
+    begin = first_dispatch(program)
+    device = run(program)
+    assert spans(device) == [
+        ("core0.dma0", begin, begin + one),
+        ("core0.dma0", begin + one, begin + 2 * one),
+    ]
+    record = device.last_job
+    assert record is not None
+    assert record.time_ps == begin + 2 * one + LATENCY + flow(COMPLETION.size)
+    assert record.cycles == -(-record.time_ps // NS)
+
+
+def test_commands_leave_the_sequencer_one_cycle_apart() -> None:
+    stream = Stream()
+    stream.dma(fill(0, 8, 1))
+    stream.vector(add(0x100, 0x100, 0x100, 8))
+    program = stream.program()
+    starts = {unit: start for unit, start, _ in spans(run(program))}
+    begin = first_dispatch(program)
+    assert starts == {"core0.dma0": begin, "core0.vector": begin + 1 * NS}
+
+
+def test_two_channels_share_the_dram() -> None:
+    config = TINY.with_(**{"dma.channels": 2})
+    stream = Stream()
+    stream.dma(copy(0, region(1), 1024), channel=0)
+    stream.dma(copy(2048, region(1), 1024), channel=1)
+    program = stream.program(scratch=1024)
+    begin = first_dispatch(program)
+    alone = 1 * NS  # channel 1 gets its command 1 ns later: 8 bytes flow, 1016 are left
+    shared = 254 * NS  # 1016 bytes at half the bandwidth
+    rest = 1 * NS  # the other one's last 8 bytes
+    first = begin + START + LATENCY + alone + shared
+    assert spans(run(program, config)) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, first + rest)]
+
+
+def test_a_channel_is_not_faster_than_itself() -> None:
+    config = TINY.with_(**{"dma.bytes_per_cycle": 2})
+    stream = Stream()
+    stream.dma(copy(0, region(1), 1024))
+    program = stream.program(scratch=1024)
+    [(_, start, end)] = spans(run(program, config))
+    assert end - start == START + LATENCY + 512 * NS
+
+
+def test_two_slow_channels_do_not_disturb_each_other() -> None:
+    config = TINY.with_(**{"dma.bytes_per_cycle": 4, "dma.channels": 2})
+    stream = Stream()
+    stream.dma(copy(0, region(1), 1024), channel=0)
+    stream.dma(copy(2048, region(1), 1024), channel=1)
+    alone = START + LATENCY + 256 * NS
+    assert [end - start for _, start, end in spans(run(stream.program(scratch=1024), config))] == [alone, alone]
+
+
+def test_a_full_queue_holds_the_sequencer() -> None:
+    """Nine commands fill the queue of eight (one is taken at once); the tenth blocks the vector command behind it."""
+    stream = Stream()
+    for number in range(10):
+        stream.dma(copy(0, 64 * number, 64))  # within SRAM: 8 beats
+    stream.vector(add(0x1000, 0x1000, 0x1000, 8))
+    program = stream.program()
+    device = run(program)
+    starts = {unit: start for unit, start, _ in reversed(spans(device))}
+    first_end = starts["core0.dma0"] + START + 8 * NS
+    assert starts["core0.vector"] == first_end + 1 * NS  # the tenth copy goes at the end of the first one
+    assert device.last_job is not None
+    stalls = device.last_job.counters.units["sequencer"].stalls
+    assert stalls["core0.dma0"] == first_end - starts["core0.dma0"] - 9 * NS
+
+
+def start_machine(program: Program, config: Config = TINY) -> tuple[Machine, Run]:
+    """A machine with a program and its scratch region in DRAM, at the moment that its fetch begins."""
+    machine = Machine(config)
+    machine.memory.dram[: len(program.code)] = list(program.code)
+    regions = [(1 << 16, size) for size in program.region_bytes]
+    machine.start(Job(0, len(program.code), regions, 0, arithmetic=False), lambda _: None)
+    current = machine.current
+    assert current is not None
+    return machine, current
+
+
+def test_a_wait_opens_at_the_picosecond() -> None:
+    stream = Stream()
+    loaded = stream.dma(copy(0, region(1), 1024))
+    stream.vector(add(0, 0, 0, 8), loaded)
+    program = stream.program(scratch=1024)
+    machine, current = start_machine(program)
+    engines = {engine.name: engine for engine in current.engines}
+    done = LATENCY + flow(len(program.code)) + START + LATENCY + flow(1024)
+    machine.clock.advance(done - 1)
+    assert engines["core0.dma0"].completed == 0
+    assert engines["core0.vector"].blocker is engines["core0.dma0"]
+    machine.clock.advance(1)
+    assert engines["core0.dma0"].completed == 1
+    assert engines["core0.vector"].begin == done
+
+
+def test_the_interrupt_comes_at_the_picosecond() -> None:
+    program = round_trip(64)
+    device = run(program)
+    assert device.last_job is not None
+    duration = device.last_job.time_ps
+
+    device = NpuDevice(TINY)
+    driver = Driver(device.bus)
+    loaded = driver.load(program)
+    bus = device.bus
+    entry = ENTRY.pack(ENTRY_MAGIC, 1, loaded.code, len(program.code), 4, loaded.table, 1, loaded.completion, 0, 0, 0)
+    bus.write_memory(0, entry)
+    bus.write(BAR_REGISTERS, RING_SIZE, 4, 1)
+    bus.write(BAR_REGISTERS, INT_MASK, 4, 3)
+    bus.write(BAR_REGISTERS, RING_TAIL, 4, 1)
+    bus.write(BAR_REGISTERS, DOORBELL, 4, 1)
+    rung = device.now_ps
+    assert bus.wait_irq(duration - 1) == 0
+    assert device.now_ps == rung + duration - 1
+    assert bus.wait_irq(1) == 1
+    assert device.now_ps == rung + duration + TINY.host.irq_ps
+
+
+def test_register_accesses_take_their_time_and_see_what_happened_meanwhile() -> None:
+    device = NpuDevice(TINY)
+    before = device.now_ps
+    device.bus.read(BAR_REGISTERS, STATUS, 4)
+    device.bus.write(BAR_REGISTERS, INT_MASK, 4, 0)
+    assert device.now_ps - before == 2 * TINY.host.mmio_ps
+
+
+def test_a_polling_driver_makes_progress() -> None:
+    device = NpuDevice(TINY)
+    driver = Driver(device.bus)
+    loaded = driver.load(round_trip(64))
+    bus = device.bus
+    entry = ENTRY.pack(ENTRY_MAGIC, 1, loaded.code, len(loaded.program.code), 4, loaded.table, 1, loaded.completion, 0, 0, 0)
+    bus.write_memory(0, entry)
+    bus.write(BAR_REGISTERS, RING_TAIL, 4, 1)
+    bus.write(BAR_REGISTERS, DOORBELL, 4, 1)
+    seen = [bus.read(BAR_REGISTERS, STATUS, 4)]
+    while seen[-1] != 1 and len(seen) < 100:
+        seen.append(bus.read(BAR_REGISTERS, STATUS, 4))
+    assert set(seen[:-1]) == {3}  # ready and busy
+    assert seen[-1] == 1
+
+
+def test_bulk_copies_take_the_links_time() -> None:
+    device = NpuDevice(TINY)
+    before = device.now_ps
+    device.bus.write_memory(4096, bytes(8000))
+    assert device.now_ps - before == TINY.host.link_latency_ps + 1000 * NS
