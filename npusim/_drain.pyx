@@ -10,19 +10,19 @@ from npusim._operand cimport (
 from npusim._simd cimport level
 
 cdef extern from "drain.h" nogil:
-    ctypedef void (*npu_load_f32)(float *out, const unsigned char *p, long long stride, long long n) noexcept
-    ctypedef void (*npu_load_i32)(int *out, const unsigned char *p, long long stride, long long n) noexcept
-    ctypedef void (*npu_store_f32)(unsigned char *p, long long stride, const float *values, long long n) noexcept
+    ctypedef void (*npu_load_f32)(float *out, const unsigned char *p, long long stride, long long n) noexcept nogil
+    ctypedef void (*npu_load_i32)(int *out, const unsigned char *p, long long stride, long long n) noexcept nogil
+    ctypedef void (*npu_store_f32)(unsigned char *p, long long stride, const float *values, long long n) noexcept nogil
     ctypedef struct npu_rows:
-        void (*muladd_f32)(float *acc, const float *x, const float *w, long long n) noexcept
-        void (*muladd_i32)(int *acc, const int *x, const int *w, int zero, long long n) noexcept
-        void (*value_f32)(float *v, const unsigned char *acc, const unsigned char *bias, long long n) noexcept
-        void (*value_i32)(float *v, const unsigned char *acc, const unsigned char *bias, long long n) noexcept
-        void (*scale)(float *v, const unsigned char *scale, long long stride, long long n) noexcept
-        void (*clamp)(float *v, float low, float high, long long n) noexcept
-        void (*round)(int *y, const float *v, int zero, int low, int high, long long n) noexcept
-        void (*narrow_8)(unsigned char *y, const int *v, long long n) noexcept
-        void (*narrow_16)(unsigned char *y, const int *v, long long n) noexcept
+        void (*muladd_f32)(float *acc, const float *x, const float *w, long long n) noexcept nogil
+        void (*muladd_i32)(int *acc, const int *x, const int *w, int zero, long long n) noexcept nogil
+        void (*value_f32)(float *v, const unsigned char *acc, const unsigned char *bias, long long n) noexcept nogil
+        void (*value_i32)(float *v, const unsigned char *acc, const unsigned char *bias, long long n) noexcept nogil
+        void (*scale)(float *v, const unsigned char *scale, long long stride, long long n) noexcept nogil
+        void (*clamp)(float *v, float low, float high, long long n) noexcept nogil
+        void (*round)(int *y, const float *v, int zero, int low, int high, long long n) noexcept nogil
+        void (*narrow_8)(unsigned char *y, const int *v, long long n) noexcept nogil
+        void (*narrow_16)(unsigned char *y, const int *v, long long n) noexcept nogil
     const npu_load_f32[13] npu_loads_f32
     const npu_load_i32[13] npu_loads_i32
     const npu_store_f32[13] npu_stores_f32
