@@ -224,7 +224,7 @@ class Text(Kind):
         return {"type": "string"}
 
 
-_RATIO = re.compile(r"[0-9]{1,9}(/[0-9]{1,9}|\.[0-9]{1,9})?", re.ASCII)
+_RATIO = re.compile(r"[0-9]{1,9}(/0*[1-9][0-9]{0,8}|\.[0-9]{1,9})?", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
