@@ -1,0 +1,70 @@
+"""What is in the package, and what importing it costs. Nothing is built here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+def modules_after(statement: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after a statement."""
+    script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_every_package_is_named_in_pyproject() -> None:
+    found = {
+        str(init.parent.relative_to(ROOT)).replace("/", ".")
+        for top in ("npusim", "hal")
+        for init in (ROOT / top).rglob("__init__.py")
+    }
+    named = set(PROJECT["tool"]["setuptools"]["packages"])
+    assert named == found | {"npusim.configs"}, "pyproject.toml: tool.setuptools.packages must name every package"
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    folders = {path.parent for top in ("npusim", "hal") for path in (ROOT / top).rglob("*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_the_extras_hold_what_they_promise() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert all(extras.values())
+    assert any(requirement.startswith("onnx>") for requirement in extras["onnx"])
+    assert set(extras["onnx"]) <= set(extras["test"])
+
+
+@pytest.mark.parametrize("heavy", ["onnx", "onnxruntime", "simpy", "google.protobuf"])
+def test_importing_npusim_is_light(heavy: str) -> None:
+    assert heavy not in modules_after("import npusim")
+
+
+@pytest.mark.parametrize("heavy", ["numpy", "simpy", "onnx", "npusim._core", "npusim.runtime", "npusim.compiler"])
+def test_help_loads_nothing_heavy(heavy: str) -> None:
+    script = (
+        "import contextlib, io\nfrom npusim.cli.app import main\nwith contextlib.redirect_stdout(io.StringIO()) as out:"
+    )
+    assert heavy not in modules_after(
+        f"{script}\n    assert main(['--help']) == 0\nassert 'Commands' in out.getvalue()"
+    )
+
+
+def test_npusim_does_not_import_its_facades() -> None:
+    sources = [path for path in (ROOT / "npusim").rglob("*.py*") if path.suffix in (".py", ".pyx", ".pyi")]
+    assert len(sources) > 20
+    guilty = [
+        p
+        for p in sources
+        for line in p.read_text("utf-8").splitlines()
+        if line.split()[:2] in (["import", "hal"], ["from", "hal"])
+    ]
+    assert guilty == []

@@ -1,0 +1,86 @@
+"""Every command and every Python block of the documentation runs, in the order of its page, in an empty directory.
+
+The directory holds ``model.onnx`` (one input ``x``, float32[1, 3, 16, 16]) and ``x.npy``: they stand for the reader's own.
+A block is left out only by a comment above it that gives the reason: ``<!-- not run: it installs -->``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
+RUN = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+SHOWN = {"text", "toml", "json", ""}
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    code: str
+    reason: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    return [Block(m["language"], m["code"], m["reason"]) for m in BLOCK.finditer(page.read_text("utf-8"))]
+
+
+def model() -> onnx.ModelProto:
+    """A small network: a convolution, an activation, a pool, a classifier."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((8, 3, 3, 3), np.float32) / 5,
+        "b": rng.standard_normal(8, np.float32) / 5,
+        "k": rng.standard_normal((8, 10), np.float32) / 3,
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], "relu1"),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+        helper.make_node("MatMul", ["f", "k"], ["y"], "classify"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])
+    graph = helper.make_graph(nodes, "small", [x], [y], [numpy_helper.from_array(a, n) for n, a in weights.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_the_pages_exist() -> None:
+    names = {str(page.relative_to(ROOT)) for page in PAGES}
+    assert {"README.md", "docs/index.md", "docs/guide/getting-started.md", "docs/guide/architect.md"} <= names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_tells_to_run_runs(page: Path, tmp_path: Path) -> None:
+    onnx.save(model(), tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", np.ones((1, 3, 16, 16), np.float32))
+    scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": scripts, "NPUSIM_CACHE_DIR": str(tmp_path / "cache")}
+    for block in blocks(page):
+        assert block.language in RUN or block.language in SHOWN, f"{page}: a block of {block.language!r}"
+        if block.language in SHOWN or block.reason is not None:
+            continue
+        command = [*RUN[block.language], block.code]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{block.code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_within_the_project_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8"))
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert missing == []
