@@ -1,0 +1,157 @@
+"""npusim doctor, completion, --version, and progress on a terminal."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import io
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from npusim import doctor
+from npusim.cli.app import main
+from npusim.cli.output import progress
+from npusim.doctor import Finding, Verdict
+from tests.unit.cli.conftest import Cli
+
+
+def finding(subject: str, cache: Path) -> Finding:
+    """The one finding about a subject."""
+    return next(found for found in doctor.examine(cache) if found.subject == subject)
+
+
+def test_this_installation_is_sound(tmp_path: Path) -> None:
+    found = doctor.examine(tmp_path)
+    assert [f for f in found if f.verdict is Verdict.FAILED] == []
+    assert {f.subject for f in found} >= {
+        "python",
+        "npusim",
+        "numpy",
+        "simpy",
+        "onnx",
+        "kernels",
+        "configs",
+        "cache",
+        "hal",
+    }
+
+
+def test_missing_kernels_are_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "npusim._core", None)
+    monkeypatch.delattr("npusim._core", raising=False)
+    assert finding("kernels", tmp_path).verdict is Verdict.FAILED
+    assert "needs a C compiler" in finding("kernels", tmp_path).detail
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    found = finding("cache", tmp_path / "file")
+    assert found.verdict is Verdict.NOTE
+    assert "NPUSIM_CACHE_DIR" in found.detail
+
+
+def test_a_cache_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
+    assert finding("cache", tmp_path / "a" / "b").verdict is Verdict.OK
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_owner_of_hal_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    owners = {"hal": ["npusim", "some-hal"]}
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: owners)
+    found = finding("hal", tmp_path)
+    assert found.verdict is Verdict.NOTE
+    assert "some-hal" in found.detail
+
+
+def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    version = importlib.metadata.version
+
+    def without_onnx(name: str) -> str:
+        if name == "onnx":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", without_onnx)
+    found = finding("onnx", tmp_path)
+    assert (found.verdict, "pip install 'npusim[onnx]'" in found.detail) == (Verdict.NOTE, True)
+
+
+def test_a_check_that_goes_wrong_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(_name: str) -> None:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr(importlib.util, "find_spec", broken)
+    assert finding("hal", tmp_path) == Finding("hal", Verdict.FAILED, "RuntimeError: odd")
+
+
+def test_the_version_is_that_of_the_distribution(cli: Cli) -> None:
+    assert cli("--version").out == f"npusim, version {importlib.metadata.version('npusim')}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_valid_in_their_shell(cli: Cli, tmp_path: Path, shell: str) -> None:
+    script = cli("completion", shell).out
+    assert "_NPUSIM_COMPLETE" in script
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(script)
+        subprocess.run([shell, "-n", tmp_path / "script"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("npusim co", {"compile", "config", "completion"}),
+        ("npusim run --config ti", {"tiny"}),
+        ("npusim config show ed", {"edge"}),
+        ("npusim run --timing", {"--timing-only"}),
+    ],
+)
+def test_what_is_completed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, wanted: set[str]
+) -> None:
+    monkeypatch.setenv("_NPUSIM_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    offered = {line.partition(",")[2] for line in capsys.readouterr().out.splitlines()}
+    assert wanted <= offered
+
+
+class Terminal(io.StringIO):
+    """A standard error that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_shows_on_a_terminal_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress("compiling"):
+        deadline = time.monotonic() + 20
+        while "compiling ... 0 s" not in terminal.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert "compiling ... 0 s" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_progress_is_silent_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    with progress("compiling"):
+        time.sleep(0.35)
+    assert pipe.getvalue() == ""
+
+
+def test_help_is_quick() -> None:
+    """Generously: the figure itself is taken in bench/; this catches an import of numpy or onnx on the way."""
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-m", "npusim", "--help"], check=True, capture_output=True, env=os.environ)
+    assert time.monotonic() - start < 3
