@@ -20,7 +20,8 @@ class Reading:
 
     def refuse(self, path: str, problem: str) -> None:
         """``origins`` names the file of a value that was inherited, so that the message points at the right one."""
-        self.problems.append(f"{self.origins.get(path, self.label)}: {path}: {problem}")
+        shown = path if path.isprintable() else repr(path)
+        self.problems.append(f"{self.origins.get(path, self.label)}: {shown}: {problem}")
 
 
 def read_section(cls: type[Any], raw: object, path: str, reading: Reading) -> Any:

@@ -229,8 +229,13 @@ class Config:
         rows = []
         for path, entry, value in walk(self):
             shown = "(the device's clock)" if value is None else entry.kind.text(value)
-            rows.append((path, shown, self.origins.get(path, "default"), entry.doc))
+            rows.append((path, shown, self._origin_of(path), entry.doc))
         return rows
+
+    def _origin_of(self, path: str) -> str:
+        """Who says the value of a key; of a table, everyone who says a part of it."""
+        parts = [origin for key, origin in self.origins.items() if key.startswith(f"{path}.")]
+        return ", ".join(dict.fromkeys(parts)) or self.origins.get(path, "default")
 
     def to_toml(self) -> str:
         """A complete file that loads as an equal config; each line says where its value comes from."""
@@ -242,7 +247,7 @@ class Config:
                 lines += ["", f"[{above}]"]
                 table_name = above
             if value is not None:
-                lines.append(f"{entry.name} = {entry.kind.text(value)}  # {self.origins.get(path, 'default')}")
+                lines.append(f"{entry.name} = {entry.kind.text(value)}  # {self._origin_of(path)}")
         return "\n".join(lines) + "\n"
 
 

@@ -95,6 +95,8 @@ def _parse(label: str, file: Path) -> dict[str, Any]:
             f"{label}: not valid TOML: must be UTF-8 text, got byte {error.object[error.start]:#04x} "
             f"at offset {error.start}"
         ) from None
+    except RecursionError:
+        raise ConfigError(f"{label}: not valid TOML: nested too deeply") from None
     except OSError as error:
         raise ConfigError(f"{label}: cannot be read: {error.strerror}") from None
 

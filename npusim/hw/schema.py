@@ -34,6 +34,9 @@ refused, with the file, the key, the value and what was allowed.
 - A value with a unit is text: `"80 ns"`. It must be a whole number of the base unit: nothing is rounded.
 - A fraction is a number or text such as `"1/2"`.
 
+An editor that knows JSON Schema for TOML completes and checks keys with [{SCHEMA}]({SCHEMA}): put
+`#:schema path/to/{SCHEMA}` on the first line.
+
 | quantity | base unit | units |
 |---|---|---|
 """

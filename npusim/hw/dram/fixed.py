@@ -30,11 +30,5 @@ class FixedDram:
         padded = ceil_div(work.run_bytes, self.burst_bytes) * self.burst_bytes
         return (ceil_div(work.reads, work.run_bytes) + ceil_div(work.writes, work.run_bytes)) * padded
 
-    def channel_bandwidth(self, config: Config) -> int:
-        """What one DMA channel of ``config`` can ask of this DRAM, in bytes a second."""
-        from npusim.hw.units.dma import channel_bandwidth
-
-        return channel_bandwidth(config)
-
 
 Dram = FixedDram

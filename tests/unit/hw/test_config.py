@@ -385,3 +385,47 @@ def test_a_config_is_frozen():
     with pytest.raises(TypeError):
         load_config("tiny").matrix.throughput["int8"] = 3
     assert isinstance(load_config("tiny"), Config)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused_in_words(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert all(line.startswith(f"{path}: ") for line in caught.value.problems)
+
+
+def every_key():
+    return [key for key, _, _, _ in load_config("edge").resolved()]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.sampled_from([*every_key(), "matrix", "dram", "matrix.throughput.int8", "x", "a.b"]), ANYTHING)
+def test_any_value_is_taken_or_refused_in_words(key, value):
+    edge = load_config("edge")
+    refused = []
+    try:
+        edge = edge.with_(**{key: value})
+    except ConfigError as error:
+        refused += error.problems
+    assert all("\n" not in line and line.startswith("configs/edge.toml") for line in refused)
+    assert len(edge.fingerprint()) == 64
+
+
+def test_toml_that_is_nested_too_deeply(tmp_path):
+    path = write(tmp_path, "x = " + "[" * 5000)
+    (line,) = problems(path)
+    assert line.startswith(f"{path}: not valid TOML: ")
+
+
+def test_origins_of_a_table_name_everyone_who_says_a_part(tmp_path):
+    path = write(tmp_path, 'inherit = "edge"\n[matrix.throughput]\nint8 = 2\n')
+    origins = {key: origin for key, _, origin, _ in load_config(path).resolved()}
+    assert origins["matrix.throughput"] == f"{path}, configs/edge.toml"
