@@ -128,6 +128,19 @@ class GraphBuilder:
             arrays.append(value)
         return REGISTRY[op.kind].reference(op, arrays)[op.outputs.index(tensor)]
 
+    @property
+    def op_count(self) -> int:
+        """Operators added so far."""
+        return len(self._ops)
+
+    def ops_since(self, count: int) -> list[Op]:
+        """The operators added since there were ``count``."""
+        return self._ops[count:]
+
+    def is_input(self, tensor: Tensor) -> bool:
+        """Whether the tensor is an input of the graph."""
+        return any(tensor is known for known in self._inputs)
+
     def reserve(self, names: Iterable[str]) -> None:
         """Keep tensor names for :meth:`rename`: nothing else gets them."""
         for name in names:

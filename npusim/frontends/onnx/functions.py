@@ -1,0 +1,53 @@
+"""Operators that ONNX itself defines by other operators: their bodies, from the schemas of the installed package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import AttributeProto, FunctionProto, NodeProto
+
+from npusim.frontends.onnx.tensors import TO_ONNX
+from npusim.graph import Tensor
+
+
+def schema_function(
+    node: NodeProto, version: int, inputs: Sequence[Tensor | None], attributes: Mapping[str, AttributeProto]
+) -> tuple[FunctionProto, dict[str, AttributeProto]] | None:
+    """(body, default attributes) of an operator that its schema defines as a function; None if it does not."""
+    domain = node.domain
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, "" if domain == "ai.onnx" else domain)
+    except onnx.defs.SchemaError:
+        return None
+    defaults = {
+        name: attribute.default_value
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.type != AttributeProto.UNDEFINED
+    }
+    body = FunctionProto()
+    if schema.has_context_dependent_function:
+        usable = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        if not usable:
+            return None
+        call = NodeProto()
+        call.CopyFrom(node)
+        del call.attribute[:]
+        call.attribute.extend(attributes.values())
+        types = [_type(tensor) for tensor in inputs]
+        data = schema.get_context_dependent_function_with_opset_version(max(usable), call.SerializeToString(), types)
+    elif schema.has_function:
+        usable = [v for v in schema.function_opset_versions if v <= version]
+        data = schema.get_function_with_opset_version(max(usable)) if usable else b""
+    else:
+        return None
+    if not data:
+        return None
+    body.ParseFromString(data)
+    return body, defaults
+
+
+def _type(tensor: Tensor | None) -> bytes:
+    if tensor is None:
+        return b""
+    return onnx.helper.make_tensor_type_proto(TO_ONNX[tensor.dtype], tensor.shape).SerializeToString()

@@ -1,0 +1,391 @@
+"""Walk an ONNX graph and build ours: scopes, functions, branches, names, and every reason why it cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+from npusim.dtypes import DEVICE_DTYPES
+from npusim.errors import InputError, ModelError, UnsupportedError
+from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
+from npusim.frontends.onnx.functions import schema_function
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.registry import lookup
+from npusim.frontends.onnx.signature import check_declared, declared_inputs
+from npusim.frontends.onnx.source import Model
+from npusim.frontends.onnx.tensors import PACKED, read_tensor
+from npusim.graph import Graph, Tensor
+from npusim.ops.build import GraphBuilder
+
+OLDEST_OPSET = 7
+MAX_DEPTH = 64
+"""Functions and branches may nest this deep."""
+CONTROL = {"Loop": "loops", "Scan": "scans", "SequenceMap": "loops over sequences"}
+
+
+class Poison:
+    """Stands for the output of a node that is not supported, so that its readers are not reported too."""
+
+
+POISON = Poison()
+Value = Tensor | Poison
+
+
+@dataclass
+class Scope:
+    """The names that nodes of one graph or function body can see."""
+
+    opsets: Mapping[str, int]
+    parent: Scope | None = None
+    prefix: str = ""
+    depth: int = 0
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
+
+    def find(self, name: str) -> Value | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        return None
+
+    def define(self, name: str, value: Value, where: str) -> None:
+        if name in self.values:
+            raise ModelError(f"{where}: the name {name!r} is defined twice")
+        self.values[name] = value
+
+
+def domain_of(proto: NodeProto | FunctionProto) -> str:
+    """The operator set domain, with the standard one spelt as the empty string."""
+    return "" if proto.domain == "ai.onnx" else proto.domain
+
+
+def opset_imports(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Version by domain."""
+    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
+
+
+def nested_graphs(node: NodeProto) -> list[GraphProto]:
+    """The graphs in a node's attributes."""
+    return [a.g for a in node.attribute if a.type == AttributeProto.GRAPH] + [
+        graph for a in node.attribute if a.type == AttributeProto.GRAPHS for graph in a.graphs
+    ]
+
+
+def names_read(node: NodeProto) -> set[str]:
+    """Every name that a node or a graph inside it reads."""
+    names = {name for name in node.input if name}
+    for graph in nested_graphs(node):
+        names.update(output.name for output in graph.output)
+        for inner in graph.node:
+            names |= names_read(inner)
+    return names
+
+
+def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that the outputs depend on, in their order, and the names that are read."""
+    needed = {name for name in outputs if name}
+    kept: list[NodeProto] = []
+    for node in reversed(nodes):
+        if any(name in needed for name in node.output if name):
+            kept.append(node)
+            needed |= names_read(node)
+    return kept[::-1], needed
+
+
+class Importer:
+    """Builds one Graph from one model."""
+
+    def __init__(self, model: Model, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
+        self.model = model
+        self.graph = model.proto.graph
+        self.input_shapes = dict(input_shapes or {})
+        self.builder = GraphBuilder(self.graph.name or "model", fold=True)
+        self.reasons: list[tuple[str, str, str]] = []
+        self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.proto.functions}
+        self._named: dict[Tensor, int] = {}
+        self._packed: set[Tensor] = set()
+        self._nodes = 0
+
+    def run(self) -> Graph:
+        """The graph; raises ModelError, or UnsupportedError with every reason."""
+        scope = Scope(self._opsets())
+        nodes, needed = needed_nodes(self.graph.node, (output.name for output in self.graph.output))
+        self._reserve(scope, nodes)
+        self._define_inputs(scope)
+        self._define_initializers(scope, needed)
+        self._import_nodes(nodes, needed, scope)
+        outputs = self._outputs(scope)
+        if self.reasons:
+            raise UnsupportedError(self.reasons)
+        return self.builder.finish(outputs)
+
+    def _opsets(self) -> dict[str, int]:
+        opsets = opset_imports(self.model.proto.opset_import)
+        version = opsets.setdefault("", 1)
+        newest = onnx.defs.onnx_opset_version()
+        if self.graph.node and not OLDEST_OPSET <= version <= newest:
+            reason = f"operator set {version} is not supported: {OLDEST_OPSET} to {newest} are"
+            raise UnsupportedError([(self.graph.name, "model", reason)])
+        return opsets
+
+    def _reserve(self, scope: Scope, nodes: Sequence[NodeProto]) -> None:
+        defined = [name for node in nodes for name in node.output if name]
+        weights = {tensor.name for tensor in self.graph.initializer}
+        produced = weights.union(defined)
+        self._inputs = [value for value in self.graph.input if value.name not in weights]
+        for value in self._inputs:
+            if value.name in produced:
+                raise ModelError(f"graph input {value.name!r} is also the output of a node")
+        self.builder.reserve(dict.fromkeys([*weights, *defined]))
+        for output in self.graph.output:
+            if output.name not in produced and all(value.name != output.name for value in self._inputs):
+                raise ModelError(f"graph output {output.name!r} is produced by nothing")
+
+    def _define_inputs(self, scope: Scope) -> None:
+        for name, shape, dtype in declared_inputs(self._inputs, self.input_shapes, self.reasons):
+            tensor = self.builder.input(name, shape, dtype)
+            if dtype not in DEVICE_DTYPES:
+                self.reasons.append((name, "input", f"the device does not compute with {dtype.label}"))
+            self._named[tensor] = 0
+            scope.define(name, tensor, "graph inputs")
+        for value in self._inputs:
+            scope.values.setdefault(value.name, POISON)
+
+    def _define_initializers(self, scope: Scope, needed: set[str]) -> None:
+        for sparse in self.graph.sparse_initializer:
+            self.reasons.append((sparse.values.name, "initializer", "sparse tensors are not supported"))
+            scope.define(sparse.values.name, POISON, "initializers")
+        for proto in self.graph.initializer:
+            if proto.name not in needed:
+                continue
+            where = f"initializer {proto.name!r}"
+            try:
+                data, dtype = read_tensor(proto, self.model.directory, where, self.model.blobs.get(proto.name))
+            except UnsupportedError as error:
+                self.reasons.extend(error.reasons)
+                scope.define(proto.name, POISON, where)
+                continue
+            tensor = self._constant(proto.name, data, dtype)
+            scope.define(proto.name, tensor, where)
+            if proto.data_type in PACKED:
+                self._packed.add(tensor)
+        self.model.release()
+
+    def _constant(self, name: str, data: object, dtype: object) -> Tensor:
+        tensor = self.builder.const(data, None, dtype)  # type: ignore[arg-type]
+        self.builder.rename(tensor, name, reserved=True)
+        self._named[tensor] = 0
+        return tensor
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def _import_nodes(self, nodes: Sequence[NodeProto], needed: set[str], scope: Scope) -> None:
+        for node in nodes:
+            name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
+            self._nodes += 1
+            outputs: Sequence[Value | None]
+            try:
+                outputs = self._import_node(node, name, needed, scope)
+            except UnsupportedError as error:
+                self.reasons.extend((name, node.op_type, reason) for _, _, reason in error.reasons)
+                outputs = [POISON] * len(node.output)
+            for index, output in enumerate(node.output):
+                value = outputs[index] if index < len(outputs) else None
+                if output and value is not None:
+                    self._bind(scope, output, value, name)
+
+    def _bind(self, scope: Scope, output: str, value: Value, where: str) -> None:
+        scope.define(output, value, where)
+        if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
+            self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
+            self._named[value] = scope.depth
+
+    def _import_node(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value | None]:
+        values = [self._read(operand, name, node, scope) for operand in node.input]
+        poisoned = any(value is POISON for value in values)
+        inputs = [value if isinstance(value, Tensor) else None for value in values]
+        domain = domain_of(node)
+        function = self.functions.get((domain, node.op_type, getattr(node, "overload", "")))
+        if function is not None:
+            return [POISON] * len(node.output) if poisoned else self._call(function, node, name, inputs, scope)
+        if node.op_type in CONTROL and not domain:
+            raise UnsupportedError([(name, node.op_type, f"{CONTROL[node.op_type]} are not supported")])
+        if poisoned:
+            self._check_known(node, name, domain, scope)
+            return [POISON] * len(node.output)
+        attributes = self._attributes(node, scope)
+        if node.op_type == "If" and not domain:
+            return self._branch(node, name, inputs, attributes, scope)
+        version = scope.opsets.get(domain)
+        if version is None:
+            raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
+        handler = lookup(domain, node.op_type, version)
+        if handler is None:
+            body = schema_function(node, version, inputs, attributes)
+            if body is None:
+                raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
+            function, defaults = body
+            return self._call(function, node, name, inputs, scope, defaults)
+        wanted = [bool(output) and output in needed for output in node.output]
+        context = Node(node, name, version, self.builder, inputs, attributes, wanted, self.model.directory, self._packed)
+        before = self.builder.op_count
+        try:
+            result = handler(context)
+            context.check_all_read()
+        except InputError as error:
+            raise ModelError(f"{name} ({node.op_type}): {error}") from error
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+            # The model is not ours: whatever it makes an importer stumble over is reported, with the cause chained.
+            raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
+        self._check_types(before)
+        return [result] if isinstance(result, Tensor) else list(result)
+
+    def _read(self, operand: str, name: str, node: NodeProto, scope: Scope) -> Value | None:
+        if not operand:
+            return None
+        value = scope.find(operand)
+        if value is None:
+            raise ModelError(f"{name} ({node.op_type}): reads {operand!r} before anything produces it")
+        return value
+
+    def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
+        """Report an operator that is unknown whatever its inputs are."""
+        version = scope.opsets.get(domain, 1)
+        if node.op_type != "If" and lookup(domain, node.op_type, version) is None:
+            try:
+                schema = onnx.defs.get_schema(node.op_type, version, domain)
+            except onnx.defs.SchemaError:
+                schema = None
+            if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+                raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
+
+    def _check_types(self, before: int) -> None:
+        for op in self.builder.ops_since(before):
+            for tensor in (*op.inputs, *op.outputs):
+                if tensor is not None and tensor.dtype not in DEVICE_DTYPES:
+                    reason = f"the device does not compute with {tensor.dtype.label}"
+                    raise UnsupportedError([(op.name, op.kind, reason)])
+
+    def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
+        """The node's attributes by name, references to a function's attributes replaced by their values."""
+        resolved: dict[str, AttributeProto] = {}
+        for attribute in node.attribute:
+            if not attribute.ref_attr_name:
+                resolved[attribute.name] = attribute
+            elif attribute.ref_attr_name in scope.attributes:
+                copy = AttributeProto()
+                copy.CopyFrom(scope.attributes[attribute.ref_attr_name])
+                copy.name = attribute.name
+                resolved[attribute.name] = copy
+        return resolved
+
+    # -- functions and branches ---------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        function: FunctionProto,
+        node: NodeProto,
+        name: str,
+        inputs: Sequence[Tensor | None],
+        scope: Scope,
+        defaults: Mapping[str, AttributeProto] | None = None,
+    ) -> Sequence[Value | None]:
+        """Import a function's body in place of the node that calls it."""
+        key = f"{function.domain}.{function.name}"
+        if scope.depth + 1 >= MAX_DEPTH or (defaults is None and key in scope.calls):
+            raise ModelError(f"{name} ({node.op_type}): functions call each other without end")
+        attributes = dict(defaults or {})
+        attributes.update({attribute.name: attribute for attribute in function.attribute_proto})
+        attributes.update(self._attributes(node, scope))
+        opsets = {**scope.opsets, **opset_imports(function.opset_import)}
+        calls = (*scope.calls, key)
+        inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls)
+        if len(inputs) > len(function.input):
+            raise ModelError(f"{name}: {key} has {len(function.input)} inputs, the call passes {len(inputs)}")
+        for index, parameter in enumerate(function.input):
+            tensor = inputs[index] if index < len(inputs) else None
+            if tensor is not None:
+                inner.define(parameter, tensor, name)
+        self._define_absent(function, inputs, inner)
+        wanted = [output for output, asked in zip(function.output, node.output, strict=False) if asked]
+        nodes, needed = needed_nodes(function.node, wanted)
+        self._import_nodes(nodes, needed, inner)
+        return [inner.find(output) for output in function.output]
+
+    def _define_absent(self, function: FunctionProto, inputs: Sequence[Tensor | None], inner: Scope) -> None:
+        """An optional input that the caller leaves out is left out by the nodes of the body too."""
+        absent = {p for i, p in enumerate(function.input) if i >= len(inputs) or inputs[i] is None}
+        if absent:
+            for body in function.node:
+                for index, operand in enumerate(body.input):
+                    if operand in absent:
+                        body.input[index] = ""
+
+    def _branch(
+        self,
+        node: NodeProto,
+        name: str,
+        inputs: Sequence[Tensor | None],
+        attributes: Mapping[str, AttributeProto],
+        scope: Scope,
+    ) -> Sequence[Value | None]:
+        """Import the branch of an If that its condition, which must be known, takes."""
+        condition = self.builder.value_of(inputs[0]) if inputs and inputs[0] is not None else None
+        if condition is None or condition.size != 1:
+            raise UnsupportedError([(name, "If", "the condition must be a constant")])
+        chosen = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+        if chosen not in attributes or scope.depth + 1 >= MAX_DEPTH:
+            raise ModelError(f"{name} (If): attribute {chosen} is missing, or branches nest too deep")
+        graph = attributes[chosen].g
+        inner = Scope(scope.opsets, scope, f"{name}/", scope.depth + 1, scope.attributes, calls=scope.calls)
+        for proto in graph.initializer:
+            data, dtype = read_tensor(proto, self.model.directory, f"initializer {proto.name!r}")
+            inner.define(proto.name, self.builder.const(data, f"{name}/{proto.name}", dtype), name)
+        nodes, needed = needed_nodes(graph.node, (output.name for output in graph.output))
+        self._import_nodes(nodes, needed, inner)
+        return [inner.find(output.name) for output in graph.output]
+
+    # -- outputs ------------------------------------------------------------------------------------------------------
+
+    def _outputs(self, scope: Scope) -> list[Tensor]:
+        """The graph's outputs, each a tensor of its own with its own name."""
+        for value in (*self.graph.value_info, *self.graph.output):
+            tensor = scope.values.get(value.name)
+            if isinstance(tensor, Tensor):
+                check_declared(value, tensor)
+        names = {output.name for output in self.graph.output}
+        if len(names) != len(self.graph.output):
+            raise ModelError("two graph outputs have the same name")
+        outputs = []
+        for output in self.graph.output:
+            tensor = scope.values.get(output.name)
+            if tensor is None:
+                raise ModelError(f"graph output {output.name!r} is produced by nothing")
+            if isinstance(tensor, Tensor):
+                outputs.append(self._output(tensor, output.name, names))
+        return outputs
+
+    def _output(self, tensor: Tensor, name: str, names: set[str]) -> Tensor:
+        if tensor.name == name and not self.builder.is_input(tensor):
+            return tensor
+        if tensor.data is not None:
+            return Tensor(name, tensor.shape, tensor.dtype, tensor.data)
+        if tensor.name in names or self.builder.is_input(tensor):
+            copy = self.builder.add("reshape", [tensor], {"shape": tensor.shape}, name)
+            if not any(value.name == name for value in self._inputs):
+                self.builder.rename(copy, name, reserved=True)
+            return copy
+        self.builder.rename(tensor, name, reserved=True)
+        return tensor
+
+
+def unknown(node: NodeProto, domain: str, version: int) -> str:
+    """Why an operator is not imported."""
+    where = f"domain {domain!r}" if domain else "the standard domain"
+    return f"npusim has no operator {node.op_type} of version {version} of {where}"

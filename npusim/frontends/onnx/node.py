@@ -1,0 +1,252 @@
+"""What an operator's importer sees: one node with its inputs, its attributes, and the builder in convenient form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+from onnx import AttributeProto
+
+from npusim.dtypes import DType, bfloat16_to_float32
+from npusim.errors import ModelError, UnsupportedError
+from npusim.frontends.onnx.tensors import read_tensor
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Reduce, Unary
+from npusim.ops.base import Array
+from npusim.ops.build import GraphBuilder
+
+
+class Node:
+    """One ONNX node while it is imported."""
+
+    def __init__(
+        self,
+        proto: onnx.NodeProto,
+        name: str,
+        opset: int,
+        builder: GraphBuilder,
+        inputs: Sequence[Tensor | None],
+        attributes: Mapping[str, AttributeProto],
+        wanted: Sequence[bool],
+        directory: Path | None = None,
+        packed: Collection[Tensor] = (),
+    ) -> None:
+        self.proto = proto
+        self.name = name
+        self.op_type: str = proto.op_type
+        self.opset = opset
+        self.builder = builder
+        self.inputs = list(inputs)
+        self.wanted = list(wanted)
+        """For each output whether anything reads it."""
+        self.directory = directory
+        self.packed = packed
+        """Constants whose elements have less than 8 bits in the model."""
+        self._attributes = attributes
+        self._read: set[str] = set()
+
+    # -- refusing -----------------------------------------------------------------------------------------------------
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Say that npusim does not do this."""
+        raise UnsupportedError([(self.name, self.op_type, reason)])
+
+    def damaged(self, reason: str) -> NoReturn:
+        """Say that the model is wrong."""
+        raise ModelError(f"{self.name} ({self.op_type}): {reason}")
+
+    def check_all_read(self) -> None:
+        """Refuse the node if it has an attribute that its importer has not looked at."""
+        unread = sorted(set(self._attributes) - self._read)
+        if unread:
+            self.refuse(f"attribute {', '.join(unread)} is not supported in operator set {self.opset}")
+
+    def no_output(self, index: int, reason: str) -> None:
+        """Refuse the node if its output ``index`` is used."""
+        if index < len(self.wanted) and self.wanted[index]:
+            self.refuse(f"output {index} is used: {reason}")
+
+    # -- inputs -------------------------------------------------------------------------------------------------------
+
+    def input(self, index: int) -> Tensor:
+        """A required input."""
+        tensor = self.optional(index)
+        if tensor is None:
+            self.damaged(f"input {index} is required")
+        return tensor
+
+    def optional(self, index: int) -> Tensor | None:
+        """An optional input; None when it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def value(self, index: int) -> Array:
+        """A required input that must be known now, in storage form."""
+        tensor = self.input(index)
+        array = self.builder.value_of(tensor)
+        if array is None:
+            self.refuse(f"input {index} ({tensor.name!r}) must be a constant")
+        return array
+
+    def known(self, tensor: Tensor) -> Array | None:
+        """The value of a tensor if it is known now."""
+        return self.builder.value_of(tensor)
+
+    def not_packed(self, index: int) -> None:
+        """Refuse the node if an input that decides its output's type has a type of less than 8 bits."""
+        tensor = self.optional(index)
+        if tensor is not None and tensor in self.packed:
+            self.refuse("results of 4- and 2-bit types are not supported")
+
+    def scalar_value_or(self, index: int, default: float) -> float:
+        """An optional constant input of one element, as a number."""
+        return default if self.optional(index) is None else self.scalar_value(index)
+
+    def int_values(self, index: int) -> list[int]:
+        """A required constant input as a list of integers."""
+        array = self.value(index)
+        if array.dtype.kind not in "iu":
+            self.damaged(f"input {index} must be integers, is {self.input(index).dtype.label}")
+        return [int(value) for value in array.reshape(-1)]
+
+    def scalar_value(self, index: int) -> float:
+        """A required constant input of one element, as a number."""
+        array = self.value(index)
+        if array.size != 1:
+            self.damaged(f"input {index} must have one element, has shape {list(array.shape)}")
+        if self.input(index).dtype is DType.BFLOAT16:
+            array = bfloat16_to_float32(array)
+        number: float = array.reshape(-1)[0].item()
+        return number
+
+    # -- attributes ---------------------------------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        """Whether the node has the attribute."""
+        return name in self._attributes
+
+    def attribute(self, name: str, kind: int) -> Any:
+        """An attribute's value, or None; raises ModelError when it has another type."""
+        self._read.add(name)
+        proto = self._attributes.get(name)
+        if proto is None:
+            return None
+        if proto.type not in (kind, AttributeProto.UNDEFINED):
+            self.damaged(f"attribute {name} must be of type {AttributeProto.AttributeType.Name(kind)}")
+        return onnx.helper.get_attribute_value(proto)
+
+    def ignore(self, *names: str) -> None:
+        """Attributes that do not matter to inference."""
+        self._read.update(names)
+
+    def int(self, name: str, default: int | None = None) -> int:
+        """An integer attribute; required if there is no default."""
+        value = self.attribute(name, AttributeProto.INT)
+        if value is None and default is None:
+            self.damaged(f"attribute {name} is required")
+        return int(default if value is None else value)  # type: ignore[arg-type]
+
+    def float(self, name: str, default: float) -> float:
+        """A float attribute, exactly as stored (float32)."""
+        value = self.attribute(name, AttributeProto.FLOAT)
+        return float(np.float32(default) if value is None else value)
+
+    def text(self, name: str, default: str) -> str:
+        """A string attribute."""
+        value = self.attribute(name, AttributeProto.STRING)
+        return default if value is None else value.decode("utf-8", "replace")
+
+    def ints(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
+        """A list of integers, or the default."""
+        value = self.attribute(name, AttributeProto.INTS)
+        if value is None:
+            return None if default is None else list(default)
+        return [int(item) for item in value]
+
+    def floats(self, name: str) -> list[float] | None:
+        """A list of floats, or None."""
+        value = self.attribute(name, AttributeProto.FLOATS)
+        return None if value is None else [float(item) for item in value]
+
+    def tensor(self, name: str) -> tuple[Array, DType] | None:
+        """A tensor attribute as (array, DType), or None."""
+        value = self.attribute(name, AttributeProto.TENSOR)
+        return None if value is None else read_tensor(value, self.directory, f"{self.name}.{name}")
+
+    def axis(self, rank: int, name: str = "axis", default: int | None = None) -> int:
+        """An axis attribute, made non-negative."""
+        return self.normal_axis(self.int(name, default), rank)
+
+    def normal_axis(self, axis: int, rank: int) -> int:
+        """An axis of a tensor of this rank, made non-negative; raises ModelError if it is out of range."""
+        if not -rank <= axis < rank:
+            self.damaged(f"axis {axis} is outside a tensor of {rank} dimensions")
+        return axis + rank if axis < 0 else axis
+
+    def normal_axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Distinct axes made non-negative, in the order given."""
+        normal = [self.normal_axis(axis, rank) for axis in axes]
+        if len(set(normal)) != len(normal):
+            self.damaged(f"axes {list(axes)} name one dimension twice")
+        return normal
+
+    # -- building -----------------------------------------------------------------------------------------------------
+
+    def add(self, kind: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
+        """Add an operator with one output."""
+        return self.builder.add(kind, inputs, attrs, self.name)
+
+    def const(self, array: Any, dtype: DType | None = None) -> Tensor:
+        """A constant."""
+        return self.builder.const(array, f"{self.name}.const", dtype)
+
+    def like(self, value: float | int, tensor: Tensor) -> Tensor:
+        """A scalar constant of a tensor's type."""
+        return self.const(np.asarray(value), tensor.dtype)
+
+    def unary(self, fn: Unary, x: Tensor, p0: float = 0.0, p1: float = 0.0) -> Tensor:
+        return self.add("unary", x, fn=fn, p0=float(p0), p1=float(p1))
+
+    def binary(self, fn: Binary, a: Tensor, b: Tensor) -> Tensor:
+        return self.add("binary", a, b, fn=fn)
+
+    def reduce(self, fn: Reduce, x: Tensor, axes: Sequence[int], keepdims: bool = True) -> Tensor:
+        return self.add("reduce", x, fn=fn, axes=tuple(sorted(axes)), keepdims=keepdims)
+
+    def cast(self, x: Tensor, to: DType) -> Tensor:
+        """x in another type; x itself when it has that type."""
+        return x if x.dtype is to else self.add("cast", x, to=to)
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """x in another shape; x itself when it has that shape."""
+        return x if x.shape == tuple(shape) else self.add("reshape", x, shape=tuple(int(dim) for dim in shape))
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        """x with its dimensions permuted; x itself when they stay."""
+        return x if list(perm) == list(range(len(perm))) else self.add("transpose", x, perm=tuple(perm))
+
+    def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """x broadcast to a shape; x itself when it has that shape."""
+        return x if x.shape == tuple(shape) else self.add("expand", x, shape=tuple(shape))
+
+    def slice(self, x: Tensor, axis: int, start: int, size: int) -> Tensor:
+        """``size`` elements from ``start`` on along an axis."""
+        starts = [0] * len(x.shape)
+        sizes = list(x.shape)
+        starts[axis], sizes[axis] = start, size
+        if tuple(sizes) == x.shape:
+            return x
+        return self.add("slice", x, starts=tuple(starts), steps=(1,) * len(starts), sizes=tuple(sizes))
+
+    def along(self, vector: Tensor, axis: int, rank: int) -> Tensor:
+        """A vector shaped to broadcast along one axis of a tensor of this rank."""
+        shape = [1] * rank
+        shape[axis] = vector.size
+        return self.reshape(vector, shape)
+
+    def size(self, shape: Sequence[int]) -> int:
+        """Number of elements of a shape."""
+        return math.prod(shape)

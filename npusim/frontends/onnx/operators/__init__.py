@@ -1,0 +1,29 @@
+"""Importers by family; importing this package registers them all."""
+
+from npusim.frontends.onnx.operators import (
+    constants,
+    elementwise,
+    indexing,
+    matrix,
+    microsoft,
+    normalise,
+    pooling,
+    quantised,
+    reductions,
+    resizing,
+    shapes,
+)
+
+__all__ = [
+    "constants",
+    "elementwise",
+    "indexing",
+    "matrix",
+    "microsoft",
+    "normalise",
+    "pooling",
+    "quantised",
+    "reductions",
+    "resizing",
+    "shapes",
+]

@@ -1,0 +1,124 @@
+"""Operators whose output is known from attributes or shapes alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from npusim.dtypes import DType, from_storage
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.registry import handles
+from npusim.frontends.onnx.tensors import element_type
+from npusim.graph import Tensor
+
+MAX_RANGE = 1 << 26
+"""A Range or EyeLike of more elements is refused."""
+
+
+@handles("Constant", limits=["sparse and string values are refused"])
+def constant(node: Node) -> Tensor:
+    tensor = node.tensor("value")
+    if tensor is not None:
+        return node.const(*tensor)
+    floats, ints = node.floats("value_floats"), node.ints("value_ints")
+    if floats is not None:
+        return node.const(np.asarray(floats, np.float32))
+    if ints is not None:
+        return node.const(np.asarray(ints, np.int64))
+    if node.has("value_float"):
+        return node.const(np.float32(node.float("value_float", 0.0)))
+    if node.has("value_int"):
+        return node.const(np.int64(node.int("value_int")))
+    node.refuse("a constant must have one of value, value_float(s), value_int(s)")
+
+
+@handles("ConstantOfShape")
+def constant_of_shape(node: Node) -> Tensor:
+    tensor = node.tensor("value")
+    value, dtype = tensor if tensor is not None else (np.zeros(1, np.float32), DType.FLOAT32)
+    if value.size != 1:
+        node.damaged(f"attribute value must have one element, has {value.size}")
+    shape = node.int_values(0)
+    return node.expand(node.const(value.reshape(()), dtype), shape)
+
+
+@handles("Shape")
+def shape(node: Node) -> Tensor:
+    dims = node.input(0).shape
+    start, end = node.int("start", 0), node.int("end", len(dims))
+    return node.const(np.asarray(dims[slice(*_clamped(start, end, len(dims)))], np.int64))
+
+
+def _clamped(start: int, end: int, rank: int) -> tuple[int, int]:
+    low, high = (min(max(value + rank if value < 0 else value, 0), rank) for value in (start, end))
+    return low, max(low, high)
+
+
+@handles("Size")
+def size(node: Node) -> Tensor:
+    return node.const(np.int64(node.input(0).size))
+
+
+@handles("Range")
+def sequence(node: Node) -> Tensor:
+    dtype = node.input(0).dtype
+    start, limit, delta = (node.scalar_value(index) for index in range(3))
+    if delta == 0:
+        node.damaged("delta must not be 0")
+    count = max(math.ceil((limit - start) / delta), 0)
+    if count > MAX_RANGE:
+        node.refuse(f"{count} elements; at most {MAX_RANGE} are supported")
+    values = np.arange(count, dtype=np.float64 if dtype.is_float else np.int64) * delta + start
+    return node.const(values, dtype)
+
+
+@handles("EyeLike")
+def eye_like(node: Node) -> Tensor:
+    x = node.input(0)
+    dtype = element_type(node.int("dtype"), node.name, "EyeLike") if node.has("dtype") else x.dtype
+    if len(x.shape) != 2 or x.size > MAX_RANGE:
+        node.refuse(f"the input must be a matrix of at most {MAX_RANGE} elements, is {list(x.shape)}")
+    return node.const(np.eye(*x.shape, node.int("k", 0)), dtype)
+
+
+@handles("Identity")
+def identity(node: Node) -> Tensor:
+    return node.input(0)
+
+
+@handles("Dropout", limits=["training mode is refused"])
+def dropout(node: Node) -> list[Tensor | None]:
+    node.ignore("ratio", "seed")
+    if node.optional(2) is not None and bool(node.value(2).any()) and node.scalar_value_or(1, 0.5) != 0:
+        node.refuse("training mode is not supported")
+    return [node.input(0), _mask(node) if len(node.wanted) > 1 and node.wanted[1] else None]
+
+
+def _mask(node: Node) -> Tensor:
+    dtype = DType.BOOL if node.opset >= 10 else node.input(0).dtype
+    return node.expand(node.const(np.ones((), np.bool_), dtype), node.input(0).shape)
+
+
+@handles("NonZero", limits=["the input must be a constant"])
+def non_zero(node: Node) -> Tensor:
+    value = from_storage(node.value(0), node.input(0).dtype)
+    return node.const(np.asarray(np.nonzero(value), np.int64))
+
+
+@handles("BlackmanWindow", "HammingWindow", "HannWindow", limits=["the size must be a constant"])
+def window(node: Node) -> Tensor:
+    count = int(node.scalar_value(0))
+    periodic = node.int("periodic", 1)
+    dtype = element_type(node.int("output_datatype", 1), node.name, node.op_type)
+    if not 0 <= count <= MAX_RANGE:
+        node.refuse(f"{count} elements; 0 to {MAX_RANGE} are supported")
+    terms = {
+        "BlackmanWindow": (0.42, 0.5, 0.08),
+        "HammingWindow": (25 / 46, 21 / 46, 0.0),
+        "HannWindow": (0.5, 0.5, 0.0),
+    }[node.op_type]
+    phase = 2 * np.pi * np.arange(count) / max(count if periodic else count - 1, 1)
+    return node.const(terms[0] - terms[1] * np.cos(phase) + terms[2] * np.cos(2 * phase), dtype)
+
+

@@ -1,0 +1,192 @@
+"""Arithmetic, comparison, logic, activations and casts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.registry import handles
+from npusim.frontends.onnx.tensors import element_type
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Unary
+
+PLAIN_UNARY = {
+    "Abs": Unary.ABS,
+    "Acos": Unary.ACOS,
+    "Acosh": Unary.ACOSH,
+    "Asin": Unary.ASIN,
+    "Asinh": Unary.ASINH,
+    "Atan": Unary.ATAN,
+    "Atanh": Unary.ATANH,
+    "BitwiseNot": Unary.BITWISE_NOT,
+    "Ceil": Unary.CEIL,
+    "Cos": Unary.COS,
+    "Cosh": Unary.COSH,
+    "Erf": Unary.ERF,
+    "Exp": Unary.EXP,
+    "Floor": Unary.FLOOR,
+    "HardSwish": Unary.HARD_SWISH,
+    "IsNaN": Unary.ISNAN,
+    "Log": Unary.LOG,
+    "Mish": Unary.MISH,
+    "Neg": Unary.NEG,
+    "Not": Unary.NOT,
+    "Reciprocal": Unary.RECIPROCAL,
+    "Relu": Unary.RELU,
+    "Round": Unary.ROUND,
+    "Sigmoid": Unary.SIGMOID,
+    "Sign": Unary.SIGN,
+    "Sin": Unary.SIN,
+    "Sinh": Unary.SINH,
+    "Softplus": Unary.SOFTPLUS,
+    "Softsign": Unary.SOFTSIGN,
+    "Sqrt": Unary.SQRT,
+    "Tan": Unary.TAN,
+    "Tanh": Unary.TANH,
+}
+PARAMETERS = {
+    "Celu": (Unary.CELU, ("alpha", 1.0), None),
+    "Elu": (Unary.ELU, ("alpha", 1.0), None),
+    "HardSigmoid": (Unary.HARD_SIGMOID, ("alpha", 0.2), ("beta", 0.5)),
+    "LeakyRelu": (Unary.LEAKY_RELU, ("alpha", 0.01), None),
+    "Selu": (Unary.SELU, ("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
+    "Shrink": (Unary.SHRINK, ("bias", 0.0), ("lambd", 0.5)),
+    "Swish": (Unary.SILU, ("alpha", 1.0), None),
+    "ThresholdedRelu": (Unary.THRESHOLDED_RELU, ("alpha", 1.0), None),
+}
+PLAIN_BINARY = {
+    "Add": Binary.ADD,
+    "And": Binary.AND,
+    "BitwiseAnd": Binary.BIT_AND,
+    "BitwiseOr": Binary.BIT_OR,
+    "BitwiseXor": Binary.BIT_XOR,
+    "Div": Binary.DIV,
+    "Equal": Binary.EQ,
+    "Greater": Binary.GT,
+    "GreaterOrEqual": Binary.GE,
+    "Less": Binary.LT,
+    "LessOrEqual": Binary.LE,
+    "Mul": Binary.MUL,
+    "Or": Binary.OR,
+    "PRelu": Binary.PRELU,
+    "Sub": Binary.SUB,
+    "Xor": Binary.XOR,
+}
+
+
+@handles(*PLAIN_UNARY)
+def plain_unary(node: Node) -> Tensor:
+    return node.unary(PLAIN_UNARY[node.op_type], node.input(0))
+
+
+@handles(*PARAMETERS)
+def with_parameters(node: Node) -> Tensor:
+    fn, first, second = PARAMETERS[node.op_type]
+    p0 = node.float(*first)
+    return node.unary(fn, node.input(0), p0, node.float(*second) if second else 0.0)
+
+
+@handles(*PLAIN_BINARY)
+def plain_binary(node: Node) -> Tensor:
+    return node.binary(PLAIN_BINARY[node.op_type], node.input(0), node.input(1))
+
+
+@handles("Gelu")
+def gelu(node: Node) -> Tensor:
+    approximate = node.text("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        node.damaged(f"attribute approximate must be none or tanh, is {approximate!r}")
+    return node.unary(Unary.GELU if approximate == "none" else Unary.GELU_TANH, node.input(0))
+
+
+@handles("IsInf")
+def is_inf(node: Node) -> Tensor:
+    positive, negative = node.int("detect_positive", 1), node.int("detect_negative", 1)
+    return node.unary(Unary.ISINF, node.input(0), positive, negative)
+
+
+@handles("Mod")
+def mod(node: Node) -> Tensor:
+    a = node.input(0)
+    fmod = node.int("fmod", 0)
+    if a.dtype.is_float and not fmod:
+        node.refuse("fmod=0 is for integers only")
+    return node.binary(Binary.FMOD if fmod else Binary.MOD, a, node.input(1))
+
+
+@handles("BitShift")
+def bit_shift(node: Node) -> Tensor:
+    direction = node.text("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        node.damaged(f"attribute direction must be LEFT or RIGHT, is {direction!r}")
+    return node.binary(Binary.SHL if direction == "LEFT" else Binary.SHR, node.input(0), node.input(1))
+
+
+@handles("Pow")
+def power(node: Node) -> Tensor:
+    base, exponent = node.input(0), node.input(1)
+    if base.dtype.is_integer and exponent.dtype.is_float:
+        return node.cast(node.binary(Binary.POW, node.cast(base, exponent.dtype), exponent), base.dtype)
+    return node.binary(Binary.POW, base, node.cast(exponent, base.dtype))
+
+
+@handles("Sum", "Max", "Min", "Mean")
+def variadic(node: Node) -> Tensor:
+    fn = {"Max": Binary.MAX, "Min": Binary.MIN}.get(node.op_type, Binary.ADD)
+    total = node.input(0)
+    for index in range(1, len(node.inputs)):
+        total = node.binary(fn, total, node.input(index))
+    if node.op_type == "Mean" and len(node.inputs) > 1:
+        total = node.binary(Binary.DIV, total, node.like(len(node.inputs), total))
+    return total
+
+
+def clip_between(node: Node, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    """x clipped to scalar bounds, each of which may be absent or computed."""
+    bounds = [None if bound is None else node.known(bound) for bound in (low, high)]
+    computed = any(bound is not None and value is None for bound, value in zip((low, high), bounds, strict=True))
+    if computed or x.dtype in (DType.INT64, DType.UINT64, DType.BFLOAT16):
+        # Bounds that are not known, or that a double does not hold exactly.
+        x = x if low is None else node.binary(Binary.MAX, x, low)
+        return x if high is None else node.binary(Binary.MIN, x, high)
+    least, most = (-np.inf, np.inf) if x.dtype.is_float else _limits(x.dtype)
+    p0, p1 = (
+        default if value is None else float(value.reshape(-1)[0])
+        for default, value in zip((least, most), bounds, strict=True)
+    )
+    return node.unary(Unary.CLIP, x, p0, p1)
+
+
+def _limits(dtype: DType) -> tuple[float, float]:
+    info = np.iinfo(dtype.storage)
+    return float(info.min), float(info.max)
+
+
+@handles("Clip")
+def clip_attributes(node: Node) -> Tensor:
+    x = node.input(0)
+    return node.unary(Unary.CLIP, x, node.float("min", -np.inf), node.float("max", np.inf))
+
+
+@handles("Clip", since=11)
+def clip(node: Node) -> Tensor:
+    return clip_between(node, node.input(0), node.optional(1), node.optional(2))
+
+
+@handles("Where")
+def where(node: Node) -> Tensor:
+    return node.add("select", node.input(0), node.input(1), node.input(2))
+
+
+@handles("Cast", limits=["to float8, float4, int4, int2 and string is refused"])
+def cast(node: Node) -> Tensor:
+    node.ignore("saturate", "round_mode")
+    return node.cast(node.input(0), element_type(node.int("to"), node.name, "Cast"))
+
+
+@handles("CastLike")
+def cast_like(node: Node) -> Tensor:
+    node.ignore("saturate", "round_mode")
+    node.not_packed(1)
+    return node.cast(node.input(0), node.input(1).dtype)

@@ -1,0 +1,197 @@
+"""Conv, ConvTranspose, Gemm, MatMul."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.registry import handles
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary
+
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry that convolutions and pools share, with one entry per spatial dimension."""
+
+    kernel: list[int]
+    stride: list[int]
+    dilation: list[int]
+    auto_pad: str
+    begin: list[int]
+    end: list[int]
+
+    def extent(self, axis: int) -> int:
+        """Input positions from the first to the last tap."""
+        return (self.kernel[axis] - 1) * self.dilation[axis] + 1
+
+
+AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+def read_window(node: Node, rank: int, kernel: Sequence[int] | None) -> Window:
+    """The window attributes of a node with ``rank`` spatial dimensions; ``kernel`` when the weights give it."""
+    shape = node.ints("kernel_shape", kernel)
+    if shape is None:
+        node.damaged("attribute kernel_shape is required")
+    if kernel is not None and list(kernel) != shape:
+        node.damaged(f"kernel_shape {shape} differs from the weights' {list(kernel)}")
+    stride = node.ints("strides", [1] * rank) or []
+    dilation = node.ints("dilations", [1] * rank) or []
+    pads = node.ints("pads", [0] * (2 * rank)) or []
+    auto_pad = node.text("auto_pad", "NOTSET") or "NOTSET"
+    if auto_pad not in AUTO_PADS:
+        node.damaged(f"attribute auto_pad must be one of {', '.join(AUTO_PADS)}, is {auto_pad!r}")
+    if not len(shape) == len(stride) == len(dilation) == rank or len(pads) != 2 * rank:
+        node.damaged(f"kernel_shape, strides, dilations and pads must describe {rank} dimensions")
+    if min((*shape, *stride, *dilation), default=1) < 1 or max((*shape, *stride, *dilation), default=1) > 1 << 31:
+        node.damaged("kernel_shape, strides and dilations must be >= 1")
+    if min(pads, default=0) < 0:
+        node.refuse(f"negative padding {pads} is not supported")
+    if auto_pad != "NOTSET":
+        pads = [0] * (2 * rank)
+    return Window(shape, stride, dilation, auto_pad, pads[:rank], pads[rank:])
+
+
+def padded(window: Window, sizes: Sequence[int]) -> Window:
+    """The window with the padding that auto_pad asks for on an image of these sizes."""
+    if not window.auto_pad.startswith("SAME"):
+        return window
+    begin, end = [], []
+    for axis, size in enumerate(sizes):
+        stride = window.stride[axis]
+        total = max((-(-size // stride) - 1) * stride + window.extent(axis) - size, 0)
+        small, large = total // 2, total - total // 2
+        begin.append(small if window.auto_pad == "SAME_UPPER" else large)
+        end.append(large if window.auto_pad == "SAME_UPPER" else small)
+    return Window(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
+
+
+def two_d(values: Sequence[int], fill: int) -> tuple[int, ...]:
+    """Attributes of one or two spatial dimensions as two."""
+    return (fill, *values) if len(values) == 1 else tuple(values)
+
+
+def image_of(node: Node, x: Tensor) -> Tensor:
+    """A tensor with one spatial dimension as an image one pixel high; others as they are."""
+    if len(x.shape) == 3:
+        return node.reshape(x, (*x.shape[:2], 1, x.shape[2]))
+    if len(x.shape) == 4:
+        return x
+    node.refuse(f"one or two spatial dimensions are supported, the operand is {list(x.shape)}")
+
+
+def window_attrs(window: Window) -> dict[str, tuple[int, ...]]:
+    """stride, dilation and pads of the graph's kinds."""
+    top_left, bottom_right = two_d(window.begin, 0), two_d(window.end, 0)
+    return {
+        "stride": two_d(window.stride, 1),
+        "dilation": two_d(window.dilation, 1),
+        "pads": (*top_left, *bottom_right),
+    }
+
+
+def convolve(node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: int = 0) -> Tensor:
+    """The convolution that the node's attributes describe, of x and weights [O, I/groups, K...]."""
+    rank = len(x.shape) - 2
+    if len(w.shape) != len(x.shape):
+        node.damaged(f"weights {list(w.shape)} and input {list(x.shape)} must have the same rank")
+    image, weights = image_of(node, x), image_of(node, w)
+    window = padded(read_window(node, rank, w.shape[2:]), x.shape[2:])
+    y = node.add(
+        "conv", image, weights, bias, layout="NCHW", groups=node.int("group", 1), x_zero=x_zero, **window_attrs(window)
+    )
+    return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
+
+
+_ONE_OR_TWO = ["one or two spatial dimensions"]
+
+
+@handles("Conv", limits=_ONE_OR_TWO)
+def conv(node: Node) -> Tensor:
+    return convolve(node, node.input(0), node.input(1), node.optional(2))
+
+
+def _transposed_sizes(node: Node, window: Window, sizes: Sequence[int]) -> tuple[list[int], Window]:
+    """(output sizes, window with its padding) of a transposed convolution."""
+    rank = len(sizes)
+    extra = node.ints("output_padding", [0] * rank) or []
+    wanted = node.ints("output_shape")
+    if len(extra) != rank or min(extra, default=0) < 0 or (wanted is not None and len(wanted) not in (rank, rank + 2)):
+        node.damaged(f"output_padding and output_shape must describe {rank} dimensions")
+    full = [(s - 1) * window.stride[i] + window.extent(i) + extra[i] for i, s in enumerate(sizes)]
+    if wanted is None and window.auto_pad.startswith("SAME"):
+        wanted = [size * window.stride[i] for i, size in enumerate(sizes)]
+    if wanted is None:
+        return [size - window.begin[i] - window.end[i] for i, size in enumerate(full)], window
+    wanted = wanted[-rank:]
+    totals = [max(size - want, 0) for size, want in zip(full, wanted, strict=True)]
+    halves, rests = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    begin, end = (halves, rests) if window.auto_pad == "SAME_UPPER" else (rests, halves)
+    return wanted, Window(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
+
+
+@handles("ConvTranspose", limits=_ONE_OR_TWO)
+def conv_transpose(node: Node) -> Tensor:
+    x, w = node.input(0), node.input(1)
+    rank = len(x.shape) - 2
+    image, weights = image_of(node, x), image_of(node, w)
+    sizes, window = _transposed_sizes(node, read_window(node, rank, w.shape[2:]), x.shape[2:])
+    y = node.add(
+        "conv_transpose", image, weights, node.optional(2), layout="NCHW", groups=node.int("group", 1),
+        output_hw=two_d(sizes, 1), **window_attrs(window),
+    )  # fmt: skip
+    return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
+
+
+def scaled(node: Node, x: Tensor, factor: float) -> Tensor:
+    """x times a number."""
+    if factor == 1.0:
+        return x
+    if not x.dtype.is_float:
+        node.refuse(f"a factor of {factor} on {x.dtype.label} is not supported")
+    return node.binary(Binary.MUL, x, node.like(factor, x))
+
+
+@handles("Gemm")
+def gemm(node: Node) -> Tensor:
+    a, b, c = node.input(0), node.input(1), node.optional(2)
+    alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        node.damaged(f"operands must be matrices, are {list(a.shape)} and {list(b.shape)}")
+    a = node.transpose(a, (1, 0)) if node.int("transA", 0) else a
+    b = node.transpose(b, (1, 0)) if node.int("transB", 0) else b
+    scale_weights = alpha != 1.0 and b.is_constant
+    b = scaled(node, b, alpha) if scale_weights else b
+    rest = 1.0 if scale_weights else alpha
+    columns = b.shape[1]
+    if c is None or beta == 0.0:
+        return scaled(node, node.add("matmul", a, b), rest)
+    c = scaled(node, c, beta)
+    if rest == 1.0 and (not c.shape or c.shape[-1] in (1, columns)) and c.size in (1, columns):
+        if c.size == columns and c.shape[-1:] == (columns,):
+            return node.add("matmul", a, b, node.reshape(c, (columns,)))
+        if c.size == 1:
+            return node.add("matmul", a, b, node.expand(node.reshape(c, (1,)), (columns,)))
+    return node.binary(Binary.ADD, scaled(node, node.add("matmul", a, b), rest), c)
+
+
+def multiply(node: Node, a: Tensor, b: Tensor, x_zero: int = 0) -> Tensor:
+    """numpy's matmul, where vectors are allowed too."""
+    if not a.shape or not b.shape:
+        node.damaged("operands must have at least one dimension")
+    left = node.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
+    right = node.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
+    y = node.add("matmul", left, right, x_zero=x_zero)
+    shape = list(y.shape)
+    if len(b.shape) == 1:
+        del shape[-1]
+    if len(a.shape) == 1:
+        del shape[len(y.shape) - 2]
+    return node.reshape(y, shape)
+
+
+@handles("MatMul")
+def matmul(node: Node) -> Tensor:
+    return multiply(node, node.input(0), node.input(1))

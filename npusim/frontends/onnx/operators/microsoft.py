@@ -1,0 +1,117 @@
+"""Operators of onnxruntime's own domain that quantisation tools and exporters put into models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from npusim.dtypes import DType
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.operators.matrix import multiply, scaled
+from npusim.frontends.onnx.operators.pooling import pool
+from npusim.frontends.onnx.operators.quantised import zero_like
+from npusim.frontends.onnx.registry import MICROSOFT, handles
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Reduce, Unary
+
+
+def real(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    """A tensor quantised with one scale, as float32."""
+    return node.add(
+        "dequantize", x, node.reshape(scale, ()), node.reshape(zero_like(node, zero), ()), to=DType.FLOAT32
+    )
+
+
+def integer(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
+    """float32 quantised with one scale."""
+    return node.add("quantize", x, node.reshape(scale, ()), node.reshape(zero_like(node, zero), ()), to=dtype)
+
+
+@handles("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(node: Node) -> Tensor:
+    a = real(node, node.input(0), node.input(1), node.optional(2))
+    b = real(node, node.input(3), node.input(4), node.optional(5))
+    y = node.binary(Binary.ADD if node.op_type == "QLinearAdd" else Binary.MUL, a, b)
+    return integer(node, y, node.input(6), node.optional(7), node.input(0).dtype)
+
+
+def _around(node: Node, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """x, x scale, x zero, y scale, y zero: dequantise, compute, quantise."""
+    y = compute(real(node, node.input(0), node.input(1), node.optional(2)))
+    return integer(node, y, node.input(3), node.optional(4), node.input(0).dtype)
+
+
+@handles("QLinearSigmoid", domain=MICROSOFT)
+def qlinear_sigmoid(node: Node) -> Tensor:
+    return _around(node, lambda x: node.unary(Unary.SIGMOID, x))
+
+
+@handles("QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_leaky_relu(node: Node) -> Tensor:
+    return _around(node, lambda x: node.unary(Unary.LEAKY_RELU, x, node.float("alpha", 0.01)))
+
+
+def _channels_first(node: Node) -> None:
+    if node.int("channels_last", 0):
+        node.refuse("channels_last=1 is not supported")
+
+
+@handles("QLinearAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
+def qlinear_average_pool(node: Node) -> Tensor:
+    _channels_first(node)
+    return _around(node, lambda x: pool(node, x, "average", bool(node.int("count_include_pad", 0))))
+
+
+@handles("QLinearGlobalAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
+def qlinear_global_average_pool(node: Node) -> Tensor:
+    _channels_first(node)
+    return _around(node, lambda x: node.reduce(Reduce.MEAN, x, list(range(2, len(x.shape)))))
+
+
+@handles("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(node: Node) -> Tensor:
+    scale, zero = node.input(0), node.input(1)
+    parts = [real(node, *(node.input(i + k) for k in range(3))) for i in range(2, len(node.inputs), 3)]
+    y = node.add("concat", *parts, axis=node.axis(len(parts[0].shape)))
+    return integer(node, y, scale, zero, zero.dtype)
+
+
+@handles("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=MICROSOFT)
+def gelu(node: Node) -> Tensor:
+    x, bias = node.input(0), node.optional(1)
+    x = x if bias is None else node.binary(Binary.ADD, x, bias)
+    if node.op_type == "QuickGelu":
+        return node.unary(Unary.SILU, x, node.float("alpha", 1.702))
+    return node.unary(Unary.GELU_TANH if node.op_type == "FastGelu" else Unary.GELU, x)
+
+
+@handles("FusedMatMul", domain=MICROSOFT, limits=["transBatchA and transBatchB are refused"])
+def fused_matmul(node: Node) -> Tensor:
+    a, b = node.input(0), node.input(1)
+    if node.int("transBatchA", 0) or node.int("transBatchB", 0):
+        node.refuse("transBatchA and transBatchB are not supported")
+    y = multiply(node, _swapped(node, a, "transA"), _swapped(node, b, "transB"))
+    return scaled(node, y, node.float("alpha", 1.0))
+
+
+def _swapped(node: Node, x: Tensor, attribute: str) -> Tensor:
+    """x with its last two dimensions swapped if the attribute says so."""
+    rank = len(x.shape)
+    if not node.int(attribute, 0) or rank < 2:
+        return x
+    return node.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+@handles("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(node: Node) -> list[Tensor | None]:
+    simplified = "Simplified" in node.op_type
+    offset = None if simplified else node.optional(3)
+    bias = node.optional(3 if simplified else 4)
+    total = node.binary(Binary.ADD, node.input(0), node.input(1))
+    total = total if bias is None else node.binary(Binary.ADD, total, bias)
+    for index in (1, 2):
+        node.no_output(index, "statistics are not supported")
+    mode = "rms" if simplified else "layer"
+    y = node.add("normalize", total, axis=len(total.shape) - 1, mode=mode, epsilon=node.float("epsilon", 1e-12))
+    y = node.binary(Binary.MUL, y, node.input(2))
+    y = y if offset is None else node.binary(Binary.ADD, y, offset)
+    return [y, None, None, total]

@@ -1,0 +1,96 @@
+"""Windows and whole images: max, average and Lp pooling."""
+
+from __future__ import annotations
+
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.operators.matrix import Window, image_of, padded, read_window, two_d, window_attrs
+from npusim.frontends.onnx.registry import handles
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Reduce, Unary
+
+
+def _output_sizes(node: Node, window: Window, sizes: list[int]) -> list[int]:
+    """Windows per dimension; with ceil_mode the last may reach beyond the padding but must start before it."""
+    ceil = node.int("ceil_mode", 0)
+    out = []
+    for axis, size in enumerate(sizes):
+        stride = window.stride[axis]
+        room = size + window.begin[axis] + window.end[axis] - window.extent(axis)
+        count = (-(-room // stride) if ceil else room // stride) + 1
+        if ceil and (count - 1) * stride >= size + window.begin[axis]:
+            count -= 1
+        if count < 1:
+            node.damaged(f"a window of {window.extent(axis)} does not fit into {size} pixels")
+        out.append(count)
+    return out
+
+
+def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False) -> Tensor:
+    """The pooling that the node's attributes describe."""
+    rank = len(x.shape) - 2
+    image = image_of(node, x)
+    sizes = list(x.shape[2:])
+    window = padded(read_window(node, rank, None), sizes)
+    y = node.add(
+        "pool", image, fn=fn, layout="NCHW", kernel=two_d(window.kernel, 1), count_include_pad=count_include_pad,
+        output_hw=two_d(_output_sizes(node, window, sizes), 1), **window_attrs(window),
+    )  # fmt: skip
+    return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
+
+
+_IMAGES = ["one or two spatial dimensions"]
+
+
+@handles("MaxPool", limits=[*_IMAGES, "the Indices output is refused"])
+def max_pool(node: Node) -> Tensor:
+    node.ignore("storage_order")
+    node.no_output(1, "indices of maxima are not supported")
+    return pool(node, node.input(0), "max")
+
+
+@handles("AveragePool", limits=_IMAGES)
+def average_pool(node: Node) -> Tensor:
+    return pool(node, node.input(0), "average", bool(node.int("count_include_pad", 0)))
+
+
+@handles("LpPool", limits=[*_IMAGES, "ceil_mode with p other than 2 is refused"])
+def lp_pool(node: Node) -> Tensor:
+    p = node.int("p", 2)
+    if p == 2:
+        return pool(node, node.input(0), "l2")
+    if node.int("ceil_mode", 0) or p < 1:
+        node.refuse(f"p={p} is supported without ceil_mode and for p >= 1 only")
+    powers = node.unary(Unary.ABS, node.input(0))
+    if p != 1:
+        powers = node.binary(Binary.POW, powers, node.like(p, powers))
+    # An average that counts the padding too is the sum over a constant.
+    mean = pool(node, powers, "average", count_include_pad=True)
+    total = node.binary(Binary.MUL, mean, node.like(node.size(node.ints("kernel_shape") or []), mean))
+    return total if p == 1 else node.binary(Binary.POW, total, node.like(1 / p, total))
+
+
+def _image_axes(node: Node) -> tuple[Tensor, list[int]]:
+    x = node.input(0)
+    if len(x.shape) < 3:
+        node.damaged(f"the input must have spatial dimensions, is {list(x.shape)}")
+    return x, list(range(2, len(x.shape)))
+
+
+@handles("GlobalAveragePool")
+def global_average_pool(node: Node) -> Tensor:
+    return node.reduce(Reduce.MEAN, *_image_axes(node))
+
+
+@handles("GlobalMaxPool")
+def global_max_pool(node: Node) -> Tensor:
+    return node.reduce(Reduce.MAX, *_image_axes(node))
+
+
+@handles("GlobalLpPool", limits=["p is 1 or 2"])
+def global_lp_pool(node: Node) -> Tensor:
+    p = node.int("p", 2)
+    if p not in (1, 2):
+        node.refuse(f"p={p} is not supported: 1 and 2 are")
+    return node.reduce(Reduce.L1 if p == 1 else Reduce.L2, *_image_axes(node))
+
+

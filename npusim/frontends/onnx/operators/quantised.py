@@ -1,0 +1,146 @@
+"""Quantisation, and the integer forms of convolution and matrix multiplication."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.operators.matrix import convolve, multiply
+from npusim.frontends.onnx.registry import MICROSOFT, handles
+from npusim.frontends.onnx.tensors import element_type
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary
+
+
+def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
+    """A scale or zero point shaped to broadcast to x: one number, one per index of an axis, or one per block."""
+    axis, block = node.int("axis", 1), node.int("block_size", 0)
+    if parameter.size == 1 and len(parameter.shape) <= 1:
+        return node.reshape(parameter, ())
+    axis = node.normal_axis(axis, len(x.shape))
+    if not block:
+        if parameter.shape != (x.shape[axis],):
+            node.damaged(f"scale and zero point {list(parameter.shape)} must fit axis {axis} of {list(x.shape)}")
+        return node.along(parameter, axis, len(x.shape))
+    groups = -(-x.shape[axis] // block) if block > 0 else -1
+    if parameter.shape != (*x.shape[:axis], groups, *x.shape[axis + 1 :]):
+        node.damaged(f"scale and zero point {list(parameter.shape)} must have one entry per {block} of axis {axis}")
+    places = node.const((np.arange(x.shape[axis]) // block).astype(np.int64))
+    return node.add("gather", parameter, places, axis=axis)
+
+
+def zero_like(node: Node, zero: Tensor | None) -> Tensor:
+    """A zero point as INT32; 0 when there is none."""
+    return node.const(np.int32(0)) if zero is None else node.cast(zero, DType.INT32)
+
+
+def _ignore_float8(node: Node) -> None:
+    node.ignore("saturate", "precision")
+
+
+@handles("QuantizeLinear", limits=["to int8, uint8, int16, uint16"])
+@handles("QuantizeLinear", domain=MICROSOFT)
+def quantize_linear(node: Node) -> Tensor:
+    x, scale, zero = node.input(0), node.input(1), node.optional(2)
+    _ignore_float8(node)
+    node.not_packed(2)
+    code = node.int("output_dtype", 0)
+    to = element_type(code, node.name, node.op_type) if code else zero.dtype if zero is not None else DType.UINT8
+    if zero is not None and zero.dtype is not to:
+        node.damaged(f"output_dtype {to.label} differs from the zero point's {zero.dtype.label}")
+    factor = aligned(node, node.cast(scale, DType.FLOAT32), x)
+    return node.add("quantize", x, factor, aligned(node, zero_like(node, zero), x), to=to)
+
+
+@handles("DequantizeLinear", limits=["from int8, uint8, int16, uint16, int32; int4, uint4, int2, uint2 constants"])
+@handles("DequantizeLinear", domain=MICROSOFT)
+def dequantize_linear(node: Node) -> Tensor:
+    x, scale, zero = node.input(0), node.input(1), node.optional(2)
+    _ignore_float8(node)
+    code = node.int("output_dtype", 0)
+    to = element_type(code, node.name, node.op_type) if code else scale.dtype
+    factor = aligned(node, node.cast(scale, DType.FLOAT32), x)
+    return node.add("dequantize", x, factor, aligned(node, zero_like(node, zero), x), to=to)
+
+
+def integer_operand(node: Node, x: Tensor, zero: Tensor | None) -> tuple[Tensor, int]:
+    """(operand, its zero point): a zero point that is one known number stays beside x, any other is subtracted."""
+    if zero is None:
+        return x, 0
+    if zero.dtype is not x.dtype:
+        node.damaged(f"the zero point must be {x.dtype.label}, is {zero.dtype.label}")
+    value = node.known(zero)
+    if value is not None and value.size == 1:
+        return x, int(value.reshape(-1)[0])
+    return _shifted(node, x, zero), 0
+
+
+def _shifted(node: Node, x: Tensor, zero: Tensor) -> Tensor:
+    return node.binary(Binary.SUB, node.cast(x, DType.INT16), node.cast(zero, DType.INT16))
+
+
+def integer_weights(node: Node, w: Tensor, zero: Tensor | None) -> Tensor:
+    """The weights with their zero point subtracted; the weights themselves when it is known to be 0."""
+    if zero is None:
+        return w
+    value = node.known(zero)
+    return w if value is not None and not value.any() else _shifted(node, w, zero)
+
+
+def per_channel(node: Node, zero: Tensor | None, rank: int) -> Tensor | None:
+    """The zero point of weights, one number or one per output channel, shaped to broadcast to them."""
+    if zero is None or zero.size == 1:
+        return zero and node.reshape(zero, ())
+    return node.along(zero, 0, rank)
+
+
+def _convolution(
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: Tensor | None, w_zero: Tensor | None
+) -> Tensor:
+    image, zero = integer_operand(node, x, x_zero)
+    return convolve(node, image, integer_weights(node, w, per_channel(node, w_zero, len(w.shape))), bias, zero)
+
+
+@handles("ConvInteger")
+def conv_integer(node: Node) -> Tensor:
+    return _convolution(node, node.input(0), node.input(1), None, node.optional(2), node.optional(3))
+
+
+def _row_zero(node: Node, zero: Tensor | None) -> Tensor | None:
+    """A zero point of a, one number, one per row, or of a's own rank."""
+    return node.reshape(zero, (zero.size, 1)) if zero is not None and len(zero.shape) == 1 and zero.size > 1 else zero
+
+
+def _product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
+    left, zero = integer_operand(node, a, _row_zero(node, a_zero))
+    return multiply(node, left, integer_weights(node, b, b_zero), zero)
+
+
+@handles("MatMulInteger")
+def matmul_integer(node: Node) -> Tensor:
+    return _product(node, node.input(0), node.input(1), node.optional(2), node.optional(3))
+
+
+def requantize(node: Node, total: Tensor, scales: tuple[Tensor, Tensor, Tensor], zero: Tensor, axis: int) -> Tensor:
+    """int32 sums with scale a * b as integers with scale y; the scale of b may be one per index of ``axis``."""
+    a, b, y = (node.cast(scale, DType.FLOAT32) for scale in scales)
+    rank = len(total.shape)
+    b = node.reshape(b, ()) if b.size == 1 else node.along(b, axis, rank)
+    a = node.reshape(a, ()) if a.size == 1 else node.along(a, rank - 2, rank)
+    factor = node.binary(Binary.DIV, node.reshape(y, ()), node.binary(Binary.MUL, a, b))
+    return node.add("quantize", total, factor, node.reshape(zero_like(node, zero), ()), to=zero.dtype)
+
+
+@handles("QLinearConv")
+def qlinear_conv(node: Node) -> Tensor:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.input(index) for index in range(8))
+    total = _convolution(node, x, w, node.optional(8), x_zero, w_zero)
+    return requantize(node, total, (x_scale, w_scale, y_scale), y_zero, 1)
+
+
+@handles("QLinearMatMul")
+def qlinear_matmul(node: Node) -> Tensor:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.input(index) for index in range(8))
+    total = _product(node, a, b, a_zero, b_zero)
+    return requantize(node, total, (a_scale, b_scale, y_scale), y_zero, max(len(total.shape) - 1, 0))

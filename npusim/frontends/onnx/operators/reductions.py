@@ -1,0 +1,93 @@
+"""Reductions over axes, ArgMax and ArgMin, TopK, CumSum."""
+
+from __future__ import annotations
+
+from npusim.dtypes import DType
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.registry import handles
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Reduce, Unary
+
+PLAIN = {
+    "ReduceL1": Reduce.L1,
+    "ReduceL2": Reduce.L2,
+    "ReduceMax": Reduce.MAX,
+    "ReduceMean": Reduce.MEAN,
+    "ReduceMin": Reduce.MIN,
+    "ReduceProd": Reduce.PROD,
+    "ReduceSum": Reduce.SUM,
+    "ReduceSumSquare": Reduce.SUM_SQUARE,
+    "ReduceLogSum": Reduce.SUM,
+    "ReduceLogSumExp": Reduce.SUM,
+}
+
+
+def _axes(node: Node, rank: int) -> list[int] | None:
+    """The axes of a reduction from attribute or input; None when there are none and none means the input itself."""
+    given = node.ints("axes")
+    if given is None and node.optional(1) is not None:
+        given = node.int_values(1)
+    noop = node.int("noop_with_empty_axes", 0)
+    if not given:
+        return None if noop else list(range(rank))
+    return node.normal_axes(given, rank)
+
+
+@handles(*PLAIN)
+def reduction(node: Node) -> Tensor:
+    x = node.input(0)
+    axes = _axes(node, len(x.shape))
+    keep = bool(node.int("keepdims", 1))
+    if node.op_type == "ReduceLogSumExp":
+        return _log_sum_exp(node, x, axes, keep)
+    fn = PLAIN[node.op_type]
+    if fn is Reduce.L2 and x.dtype.is_integer:
+        total = node.reduce(Reduce.SUM_SQUARE, x, axes or [], keep)
+        return node.cast(node.unary(Unary.SQRT, node.cast(total, DType.FLOAT32)), x.dtype)
+    if axes is None and fn not in (Reduce.L1, Reduce.L2, Reduce.SUM_SQUARE) and node.op_type != "ReduceLogSum":
+        return x
+    y = node.reduce(fn, x, axes or [], keep)
+    return node.unary(Unary.LOG, y) if node.op_type == "ReduceLogSum" else y
+
+
+def _log_sum_exp(node: Node, x: Tensor, axes: list[int] | None, keep: bool) -> Tensor:
+    """log(sum(exp(x - max))) + max, which does not overflow."""
+    if axes is None:
+        return x
+    if node.size([x.shape[axis] for axis in axes]) == 0:
+        return node.unary(Unary.LOG, node.reduce(Reduce.SUM, node.unary(Unary.EXP, x), axes, keep))
+    most = node.reduce(Reduce.MAX, x, axes)
+    if x.dtype.is_float:
+        # A row whose maximum is infinite must not become inf - inf.
+        info = {DType.FLOAT16: 65504.0}.get(x.dtype, 3.3895313892515355e38)
+        most = node.unary(Unary.CLIP, most, -info, info)
+    total = node.reduce(Reduce.SUM, node.unary(Unary.EXP, node.binary(Binary.SUB, x, most)), axes)
+    y = node.binary(Binary.ADD, node.unary(Unary.LOG, total), most)
+    return y if keep else node.reshape(y, [d for axis, d in enumerate(x.shape) if axis not in axes])
+
+
+@handles("ArgMax", "ArgMin")
+def arg_reduce(node: Node) -> Tensor:
+    x = node.input(0)
+    return node.add(
+        "arg_reduce", x, fn="max" if node.op_type == "ArgMax" else "min", axis=node.axis(len(x.shape), default=0),
+        keepdims=bool(node.int("keepdims", 1)), select_last=bool(node.int("select_last_index", 0)),
+    )  # fmt: skip
+
+
+@handles("TopK", limits=["k is a constant"])
+def top_k(node: Node) -> list[Tensor]:
+    x = node.input(0)
+    k = node.int("k") if node.opset < 10 else node.int_values(1)[0]
+    node.ignore("sorted")
+    attrs = {"axis": node.axis(len(x.shape), default=-1), "k": k, "largest": bool(node.int("largest", 1))}
+    return node.builder.add_all("topk", [x], attrs, node.name)
+
+
+@handles("CumSum", limits=["the axis is a constant"])
+def cum_sum(node: Node) -> Tensor:
+    x = node.input(0)
+    axis = node.normal_axis(int(node.scalar_value(1)), len(x.shape))
+    return node.add(
+        "cumsum", x, axis=axis, exclusive=bool(node.int("exclusive", 0)), reverse=bool(node.int("reverse", 0))
+    )

@@ -1,0 +1,204 @@
+"""Resize and Upsample as one ``resample`` per axis: tables of source positions and weights, computed here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.registry import handles
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary
+from npusim.ops.base import Array
+
+MODES = ("nearest", "linear", "cubic")
+COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
+)  # fmt: skip
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How positions are mapped and neighbours weighted."""
+
+    mode: str
+    coordinates: str
+    nearest: str
+    cubic: float
+    exclude_outside: bool
+    antialias: bool
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension: its size before and after, the scale between, and the region of interest."""
+
+    size: int
+    out: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+
+def source_positions(rule: Rule, axis: Axis) -> Array:
+    """For each output index the position in the input that it stands for, as double."""
+    x = np.arange(axis.out, dtype=np.float64)
+    centred = (x + 0.5) / axis.scale - 0.5
+    if rule.coordinates == "half_pixel":
+        return centred
+    if rule.coordinates == "half_pixel_symmetric":
+        adjustment = axis.out / (axis.scale * axis.size)
+        return centred + axis.size / 2 * (1 - adjustment)
+    if rule.coordinates == "pytorch_half_pixel":
+        return centred if axis.out > 1 else np.zeros(axis.out)
+    if rule.coordinates == "align_corners":
+        return x * ((axis.size - 1) / (axis.out - 1) if axis.out > 1 else 0.0)
+    if rule.coordinates == "asymmetric":
+        return x / axis.scale
+    if axis.out == 1:
+        return np.full(1, 0.5 * (axis.start + axis.end) * (axis.size - 1))
+    return axis.start * (axis.size - 1) + x * (axis.end - axis.start) * (axis.size - 1) / (axis.out - 1)
+
+
+def _nearest(rule: Rule, position: Array) -> Array:
+    """The neighbour that is taken, as an integer position that may be outside."""
+    rounding = {
+        "round_prefer_floor": lambda p: np.ceil(p - 0.5),
+        "round_prefer_ceil": lambda p: np.floor(p + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+    result: Array = rounding[rule.nearest](position)
+    return result
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    """The cubic convolution kernel with coefficient a."""
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
+    """(index INT32 [out, taps], weight FLOAT32 [out, taps]); index -1 where nothing is taken."""
+    position = source_positions(rule, axis)
+    if rule.mode == "nearest":
+        index = _nearest(rule, position)[:, None]
+        weight = np.ones_like(index)
+    else:
+        reach = 1 if rule.mode == "linear" else 2
+        shrink = min(axis.scale, 1.0) if rule.antialias else 1.0
+        first = math.floor(-reach / shrink) + 1
+        base = np.floor(position)
+        offsets = np.arange(first, 2 - first if shrink < 1 else reach + 1)
+        index = base[:, None] + offsets
+        distance = (index - position[:, None]) * shrink
+        weight = np.maximum(1 - np.abs(distance), 0) if rule.mode == "linear" else _cubic(distance, rule.cubic)
+        if rule.antialias:
+            weight = weight / weight.sum(axis=1, keepdims=True)
+    if rule.exclude_outside:
+        weight = np.where((index >= 0) & (index < axis.size), weight, 0.0)
+        weight = weight / weight.sum(axis=1, keepdims=True)
+    index = np.clip(index, 0, axis.size - 1).astype(np.int32)
+    if rule.coordinates == "tf_crop_and_resize":
+        outside = (position < 0) | (position > axis.size - 1)
+        index = np.where(outside[:, None], np.int32(-1), index)
+    return index, weight.astype(np.float32)
+
+
+def _identity(index: Array, weight: Array, size: int) -> bool:
+    picks = index[:, 0] if index.shape[1] == 1 else None
+    return picks is not None and np.array_equal(picks, np.arange(size)) and bool(np.all(weight == 1))
+
+
+def resize(node: Node, x: Tensor, axes: dict[int, Axis], rule: Rule, extrapolation: float = 0.0) -> Tensor:
+    """x resampled along each of the axes."""
+    if extrapolation:
+        x = node.binary(Binary.SUB, x, node.like(extrapolation, x))
+    for position, axis in sorted(axes.items()):
+        if axis.out == 0 or axis.size == 0:
+            node.refuse(f"dimension {position} is empty")
+        if axis.out == axis.size and axis.scale == 1.0 and rule.coordinates != "tf_crop_and_resize":
+            continue
+        index, weight = tables(rule, axis)
+        if not _identity(index, weight, axis.size):
+            x = node.add("resample", x, node.const(index), node.const(weight), axis=position)
+    return node.binary(Binary.ADD, x, node.like(extrapolation, x)) if extrapolation else x
+
+
+def _read_rule(node: Node) -> Rule:
+    mode = node.text("mode", "nearest")
+    coordinates = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
+    nearest = node.text("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+    for name, value, allowed in (
+        ("mode", mode, MODES),
+        ("coordinate_transformation_mode", coordinates, COORDINATES),
+        ("nearest_mode", nearest, NEAREST),
+    ):
+        if value not in allowed:
+            node.refuse(f"attribute {name} must be one of {', '.join(allowed)}, is {value!r}")
+    return Rule(
+        mode, coordinates, nearest, node.float("cubic_coeff_a", -0.75), bool(node.int("exclude_outside", 0)),
+        bool(node.int("antialias", 0)) and mode != "nearest",
+    )  # fmt: skip
+
+
+def scaled_axes(node: Node, shape: tuple[int, ...], axes: list[int], scales: list[float]) -> dict[int, Axis]:
+    """Axes whose sizes follow from scales."""
+    if len(scales) != len(axes) or any(not math.isfinite(s) or s <= 0 for s in scales):
+        node.damaged(f"scales {scales} must be positive, one for each of {len(axes)} dimensions")
+    return {
+        axis: Axis(shape[axis], math.floor(shape[axis] * scale), scale) for axis, scale in zip(axes, scales, strict=True)
+    }
+
+
+def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list[int]) -> dict[int, Axis]:
+    """Axes of given sizes, which a policy may change to keep the aspect ratio."""
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    if len(sizes) != len(axes) or min(sizes, default=1) < 0 or any(shape[axis] == 0 for axis in axes):
+        node.damaged(f"sizes {sizes} must be >= 0, one for each of {len(axes)} dimensions of {list(shape)}")
+    ratios = [size / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
+    if policy != "stretch":
+        if policy not in ("not_larger", "not_smaller"):
+            node.damaged(f"keep_aspect_ratio_policy {policy!r} must be stretch, not_larger or not_smaller")
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        ratios = [ratio] * len(axes)
+        sizes = [math.floor(shape[axis] * ratio + 0.5) for axis in axes]
+    return {axis: Axis(shape[axis], size, r) for axis, size, r in zip(axes, sizes, ratios, strict=True)}
+
+
+@handles("Resize", since=11, limits=["roi, scales and sizes are constants"])
+def resize_modern(node: Node) -> Tensor:
+    x = node.input(0)
+    rule = _read_rule(node)
+    axes = node.normal_axes(node.ints("axes") or range(len(x.shape)), len(x.shape))
+    sizes = node.int_values(3) if node.optional(3) is not None and node.input(3).size else None
+    node.text("keep_aspect_ratio_policy", "stretch")
+    if sizes is not None:
+        plan = _sized_axes(node, x.shape, axes, sizes)
+    else:
+        plan = scaled_axes(node, x.shape, axes, [float(value) for value in node.value(2).reshape(-1)])
+    if rule.coordinates == "tf_crop_and_resize":
+        roi = [float(value) for value in node.value(1).reshape(-1)]
+        if len(roi) != 2 * len(axes):
+            node.damaged(f"roi {roi} must have two entries for each of {len(axes)} dimensions")
+        plan = {
+            axis: Axis(plan[axis].size, plan[axis].out, plan[axis].scale, roi[i], roi[i + len(axes)])
+            for i, axis in enumerate(axes)
+        }
+    return resize(node, x, plan, rule, node.float("extrapolation_value", 0.0))
+
+
+@handles("Resize", "Upsample", limits=["scales are constants"])
+def resize_by_scales(node: Node) -> Tensor:
+    """Upsample, and Resize of operator set 10: positions are x / scale."""
+    x = node.input(0)
+    given = node.floats("scales")
+    scales = given if given is not None else [float(value) for value in node.value(1).reshape(-1)]
+    rule = _read_rule(node)
+    plan = scaled_axes(node, x.shape, list(range(len(x.shape))), scales)
+    return resize(node, x, plan, Rule(rule.mode, "asymmetric", "floor", -0.75, False, False))

@@ -1,0 +1,62 @@
+"""Which function imports which ONNX operator, from which operator set version on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from npusim.graph import Tensor
+
+if TYPE_CHECKING:
+    from npusim.frontends.onnx.node import Node
+
+Handler = Callable[["Node"], "Tensor | Sequence[Tensor | None]"]
+"""Adds the operators that stand for one node and returns its outputs (None for one that nobody asked for)."""
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One importer; ``limits`` are the sentences of the manual about what it does not take."""
+
+    op_type: str
+    domain: str
+    since: int
+    handler: Handler
+    limits: tuple[str, ...]
+
+
+_ENTRIES: dict[tuple[str, str], list[Entry]] = {}
+
+
+def handles(
+    *op_types: str, since: int = 1, domain: str = "", limits: Sequence[str] = ()
+) -> Callable[[Handler], Handler]:
+    """Register a function as the importer of these operators from version ``since`` of their domain on."""
+
+    def decorate(handler: Handler) -> Handler:
+        for op_type in op_types:
+            entries = _ENTRIES.setdefault((domain, op_type), [])
+            if any(entry.since == since for entry in entries):
+                raise ValueError(f"{op_type} since {since} is registered twice")
+            entries.append(Entry(op_type, domain, since, handler, tuple(limits)))
+            entries.sort(key=lambda entry: entry.since)
+        return handler
+
+    return decorate
+
+
+def lookup(domain: str, op_type: str, version: int) -> Handler | None:
+    """The importer of an operator in a version of its domain, or None."""
+    found = None
+    for entry in _ENTRIES.get((domain, op_type), ()):
+        if entry.since <= version:
+            found = entry.handler
+    return found
+
+
+def entries() -> list[Entry]:
+    """Every entry, by domain, name and version."""
+    return [entry for key in sorted(_ENTRIES) for entry in _ENTRIES[key]]

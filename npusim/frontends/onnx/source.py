@@ -1,0 +1,63 @@
+"""From a path, bytes or a ModelProto to a checked ModelProto with its large tensors lifted out of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from npusim.errors import ModelError, UsageError
+from npusim.frontends.onnx.wire import lift_initializers
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+@dataclass
+class Model:
+    """A parsed model; ``blobs`` holds raw data of initializers by name, ``directory`` where external data may lie."""
+
+    proto: onnx.ModelProto
+    directory: Path | None = None
+    blobs: dict[str, memoryview] = field(default_factory=dict)
+
+    def release(self) -> None:
+        """Let go of the weights in the message, which have been taken out by now."""
+        self.blobs.clear()
+
+
+def read(source: Source) -> Model:
+    """Parse the source; raises UsageError for a file that cannot be read, ModelError for one that is no model."""
+    if isinstance(source, onnx.ModelProto):
+        return _checked(Model(source), "the model")
+    if isinstance(source, bytes | bytearray):
+        return _parse(bytes(source), None, "the model")
+    path = Path(source)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return _parse(data, path.parent, str(path))
+
+
+def _parse(data: bytes, directory: Path | None, where: str) -> Model:
+    if not data:
+        raise ModelError(f"{where}: is empty")
+    rest, blobs = lift_initializers(data)
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(rest)
+    except (DecodeError, ValueError):
+        raise ModelError(f"{where}: is not an ONNX model, or is truncated ({len(data)} bytes)") from None
+    return _checked(Model(proto, directory, blobs), where)
+
+
+def _checked(model: Model, where: str) -> Model:
+    proto = model.proto
+    if not proto.HasField("graph") or not (proto.opset_import or proto.ir_version):
+        raise ModelError(f"{where}: is not an ONNX model: it has no graph or no version")
+    if not proto.graph.output:
+        raise ModelError(f"{where}: its graph has no outputs")
+    return model

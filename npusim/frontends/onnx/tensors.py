@@ -1,0 +1,154 @@
+"""TensorProto to arrays: typed fields, raw bytes and external files, every size checked before memory is taken."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from npusim.dtypes import DType
+from npusim.errors import ModelError, UnsupportedError
+from npusim.ops.base import Array
+
+ELEMENT_TYPES = {
+    TensorProto.BOOL: DType.BOOL,
+    TensorProto.INT8: DType.INT8,
+    TensorProto.UINT8: DType.UINT8,
+    TensorProto.INT16: DType.INT16,
+    TensorProto.UINT16: DType.UINT16,
+    TensorProto.INT32: DType.INT32,
+    TensorProto.UINT32: DType.UINT32,
+    TensorProto.INT64: DType.INT64,
+    TensorProto.UINT64: DType.UINT64,
+    TensorProto.FLOAT16: DType.FLOAT16,
+    TensorProto.BFLOAT16: DType.BFLOAT16,
+    TensorProto.FLOAT: DType.FLOAT32,
+    TensorProto.DOUBLE: DType.FLOAT64,
+}
+PACKED = {
+    TensorProto.INT4: (DType.INT8, 4),
+    TensorProto.UINT4: (DType.UINT8, 4),
+    TensorProto.INT2: (DType.INT8, 2),
+    TensorProto.UINT2: (DType.UINT8, 2),
+}
+"""Types with several elements to a byte, and the type that constants of them are unpacked to."""
+TO_ONNX = {dtype: code for code, dtype in ELEMENT_TYPES.items()}
+
+_FIELDS = {
+    DType.FLOAT32: "float_data",
+    DType.FLOAT64: "double_data",
+    DType.INT64: "int64_data",
+    DType.UINT32: "uint64_data",
+    DType.UINT64: "uint64_data",
+}
+
+
+def type_name(code: int) -> str:
+    """ONNX's name of an element type."""
+    return TensorProto.DataType.Name(code).lower() if code in TensorProto.DataType.values() else f"type {code}"
+
+
+def element_type(code: int, where: str, op_type: str) -> DType:
+    """The DType of an ONNX element type code; raises UnsupportedError for one that npusim has not."""
+    if code not in ELEMENT_TYPES:
+        raise UnsupportedError([(where, op_type, f"element type {type_name(code)} is not supported")])
+    return ELEMENT_TYPES[code]
+
+
+def read_tensor(
+    proto: TensorProto, directory: Path | None, where: str, blob: memoryview | None = None
+) -> tuple[Array, DType]:
+    """(array in storage form, DType) of a TensorProto; ``directory`` is where external data may lie,
+    ``blob`` its raw data if that has been lifted out of the message.
+
+    Raises ModelError for sizes that do not fit and for missing external files, UnsupportedError for element types.
+    """
+    shape = tuple(proto.dims)
+    if any(dim < 0 for dim in shape):
+        raise ModelError(f"{where}: negative dimension in {list(shape)}")
+    count = math.prod(shape)
+    packed = PACKED.get(proto.data_type)
+    dtype = packed[0] if packed else element_type(proto.data_type, where, "tensor")
+    nbytes = -(-count * packed[1] // 8) if packed else count * dtype.itemsize
+    if proto.data_location == TensorProto.EXTERNAL:
+        data = _external(proto, directory, nbytes, where)
+    elif blob is not None or proto.HasField("raw_data"):
+        raw = proto.raw_data if blob is None else blob
+        if len(raw) != nbytes:
+            raise ModelError(f"{where}: {list(shape)} of {dtype.label} needs {nbytes} bytes of data, has {len(raw)}")
+        data = np.frombuffer(raw, np.uint8)
+    else:
+        return _from_field(proto, dtype, shape, count, packed, where), dtype
+    if packed:
+        return unpack(data, packed[1], count, packed[0]).reshape(shape), dtype
+    return from_bytes(data, dtype, shape), dtype
+
+
+def from_bytes(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Little-endian bytes as an array; a view where the machine is little-endian too."""
+    little = dtype.storage.newbyteorder("<")
+    return data.view(little).reshape(shape).astype(dtype.storage, copy=False)
+
+
+def unpack(data: Array, bits: int, count: int, dtype: DType) -> Array:
+    """Elements of ``bits`` bits, low bits first, widened to bytes with their sign."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    values = ((data[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
+    if dtype is DType.UINT8:
+        return values
+    sign = np.uint8(1 << (bits - 1))
+    return ((values ^ sign).astype(np.int16) - int(sign)).astype(np.int8)
+
+
+def _from_field(
+    proto: TensorProto, dtype: DType, shape: tuple[int, ...], count: int, packed: tuple[DType, int] | None, where: str
+) -> Array:
+    field = _FIELDS.get(dtype, "int32_data")
+    values: Any = getattr(proto, field)
+    entries = -(-count * packed[1] // 8) if packed else count
+    if len(values) != entries:
+        raise ModelError(f"{where}: {list(shape)} needs {entries} entries in {field}, has {len(values)}")
+    if field != "int32_data":
+        return np.fromiter(values, dtype.storage, count).reshape(shape)
+    wide = np.fromiter(values, np.int32, entries)
+    if packed:
+        return unpack(wide.astype(np.uint8), packed[1], count, dtype).reshape(shape)
+    if dtype in (DType.FLOAT16, DType.BFLOAT16):
+        return wide.astype(np.uint16).view(dtype.storage).reshape(shape)
+    return wide.astype(dtype.storage).reshape(shape)
+
+
+def _external(proto: TensorProto, directory: Path | None, nbytes: int, where: str) -> Array:
+    """The bytes of a tensor that lies in a file beside the model."""
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    location = entries.get("location", "")
+    if not location:
+        raise ModelError(f"{where}: external data without a location")
+    if directory is None:
+        raise ModelError(f"{where}: its data is in the file {location!r}; load the model from its path to find it")
+    path = (directory / location).resolve()
+    if not path.is_relative_to(directory.resolve()):
+        raise ModelError(f"{where}: external data {location!r} is outside the model's directory {directory}")
+    if not path.is_file():
+        raise ModelError(f"{where}: external data file {path} does not exist")
+    try:
+        offset, length = int(entries.get("offset", "0")), int(entries.get("length", str(nbytes)))
+    except ValueError:
+        raise ModelError(f"{where}: offset and length of external data must be integers") from None
+    size = path.stat().st_size
+    if length != nbytes:
+        raise ModelError(f"{where}: needs {nbytes} bytes, its entry for {location!r} says {length}")
+    if offset < 0 or offset + length > size:
+        raise ModelError(f"{where}: bytes {offset} to {offset + length} are beyond {path} of {size} bytes")
+    return np.fromfile(path, np.uint8, length, offset=offset)
+
+
+def parse_tensor(data: bytes) -> onnx.TensorProto:
+    """A TensorProto from its serialised form."""
+    proto = onnx.TensorProto()
+    proto.ParseFromString(data)
+    return proto
