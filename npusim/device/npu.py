@@ -46,7 +46,8 @@ _INT_DONE, _INT_FAULT = (BY_NAME["INT_STATUS"].fields[number].mask for number in
 
 
 class NpuDevice:
-    """A simulated device. Software gets :attr:`bus`; :attr:`last_job` is what the last ended job did, for tools.
+    """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`last_job`, what the last ended job did, and
+    at :attr:`machine`.
 
     ``injection``: faults to inject, none by default; its fields may be changed at any time.
     """
@@ -55,14 +56,14 @@ class NpuDevice:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: JobRecord | None = None
-        self._machine = Machine(config, self.injection)
-        self._clock = self._machine.clock
+        self.machine = Machine(config, self.injection)
+        self._clock = self.machine.clock
         self._registers = RegisterFile(
             _capabilities(config),
             {"control": self._control, "int_mask": self._int_mask, "doorbell": self._doorbell},
             {"cycles": self._hold_cycles},
         )
-        self._host = HostBus(config, self._clock, self._machine.memory, self)
+        self._host = HostBus(config, self._clock, self.machine.memory, self)
         self.bus = self._host
         self._epoch = 0  # events of an earlier epoch are of before a reset
         self._started_ps = 0
@@ -90,7 +91,7 @@ class NpuDevice:
             return self._registers.read(offset, size)
         if bar == BAR_MEMORY:
             try:
-                return int.from_bytes(self._machine.memory.slice(offset, size).tobytes(), "little")
+                return int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
             except AddressError as fault:
                 _log.warning("aperture read: %s", fault.explanation)
         return (1 << 8 * size) - 1
@@ -110,7 +111,7 @@ class NpuDevice:
     def _control(self, value: int) -> None:
         if value:
             self._epoch += 1
-            self._machine.abort()
+            self.machine.abort()
             self._registers.reset()
 
     def _int_mask(self, mask: int) -> None:
@@ -160,13 +161,13 @@ class NpuDevice:
             if epoch != self._epoch:
                 return
             try:
-                raw = self._machine.memory.slice(address, size).tobytes()
+                raw = self.machine.memory.slice(address, size).tobytes()
             except AddressError as fault:
                 self._refuse(FaultCode.ADDRESS, fault.address, f"control data: {fault.explanation}")
                 return
             then(raw)
 
-        self._machine.control_access(size, arrived)
+        self.machine.control_access(size, arrived)
 
     def _begin(self, address: int, entry: RingEntry) -> None:
         problem = _bad_entry(entry)
@@ -181,7 +182,7 @@ class NpuDevice:
         arithmetic = not entry.flags & JobFlag.TIMING_ONLY
         job = Job(entry.program_address, entry.program_bytes, regions, self._started_ps, arithmetic)
         try:
-            self._machine.start(job, lambda run: self._ended(entry, run, run.fault))
+            self.machine.start(job, lambda run: self._ended(entry, run, run.fault))
         except PlanError as error:
             address = entry.program_address + error.offset
             self._ended(entry, None, Fault(FaultCode.PROGRAM, address, error.explanation))
@@ -197,7 +198,7 @@ class NpuDevice:
         self.injection.flips.clear()
         for address, bit in flips:
             try:
-                self._machine.memory.slice(address, 1)[0] ^= np.uint8(1 << (bit & 7))
+                self.machine.memory.slice(address, 1)[0] ^= np.uint8(1 << (bit & 7))
             except AddressError as fault:
                 _log.warning("bit flip: %s", fault.explanation)
 
@@ -209,7 +210,7 @@ class NpuDevice:
             if epoch == self._epoch:
                 self._report(entry, run, fault)
 
-        self._machine.control_access(COMPLETION.size, written)
+        self.machine.control_access(COMPLETION.size, written)
 
     def _report(self, entry: RingEntry, run: Run | None, fault: Fault | None) -> None:
         record = self._record(run, fault)
@@ -252,7 +253,7 @@ class NpuDevice:
 
     def _store(self, address: int, data: bytes) -> None:
         try:
-            self._machine.memory.slice(address, len(data))[:] = np.frombuffer(data, np.uint8)
+            self.machine.memory.slice(address, len(data))[:] = np.frombuffer(data, np.uint8)
         except AddressError as fault:
             _log.warning("write: %s", fault.explanation)
 

@@ -1,0 +1,46 @@
+"""The driver's header says what the device declares."""
+
+from __future__ import annotations
+
+from npusim.device import npu, registers, ring
+from npusim.driver import header
+from npusim.sim.fault import FaultCode
+
+
+def test_register_offsets() -> None:
+    named = {name: value for name, value in vars(header).items() if name in registers.BY_NAME}
+    assert len(named) >= 17
+    assert named == {name: registers.BY_NAME[name].offset for name in named}
+
+
+def test_register_bits() -> None:
+    def bit(register: str, field: str) -> int:
+        return next(entry.mask for entry in registers.BY_NAME[register].fields if entry.name == field)
+
+    assert bit("CONTROL", "RESET") == header.CONTROL_RESET
+    assert bit("STATUS", "READY") == header.STATUS_READY
+    assert bit("STATUS", "FAULT") == header.STATUS_FAULT
+    assert bit("INT_STATUS", "DONE") == header.INT_DONE
+    assert bit("INT_STATUS", "FAULT") == header.INT_FAULT
+    assert bit("DOORBELL", "RING") == header.DOORBELL_RING
+    assert registers.BY_NAME["ID"].reset == header.DEVICE_ID
+    assert npu.INTERFACE_VERSION == header.INTERFACE_VERSION
+    assert registers.ALL_ONES == header.GONE
+
+
+def test_layouts_in_memory() -> None:
+    assert header.ENTRY.format == ring.ENTRY.format
+    assert header.ENTRY.size == 64
+    assert len(ring.RingEntry._fields) == len(header.ENTRY.unpack(bytes(64)))
+    assert header.ENTRY_MAGIC == ring.ENTRY_MAGIC
+    assert header.REGION_ROW.format == ring.REGION_ROW.format
+    assert header.COMPLETION.format == ring.COMPLETION.format
+    assert len(ring.Completion._fields) == len(header.COMPLETION.unpack(bytes(header.COMPLETION.size)))
+    assert int(ring.JobFlag.TIMING_ONLY) == header.FLAG_TIMING_ONLY
+    assert (header.JOB_PENDING, header.JOB_DONE, header.JOB_FAULT) == tuple(ring.JobStatus)
+
+
+def test_fault_codes() -> None:
+    assert header.FAULT_NAMES == tuple(code.name for code in FaultCode)
+    assert tuple(FaultCode) == tuple(range(len(FaultCode)))
+    assert set(header.FAULT_MEANINGS) == set(header.FAULT_NAMES)
