@@ -23,11 +23,17 @@ def summary(config: Config) -> str:
     return f"{cores}{', '.join(units)} at {quantity(config.clock_hz, 'Hz')}, {memories}"
 
 
+def changes(config: Config) -> str:
+    """What was overridden after the description was read: `` with dram.bandwidth = "8 GB/s"``; empty if nothing was."""
+    changed = [f"{key} = {value}" for key, value, origin, _ in config.resolved() if origin == "override"]
+    return f" with {', '.join(changed)}" if changed else ""
+
+
 def text(config: Config) -> str:
     """Several paragraphs: the description in short, compute peaks by type, memories, host link."""
     peaks = capabilities(config)
     blocks = [
-        [f"{config.name}: {config.description}" if config.description else config.name, *facts(_structure(config))],
+        [f"{config.name}{changes(config)}: {config.description}", *facts(_structure(config))],
         _compute(peaks),
         ["memory", *facts(_memory(config, peaks))],
         ["host", *facts(_host(config))],

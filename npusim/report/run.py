@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from npusim.report.device import summary
+from npusim.report.device import changes, summary
 from npusim.report.format import counted, duration, facts, grouped, percent, quantity, shorten, table
 from npusim.report.layers import Layer, layers, slowest, why
 from npusim.report.result import Result
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def text(result: Result, config: Config, inputs: str, *, top: int = 10) -> str:
     """Several paragraphs: what ran where, outputs, totals, units, and the ``top`` slowest layers with reasons."""
     blocks = [
-        [f"{result.model} on {result.config}: {summary(config)}"],
+        [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
         facts([("inputs", inputs), *_totals(result, config)]),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),

@@ -17,7 +17,12 @@ def find(start: str) -> list[str]:
 
 
 def test_the_first_line_names_model_and_device() -> None:
-    assert lines()[0].startswith("net on tiny: 8x8 MACs")
+    assert text(sample(), load_config("tiny"), "").startswith("net on tiny: 8x8 MACs")
+
+
+def test_the_first_line_names_what_was_overridden() -> None:
+    config = load_config("tiny").with_(**{"dram.bandwidth": "3 GB/s"})
+    assert text(sample(), config, "").startswith('net on tiny with dram.bandwidth = "3 GB/s": 8x8 MACs')
 
 
 def test_totals() -> None:

@@ -1,0 +1,36 @@
+"""Small ONNX models for the command line: a good one and its defects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def small(*, batch: int | str = 1, operator: str = "Relu") -> onnx.ModelProto:
+    """y = operator(conv(x)) of x float32[batch, 2, 6, 6]; three output channels."""
+    weight = np.random.default_rng(0).standard_normal((3, 2, 3, 3), np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node(operator, ["c"], ["y"], "act1"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 2, 6, 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 3, 6, 6])
+    graph = helper.make_graph(nodes, "small", [x], [y], [numpy_helper.from_array(weight, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def unknown() -> onnx.ModelProto:
+    """Two operators that do not exist."""
+    model = small(operator="Frobnicate")
+    model.graph.node.append(helper.make_node("Twiddle", ["y"], ["z"], "act2"))
+    model.graph.output[0].name = "z"
+    return model
+
+
+def save(model: onnx.ModelProto, path: Path) -> Path:
+    """The path, after writing the model there."""
+    path.write_bytes(model.SerializeToString())
+    return path

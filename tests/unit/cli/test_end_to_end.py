@@ -1,0 +1,231 @@
+"""The command line on real models and the real runtime: good input and bad."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import onnxruntime
+import pytest
+
+import npusim
+from npusim import report
+from npusim.cli.app import main
+from tests.unit.cli import models
+from tests.unit.cli.conftest import Cli
+
+SCHEMA = json.loads((Path(report.__file__).parent / "run.schema.json").read_text("utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test works in an empty directory with a cache of its own and the model m.onnx."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NPUSIM_CACHE_DIR", str(tmp_path / "cache"))
+    models.save(models.small(), tmp_path / "m.onnx")
+    return tmp_path
+
+
+def test_a_run_computes_reports_and_writes(cli: Cli, here: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((1, 2, 6, 6), np.float32)
+    np.save("x.npy", x)
+    options = ["--input", "x=x.npy", "--output-dir", "out", "--json", "run.json", "--trace", "run.perfetto-trace"]
+    outcome = cli("run", "m.onnx", "--config", "tiny", *options)
+    assert (outcome.code, outcome.err) == (0, "")
+    wanted = onnxruntime.InferenceSession(models.small().SerializeToString()).run(None, {"x": x})[0]
+    np.testing.assert_allclose(np.load("out/y.npy"), wanted, rtol=1e-5, atol=1e-5)
+    found = json.loads((here / "run.json").read_text())
+    jsonschema.validate(found, SCHEMA)
+    assert found["model"] in outcome.out
+    assert found["macs"] >= 1 * 3 * 6 * 6 * 2 * 9
+    assert (here / "run.perfetto-trace").stat().st_size > 100
+    for text in ("core0.matrix", "slowest", "conv1", "DRAM", "wrote out/y.npy"):
+        assert text in outcome.out
+
+
+def test_timing_alone_takes_the_same_time(cli: Cli) -> None:
+    full = json.loads(cli("run", "m.onnx", "--config", "tiny", "--json", "-").out)
+    timing = json.loads(cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--json", "-").out)
+    assert (timing["cycles"], timing["timeline_digest"]) == (full["cycles"], full["timeline_digest"])
+
+
+def test_the_second_run_finds_the_program(cli: Cli) -> None:
+    runs = [json.loads(cli("run", "m.onnx", "--json", "-").out)["compile_from_cache"] for _ in range(2)]
+    assert runs == [False, True]
+    listed = json.loads(cli("cache", "list", "--json", "-").out)
+    assert len(listed) == 1
+    assert Path(listed[0]["file"]).is_file()
+    assert "removed 1 program" in cli("cache", "clear").out
+    assert json.loads(cli("cache", "list", "--json", "-").out) == []
+    assert json.loads(cli("run", "m.onnx", "--json", "-", "--no-cache").out)["compile_from_cache"] is False
+    assert json.loads(cli("cache", "list", "--json", "-").out) == []
+
+
+def test_compile_disasm_and_run_a_program(cli: Cli) -> None:
+    compiled = cli("compile", "m.onnx", "--config", "tiny", "--json", "m.json")
+    assert (compiled.code, compiled.err) == (0, "")
+    sizes = json.loads(Path("m.json").read_text())
+    lines = cli("disasm", "m.npu").out.splitlines()
+    assert len(lines) == sizes["commands"] > 0
+    some = cli("disasm", "m.npu", "--op", "conv1").out.splitlines()
+    assert 0 < len(some) <= len(lines)
+    assert set(some) <= set(lines)
+    program = json.loads(cli("run", "m.npu", "--json", "-").out)
+    model = json.loads(cli("run", "m.onnx", "--config", "tiny", "--json", "-").out)
+    assert program["timeline_digest"] == model["timeline_digest"]
+
+
+def test_an_open_dimension(cli: Cli) -> None:
+    models.save(models.small(batch="N"), Path("open.onnx"))
+    outcome = cli("run", "open.onnx", "--config", "tiny")
+    assert outcome.code == 1
+    assert "x" in outcome.message
+    assert "--input-shape" in outcome.message
+    assert cli("run", "open.onnx", "--config", "tiny", "--input-shape", "x=2,2,6,6").code == 0
+    assert cli("run", "open.onnx", "--config", "tiny", "--input-shape", "z=2,2,6,6").code in (1, 2)
+    assert cli("run", "open.onnx", "--config", "tiny", "--input-shape", "x=2,2,6").code in (1, 2)
+
+
+def test_every_unknown_operator_is_named(cli: Cli) -> None:
+    models.save(models.unknown(), Path("unknown.onnx"))
+    outcome = cli("run", "unknown.onnx")
+    assert outcome.code == 1
+    for text in ("act1", "Frobnicate", "act2", "Twiddle"):
+        assert text in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(None, 2), (b"", 1), (b"just text\n" * 20, 1), (bytes(range(256)) * 4, 1), (b"\x7fELF" + bytes(200), 1)],
+)
+def test_what_is_not_a_model(cli: Cli, here: Path, content: bytes | None, code: int) -> None:
+    if content is not None:
+        (here / "bad.onnx").write_bytes(content)
+    for command in ("run", "compile"):
+        outcome = cli(command, "bad.onnx")
+        assert outcome.code == code
+        assert "bad.onnx" in outcome.message
+    assert not (here / "bad.npu").exists()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.98])
+def test_a_truncated_model(cli: Cli, share: float) -> None:
+    whole = models.small().SerializeToString()
+    Path("cut.onnx").write_bytes(whole[: int(len(whole) * share)])
+    outcome = cli("run", "cut.onnx")
+    assert outcome.code == 1
+    assert outcome.message
+
+
+def test_a_directory_is_no_model(cli: Cli, here: Path) -> None:
+    (here / "dir.onnx").mkdir()
+    assert cli("run", "dir.onnx").code in (1, 2)
+    assert cli("run", "dir.onnx").message
+
+
+@pytest.mark.parametrize(
+    ("array", "name", "message"),
+    [
+        (np.ones((1, 2, 6, 6), np.float32), "z", "no input 'z'; it has 'x'"),
+        (np.ones((1, 2, 6, 5), np.float32), "x", "must be float32[1, 2, 6, 6], got float32[1, 2, 6, 5]"),
+        (np.ones((1, 2, 6, 6)), "x", "must be float32[1, 2, 6, 6], got float64[1, 2, 6, 6]"),
+        (np.full((1, 2, 6, 6), np.nan, np.float32), "x", "72 of 72 values in x.npy are NaN"),
+    ],
+)
+def test_wrong_inputs(cli: Cli, here: Path, array: np.ndarray, name: str, message: str) -> None:
+    np.save("x.npy", array)
+    outcome = cli("run", "m.onnx", "--input", f"{name}=x.npy", "--json", "run.json", "--output-dir", "out")
+    assert outcome.code == 1
+    assert message in outcome.message
+    assert not (here / "run.json").exists()
+    assert not (here / "out").exists()
+
+
+def damage(data: bytes) -> list[bytes]:
+    """Truncated, with one bit changed at several places, foreign, and longer than it says."""
+    flipped = [data[:i] + bytes([data[i] ^ 0x10]) + data[i + 1 :] for i in range(0, len(data), len(data) // 7)]
+    return [b"", data[:20], data[: len(data) // 2], data[:-1], *flipped, b"PK\x03\x04" + data, data + b"\0"]
+
+
+def test_a_damaged_program(cli: Cli, here: Path) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
+    whole = (here / "m.npu").read_bytes()
+    for content in damage(whole):
+        (here / "bad.npu").write_bytes(content)
+        for command in (["run", "bad.npu", "--config", "tiny"], ["disasm", "bad.npu"]):
+            outcome = cli(*command)
+            assert outcome.code == 1
+            assert "bad.npu" in outcome.message
+
+
+def test_a_damaged_cache_file_is_compiled_anew(cli: Cli) -> None:
+    first = json.loads(cli("run", "m.onnx", "--json", "-").out)
+    file = Path(json.loads(cli("cache", "list", "--json", "-").out)[0]["file"])
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    again = json.loads(cli("run", "m.onnx", "--json", "-").out)
+    assert not again["compile_from_cache"]
+    assert again["timeline_digest"] == first["timeline_digest"]
+    assert file.read_bytes() == whole
+
+
+def test_a_program_for_another_device(cli: Cli) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
+    outcome = cli("run", "m.npu", "--config", "edge")
+    assert outcome.code in (1, 2)
+    assert "tiny" in outcome.message
+    assert "edge" in outcome.message
+
+
+def test_a_program_that_is_missing(cli: Cli) -> None:
+    for command in ("run", "disasm"):
+        outcome = cli(command, "missing.npu")
+        assert (outcome.code, outcome.message) == (2, "missing.npu: no such file")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_program_on_a_full_disk(cli: Cli) -> None:
+    outcome = cli("compile", "m.onnx", "--output", "/dev/full")
+    assert outcome.code == 1
+    assert "No space left on device" in outcome.message
+    assert os.path.exists("/dev/full")
+
+
+def test_a_cache_that_cannot_be_written_does_not_stop_a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "file").write_text("no directory can be below a file")
+    assert main(["run", "m.onnx", "--cache-dir", "file/cache"]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+    assert (here / "file").read_text() == "no directory can be below a file"
+
+
+def test_the_demo_agrees_with_the_reference(cli: Cli) -> None:
+    outcome = cli("demo", "--config", "tiny")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "The outputs agree with the reference within" in outcome.out
+    found = json.loads(cli("demo", "--config", "edge", "--json", "-").out)
+    jsonschema.validate(found, SCHEMA)
+    assert 0 <= found["difference"] <= 1e-5
+
+
+def test_the_demo_can_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from npusim import demo
+    from npusim.ops import reference
+
+    def shifted(graph: object, inputs: object) -> dict[str, np.ndarray]:
+        return {name: array + 1 for name, array in run(graph, inputs).items()}  # type: ignore[arg-type]
+
+    run = reference.run
+    monkeypatch.setattr(demo.reference, "run", shifted)
+    outcome = cli("demo", "--config", "tiny")
+    assert outcome.code == 1
+    assert "the outputs differ from the reference" in outcome.message
+
+
+def test_the_library_and_the_command_agree(cli: Cli) -> None:
+    session = npusim.Session(npusim.load_config("tiny"), cache_dir=False)
+    result = session.run("m.onnx", timing_only=True)
+    found = json.loads(cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--json", "-").out)
+    assert (found["cycles"], found["timeline_digest"]) == (result.cycles, result.timeline.digest())
