@@ -43,6 +43,17 @@ def test_what_dma_reaches_is_the_narrowest_place():
     for narrow in ({"dram.efficiency": "1/4"}, {"interconnect.bytes_per_cycle": 2}, {"dma.bytes_per_cycle": 2}):
         assert capabilities(tiny.with_(**narrow)).dram_bandwidth == 2 * 10**9
     assert capabilities(tiny.with_(**{"dma.bytes_per_cycle": 2, "dma.channels": 3})).dram_bandwidth == 6 * 10**9
+    two = tiny.with_(**{"dma.bytes_per_cycle": 2, "cores": 2})
+    assert capabilities(two).dram_bandwidth == 4 * 10**9
+
+
+def test_cores_add_up():
+    one, four = (capabilities(load_config("edge").with_(cores=cores)) for cores in (1, 4))
+    for name in ("scalar_elements", "sram_bandwidth", "sram_bytes"):
+        assert getattr(four, name) == 4 * getattr(one, name)
+    assert four.peak_macs["int8"] == 4 * one.peak_macs["int8"]
+    assert four.vector_ops["divide"] == 4 * one.vector_ops["divide"]
+    assert (four.dram_bandwidth, four.dram_bytes) == (one.dram_bandwidth, one.dram_bytes)
 
 
 def test_a_device_without_units_has_no_peaks():
