@@ -429,3 +429,10 @@ def test_origins_of_a_table_name_everyone_who_says_a_part(tmp_path):
     path = write(tmp_path, 'inherit = "edge"\n[matrix.throughput]\nint8 = 2\n')
     origins = {key: origin for key, _, origin, _ in load_config(path).resolved()}
     assert origins["matrix.throughput"] == f"{path}, configs/edge.toml"
+
+
+def test_a_name_is_not_inherited(tmp_path):
+    base = write(tmp_path, 'name = "first"\n' + LEAST, "base.toml")
+    assert load_config(base).name == "first"
+    assert load_config(write(tmp_path, 'inherit = "base.toml"\n')).name == "my"
+    assert load_config(write(tmp_path, 'name = "second"\ninherit = "base.toml"\n')).name == "second"
