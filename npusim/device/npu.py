@@ -46,8 +46,8 @@ _INT_DONE, _INT_FAULT = (BY_NAME["INT_STATUS"].fields[number].mask for number in
 
 
 class NpuDevice:
-    """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`last_job`, what the last ended job did, and
-    at :attr:`machine`.
+    """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`machine` and at :attr:`last_job`, which
+    says what the last ended job did.
 
     ``injection``: faults to inject, none by default; its fields may be changed at any time.
     """

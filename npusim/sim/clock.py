@@ -38,7 +38,7 @@ class Clock:
         return self.env.now
 
     def after(self, delay: int, callback: Callback, value: object = None) -> None:
-        """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``. A bare event, no process: cheap."""
+        """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``: a bare event, no process."""
         Timeout(self.env, delay, value).callbacks.append(callback)
 
     def advance(self, delay: int) -> None:

@@ -10,7 +10,7 @@ from npusim.work import DmaWork
 
 
 class Fabric:
-    """``capacity``: bytes/s of DRAM or interconnect, the narrower; ``latency_ps``: from a request to its first datum."""
+    """``capacity``: bytes/s of DRAM or interconnect, the narrower; ``latency_ps``: from request to first datum."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -92,5 +92,3 @@ def round_trip(size: int = 1000) -> Program:
     loaded = stream.dma(copy(0, region(FIRST_IO), size))
     stream.dma(copy(region(FIRST_IO + 1), 0, size), loaded, op=1)
     return stream.program([size], [size])
-
-

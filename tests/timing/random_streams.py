@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import strategies as st
 
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import Wait, region
+from npusim.isa.base import Instruction, Wait, region
 from tests.timing.programs import Stream, add, copy, fill
 
 SLOT = 64
@@ -79,13 +79,14 @@ def build(plan: list[Action], config: Config) -> Stream:
         waits = [writer[slot] for slot in (target, *sources) if slot in writer] + readers.get(target, [])
         unique = tuple(dict.fromkeys(waits))
         if action.kind == "copy":
-            done = stream.dma(copy(target.address, sources[0].address, action.size), *unique, channel=channel, core=core, op=number)
+            move: Instruction = copy(target.address, sources[0].address, action.size)
+            done = stream.dma(move, *unique, channel=channel, core=core, op=number)
         elif action.kind == "fill":
-            done = stream.dma(fill(target.address, action.size, action.value), *unique, channel=channel, core=core, op=number)
+            move = fill(target.address, action.size, action.value)
+            done = stream.dma(move, *unique, channel=channel, core=core, op=number)
         else:
-            done = stream.vector(
-                add(target.address, sources[0].address, sources[1].address, action.size), *unique, core=core, op=number
-            )
+            sum_ = add(target.address, sources[0].address, sources[1].address, action.size)
+            done = stream.vector(sum_, *unique, core=core, op=number)
         writer[target] = done
         readers[target] = []
         for slot in sources:

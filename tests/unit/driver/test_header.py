@@ -37,10 +37,10 @@ def test_layouts_in_memory() -> None:
     assert header.COMPLETION.format == ring.COMPLETION.format
     assert len(ring.Completion._fields) == len(header.COMPLETION.unpack(bytes(header.COMPLETION.size)))
     assert int(ring.JobFlag.TIMING_ONLY) == header.FLAG_TIMING_ONLY
-    assert (header.JOB_PENDING, header.JOB_DONE, header.JOB_FAULT) == tuple(ring.JobStatus)
+    assert tuple(ring.JobStatus) == (header.JOB_PENDING, header.JOB_DONE, header.JOB_FAULT)
 
 
 def test_fault_codes() -> None:
-    assert header.FAULT_NAMES == tuple(code.name for code in FaultCode)
+    assert tuple(code.name for code in FaultCode) == header.FAULT_NAMES
     assert tuple(FaultCode) == tuple(range(len(FaultCode)))
     assert set(header.FAULT_MEANINGS) == set(header.FAULT_NAMES)

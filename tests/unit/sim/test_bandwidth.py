@@ -43,7 +43,7 @@ def fair_rates(caps: dict[int, int], capacity: int) -> dict[int, int]:
         hungry = [flow for flow in caps if rates[flow] < caps[flow]]
         if not hungry:
             break
-        step = min(min(caps[flow] - rates[flow] for flow in hungry), left // len(hungry))
+        step = min(*(caps[flow] - rates[flow] for flow in hungry), left // len(hungry))
         if step:
             for flow in hungry:
                 rates[flow] += step

@@ -1,0 +1,100 @@
+"""Memories, regions, and plans that are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npusim.hw.config import load_config
+from npusim.isa.base import acc, region, sram
+from npusim.sim.machine import PLANS_KEPT, Machine
+from npusim.sim.memory import AddressError, DeviceMemory, JobMemory
+from npusim.sim.run import Job
+from tests.timing.programs import Stream, fill
+
+TINY = load_config("tiny")
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_dram_costs_what_is_written_to_it() -> None:
+    before = resident_bytes()
+    memory = DeviceMemory(TINY.with_(**{"dram.bytes": "64 GiB"}))
+    memory.slice(60 << 30, 1 << 20)[:] = 1
+    assert memory.dram[(60 << 30) + 5] == 1
+    assert memory.dram[(60 << 30) - 1] == 0
+    assert resident_bytes() - before < 16 << 20
+
+
+def test_addresses_lead_to_their_memories() -> None:
+    config = TINY.with_(**{"cores": 2, "matrix.accumulator_bytes": 1024})
+    memory = DeviceMemory(config)
+    job = JobMemory(memory, [(4096, 100), (8192, 0)])
+    array, offset = job.locate(1, sram(5))
+    assert (array is memory.sram[1], offset) == (True, 5)
+    array, offset = job.locate(0, acc(7))
+    assert (array is memory.acc[0], offset) == (True, 7)
+    array, offset = job.locate(0, region(0, 99))
+    array[offset] = 42
+    assert memory.dram[4096 + 99] == 42
+    assert array.size == 100  # an instruction cannot reach beyond its region
+    assert job.locate(0, region(1, 0))[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("core", "address", "text"),
+    [
+        (0, region(1), "no such region or core"),
+        (3, sram(0), "no such region or core"),
+        (0, sram(TINY.sram.bytes + 1), "offset 0x20001: the memory has 0x20000 bytes"),
+        (0, region(0, 101), "offset 0x65: the memory has 0x64 bytes"),
+        (0, 3 << 48, "there is no memory space 3"),
+    ],
+)
+def test_addresses_that_lead_nowhere(core: int, address: int, text: str) -> None:
+    job = JobMemory(DeviceMemory(TINY), [(4096, 100)])
+    with pytest.raises(AddressError) as caught:
+        job.locate(core, address)
+    assert caught.value.address == address
+    assert text in caught.value.explanation
+
+
+END = TINY.dram.bytes
+
+
+@pytest.mark.parametrize(("address", "size"), [(-1, 4), (0, -1), (END, 1), (END - 3, 4), (1 << 63, 8)])
+def test_slices_outside_of_dram(address: int, size: int) -> None:
+    with pytest.raises(AddressError, match="DRAM has 0x40000000 bytes"):
+        DeviceMemory(TINY).slice(address, size)
+
+
+def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(TINY)
+    made: list[int] = []
+    plan = machine._planner.plan
+    monkeypatch.setattr(machine._planner, "plan", lambda code, sizes: made.append(len(code)) or plan(code, sizes))
+
+    def start(value: int, size: int = 64) -> None:
+        stream = Stream()
+        stream.dma(fill(region(1), 8, value))
+        code = stream.code()
+        machine.memory.dram[: len(code)] = np.frombuffer(code, np.uint8)
+        machine.start(Job(0, len(code), [(4096, 0), (4096, size)], 0), lambda _: None)
+        machine.abort()
+
+    start(1)
+    start(1)
+    assert len(made) == 1
+    start(1, size=32)  # other region sizes: verified again
+    start(2)
+    assert len(made) == 3
+    for value in range(3, 3 + PLANS_KEPT):
+        start(value)
+    assert len(made) == 3 + PLANS_KEPT
+    start(2 + PLANS_KEPT)
+    assert len(made) == 3 + PLANS_KEPT
+    start(1)  # forgotten meanwhile
+    assert len(made) == 4 + PLANS_KEPT
