@@ -171,7 +171,7 @@ cdef struct Finish:
     const unsigned char *scale
     long long scale_stride, low, high, out_size
     int zero
-    float float_low, float_high
+    float float_low, float_high, out_scale
     bint float_acc, float_out
 
 
@@ -211,7 +211,7 @@ cdef inline void _values(const Finish *f, float *v, const unsigned char *acc, lo
 cdef void _finish_row(const Finish *f, unsigned char *dst, const unsigned char *acc, long long n) noexcept nogil:
     cdef float[NPU_BLOCK] v
     cdef int[NPU_BLOCK] y
-    cdef long long i, m
+    cdef long long i, j, m
     cdef unsigned char *out
     for i from 0 <= i < n by NPU_BLOCK:
         m = min(n - i, <long long>NPU_BLOCK)
@@ -224,6 +224,9 @@ cdef void _finish_row(const Finish *f, unsigned char *dst, const unsigned char *
             f.rows.clamp(v, f.float_low, f.float_high, m)
             f.store(out, f.out_size, v, m)
             continue
+        if f.out_scale != 1:
+            for j in range(m):
+                v[j] = v[j] / f.out_scale
         f.rows.round(y, v, f.zero, <int>f.low, <int>f.high, m)
         if f.out_size == 1:
             f.rows.narrow_8(out, y, m)
@@ -255,9 +258,9 @@ def finish(
     int acc_dtype, int out_dtype, const unsigned char[::1] acc, long long acc_off, acc_strides,
     unsigned char[::1] dst, long long dst_off, dst_strides, dims, const unsigned char[::1] bias_mem, long long bias_off,
     const unsigned char[::1] mult_mem, long long mult_off, long long mult_stride, long long out_zero,
-    double lo, double hi,
+    double lo, double hi, float out_scale=1.0,
 ):
-    """dst = (acc + bias) * mult, for integer results rint of it + out_zero; clamped to [lo, hi] and to the type.
+    """dst = (acc + bias) * mult, for integer results rint(that / out_scale) + out_zero; clamped to [lo, hi] and to the type.
 
     dims: (batch, oh, ow, oc); strides (batch, row, pixel) in bytes, channels contiguous. bias: the accumulators' type,
     per channel; mult: float32, ``mult_stride`` apart; an offset of -1 means there is none. A sum of bias wraps for int32.
@@ -267,7 +270,10 @@ def finish(
     cdef Operand a, d, bias, mult
     cdef long long[4] n
     cdef long long i0, i1, i2
+    if not out_scale > 0:
+        raise ValueError(f"finish: out_scale must be above 0, got {out_scale}")
     _plan_finish(&f, acc_dtype, out_dtype, out_zero, lo, hi)
+    f.out_scale = out_scale
     take(n, dims, 4)
     take(a.s, acc_strides, 3)
     take(d.s, dst_strides, 3)

@@ -13,6 +13,7 @@ from npusim import _core
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import (
+    F32,
     F64,
     I32,
     I64,
@@ -62,7 +63,7 @@ def _drain_accesses(tile: Conv | Depthwise, batch: int, strides: tuple[int, ...]
 
 
 def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channels: int) -> None:
-    """(acc + bias) * scale, rounded to an integer plus out_zero where the output is one, clamped to [low, high]."""
+    """(acc + bias) * scale; / out_scale, rounded to an integer plus out_zero where the output is one; clamped."""
     buffer, offset = memory.locate(core, tile.acc)
     out, out_off = memory.locate(core, tile.out)
     bias, bias_off = memory.locate(core, tile.bias) if tile.bias != NOTHING else (buffer, -1)
@@ -71,7 +72,7 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
     _core.finish(
         accumulator_type(tile.x_type, tile.w_type), tile.out_type, buffer, offset, acc_strides, out, out_off, out_strides,
         (batch, tile.oh, tile.ow, channels), bias, bias_off, scale, scale_off, tile.scale_stride, tile.out_zero,
-        tile.low, tile.high,
+        tile.low, tile.high, tile.out_scale,
     )  # fmt: skip
 
 
@@ -81,7 +82,7 @@ class Conv(Instruction):
 
     x: pixels of ``ic`` contiguous channels, padding included. w: [K][oc] dense, K in the order of summation. acc: ``oc``
     contiguous accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave through
-    (acc + bias) * scale, rint and + out_zero for integer outputs, a clamp to [low, high], into ``out_type``.
+    (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into ``out_type``.
     Strides (batch, row, pixel) in bytes. ``block``: channels per step of the summation, CHANNEL_BLOCK unless the tile
     holds a single block.
     """
@@ -114,6 +115,7 @@ class Conv(Instruction):
     bias: Address
     scale: Address
     scale_stride: U32
+    out_scale: F32
     out_zero: I32
     low: F64
     high: F64
@@ -194,6 +196,7 @@ class Depthwise(Instruction):
     bias: Address
     scale: Address
     scale_stride: U32
+    out_scale: F32
     out_zero: I32
     low: F64
     high: F64

@@ -1,0 +1,1 @@
+"""Graph to instruction stream, for one device."""

@@ -1,0 +1,155 @@
+"""What the matrix unit does to sums on their way out: bias, scale, activation bounds, requantisation.
+
+The first operators of a group's chain are taken over by the drain where it computes the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.compiler.groups import Group
+from npusim.dtypes import DType, bfloat16_to_float32
+from npusim.errors import CompileError
+from npusim.graph import Op, Tensor
+from npusim.isa.functions import Binary, Unary
+
+_INTEGER_OUTPUTS = frozenset({DType.INT8, DType.UINT8, DType.INT16})
+
+
+@dataclass(slots=True)
+class Drain:
+    """((acc + bias) * scale) / out_scale, rint and + out_zero for integers, clamped to [low, high].
+
+    ``bias``: int32 or float32, one per output channel; ``scale``: float32 likewise; ``result``: the tensor that this is;
+    ``rest``: the operators of the chain that remain.
+    """
+
+    result: Tensor
+    rest: tuple[Op, ...]
+    bias: npt.NDArray[Any] | None = None
+    scale: npt.NDArray[np.float32] | None = None
+    out_scale: float = 1.0
+    out_zero: int = 0
+    low: float = -inf
+    high: float = inf
+
+    @property
+    def out_type(self) -> DType:
+        return self.result.dtype
+
+
+def absorb(group: Group) -> Drain:
+    """The drain of a group's matrix operator, and the chain that is left."""
+    anchor = group.anchor
+    assert anchor is not None
+    channels, axis = _channels(anchor)
+    drain = Drain(anchor.output, group.chain, _bias(anchor, channels))
+    while True:
+        users = [op for op in drain.rest if drain.result in op.inputs]
+        if len(users) != 1 or not _take(drain, users[0], channels, axis):
+            return drain
+        drain.rest = tuple(op for op in drain.rest if op is not users[0])
+        drain.result = users[0].output
+
+
+def _channels(anchor: Op) -> tuple[int, int]:
+    """(output channels, the axis of the output that they are on)."""
+    rank = len(anchor.output.shape)
+    axis = 1 if anchor.kind == "conv" and anchor.attrs["layout"] == "NCHW" else rank - 1
+    return anchor.output.shape[axis], axis
+
+
+def _bias(anchor: Op, channels: int) -> npt.NDArray[Any] | None:
+    bias = anchor.optional(2)
+    if bias is None:
+        return None
+    if bias.data is None:
+        raise CompileError(f"internal: {anchor.name}: the bias is not constant")
+    if anchor.output.dtype is DType.INT32:
+        return bias.data.reshape(channels).astype(np.int32)
+    return _as_float32(bias).reshape(channels)
+
+
+def _as_float32(tensor: Tensor) -> npt.NDArray[np.float32]:
+    data = tensor.data
+    assert data is not None
+    return bfloat16_to_float32(data) if tensor.dtype is DType.BFLOAT16 else data.astype(np.float32)
+
+
+def _row(tensor: Tensor | None, channels: int, axis: int, rank: int) -> npt.NDArray[Any] | None:
+    """A constant that varies along the channel axis only, as one value per channel; None for anything else."""
+    if tensor is None or tensor.data is None:
+        return None
+    shape = (1,) * (rank - len(tensor.shape)) + tensor.shape
+    if any(dim != 1 for index, dim in enumerate(shape) if index != axis):
+        return None
+    return np.broadcast_to(tensor.data.reshape(-1), (channels,))
+
+
+def _take(drain: Drain, op: Op, channels: int, axis: int) -> bool:
+    """Let the drain do the operator; False, and nothing changed, when it cannot."""
+    rank = len(op.output.shape)
+    untouched = drain.low == -inf and drain.high == inf
+    match op.kind:
+        case "unary" if drain.out_type.is_float:
+            return _take_bounds(drain, op)
+        case "binary" if drain.out_type is DType.FLOAT32 and untouched and drain.scale is None and drain.bias is None:
+            return _take_bias(drain, op, _row(_other(op, drain.result), channels, axis, rank))
+        case "dequantize" if drain.out_type is DType.INT32 and op.output.dtype is DType.FLOAT32 and op.inputs[0] is drain.result:
+            return _take_scale(drain, _row(op.inputs[1], channels, axis, rank), op.inputs[2])
+        case "quantize" if drain.out_type is DType.FLOAT32 and op.inputs[0] is drain.result:
+            return _take_quantize(drain, op)
+    return False
+
+
+def _other(op: Op, tensor: Tensor) -> Tensor | None:
+    a, b = op.inputs
+    return b if a is tensor else a
+
+
+def _take_bounds(drain: Drain, op: Op) -> bool:
+    if op.attrs["fn"] == Unary.RELU:
+        low, high = 0.0, inf
+    elif op.attrs["fn"] == Unary.CLIP:
+        low, high = float(op.attrs["p0"]), float(op.attrs["p1"])
+    else:
+        return False
+    if not low <= high:
+        return False
+    drain.low, drain.high = min(max(drain.low, low), high), max(min(drain.high, high), low)
+    return True
+
+
+def _take_bias(drain: Drain, op: Op, row: npt.NDArray[Any] | None) -> bool:
+    if row is None or op.attrs["fn"] != Binary.ADD or op.inputs[0] is op.inputs[1]:
+        return False
+    drain.bias = np.ascontiguousarray(row, np.float32)
+    return True
+
+
+def _take_scale(drain: Drain, row: npt.NDArray[Any] | None, zero: Tensor | None) -> bool:
+    if row is None or zero is None or zero.data is None or zero.data.any():
+        return False
+    drain.scale = np.ascontiguousarray(row, np.float32)
+    return True
+
+
+def _take_quantize(drain: Drain, op: Op) -> bool:
+    scale, zero = op.inputs[1], op.inputs[2]
+    if op.output.dtype not in _INTEGER_OUTPUTS or scale is None or scale.data is None or zero is None or zero.data is None:
+        return False
+    if scale.data.size != 1 or zero.data.size != 1:
+        return False
+    step, offset = np.float32(scale.data.item()), int(zero.data.item())
+    if not step > 0 or np.isinf(step):
+        return False
+    drain.out_scale, drain.out_zero = float(step), offset
+    with np.errstate(over="ignore"):
+        drain.low, drain.high = (float(np.rint(np.float32(bound) / step)) + offset for bound in (drain.low, drain.high))
+    return True
+

@@ -1,0 +1,195 @@
+"""Algebra before tiling: batch normalisation into weights, quantise-dequantise pairs into integer operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.compiler.rewrite import Rewriter
+from npusim.dtypes import DType
+from npusim.graph import Graph, Op, Tensor
+from npusim.isa.functions import Binary
+
+_BIAS_SLACK = 1e-3
+"""A float bias counts as quantised when it is this near to a multiple of its scale."""
+_MATRIX = frozenset({"conv", "matmul"})
+_MOVEMENT = frozenset({"reshape", "transpose", "slice", "expand", "gather"})
+"""Kinds that only move elements: they move quantised ones just as well."""
+
+
+def fuse(graph: Graph) -> Graph:
+    """All passes in order; the result computes the same, integers to the bit, floats within rounding."""
+    for rule in (_sink_dequantize, _integer_matrix, _fold_affine):
+        graph = Rewriter(graph).run(rule)
+    return graph
+
+
+def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
+    """Move quantised elements, not their float values; quantising what was just dequantised is nothing."""
+    if op.kind == "quantize":
+        return _cancel_pair(rewriter, op)
+    first = op.inputs[0] if op.inputs else None
+    source = rewriter.made_by(first, "dequantize")
+    maximum = op.kind == "pool" and op.attrs["fn"] == "max"
+    if source is None or not (op.kind in _MOVEMENT or maximum) or not _per_tensor(source):
+        return False
+    moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
+    rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *source.inputs[1:]), source.attrs))
+    return True
+
+
+def _cancel_pair(rewriter: Rewriter, op: Op) -> bool:
+    source = rewriter.made_by(op.inputs[0], "dequantize")
+    if source is None or not _per_tensor(source) or source.output.dtype is not DType.FLOAT32:
+        return False
+    same = all(_equal(mine, other) for mine, other in zip(op.inputs[1:], source.inputs[1:], strict=True))
+    if not same or source.input(0).dtype is not op.output.dtype:
+        return False
+    rewriter.substitute(op.output, source.input(0))
+    return True
+
+
+def _per_tensor(op: Op) -> bool:
+    return all(tensor is not None and tensor.data is not None and tensor.size == 1 for tensor in op.inputs[1:])
+
+
+def _equal(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None or a.data is None or b.data is None:
+        return False
+    return a.dtype is b.dtype and np.array_equal(a.data.reshape(-1), b.data.reshape(-1))
+
+
+def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
+    """matmul(dequantize(x), dequantize(w)) is the integer product, dequantised by the product of the scales."""
+    if op.kind not in _MATRIX or op.output.dtype is not DType.FLOAT32:
+        return False
+    x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
+    if x is None or w is None or not _per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
+        return False
+    row = _weight_scales(op, w)
+    if row is None or x.input(0).dtype not in _SMALL or w.input(0).dtype not in _SMALL:
+        return False
+    x_scale, x_zero = x.input(1).data, x.input(2).data
+    assert x_scale is not None and x_zero is not None
+    scales = np.float32(x_scale.item()) * row
+    weights = _centred(rewriter, w)
+    if weights is None or not np.isfinite(scales).all() or not (scales > 0).all():
+        return False
+    bias = op.optional(2)
+    exact = None if bias is None else _integer_bias(bias, scales, rewriter)
+    attrs = {**op.attrs, "x_zero": int(x_zero.item())}
+    inputs = (x.input(0), weights) if exact is None else (x.input(0), weights, rewriter.const(f"{op.name}.bias", exact))
+    total = rewriter.add(op.name, op.kind, inputs, attrs)
+    shape = _channel_shape(op, scales.size)
+    zero = rewriter.const(f"{op.name}.zero", np.zeros((1,) * len(shape), np.int32))
+    scale = rewriter.const(f"{op.name}.scale", scales.reshape(shape))
+    value = rewriter.add(f"{op.name}.dequantize", "dequantize", (total, scale, zero), {"to": DType.FLOAT32})
+    if bias is not None and exact is None:
+        flat = rewriter.add(f"{op.name}.bias", "reshape", (bias,), {"shape": _channel_shape(op, bias.size)})
+        value = rewriter.add(f"{op.name}.add", "binary", (value, flat), {"fn": Binary.ADD})
+    rewriter.substitute(op.output, value)
+    return True
+
+
+_SMALL = frozenset({DType.INT8, DType.UINT8, DType.INT16})
+
+
+def _channel_shape(op: Op, channels: int) -> tuple[int, ...]:
+    """Per-channel parameters as they broadcast against the operator's output."""
+    rank = len(op.output.shape)
+    axis = 1 if op.kind == "conv" and op.attrs["layout"] == "NCHW" else rank - 1
+    return tuple(channels if index == axis and channels > 1 else 1 for index in range(rank))
+
+
+def _weight_scales(op: Op, w: Op) -> npt.NDArray[np.float32] | None:
+    """One scale, or one for each output channel; None when they vary along anything else."""
+    scale, value = w.input(1), w.input(0)
+    data = scale.data
+    assert data is not None
+    if data.size == 1:
+        return data.reshape(1).astype(np.float32)
+    rank = len(value.shape)
+    axis = 0 if op.kind == "conv" else rank - 1
+    shape = (1,) * (rank - len(scale.shape)) + scale.shape
+    wanted = tuple(value.shape[index] if index == axis else 1 for index in range(rank))
+    return data.reshape(-1).astype(np.float32) if shape == wanted else None
+
+
+def _centred(rewriter: Rewriter, w: Op) -> Tensor | None:
+    """The integer weights less their zero point: as they are when it is 0, else one type wider, computed if need be."""
+    value, zero = w.input(0), w.input(2)
+    assert zero.data is not None
+    if not zero.data.any():
+        return value
+    if value.dtype not in (DType.INT8, DType.UINT8):
+        return None
+    if value.data is not None:
+        centred = value.data.astype(np.int16) - np.broadcast_to(zero.data, value.shape).astype(np.int16)
+        fits = centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127
+        return rewriter.const(f"{value.name}.centred", centred.astype(np.int8) if fits else centred)
+    wide = rewriter.add(f"{w.name}.wide", "cast", (value,), {"to": DType.INT16})
+    offset = rewriter.const(f"{w.name}.zero", zero.data.astype(np.int16))
+    return rewriter.add(f"{w.name}.centred", "binary", (wide, offset), {"fn": Binary.SUB})
+
+
+def _integer_bias(bias: Tensor, scales: npt.NDArray[np.float32], rewriter: Rewriter) -> npt.NDArray[np.int32] | None:
+    """The bias as INT32 multiples of the scales, when that is what it is."""
+    source = rewriter.made_by(bias, "dequantize")
+    if source is not None and all(t is not None and t.data is not None for t in source.inputs):
+        value, scale, zero = (_data(source.input(index)) for index in range(3))
+        same = np.allclose(np.broadcast_to(scale.reshape(-1), (bias.size,)), scales, rtol=1e-5, atol=0)
+        if value.dtype == np.int32 and same and not zero.any():
+            return value.reshape(-1)
+    if bias.data is None:
+        return None
+    steps = bias.data.reshape(-1).astype(np.float64) / scales.astype(np.float64)
+    rounded = np.rint(steps)
+    exact = np.abs(steps - rounded).max(initial=0) <= _BIAS_SLACK and np.abs(rounded).max(initial=0) < 2**31
+    return rounded.astype(np.int32) if exact else None
+
+
+def _data(tensor: Tensor) -> npt.NDArray[Any]:
+    assert tensor.data is not None
+    return tensor.data
+
+
+def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
+    """A scale or shift per channel after a float convolution goes into its weights and bias."""
+    if op.kind != "binary" or op.attrs["fn"] not in (Binary.MUL, Binary.ADD, Binary.SUB) or op.output.dtype is not DType.FLOAT32:
+        return False
+    for value, other in ((op.inputs[0], op.inputs[1]), (op.inputs[1], op.inputs[0])):
+        if value is None or other is None or (op.attrs["fn"] == Binary.SUB and value is op.inputs[1]):
+            continue
+        matrix = rewriter.made_by(value, "conv") or rewriter.made_by(value, "matmul")
+        if matrix is not None and rewriter.only_use(value) and _fold_into(rewriter, matrix, op, other):
+            return True
+    return False
+
+
+def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
+    w, bias = matrix.input(1), matrix.optional(2)
+    channels = w.shape[0] if matrix.kind == "conv" else w.shape[-1]
+    if w.data is None or other.data is None or (bias is not None and bias.data is None) or op.output.shape != matrix.output.shape:
+        return False
+    shape = (1,) * (len(op.output.shape) - len(other.shape)) + other.shape
+    if other.size > channels or shape not in (_channel_shape(matrix, other.size), (1,) * len(shape)):
+        return False
+    if other.size not in (1, channels):
+        return False
+    row = np.broadcast_to(other.data.reshape(-1), (channels,)).astype(np.float64)
+    old = np.zeros(channels) if bias is None else _data(bias).astype(np.float64)
+    weights = w
+    if op.attrs["fn"] == Binary.MUL:
+        along = row.reshape(-1, 1, 1, 1) if matrix.kind == "conv" else row
+        weights = rewriter.const(f"{w.name}.scaled", (w.data * along.astype(np.float32)).astype(np.float32))
+        new = old * row
+    else:
+        new = old - row if op.attrs["fn"] == Binary.SUB else old + row
+    inputs: tuple[Tensor | None, ...] = (matrix.inputs[0], weights)
+    if bias is not None or op.attrs["fn"] != Binary.MUL:
+        inputs = (*inputs, rewriter.const(f"{matrix.name}.bias", new.astype(np.float32)))
+    rewriter.ops.remove(matrix)
+    rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs))
+    return True

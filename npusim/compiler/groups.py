@@ -1,0 +1,111 @@
+"""Groups: what is executed as one - an operator with the elementwise operators that follow it on the same tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npusim.graph import Op, Tensor, consumers
+
+ELEMENTWISE = frozenset({"unary", "binary", "select", "cast", "quantize", "dequantize"})
+"""Kinds that compute each element of their output by itself."""
+
+ANCHORS = frozenset({"conv", "matmul"})
+"""Kinds whose tiles elementwise operators may continue in SRAM."""
+
+VIEWS = frozenset({"reshape", "transpose", "slice", "expand"})
+"""Kinds that are another view of the same bytes, wherever strides can say it."""
+
+MAX_LOADS = 6
+"""Tensors that one group may load besides its anchor's operands; more would leave little SRAM for each."""
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """An anchor (None for purely elementwise work) and a chain in topological order; only the last output leaves."""
+
+    index: int
+    anchor: Op | None
+    chain: tuple[Op, ...]
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return (self.anchor, *self.chain) if self.anchor else self.chain
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return self.ops[-1].outputs
+
+    @property
+    def name(self) -> str:
+        return self.ops[0].name
+
+    @property
+    def kind(self) -> str:
+        return "+".join(str(op.attrs["fn"].name).lower() if op.kind in ("unary", "binary") else op.kind for op in self.ops)
+
+    def loads(self) -> list[Tensor]:
+        """Tensors from outside that the chain reads, once each."""
+        made = {tensor for op in self.ops for tensor in op.outputs}
+        found: dict[Tensor, None] = {}
+        for op in self.chain:
+            for tensor in op.inputs:
+                if tensor is not None and tensor not in made:
+                    found[tensor] = None
+        return list(found)
+
+
+def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = True) -> list[Group]:
+    """Join elementwise operators to the producers of their operands where nobody else wants the value between.
+
+    A group stands where its last operator stood: everything it reads exists by then.
+    """
+    users = consumers(ops)
+    kept = set(outputs)
+    group_of: dict[Tensor, list[Op]] = {}
+    groups: dict[int, list[Op]] = {}
+    for op in ops:
+        members = [op]
+        while fuse and op.kind in ELEMENTWISE:
+            joined = _joinable(members, users, kept, group_of)
+            if joined is None:
+                break
+            members[:0] = joined
+            groups.pop(id(joined))
+        groups[id(members)] = members
+        for member in members:
+            for tensor in member.outputs:
+                group_of[tensor] = members
+    return [_group(index, members) for index, members in enumerate(groups.values())]
+
+
+def _joinable(
+    members: list[Op], users: dict[Tensor, list[Op]], kept: set[Tensor], group_of: dict[Tensor, list[Op]]
+) -> list[Op] | None:
+    """A group whose last result has the shape of this one's and is read by this one alone."""
+    inside = set(members)
+    made = {tensor for member in members for tensor in member.outputs}
+    shape = members[-1].output.shape
+    for tensor in (tensor for member in members if member.kind in ELEMENTWISE for tensor in member.inputs):
+        if tensor is None or tensor in made or tensor in kept or tensor.shape != shape or tensor not in group_of:
+            continue
+        joined = group_of[tensor]
+        ends = joined[-1]
+        if ends.output is tensor and inside.issuperset(users[tensor]) and _compatible(joined, members):
+            if ends.kind in ELEMENTWISE or ends.kind in ANCHORS:
+                return joined
+    return None
+
+
+def _compatible(joined: list[Op], members: list[Op]) -> bool:
+    """One anchor at most, and not too many tensors to load."""
+    anchors = sum(member.kind in ANCHORS for member in (*joined, *members))
+    made = {tensor for member in (*joined, *members) for tensor in member.outputs}
+    chain = [member for member in (*joined, *members) if member.kind not in ANCHORS]
+    loads = {tensor for member in chain for tensor in member.inputs if tensor is not None and tensor not in made}
+    return anchors <= 1 and len(loads) <= MAX_LOADS
+
+
+def _group(index: int, members: list[Op]) -> Group:
+    anchor = next((op for op in members if op.kind not in ELEMENTWISE), None)
+    return Group(index, anchor, tuple(op for op in members if op is not anchor))

@@ -1,0 +1,176 @@
+"""Bring a graph into the forms that lowerings know, and refuse what the device does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npusim.compiler.groups import ELEMENTWISE
+from npusim.compiler.rewrite import Rewriter
+from npusim.dtypes import DEVICE_DTYPES
+from npusim.errors import ProgramError, UnsupportedError
+from npusim.graph import Graph, Op, Tensor
+from npusim.hw.config import Config
+from npusim.isa.functions import Binary
+from npusim.isa.matrix import accumulator_type
+
+_SCALAR_KINDS = frozenset({"gather_elements", "scatter_elements", "topk"})
+_VECTOR_KINDS = ELEMENTWISE | {
+    "pool", "reduce", "arg_reduce", "resample", "softmax", "normalize", "cumsum", "lrn",
+}  # fmt: skip
+
+
+def legalize(graph: Graph) -> Graph:
+    """Rewrite what has no lowering of its own in terms of what has."""
+    return Rewriter(graph).run(_legalize_op)
+
+
+def refuse_unsupported(graph: Graph, config: Config) -> None:
+    """Raise UnsupportedError naming every operator that this device cannot execute, and why."""
+    reasons = [(op.name, op.kind, reason) for op in graph.ops for reason in _missing(op, config)]
+    if reasons:
+        raise UnsupportedError(reasons)
+
+
+def _missing(op: Op, config: Config) -> list[str]:
+    strange = {t.dtype for t in (*op.inputs, *op.outputs) if t is not None and t.dtype not in DEVICE_DTYPES}
+    if strange:
+        return [f"{config.name} does not compute with {', '.join(sorted(dtype.label for dtype in strange))}"]
+    if op.kind in _VECTOR_KINDS and config.vector is None:
+        return [f"{config.name} has no vector unit"]
+    if op.kind in _SCALAR_KINDS and config.scalar is None:
+        return [f"{config.name} has no scalar unit"]
+    return _matrix_missing(op, config) if op.kind in ("conv", "matmul") else []
+
+
+def _matrix_missing(op: Op, config: Config) -> list[str]:
+    if config.matrix is None:
+        return [f"{config.name} has no matrix unit"]
+    x, w = op.input(0).dtype, op.input(1).dtype
+    try:
+        accumulator_type(x, w)
+    except ProgramError as error:
+        return [str(error)]
+    wide = x if x.itemsize >= w.itemsize else w
+    if not config.matrix.rate(wide.label):
+        known = ", ".join(sorted(name for name, rate in config.matrix.throughput.items() if rate))
+        return [f"the matrix unit of {config.name} does not compute with {wide.label}; it does with {known}"]
+    return []
+
+
+def _legalize_op(rewriter: Rewriter, op: Op) -> bool:
+    if op.kind == "conv_transpose":
+        rewriter.substitute(op.output, _conv_transpose(rewriter, op))
+        return True
+    bias = op.optional(2)
+    if op.kind in ("conv", "matmul") and bias is not None and bias.data is None:
+        axis = 1 if op.attrs.get("layout") == "NCHW" else len(op.output.shape) - 1
+        shape = tuple(bias.size if index == axis else 1 for index in range(len(op.output.shape)))
+        plain = rewriter.add(op.name, op.kind, op.inputs[:2], op.attrs)
+        row = rewriter.add(f"{op.name}.bias", "reshape", (bias,), {"shape": shape})
+        rewriter.substitute(op.output, rewriter.add(f"{op.name}.add", "binary", (plain, row), {"fn": Binary.ADD}))
+        return True
+    if op.kind == "pad" and op.attrs["mode"] != "constant":
+        rewriter.substitute(op.output, _indexed_pad(rewriter, op))
+        return True
+    return False
+
+
+def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor:
+    """Padding with elements of the tensor itself is a gather along each padded axis."""
+    value = op.input(0)
+    modes = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
+    for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
+        if before or after:
+            index = np.pad(np.arange(value.shape[axis], dtype=np.int32), (before, after), mode=modes[op.attrs["mode"]])  # type: ignore[call-overload]
+            table = rewriter.const(f"{op.name}.index{axis}", index.astype(np.int32))
+            value = rewriter.add(f"{op.name}.axis{axis}", "gather", (value, table), {"axis": axis})
+    return value
+
+
+def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
+    """Spread the input by the stride, and convolve with the kernel turned around."""
+    attrs, name = op.attrs, op.name
+    x, w = op.input(0), op.input(1)
+    nchw = attrs["layout"] == "NCHW"
+    axes = (2, 3) if nchw else (1, 2)
+    kernel, dilation, pads = w.shape[2:], attrs["dilation"], attrs["pads"]
+    output = op.output.shape[axes[0]], op.output.shape[axes[1]]
+    value = x
+    around = []
+    for number, axis in enumerate(axes):
+        value = _spread(rewriter, name, value, axis, attrs["stride"][number])
+        reach = (kernel[number] - 1) * dilation[number]
+        low = reach - pads[number]
+        high = output[number] + reach - value.shape[axis] - low
+        value, low, high = _crop(rewriter, name, value, axis, low, high)
+        around.append((low, high))
+    weights = _turned(rewriter, name, w, attrs["groups"])
+    (top, bottom), (left, right) = around
+    conv = {
+        "layout": attrs["layout"], "stride": (1, 1), "dilation": dilation, "pads": (top, left, bottom, right),
+        "groups": attrs["groups"],
+    }  # fmt: skip
+    bias = op.optional(2)
+    constant = bias is not None and bias.is_constant
+    result = rewriter.add(name, "conv", (value, weights, bias) if constant else (value, weights), conv)
+    if bias is None or constant:
+        return result
+    shape = (1, bias.size, 1, 1) if nchw else (1, 1, 1, bias.size)
+    row = rewriter.add(f"{name}.bias", "reshape", (bias,), {"shape": shape})
+    return rewriter.add(f"{name}.add", "binary", (result, row), {"fn": Binary.ADD})
+
+
+def _spread(rewriter: Rewriter, name: str, x: Tensor, axis: int, stride: int) -> Tensor:
+    """Put stride - 1 zeros behind every element of an axis."""
+    if stride == 1:
+        return x
+    apart = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
+    split = rewriter.add(f"{name}.split{axis}", "reshape", (x,), {"shape": apart})
+    after = tuple(stride - 1 if index == axis + 1 else 0 for index in range(len(apart)))
+    attrs = {"before": (0,) * len(apart), "after": after, "mode": "constant", "value": 0}
+    padded = rewriter.add(f"{name}.spread{axis}", "pad", (split,), attrs)
+    joined = tuple(dim * stride if index == axis else dim for index, dim in enumerate(x.shape))
+    return rewriter.add(f"{name}.join{axis}", "reshape", (padded,), {"shape": joined})
+
+
+def _crop(rewriter: Rewriter, name: str, x: Tensor, axis: int, low: int, high: int) -> tuple[Tensor, int, int]:
+    """Turn negative padding into a slice: (tensor, padding before, padding after)."""
+    start, stop = max(0, -low), x.shape[axis] - max(0, -high)
+    if (start, stop) == (0, x.shape[axis]):
+        return x, low, high
+    starts = tuple(start if index == axis else 0 for index in range(len(x.shape)))
+    sizes = tuple(stop - start if index == axis else dim for index, dim in enumerate(x.shape))
+    attrs = {"starts": starts, "steps": (1,) * len(sizes), "sizes": sizes}
+    return rewriter.add(f"{name}.crop{axis}", "slice", (x,), attrs), max(low, 0), max(high, 0)
+
+
+def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
+    """[I, O/g, KH, KW] with the kernel turned by 180 degrees, as [O, I/g, KH, KW]."""
+    rows, cols, kh, kw = w.shape
+    if w.data is not None:
+        turned = w.data[:, :, ::-1, ::-1].reshape(groups, rows // groups, cols, kh, kw).transpose(0, 2, 1, 3, 4)
+        return rewriter.const(f"{name}.turned", np.ascontiguousarray(turned).reshape(groups * cols, rows // groups, kh, kw), w.dtype)
+    flip = {"starts": (0, 0, kh - 1, kw - 1), "steps": (1, 1, -1, -1), "sizes": w.shape}
+    value = rewriter.add(f"{name}.flip", "slice", (w,), flip)
+    value = rewriter.add(f"{name}.groups", "reshape", (value,), {"shape": (groups, rows // groups, cols, kh, kw)})
+    value = rewriter.add(f"{name}.swap", "transpose", (value,), {"perm": (0, 2, 1, 3, 4)})
+    return rewriter.add(f"{name}.turned", "reshape", (value,), {"shape": (groups * cols, rows // groups, kh, kw)})
+
+
+def separate_outputs(graph: Graph) -> Graph:
+    """Give every output a tensor of its own: constants, inputs and repeated outputs are copied."""
+    names: Sequence[Tensor] = graph.inputs
+    taken = set(names)
+    ops, outputs = list(graph.ops), []
+    for tensor in graph.outputs:
+        if tensor.is_constant or tensor in taken:
+            copy = Tensor(f"{tensor.name}~output{len(outputs)}", tensor.shape, tensor.dtype)
+            ops.append(Op(copy.name, "reshape", (tensor,), (copy,), {"shape": tensor.shape}))
+            tensor = copy
+        taken.add(tensor)
+        outputs.append(tensor)
+    return Graph(graph.name, graph.inputs, tuple(outputs), tuple(ops))
+
+

@@ -1,0 +1,164 @@
+"""What a lowering is: slots that it needs in SRAM, and the steps that use them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.compiler.groups import Group
+from npusim.compiler.schedule import Slot, Step
+from npusim.compiler.values import ALIGNMENT, Buffer, View, align, dense_strides
+from npusim.dtypes import DType, dtype_of
+from npusim.errors import CompileError
+from npusim.graph import Tensor
+from npusim.hw.config import Config
+from npusim.isa.base import Space
+from npusim.program import CONSTANTS
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""(starts, sizes) of a tile in the dimensions of a tensor."""
+
+
+class ConstantPool:
+    """The bytes of the constants region, appended to as lowerings ask for them."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._placed: dict[tuple[str, tuple[int, ...], bytes], View] = {}
+
+    def add(self, array: npt.NDArray[Any], name: str, dtype: DType | None = None) -> View:
+        """Place an array (storage dtype) densely; small equal ones share their bytes."""
+        kind = dtype_of(array) if dtype is None else dtype
+        small = array.nbytes <= _SHARED_BYTES
+        key = (kind.label, array.shape, array.tobytes() if small else b"")
+        if small and key in self._placed:
+            return self._placed[key]
+        offset = align(len(self.data))
+        self.data.extend(bytes(offset - len(self.data)))
+        self.data.extend(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+        buffer = Buffer(name, CONSTANTS, array.nbytes, offset)
+        view = View(buffer, 0, array.shape, dense_strides(array.shape, array.itemsize), kind)
+        if small:
+            self._placed[key] = view
+        return view
+
+
+_SHARED_BYTES = 256
+
+
+@dataclass(slots=True)
+class Context:
+    """What every lowering may ask: the device, where tensors are, and a place for constants."""
+
+    config: Config
+    constants: ConstantPool
+    views: dict[Tensor, View] = field(default_factory=dict)
+
+    def view(self, tensor: Tensor) -> View:
+        """Where a tensor is; a constant that nobody has packed specially is placed as it is."""
+        view = self.views.get(tensor)
+        if view is None:
+            if tensor.data is None:
+                raise CompileError(f"internal: tensor {tensor.name!r} has no place in memory")
+            view = self.views[tensor] = self.constants.add(tensor.data, tensor.name, tensor.dtype)
+        return view
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSpec:
+    """A named place of ``nbytes``, ``copies`` times: two let the next tile load while this one is used."""
+
+    name: str
+    nbytes: int
+    copies: int = 2
+    space: Space = Space.SRAM
+
+    @property
+    def total(self) -> int:
+        return align(max(self.nbytes, 1)) * self.copies
+
+
+def total_bytes(specs: Sequence[SlotSpec], space: Space = Space.SRAM) -> int:
+    """What the slots of one memory take together."""
+    return sum(spec.total for spec in specs if spec.space is space)
+
+
+class SlotTable:
+    """One core's slots for one operator; ``next`` hands out the copies of a slot in turn."""
+
+    def __init__(self, core: int, specs: Sequence[SlotSpec], base: int) -> None:
+        self.core = core
+        self._slots: dict[str, list[Slot]] = {}
+        self._turn: dict[str, int] = {}
+        starts = {Space.SRAM: base, Space.ACC: 0}
+        for spec in specs:
+            copies = []
+            for _ in range(spec.copies):
+                copies.append(Slot(core, spec.space, starts[spec.space], max(spec.nbytes, 1)))
+                starts[spec.space] += align(max(spec.nbytes, 1))
+            self._slots[spec.name] = copies
+
+    def next(self, name: str) -> Slot:
+        """The copy used longest ago."""
+        copies = self._slots[name]
+        turn = self._turn.get(name, -1) + 1
+        self._turn[name] = turn
+        return copies[turn % len(copies)]
+
+
+class Lowering(ABC):
+    """One operator, or a fused group of them, cut into tiles for one device."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        self.context = context
+        self.group = group
+
+    @abstractmethod
+    def slots(self) -> list[SlotSpec]:
+        """What each core needs, for the tile sizes chosen."""
+
+    @abstractmethod
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        """The steps of one of ``cores`` cores."""
+
+    @property
+    def config(self) -> Config:
+        return self.context.config
+
+
+def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:
+    """A core's contiguous part of the tiles, as even as possible."""
+    return items[len(items) * core // cores : len(items) * (core + 1) // cores]
+
+
+def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> list[Box]:
+    """Every tile of a shape, the innermost dimension of ``order`` fastest."""
+    if not all(shape):
+        return []
+    ranges = [range(0, shape[axis], tile[axis]) for axis in order]
+    result = []
+    for corner in product(*ranges):
+        starts = [0] * len(shape)
+        for axis, start in zip(order, corner, strict=True):
+            starts[axis] = start
+        sizes = tuple(min(t, dim - s) for t, dim, s in zip(tile, shape, starts, strict=True))
+        result.append((tuple(starts), sizes))
+    return result
+
+
+def sram_budget(config: Config) -> int:
+    """SRAM bytes that a plan may use."""
+    return config.sram.bytes // ALIGNMENT * ALIGNMENT
+
+
+def refuse_size(group: Group, needed: int, available: int, what: str = "SRAM") -> CompileError:
+    """The error for an operator whose smallest tile does not fit."""
+    return CompileError(
+        f"{group.name} ({group.kind}): its smallest tile takes {needed} bytes of {what}, the device has {available}"
+    )

@@ -1,0 +1,253 @@
+"""Chains of elementwise operators on one tile in SRAM: by themselves, or after a matrix operator has made the tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    Lowering,
+    SlotSpec,
+    SlotTable,
+    boxes,
+    refuse_size,
+    share,
+    sram_budget,
+    total_bytes,
+)
+from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.values import View, collapse, ordered_strides, pad4
+from npusim.dtypes import DType
+from npusim.graph import Op, Tensor
+from npusim.isa import vector
+from npusim.isa.base import Instruction
+from npusim.isa.functions import Binary, Unary
+
+_TARGET_TILES = 4
+"""Tiles that a core's share is cut into where it is large enough, so that loads, work and stores overlap."""
+
+_SMALLEST_TILE = 8 << 10
+"""Bytes below which cutting further costs more in latency than overlap gains."""
+
+
+@dataclass(slots=True)
+class _Operand:
+    """A tile in a slot: its strides in the group's dimensions, 0 where it is broadcast."""
+
+    slot: Slot
+    strides: tuple[int, ...]
+
+
+class Chain:
+    """The elementwise operators of a group, over tiles of its output packed in SRAM in ``order``.
+
+    ``main``: the tensor that an anchor has computed into a slot of its own, or None.
+    """
+
+    def __init__(self, context: Context, ops: Sequence[Op], shape: tuple[int, ...], order: Sequence[int], main: Tensor | None) -> None:
+        self.ops = tuple(ops)
+        self.shape = shape
+        self.order = tuple(order)
+        self.main = main
+        self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in _inputs(self.ops, main)}
+        self._loaded: dict[tuple[int, str], tuple[Box, Slot]] = {}
+        self._place = _assign(self.ops, main, self._views)
+
+    @property
+    def result(self) -> str:
+        """The name of the slot that holds the last result."""
+        return self._place[self.ops[-1].output] if self.ops else MAIN
+
+    def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
+        """The chain's own slots for a tile of these sizes (the main one is its anchor's)."""
+        sizes: dict[str, int] = {}
+        for tensor, name in self._place.items():
+            view = self._views.get(tensor)
+            elements = prod(_distinct(tile, view) if view else tile)
+            sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
+        return [SlotSpec(name, size, 1 if name.startswith("t") else 2) for name, size in sizes.items() if name != MAIN]
+
+    def emit(self, step: Step, table: SlotTable, box: Box, main: Slot | None = None) -> Slot:
+        """Add the loads and instructions for one tile to a step; the slot with the result."""
+        starts, sizes = box
+        slots: dict[str, Slot] = {} if main is None else {MAIN: main}
+        operands: dict[Tensor, _Operand] = {}
+        if self.main is not None and main is not None:
+            operands[self.main] = _Operand(main, self._packed(sizes, self.main.dtype))
+        for tensor, view in self._views.items():
+            slot, strides = self._load(step, table, tensor, view, starts, sizes)
+            slots[self._place[tensor]] = slot
+            operands[tensor] = _Operand(slot, strides)
+        for op in self.ops:
+            name = self._place[op.output]
+            slot = slots[name] if name in slots else slots.setdefault(name, table.next(name))
+            target = _Operand(slot, self._packed(sizes, op.output.dtype))
+            operands[op.output] = target
+            sources = [operands[tensor] for tensor in op.inputs if tensor is not None]
+            step.compute.extend(_instructions(op, target, sources, sizes, self.order))
+        return slots[self.result]
+
+    def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
+        """Byte strides of a tile of these sizes."""
+        return self._packed(sizes, dtype)
+
+    def _packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
+        return ordered_strides(sizes, self.order, dtype.itemsize)
+
+    def _load(
+        self, step: Step, table: SlotTable, tensor: Tensor, view: View, starts: Sequence[int], sizes: Sequence[int]
+    ) -> tuple[Slot, tuple[int, ...]]:
+        """Load the part of an operand that a tile needs, unless it is what was loaded last."""
+        extent = _distinct(sizes, view)
+        corner = tuple(start if stride else 0 for start, stride in zip(starts, view.strides, strict=True))
+        packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
+        strides = tuple(p if s else 0 for p, s in zip(packed, view.strides, strict=True))
+        name = self._place[tensor]
+        broadcast = not all(view.strides)
+        last = self._loaded.get((table.core, name))
+        if broadcast and last is not None and last[0] == (corner, extent):
+            return last[1], strides
+        slot = table.next(name)
+        self._loaded[table.core, name] = ((corner, extent), slot)
+        part = view.slice(corner, extent).permute(self.order)
+        step.loads.extend(load_items((slot.address, [packed[axis] for axis in self.order], slot), part))
+        return slot, strides
+
+
+MAIN = "main"
+"""The slot in which an anchor leaves its tile."""
+
+
+def _inputs(ops: Sequence[Op], main: Tensor | None) -> list[Tensor]:
+    made = {op.output for op in ops}
+    found: dict[Tensor, None] = {}
+    for op in ops:
+        for tensor in op.inputs:
+            if tensor is not None and tensor not in made and tensor is not main:
+                found[tensor] = None
+    return list(found)
+
+
+def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
+    """The part of a tile that an operand has elements of its own for."""
+    return tuple(size if stride else min(size, 1) for size, stride in zip(sizes, view.strides, strict=True))
+
+
+def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -> dict[Tensor, str]:
+    """Slot names: ``i*`` loaded operands, ``t*`` values between, ``out``; a result takes over a dying operand's place."""
+    place = {tensor: f"i{index}" for index, tensor in enumerate(views)}
+    reusable = {tensor for tensor, view in views.items() if all(view.strides)}
+    if main is not None:
+        place[main] = MAIN
+        reusable.add(main)
+    last_use = {tensor: index for index, op in enumerate(ops) for tensor in op.inputs if tensor is not None}
+    free: list[tuple[str, int]] = []
+    temporaries = 0
+    for index, op in enumerate(ops):
+        dying = [t for t in dict.fromkeys(op.inputs) if t is not None and last_use[t] == index]
+        size = op.output.dtype.itemsize
+        same = next((t for t in dying if t in reusable and t.dtype.itemsize == size), None)
+        if same is not None:
+            place[op.output] = place[same]
+        elif index == len(ops) - 1:
+            place[op.output] = "out"
+        elif any(bytes_ >= size for _, bytes_ in free):
+            chosen = min((entry for entry in free if entry[1] >= size), key=lambda entry: entry[1])
+            free.remove(chosen)
+            place[op.output] = chosen[0]
+        else:
+            place[op.output] = f"t{temporaries}"
+            temporaries += 1
+        reusable.add(op.output)
+        free.extend((place[t], t.dtype.itemsize) for t in dying if t is not same and place[t].startswith("t"))
+    return place
+
+
+def _instructions(op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]) -> Iterator[Item]:
+    """One instruction for up to four dimensions that remain after merging, else one for each of the outer ones."""
+    dims = [sizes[axis] for axis in order]
+    strides = [[operand.strides[axis] for axis in order] for operand in (dst, *sources)]
+    dims, strides = collapse(dims, *strides)
+    outer, inner = dims[: max(0, len(dims) - 4)], dims[max(0, len(dims) - 4) :]
+    reads = tuple(dict.fromkeys(source.slot for source in sources))
+    for index in product(*map(range, outer)):
+        addresses = []
+        for operand, walk in zip((dst, *sources), strides, strict=True):
+            offset = sum(i * s for i, s in zip(index, walk[: len(outer)], strict=True))
+            addresses.append((operand.slot.address + offset, pad4(walk[len(outer) :], 0)))
+        yield Item(_encode(op, addresses, pad4(inner, 1)), reads, (dst.slot,))
+
+
+def _encode(op: Op, at: list[tuple[int, tuple[int, ...]]], dims: tuple[int, ...]) -> Instruction:
+    dtypes = [tensor.dtype for tensor in op.inputs if tensor is not None]
+    attrs = op.attrs
+    match op.kind:
+        case "unary":
+            return vector.UnaryOp(Unary(attrs["fn"]), dtypes[0], *at[0], *at[1], dims, attrs.get("p0", 0.0), attrs.get("p1", 0.0))
+        case "binary":
+            return vector.BinaryOp(Binary(attrs["fn"]), dtypes[0], *at[0], *at[1], *at[2], dims)
+        case "select":
+            return vector.Select(dtypes[1], *at[0], *at[1], *at[2], *at[3], dims)
+        case "cast":
+            return vector.Cast(op.output.dtype, *at[0], dtypes[0], *at[1], dims)
+        case "quantize":
+            return vector.Quantize(op.output.dtype, *at[0], dtypes[0], *at[1], *at[2], *at[3], dims)
+        case _:
+            return vector.Dequantize(op.output.dtype, *at[0], dtypes[0], *at[1], *at[2], *at[3], dims)
+
+
+def shrink(
+    shape: Sequence[int], order: Sequence[int], fits: Callable[[tuple[int, ...]], bool], floor: Sequence[int] | None = None
+) -> tuple[int, ...] | None:
+    """Halve a tile from its outermost dimension inwards until ``fits(tile)``; None when even the smallest does not."""
+    smallest = floor or (1,) * len(shape)
+    tile = [max(dim, 1) for dim in shape]
+    while not fits(tuple(tile)):
+        axis = next((a for a in order if tile[a] > smallest[a]), None)
+        if axis is None:
+            return None
+        tile[axis] = max(smallest[axis], -(-tile[axis] // 2))
+    return tuple(tile)
+
+
+class Elementwise(Lowering):
+    """A group without an anchor: load the operands of a tile, compute, store."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        self._out = context.view(group.outputs[0])
+        self._chain = Chain(context, group.chain, self._out.shape, self._out.order(), None)
+        self._tile = self._choose()
+
+    def slots(self) -> list[SlotSpec]:
+        return self._chain.slots(self._tile)
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        tiles = boxes(self._out.shape, self._tile, self._chain.order)
+        for box in share(tiles, core, cores):
+            step = Step()
+            slot = self._chain.emit(step, table, box)
+            part = self._out.slice(*box).permute(self._chain.order)
+            packed = self._chain.packed(box[1], self._out.dtype)
+            step.stores.extend(store_items(part, (slot.address, [packed[axis] for axis in self._chain.order], slot)))
+            yield step
+
+    def _choose(self) -> tuple[int, ...]:
+        def needed(tile: tuple[int, ...]) -> int:
+            return total_bytes(self._chain.slots(tile))
+
+        budget = sram_budget(self.config)
+        wanted = max(_SMALLEST_TILE, needed(self._out.shape) // (self.config.cores * _TARGET_TILES))
+        target = min(budget // 2, wanted)
+        tile = shrink(self._out.shape, self._chain.order, lambda t: needed(t) <= target)
+        if tile is None:
+            tile = shrink(self._out.shape, self._chain.order, lambda t: needed(t) <= budget)
+        if tile is None:
+            raise refuse_size(self.group, needed((1,) * len(self._out.shape)), budget)
+        return tile

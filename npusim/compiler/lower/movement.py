@@ -1,0 +1,250 @@
+"""Operators that only move elements: copies, concatenation and padding by DMA; gathers, scatters and top-k."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import Context, Lowering, SlotSpec, SlotTable, boxes, share
+from npusim.compiler.lower.rows import TiledLowering, pick_tile
+from npusim.compiler.lower.transfer import copy_items, load_items, store_items
+from npusim.compiler.schedule import Item, Step
+from npusim.compiler.values import View, dense_strides
+from npusim.dtypes import DType, float32_to_bfloat16
+from npusim.graph import Op
+from npusim.isa import scalar
+from npusim.isa.base import Instruction
+from npusim.isa.dma import Gather
+
+_SMALLEST_PART = 4 << 10
+"""Bytes below which a copy is not cut for several channels."""
+
+
+class CopyLowering(Lowering):
+    """DRAM to DRAM, cut so that every core and channel takes part: (source view, destination view) pairs."""
+
+    def slots(self) -> list[SlotSpec]:
+        return []
+
+    def pairs(self) -> list[tuple[View, View]]:
+        """What to copy where."""
+        op = self.group.ops[0]
+        out = self.context.view(op.output)
+        source = self.context.view(op.input(0))
+        viewed = view_of(op, source)
+        if viewed is not None:
+            return [(viewed, out)]
+        whole = out.reshape(source.shape)
+        assert whole is not None, "a reshape that strides cannot say goes to a dense output"
+        return [(source, whole)]
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        ways = self.config.cores * max(1, self.config.dma.channels - 1)
+        parts = [part for source, target in self.pairs() for part in _cut(source, target, ways)]
+        for source, target in share(parts, core, cores):
+            items = copy_items(
+                (target.address, target.strides, target), (source.address, source.strides, source), target.shape,
+                target.dtype.itemsize,
+            )  # fmt: skip
+            yield Step(loads=items)
+
+
+def view_of(op: Op, source: View) -> View | None:
+    """The output of a view operator as a view of its input; None when strides cannot say it."""
+    match op.kind:
+        case "reshape":
+            return source.reshape(op.attrs["shape"])
+        case "transpose":
+            return source.permute(op.attrs["perm"])
+        case "slice":
+            return source.slice(op.attrs["starts"], op.attrs["sizes"], op.attrs["steps"])
+        case _:
+            return source.broadcast(op.output.shape)
+
+
+def _cut(source: View, target: View, ways: int) -> list[tuple[View, View]]:
+    """Cut along the longest dimension into at most ``ways`` parts that are worth it."""
+    nbytes = prod(target.shape) * target.dtype.itemsize
+    ways = min(ways, nbytes // _SMALLEST_PART)
+    if ways <= 1 or not target.shape:
+        return [(source, target)]
+    axis = max(range(len(target.shape)), key=lambda a: (abs(target.strides[a]) if target.shape[a] > 1 else -1, -a))
+    size = -(-target.shape[axis] // ways)
+    tile = tuple(size if a == axis else dim for a, dim in enumerate(target.shape))
+    return [(source.slice(*box), target.slice(*box)) for box in boxes(target.shape, tile, range(len(tile)))]
+
+
+class ConcatLowering(CopyLowering):
+    """Only those inputs that were not computed in place."""
+
+    def pairs(self) -> list[tuple[View, View]]:
+        op = self.group.ops[0]
+        out, axis, at = self.context.view(op.output), op.attrs["axis"], 0
+        pairs = []
+        for tensor in op.inputs:
+            assert tensor is not None
+            starts = [at if a == axis else 0 for a in range(len(out.shape))]
+            target = out.slice(starts, tensor.shape)
+            at += tensor.shape[axis]
+            source = self.context.view(tensor)
+            in_place = source.buffer is target.buffer and source.offset == target.offset and source.strides_match(target.strides)
+            if tensor.size and not in_place:
+                pairs.append((source, target))
+        return pairs
+
+
+class PadLowering(Lowering):
+    """Constant padding, written by the copy itself."""
+
+    def slots(self) -> list[SlotSpec]:
+        return []
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        if core:
+            return
+        op = self.group.ops[0]
+        x, out = self.context.view(op.input(0)), self.context.view(op.output)
+        pattern = bit_pattern(op.attrs["value"], x.dtype)
+        order = out.order()
+        source, target = x.permute(order), out.permute(order)
+        before, after = ([op.attrs[side][axis] for axis in order] for side in ("before", "after"))
+        items = copy_items(
+            (target.address, target.strides, target), (source.address, source.strides, source), source.shape,
+            x.dtype.itemsize, before, after, pattern,
+        )  # fmt: skip
+        yield Step(loads=items)
+
+
+def bit_pattern(value: Any, dtype: DType) -> int:
+    """A value's bytes as an integer, the low byte first."""
+    if dtype is DType.BFLOAT16:
+        raw = float32_to_bfloat16(np.array([value], np.float32))
+    else:
+        raw = np.array([value]).astype(dtype.storage)
+    return int.from_bytes(raw.tobytes(), "little")
+
+
+def _three(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+
+
+class GatherLowering(Lowering):
+    """Rows by an index list: the DMA engine reads the list in SRAM and moves the rows."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        self._op = group.ops[0]
+        self._index = context.view(self._op.input(1))
+        self._count = prod(self._index.shape)
+        room = context.config.sram.bytes // 4
+        self._tile = max(1, min(self._count, room // self._index.dtype.itemsize))
+
+    def slots(self) -> list[SlotSpec]:
+        return [SlotSpec("index", self._tile * self._index.dtype.itemsize)]
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        op, index = self._op, self._index
+        data, out = self.context.view(op.input(0)), self.context.view(op.output)
+        outer, length, inner = _three(data.shape, op.attrs["axis"])
+        item, kind = data.dtype.itemsize, index.dtype
+        tile = min(self._tile, max(1, -(-self._count // cores)))
+        flat = index.reshape((self._count,))
+        assert flat is not None
+        for (start,), (count,) in share(boxes((self._count,), (tile,), (0,)), core, cores):
+            slot = table.next("index")
+            step = Step(loads=load_items((slot.address, (kind.itemsize,), slot), flat.slice((start,), (count,))))
+            instruction = Gather(
+                out.address + start * inner * item, (self._count * inner * item, inner * item, item), data.address,
+                (length * inner * item, inner * item, item), slot.address, kind.itemsize, kind, (outer, count, inner), length, item,
+            )  # fmt: skip
+            step.stores.append(Item(instruction, (slot, data), (out,)))
+            yield step
+
+
+class ScalarLowering(TiledLowering):
+    """gather_elements, scatter_elements and topk: whole rows in SRAM, element by element on the scalar unit."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        self._axis = self.op.attrs["axis"]
+        self._rest = [dim for axis, dim in enumerate(self._walked()) if axis != self._axis]
+        self._tile = pick_tile(self, self._walked(), range(len(self._walked())), (self._axis,))
+
+    def _walked(self) -> tuple[int, ...]:
+        """The shape whose other dimensions are cut."""
+        return self.op.input(1).shape if self.op.kind == "gather_elements" else self.x.shape
+
+    def slots(self) -> list[SlotSpec]:
+        return self.slots_for(self._tile)
+
+    def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
+        lanes = prod(tile) // max(tile[self._axis], 1)
+        names = [*((f"in{index}", tensor) for index, tensor in enumerate(self.op.inputs))]
+        names += [(f"out{index}", tensor) for index, tensor in enumerate(self.op.outputs)]
+        return [
+            SlotSpec(name, lanes * tensor.shape[self._axis] * tensor.dtype.itemsize)
+            for name, tensor in names
+            if tensor is not None
+        ]
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        tiles = boxes(self._walked(), self._tile, range(len(self._tile)))
+        for box in share(tiles, core, cores):
+            yield self._step(table, *box)
+
+    def _step(self, table: SlotTable, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Step:
+        step = Step()
+        ins, outs = [], []
+        outer, _, inner = _three(sizes, self._axis)
+
+        def place(tensor: Any, name: str) -> tuple[Any, View, tuple[int, ...], tuple[int, int, int]]:
+            extent = tuple(tensor.shape[a] if a == self._axis else size for a, size in enumerate(sizes))
+            item = tensor.dtype.itemsize
+            strides = (extent[self._axis] * inner * item, inner * item, item)
+            return table.next(name), self.context.view(tensor).slice(starts, extent), extent, strides
+
+        for index, tensor in enumerate(self.op.inputs):
+            slot, part, extent, strides = place(tensor, f"in{index}")
+            step.loads.extend(load_items((slot.address, dense_strides(extent, part.dtype.itemsize), slot), part))
+            ins.append((slot, strides, part.dtype, extent[self._axis]))
+        for index, tensor in enumerate(self.op.outputs):
+            slot, part, extent, strides = place(tensor, f"out{index}")
+            outs.append((slot, strides))
+            step.stores.extend(store_items(part, (slot.address, dense_strides(extent, part.dtype.itemsize), slot)))
+        step.compute.extend(self._items(ins, outs, outer, inner))
+        return step
+
+    def _items(self, ins: list[Any], outs: list[Any], outer: int, inner: int) -> Iterator[Item]:
+        (x, x_strides, dtype, length), (out, out_strides) = ins[0], outs[0]
+        reads, writes = tuple(entry[0] for entry in ins), tuple(entry[0] for entry in outs)
+        instruction: Instruction
+        if self.op.kind == "topk":
+            k, largest = self.op.attrs["k"], self.op.attrs["largest"]
+            (indices, indices_strides) = outs[1]
+            instruction = scalar.TopK(
+                dtype, out.address, out_strides, indices.address, indices_strides, x.address, x_strides, (outer, length, inner), k,
+                largest,
+            )  # fmt: skip
+            yield Item(instruction, reads, writes)
+            return
+        (index, index_strides, kind, count) = ins[1]
+        if self.op.kind == "gather_elements":
+            instruction = scalar.GatherElements(
+                dtype.itemsize, out.address, out_strides, x.address, x_strides, kind, index.address, index_strides,
+                (outer, count, inner), length,
+            )  # fmt: skip
+            yield Item(instruction, reads, writes)
+            return
+        (updates, updates_strides, _, _) = ins[2]
+        size = outer * length * inner * dtype.itemsize
+        yield from copy_items((out.address, (1,), out), (x.address, (1,), x), (size,), 1)
+        reduction = scalar.REDUCTIONS.index(self.op.attrs["reduction"])
+        instruction = scalar.Scatter(
+            dtype, out.address, out_strides, updates.address, updates_strides, kind, index.address, index_strides,
+            (outer, count, inner), length, reduction,
+        )  # fmt: skip
+        yield Item(instruction, reads, writes)

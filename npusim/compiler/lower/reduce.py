@@ -1,0 +1,104 @@
+"""Reductions over any axes: tiles of the kept dimensions, the reduced ones cut only if they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share
+from npusim.compiler.lower.rows import TiledLowering, insert_axis, pick_tile
+from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.values import collapse, dense_strides, pad4
+from npusim.isa.functions import Reduce
+from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
+
+
+class ReduceLowering(TiledLowering):
+    """Elements are folded in the row-major order of the tensor, however it is cut: the result does not depend on tiles."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        attrs = self.op.attrs
+        self._axes: tuple[int, ...] = tuple(attrs["axes"])
+        if not attrs["keepdims"]:
+            for axis in self._axes:
+                self.out = insert_axis(self.out, axis)
+        kept = [axis for axis in range(len(self.x.shape)) if axis not in self._axes]
+        self._order = (*kept, *self._axes)  # cut kept dimensions first, reduced ones outermost first
+        self._tile = pick_tile(self, self.x.shape, self._order, ())
+
+    def slots(self) -> list[SlotSpec]:
+        return self.slots_for(self._tile)
+
+    def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
+        results = prod(size for axis, size in enumerate(tile) if axis not in self._axes)
+        item = self.x.dtype.itemsize
+        return [
+            SlotSpec("x", prod(tile) * item),
+            SlotSpec("acc", results * ACCUMULATOR_BYTES, 1),
+            SlotSpec("out", results * item),
+        ]
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        shape, tile = self.x.shape, self._tile
+        kept_shape = self._results(shape)
+        kept_tile = self._results(tile)
+        reduced_shape = tuple(dim if axis in self._axes else 1 for axis, dim in enumerate(shape))
+        reduced_tile = tuple(size if axis in self._axes else 1 for axis, size in enumerate(tile))
+        rank = range(len(shape))
+        chunks = boxes(reduced_shape, reduced_tile, rank)
+        for starts, sizes in share(boxes(kept_shape, kept_tile, rank), core, cores):
+            out, acc = table.next("out"), table.next("acc")
+            for low, count in chunks:
+                at = tuple(low[axis] if axis in self._axes else starts[axis] for axis in rank)
+                extent = tuple(count[axis] if axis in self._axes else sizes[axis] for axis in rank)
+                first, last = (low, count) == chunks[0], (low, count) == chunks[-1]
+                yield self._step(table, at, extent, acc, out, first, last)
+
+    def _results(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(1 if axis in self._axes else size for axis, size in enumerate(sizes))
+
+    def _step(
+        self, table: SlotTable, starts: tuple[int, ...], sizes: tuple[int, ...], acc: Slot, out: Slot, first: bool, last: bool
+    ) -> Step:
+        step = Step()
+        x, item = table.next("x"), self.x.dtype.itemsize
+        packed = dense_strides(sizes, item)
+        step.loads.extend(load_items((x.address, packed, x), self.x.slice(starts, sizes)))
+        results = self._results(sizes)
+        acc_strides = self._kept_strides(results, ACCUMULATOR_BYTES)
+        out_strides = self._kept_strides(results, item)
+        step.compute.extend(self._instructions(sizes, packed, acc_strides, out_strides, x, acc, out, first, last))
+        if last:
+            target = self.out.slice([0 if axis in self._axes else s for axis, s in enumerate(starts)], results)
+            step.stores.extend(store_items(target, (out.address, dense_strides(results, item), out)))
+        return step
+
+    def _kept_strides(self, results: Sequence[int], item: int) -> tuple[int, ...]:
+        dense = dense_strides(results, item)
+        return tuple(0 if axis in self._axes else stride for axis, stride in enumerate(dense))
+
+    def _instructions(
+        self, sizes: Sequence[int], packed: Sequence[int], acc_strides: Sequence[int], out_strides: Sequence[int],
+        x: Slot, acc: Slot, out: Slot, first: bool, last: bool,
+    ) -> Iterator[Item]:  # fmt: skip
+        """One for up to four dimensions that remain after merging; outer ones beyond them one by one, in order."""
+        dims, (src, to, res) = collapse(sizes, packed, acc_strides, out_strides)
+        cut = max(0, len(dims) - 4)
+        count = prod(self.x.shape[axis] for axis in self._axes)
+        fn = Reduce(self.op.attrs["fn"])
+        for index in product(*map(range, dims[:cut])):
+            reduced = [(i, dim) for i, dim, stride in zip(index, dims, to, strict=False) if not stride]
+            begins = first and all(i == 0 for i, _ in reduced)
+            ends = last and all(i == dim - 1 for i, dim in reduced)
+            x_at, acc_at, out_at = (
+                sum(i * s for i, s in zip(index, strides, strict=False)) for strides in (src, to, res)
+            )
+            instruction = ReduceTile(
+                fn, self.x.dtype, acc.address + acc_at, pad4(to[cut:], 0), x.address + x_at, pad4(src[cut:], 0),
+                pad4(dims[cut:], 1), begins, ends, out.address + out_at, pad4(res[cut:], 0), count,
+            )  # fmt: skip
+            yield Item(instruction, (x,), (acc, out) if ends else (acc,))

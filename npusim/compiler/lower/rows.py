@@ -1,0 +1,257 @@
+"""Operators on whole rows (softmax, normalisation, scans), windows (pooling) and interpolation, on the vector unit."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    Lowering,
+    SlotSpec,
+    SlotTable,
+    boxes,
+    refuse_size,
+    share,
+    sram_budget,
+    total_bytes,
+)
+from npusim.compiler.lower.element import shrink
+from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.values import View, ordered_strides
+from npusim.isa import reduction
+from npusim.isa.base import Instruction
+
+_TARGET_TILES = 4
+_SMALLEST_TILE = 8 << 10
+
+
+def pick_tile(
+    lowering: Lowering, shape: Sequence[int], order: Sequence[int], whole: Sequence[int]
+) -> tuple[int, ...]:
+    """A tile that keeps the axes in ``whole`` uncut: small enough to overlap, or as small as SRAM asks."""
+    budget = sram_budget(lowering.config)
+    floor = tuple(max(dim, 1) if axis in whole else 1 for axis, dim in enumerate(shape))
+
+    def needed(tile: tuple[int, ...]) -> int:
+        return total_bytes(lowering.slots_for(tile))  # type: ignore[attr-defined]
+
+    full = needed(tuple(max(dim, 1) for dim in shape))
+    target = min(budget // 2, max(_SMALLEST_TILE, full // (lowering.config.cores * _TARGET_TILES)))
+    tile = shrink(shape, order, lambda t: needed(t) <= target, floor) or shrink(shape, order, lambda t: needed(t) <= budget, floor)
+    if tile is None:
+        raise refuse_size(lowering.group, needed(floor), budget)
+    return tile
+
+
+class TiledLowering(Lowering):
+    """One operator with one input tile and one output tile of matching position; subclasses say which instruction."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        assert group.anchor is not None
+        self.op = group.anchor
+        self.x = context.view(self.op.input(0))
+        self.out = context.view(self.op.output)
+
+    @abstractmethod
+    def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
+        """Slots for a tile of these sizes."""
+
+
+class RowLowering(TiledLowering):
+    """softmax, normalize, cumsum, lrn, arg_reduce: rows along one axis (normalize: all axes from one on)."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        attrs = self.op.attrs
+        rank = len(self.x.shape)
+        self._axis = attrs["axis"]
+        self._row = range(self._axis, rank) if self.op.kind == "normalize" else range(self._axis, self._axis + 1)
+        self._order = tuple(range(rank)) if self.op.kind == "normalize" else self.x.order()
+        self._tile = pick_tile(self, self.x.shape, self._order, self._row)
+        if self.op.kind == "arg_reduce" and not attrs["keepdims"]:
+            self.out = insert_axis(self.out, self._axis)
+
+    def slots(self) -> list[SlotSpec]:
+        return self.slots_for(self._tile)
+
+    def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
+        elements = prod(tile)
+        out = elements // max(tile[self._axis], 1) if self.op.kind == "arg_reduce" else elements
+        return [
+            SlotSpec("x", elements * self.x.dtype.itemsize),
+            SlotSpec("out", out * self.out.dtype.itemsize),
+        ]
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        order = self._order
+        for starts, sizes in share(boxes(self.x.shape, self._tile, order), core, cores):
+            x, out = table.next("x"), table.next("out")
+            step = Step()
+            packed = ordered_strides(sizes, order, self.x.dtype.itemsize)
+            part = self.x.slice(starts, sizes).permute(order)
+            step.loads.extend(load_items((x.address, [packed[a] for a in order], x), part))
+            out_sizes = self._out_sizes(sizes)
+            out_packed = ordered_strides(out_sizes, order, self.out.dtype.itemsize)
+            dims = self._dims(sizes)
+            instruction = self._instruction(x, out, dims, _strides(dims, self.x), _strides(self._dims(out_sizes), self.out))
+            step.compute.append(Item(instruction, (x,), (out,)))
+            target = self.out.slice(starts, out_sizes).permute(order)
+            step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
+            yield step
+
+    def _out_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        if self.op.kind != "arg_reduce":
+            return tuple(sizes)
+        return tuple(1 if axis == self._axis else size for axis, size in enumerate(sizes))
+
+    def _dims(self, sizes: Sequence[int]) -> tuple[int, int, int]:
+        """(outer, row, inner) of a packed tile."""
+        at = self._order.index(self._axis)
+        ordered = [sizes[axis] for axis in self._order]
+        end = at + len(self._row)
+        return prod(ordered[:at]), prod(ordered[at:end]), prod(ordered[end:])
+
+    def _instruction(
+        self, x: Slot, out: Slot, dims: tuple[int, int, int], x_strides: tuple[int, ...], out_strides: tuple[int, ...]
+    ) -> Instruction:
+        attrs, dtype = self.op.attrs, self.x.dtype
+        operands = (dtype, out.address, out_strides, x.address, x_strides, dims)
+        match self.op.kind:
+            case "softmax":
+                return reduction.Softmax(*operands, attrs["log"])
+            case "normalize":
+                return reduction.Normalize(*operands, attrs["mode"] == "rms", attrs["epsilon"])
+            case "cumsum":
+                return reduction.CumSum(*operands, attrs["exclusive"], attrs["reverse"])
+            case "lrn":
+                return reduction.Lrn(*operands, attrs["size"], attrs["alpha"], attrs["beta"], attrs["bias"])
+            case _:
+                return reduction.ArgReduce(("max", "min").index(attrs["fn"]), *operands, attrs["select_last"])
+
+
+def _strides(dims: tuple[int, int, int], view: View) -> tuple[int, int, int]:
+    item = view.dtype.itemsize
+    return dims[1] * dims[2] * item, dims[2] * item, item
+
+
+def insert_axis(view: View, axis: int) -> View:
+    """The view with a dimension of one element in front of ``axis``."""
+    shape, strides = list(view.shape), list(view.strides)
+    shape.insert(axis, 1)
+    strides.insert(axis, 0)
+    return View(view.buffer, view.offset, tuple(shape), tuple(strides), view.dtype)
+
+
+class PoolLowering(TiledLowering):
+    """Windows over an image; a tile loads the valid pixels under its windows."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
+        self.x, self.out = self.x.permute(axes), self.out.permute(axes)
+        self._tile = pick_tile(self, self.out.shape, (0, 1, 3, 2), ())
+
+    def slots(self) -> list[SlotSpec]:
+        return self.slots_for(self._tile)
+
+    def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
+        item = self.x.dtype.itemsize
+        rows, cols = (min(span, dim) for span, dim in zip(self._extent(tile[1], tile[2]), self.x.shape[1:3], strict=True))
+        return [SlotSpec("x", rows * cols * tile[3] * item), SlotSpec("out", tile[1] * tile[2] * tile[3] * item)]
+
+    def _extent(self, oh: int, ow: int) -> tuple[int, int]:
+        attrs = self.op.attrs
+        (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
+        return (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        tile = (1, *self._tile[1:])
+        for box in share(boxes(self.out.shape, tile, (0, 1, 2, 3)), core, cores):
+            yield self._step(table, box)
+
+    def _step(self, table: SlotTable, box: Box) -> Step:
+        (image, row, col, channel), (_, oh, ow, channels) = box
+        attrs, item = self.op.attrs, self.x.dtype.itemsize
+        (sh, sw), pads = attrs["stride"], attrs["pads"]
+        rows, cols = self._extent(oh, ow)
+        top, above, ih, below = clip(row * sh - pads[0], rows, self.x.shape[1])
+        left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
+        x, out = table.next("x"), table.next("out")
+        step = Step()
+        part = self.x.slice((image, top, left, channel), (1, ih, iw, channels))
+        step.loads.extend(load_items((x.address, (0, iw * channels * item, channels * item, item), x), part))
+        instruction = reduction.Pool(
+            reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype, out.address, (ow * channels * item, channels * item, item),
+            x.address, (iw * channels * item, channels * item, item), ih, iw, oh, ow, channels, *attrs["kernel"], sh, sw,
+            *attrs["dilation"], (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
+        )  # fmt: skip
+        step.compute.append(Item(instruction, (x,), (out,)))
+        target = self.out.slice(*box)
+        step.stores.extend(store_items(target, (out.address, (0, ow * channels * item, channels * item, item), out)))
+        return step
+
+
+def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
+    """(first valid, padding before, valid, padding after) of ``count`` positions from ``start`` on, valid in [0, limit)."""
+    low, high = max(start, 0), min(start + count, limit)
+    if low >= high:
+        return 0, count, 0, 0
+    return low, low - start, high - low, start + count - high
+
+
+class ResampleLowering(TiledLowering):
+    """Weighted sums of elements along one axis, by constant tables."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        self._axis = self.op.attrs["axis"]
+        self._index, self._weight = context.view(self.op.input(1)), context.view(self.op.input(2))
+        self._order = self.x.order()
+        self._tile = pick_tile(self, self.x.shape, self._order, (self._axis,))
+
+    def slots(self) -> list[SlotSpec]:
+        return self.slots_for(self._tile)
+
+    def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
+        item, tables = self.x.dtype.itemsize, prod(self._index.shape) * 4
+        rest = prod(tile) // max(tile[self._axis], 1)
+        return [
+            SlotSpec("x", prod(tile) * item),
+            SlotSpec("out", rest * self.out.shape[self._axis] * item),
+            SlotSpec("index", tables, 1),
+            SlotSpec("weight", tables, 1),
+        ]
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        order, axis = self._order, self._axis
+        index, weight = table.next("index"), table.next("weight")
+        item = self.x.dtype.itemsize
+        for number, (starts, sizes) in enumerate(share(boxes(self.x.shape, self._tile, order), core, cores)):
+            x, out = table.next("x"), table.next("out")
+            step = Step()
+            if not number:
+                for slot, view in ((index, self._index), (weight, self._weight)):
+                    step.loads.extend(load_items((slot.address, view.strides, slot), view))
+            packed = ordered_strides(sizes, order, item)
+            step.loads.extend(load_items((x.address, [packed[a] for a in order], x), self.x.slice(starts, sizes).permute(order)))
+            out_sizes = tuple(self.out.shape[axis] if a == axis else size for a, size in enumerate(sizes))
+            at = order.index(axis)
+            ordered = [out_sizes[a] for a in order]
+            outer, inner = prod(ordered[:at]), prod(ordered[at + 1 :])
+            length, results = sizes[axis], out_sizes[axis]
+            instruction = reduction.Resample(
+                self.x.dtype, out.address, (results * inner * item, inner * item, item), x.address,
+                (length * inner * item, inner * item, item), (outer, results, inner), length, index.address, weight.address,
+                self._index.shape[1],
+            )  # fmt: skip
+            step.compute.append(Item(instruction, (x, index, weight), (out,)))
+            out_packed = ordered_strides(out_sizes, order, item)
+            target = self.out.slice(starts, out_sizes).permute(order)
+            step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
+            yield step

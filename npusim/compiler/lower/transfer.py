@@ -1,0 +1,97 @@
+"""DMA items: strided transfers between views and slots, in as few instructions as their dimensions allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from npusim.compiler.schedule import Item, Resource
+from npusim.compiler.values import View, pad4
+from npusim.isa.base import Instruction
+from npusim.isa.dma import Copy, Fill
+
+
+def copy_items(
+    dst: tuple[int, Sequence[int], Resource],
+    src: tuple[int, Sequence[int], Resource],
+    dims: Sequence[int],
+    itemsize: int,
+    before: Sequence[int] | None = None,
+    after: Sequence[int] | None = None,
+    pattern: int = 0,
+) -> list[Item]:
+    """Copy ``dims`` from src to dst - each (address, byte strides, resource) - with padding written around them."""
+    (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
+    before = before or (0,) * len(dims)
+    after = after or (0,) * len(dims)
+    rows = _merge(dims, dst_strides, src_strides, before, after)
+    if any(b + d + a == 0 for d, _, _, b, a in rows):
+        return []
+    items = []
+    for dst_offset, src_offset, inner in _split(rows):
+        size, to, source, low, high = (list(column) for column in zip(*inner, strict=True)) if inner else ([],) * 5
+        instruction = Copy(
+            dst_address + dst_offset, pad4(to, 0), src_address + src_offset, pad4(source, 0), pad4(size, 1), itemsize,
+            pad4(low, 0), pad4(high, 0), pattern,
+        )  # fmt: skip
+        items.append(Item(instruction, (src_resource,), (dst_resource,)))
+    return items
+
+
+def fill_items(dst: tuple[int, Sequence[int], Resource], dims: Sequence[int], itemsize: int, pattern: int) -> list[Item]:
+    """Set ``dims`` items of dst to a pattern."""
+    address, strides, resource = dst
+    rows = _merge(dims, strides, strides, (0,) * len(dims), (0,) * len(dims))
+    items = []
+    for offset, _, inner in _split(rows):
+        to, size = [row[1] for row in inner], [row[0] for row in inner]
+        instruction: Instruction = Fill(address + offset, pad4(to, 0), pad4(size, 1), itemsize, pattern)
+        items.append(Item(instruction, (), (resource,)))
+    return items if all(dims) else []
+
+
+def load_items(slot: tuple[int, Sequence[int], Resource], view: View) -> list[Item]:
+    """Copy a whole view into a slot with the slot's strides."""
+    return copy_items(slot, (view.address, view.strides, view), view.shape, view.dtype.itemsize)
+
+
+def store_items(view: View, slot: tuple[int, Sequence[int], Resource]) -> list[Item]:
+    """Copy a slot into a whole view."""
+    return copy_items((view.address, view.strides, view), slot, view.shape, view.dtype.itemsize)
+
+
+_Row = tuple[int, int, int, int, int]
+"""(items, dst stride, src stride, padding before, padding after) of one dimension."""
+
+
+def _merge(
+    dims: Sequence[int], dst: Sequence[int], src: Sequence[int], before: Sequence[int], after: Sequence[int]
+) -> list[_Row]:
+    """Join neighbouring dimensions that both sides walk as one; padded ones stay alone."""
+    rows: list[_Row] = []
+    for row in zip(dims, dst, src, before, after, strict=True):
+        size, to, source, low, high = row
+        if size == 1 and not low and not high:
+            continue
+        if rows and not low and not high:
+            outer_size, outer_to, outer_source, outer_low, outer_high = rows[-1]
+            if not outer_low and not outer_high and outer_to == to * size and outer_source == source * size:
+                rows[-1] = (outer_size * size, to, source, 0, 0)
+                continue
+        rows.append(row)
+    return rows
+
+
+def _split(rows: list[_Row]) -> Iterator[tuple[int, int, list[_Row]]]:
+    """Dimensions beyond the four of an instruction become several instructions: the shortest without padding."""
+    inner = list(rows)
+    looped: list[_Row] = []
+    while len(inner) > 4:
+        plain = [row for row in inner if not row[3] and not row[4]]
+        shortest = min(plain, key=lambda row: row[0])
+        inner.remove(shortest)
+        looped.append(shortest)
+    for index in product(*(range(row[0]) for row in looped)):
+        dst_offset = sum(i * row[1] for i, row in zip(index, looped, strict=True))
+        src_offset = sum(i * row[2] for i, row in zip(index, looped, strict=True))
+        yield dst_offset, src_offset, inner

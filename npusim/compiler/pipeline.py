@@ -1,0 +1,103 @@
+"""Graph to Program: legalise, fuse, group, place, lower, schedule, emit, verify."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from npusim.compiler.fuse import fuse
+from npusim.compiler.groups import form_groups
+from npusim.compiler.legalize import legalize, refuse_unsupported, separate_outputs
+from npusim.compiler.lower import lower
+from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, sram_budget, total_bytes
+from npusim.compiler.place import Placement, place
+from npusim.compiler.schedule import Scheduler
+from npusim.compiler.tile import acc_bytes
+from npusim.compiler.values import align
+from npusim.errors import CompileError
+from npusim.graph import Graph
+from npusim.hw.config import Config
+from npusim.isa.base import Command, Space, encode
+from npusim.isa.verify import Limits, verify
+from npusim.program import FIRST_IO, Binding, OpEntry, Program
+
+COMPILER_VERSION = 1
+"""Goes into every fingerprint: raise it when the same graph compiles to other bytes."""
+
+
+def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
+    """Compile for one device; the same graph and config give the same bytes.
+
+    Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
+    """
+    names = tuple(tensor.name for tensor in graph.outputs)
+    prepared = separate_outputs(prepare(graph, config))
+    context = Context(config, ConstantPool())
+    placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
+    commands = _schedule(placement, context, config)
+    sizes = (
+        align(len(context.constants.data)),
+        placement.scratch_bytes,
+        *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)),
+    )
+    _check_capacity(graph, sizes, config)
+    verify(commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels))
+    data = context.constants.data
+    data.extend(bytes(sizes[0] - len(data)))
+    count = len(prepared.inputs)
+    bindings = [
+        Binding(name, FIRST_IO + index, tensor.shape, tensor.dtype)
+        for index, (name, tensor) in enumerate(
+            zip((*(t.name for t in prepared.inputs), *names), (*prepared.inputs, *prepared.outputs), strict=True)
+        )
+    ]
+    return Program(
+        graph.name, config.name, config.fingerprint(), key, encode(commands), np.frombuffer(data, np.uint8), sizes,
+        tuple(bindings[:count]), tuple(bindings[count:]),
+        tuple(OpEntry(group.name, group.kind) for group in placement.groups), len(commands),
+    )  # fmt: skip
+
+
+def prepare(graph: Graph, config: Config) -> Graph:
+    """The graph as it is tiled: legal for the device, fused; its reference is the truth for integer results."""
+    prepared = fuse(legalize(graph))
+    refuse_unsupported(prepared, config)
+    return prepared
+
+
+def _schedule(placement: Placement, context: Context, config: Config) -> list[Command]:
+    scheduler = Scheduler(config)
+    born: dict[int, list[int]] = {}
+    for number, buffer in enumerate(placement.buffers):
+        born.setdefault(buffer.born, []).append(number)
+    low_end = True
+    for group in placement.groups:
+        for number in born.get(group.index, ()):
+            scheduler.born(placement.buffers[number])
+        if not any(prod(tensor.shape) for tensor in group.outputs):
+            continue
+        lowering = lower(context, group)
+        specs = lowering.slots()
+        taken, available = total_bytes(specs), sram_budget(config)
+        if taken > available:
+            raise refuse_size(group, taken, available)
+        if total_bytes(specs, Space.ACC) > acc_bytes(config):
+            raise refuse_size(group, total_bytes(specs, Space.ACC), acc_bytes(config), "accumulators")
+        base = 0 if low_end else available - taken
+        low_end = not low_end
+        tables = [SlotTable(core, specs, base) for core in range(config.cores)]
+        scheduler.add(group.index, [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)])
+    return scheduler.finish()
+
+
+def _check_capacity(graph: Graph, sizes: tuple[int, ...], config: Config) -> None:
+    needed = sum(sizes)
+    if needed > config.dram.bytes:
+        raise CompileError(
+            f"{graph.name}: needs {needed} bytes of DRAM (constants {sizes[0]}, intermediate values {sizes[1]}), "
+            f"{config.name} has {config.dram.bytes}"
+        )
+
+
+

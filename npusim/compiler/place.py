@@ -1,0 +1,177 @@
+"""Decide where every tensor lives: memory orders, views instead of copies, concatenation in place, lifetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from npusim.compiler.groups import VIEWS, Group
+from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.movement import view_of
+from npusim.compiler.values import Arena, Buffer, View, dense_strides, memory_order, ordered_strides
+from npusim.graph import Graph, Op, Tensor
+from npusim.program import FIRST_IO, SCRATCH
+
+DENSE_KINDS = frozenset({"gather", "gather_elements", "scatter_elements", "topk"})
+"""Kinds whose instructions walk rows: operands and results are dense, in the order of their dimensions."""
+
+_CHANNELS_LAST = (0, 2, 3, 1)
+
+
+@dataclass(slots=True)
+class Placement:
+    """Groups that are left to execute, in order, and the buffers in the order of their birth."""
+
+    groups: list[Group]
+    buffers: list[Buffer]
+    scratch_bytes: int
+
+
+def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
+    """Fill ``context.views`` for every tensor that is kept in memory."""
+    inputs = _bind_io(graph, context)
+    trial = Context(context.config, context.constants, dict(context.views))
+    orders = _orders(groups, trial)
+    hosts = _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
+    kept: list[Group] = []
+    for group in groups:
+        kept.extend(_copies_for_dense(group, context))
+        if not _alias(group, context):
+            kept.append(group)
+            for tensor in group.outputs:
+                if tensor not in context.views:
+                    context.views[tensor] = _home(tensor, orders, hosts, context)
+    groups = [Group(index, group.anchor, group.chain) for index, group in enumerate(kept)]
+    buffers = _lifetimes(groups, context, inputs)
+    arena = Arena()
+    for buffer in buffers:
+        if buffer.is_scratch:
+            arena.place(buffer)
+    return Placement(groups, buffers, arena.nbytes)
+
+
+def _bind_io(graph: Graph, context: Context) -> list[Buffer]:
+    buffers = []
+    for index, tensor in enumerate((*graph.inputs, *graph.outputs)):
+        buffer = Buffer(tensor.name, FIRST_IO + index, tensor.nbytes)
+        strides = dense_strides(tensor.shape, tensor.dtype.itemsize)
+        context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
+        buffers.append(buffer)
+    return buffers[: len(graph.inputs)]
+
+
+def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, ...]]:
+    """The memory order that suits each result, found by a first placement in buffers of their own."""
+    orders: dict[Tensor, tuple[int, ...]] = {}
+    for group in groups:
+        if _alias(group, trial):
+            continue
+        for tensor in group.outputs:
+            order = _preferred(group, tensor, trial)
+            orders[tensor] = order
+            if tensor not in trial.views:
+                trial.views[tensor] = _fresh(tensor, order)
+    return orders
+
+
+def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:
+    rank = tuple(range(len(tensor.shape)))
+    op = group.ops[0]
+    kind = group.anchor.kind if group.anchor else "elementwise"
+    if kind in ("conv", "pool"):
+        assert group.anchor is not None
+        return _CHANNELS_LAST if group.anchor.attrs["layout"] == "NCHW" else rank
+    if kind in DENSE_KINDS or kind in VIEWS or kind in ("matmul", "normalize"):
+        return rank
+    sources = group.loads() if group.anchor is None else [t for t in op.inputs if t is not None]
+    for source in sources:
+        if source.shape == tensor.shape or (kind != "elementwise" and len(source.shape) == len(rank)):
+            if not source.is_constant:
+                view = trial.view(source)
+                return memory_order(view.shape, view.strides)
+    return rank
+
+
+def _fresh(tensor: Tensor, order: Sequence[int]) -> View:
+    buffer = Buffer(tensor.name, SCRATCH, tensor.nbytes)
+    return View(buffer, 0, tensor.shape, ordered_strides(tensor.shape, order, tensor.dtype.itemsize), tensor.dtype)
+
+
+def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> dict[Tensor, tuple[Op, int]]:
+    """Tensors that can be computed straight into a concatenation: (the concat, where along its axis)."""
+    makers = {tensor: group for group in groups for tensor in group.outputs}
+    hosts: dict[Tensor, tuple[Op, int]] = {}
+    for group in groups:
+        op = group.ops[0]
+        if op.kind != "concat":
+            continue
+        at = 0
+        for tensor in op.inputs:
+            assert tensor is not None
+            maker = makers.get(tensor)
+            ours = maker is not None and tensor not in io and tensor not in hosts and not tensor.is_constant
+            if ours and maker is not None and maker.ops[0].kind not in DENSE_KINDS | VIEWS and op.inputs.count(tensor) == 1:
+                hosts[tensor] = (op, at)
+            at += tensor.shape[op.attrs["axis"]]
+    return hosts
+
+
+def _home(
+    tensor: Tensor, orders: dict[Tensor, tuple[int, ...]], hosts: dict[Tensor, tuple[Op, int]], context: Context
+) -> View:
+    """A buffer of its own, or its part of the concatenation that it goes into."""
+    if tensor not in hosts:
+        return _fresh(tensor, orders[tensor])
+    op, at = hosts[tensor]
+    whole = context.views.get(op.output)
+    if whole is None:
+        whole = context.views[op.output] = _home(op.output, orders, hosts, context)
+    starts = [at if axis == op.attrs["axis"] else 0 for axis in range(len(tensor.shape))]
+    return whole.slice(starts, tensor.shape)
+
+
+def _alias(group: Group, context: Context) -> bool:
+    """Make a view operator's result a view of its input; False when it has to be copied."""
+    op = group.ops[0]
+    if op.kind not in VIEWS or op.output in context.views:
+        return False
+    view = view_of(op, context.view(op.input(0)))
+    if view is None:
+        return False
+    context.views[op.output] = view
+    return True
+
+
+def _copies_for_dense(group: Group, context: Context) -> Iterable[Group]:
+    """Copies that bring a row-walking operator's operands into dense form; the group then reads those."""
+    op = group.anchor
+    if op is None or op.kind not in DENSE_KINDS:
+        return
+    inputs = list(op.inputs)
+    for index, tensor in enumerate(inputs):
+        if tensor is None or context.view(tensor).is_dense():
+            continue
+        dense = Tensor(f"{tensor.name}~dense~{op.name}", tensor.shape, tensor.dtype)
+        context.views[dense] = _fresh(dense, range(len(dense.shape)))
+        copy = Op(dense.name, "reshape", (tensor,), (dense,), MappingProxyType({"shape": tensor.shape}))
+        inputs[index] = dense
+        yield Group(0, copy, ())
+    op.inputs = tuple(inputs)
+
+
+def _lifetimes(groups: Sequence[Group], context: Context, inputs: Sequence[Buffer]) -> list[Buffer]:
+    """Set ``born`` and ``dies`` by the groups that touch each buffer."""
+    order: dict[Buffer, None] = dict.fromkeys(inputs)
+    for group in groups:
+        made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
+        touched = [t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made]
+        for tensor in touched:
+            if tensor.is_constant and tensor not in context.views:
+                continue
+            buffer = context.view(tensor).buffer
+            if buffer not in order:
+                order[buffer] = None
+                buffer.born = group.index
+            buffer.dies = group.index
+    return list(order)

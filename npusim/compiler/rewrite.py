@@ -1,0 +1,106 @@
+"""Graph surgery for the passes: replace operators, keep names unique, drop what nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy.typing as npt
+
+from npusim.dtypes import DType, dtype_of
+from npusim.graph import Graph, Op, Tensor
+from npusim.ops.base import REGISTRY
+
+
+class Rewriter:
+    """Walks a graph in order and lets a rule replace operators; new values stand in for old ones from then on."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.ops: list[Op] = []
+        self.producer: dict[Tensor, Op] = {}
+        self.uses: dict[Tensor, int] = {}
+        self._replaced: dict[Tensor, Tensor] = {}
+        self._names = {tensor.name for tensor in graph.inputs}
+        for op in graph.ops:
+            self._names.update(tensor.name for tensor in op.outputs)
+            for tensor in {t for t in op.inputs if t is not None}:
+                self.uses[tensor] = self.uses.get(tensor, 0) + 1
+        for tensor in graph.outputs:
+            self.uses[tensor] = self.uses.get(tensor, 0) + 1
+
+    def run(self, rule: Callable[[Rewriter, Op], bool]) -> Graph:
+        """Offer every operator to the rule; it returns True when it has put something in its place."""
+        for op in self.graph.ops:
+            current = self.resolve_op(op)
+            if not rule(self, current):
+                self.keep(current)
+        outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
+        return Graph(self.graph.name, self.graph.inputs, outputs, _live(self.ops, outputs))
+
+    def resolve(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor of the original graph by now."""
+        while tensor in self._replaced:
+            tensor = self._replaced[tensor]
+        return tensor
+
+    def resolve_op(self, op: Op) -> Op:
+        inputs = tuple(None if tensor is None else self.resolve(tensor) for tensor in op.inputs)
+        same = all(new is old for new, old in zip(inputs, op.inputs, strict=True))
+        return op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
+
+    def keep(self, op: Op) -> None:
+        self.ops.append(op)
+        for tensor in op.outputs:
+            self.producer[tensor] = op
+
+    def made_by(self, tensor: Tensor | None, kind: str) -> Op | None:
+        """The operator that makes a tensor, if it is of this kind."""
+        op = self.producer.get(tensor) if tensor is not None else None
+        return op if op is not None and op.kind == kind else None
+
+    def only_use(self, tensor: Tensor) -> bool:
+        """Exactly one operator (or the caller) reads the tensor."""
+        return self.uses.get(tensor, 0) == 1
+
+    def add(self, name: str, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None) -> Tensor:
+        """Append an operator with the shape and type that its kind's rule gives; its one output."""
+        definition = REGISTRY[kind]
+        complete = MappingProxyType(definition.complete(attrs or {}))
+        ((shape, dtype),) = definition.infer(inputs, complete)
+        output = Tensor(self.unique(name), shape, dtype)
+        self.uses[output] = self.uses.get(output, 0) + 1
+        self.keep(Op(name, kind, tuple(inputs), (output,), complete))
+        return output
+
+    def const(self, name: str, data: npt.NDArray[Any], dtype: DType | None = None) -> Tensor:
+        """A new constant (storage dtype)."""
+        return Tensor(self.unique(name), data.shape, dtype_of(data) if dtype is None else dtype, data)
+
+    def substitute(self, old: Tensor, new: Tensor) -> None:
+        """From here on ``new`` stands for ``old``; an output of the graph keeps its name by way of a view."""
+        if old in self.graph.outputs:
+            self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
+            return
+        self.uses[new] = self.uses.get(new, 0) - 1 + self.uses.get(old, 0)
+        self._replaced[old] = new
+
+    def unique(self, name: str) -> str:
+        candidate, serial = name, 0
+        while candidate in self._names:
+            serial += 1
+            candidate = f"{name}~{serial}"
+        self._names.add(candidate)
+        return candidate
+
+
+def _live(ops: Sequence[Op], outputs: Sequence[Tensor]) -> tuple[Op, ...]:
+    """The operators that an output depends on."""
+    needed = set(outputs)
+    kept = []
+    for op in reversed(ops):
+        if any(tensor in needed for tensor in op.outputs):
+            kept.append(op)
+            needed.update(tensor for tensor in op.inputs if tensor is not None)
+    return tuple(reversed(kept))

@@ -1,0 +1,309 @@
+"""Order the work of all operators into one command stream per device, with just the waits that correctness needs.
+
+A lowered operator is a sequence of *steps*: load tiles, compute on them, store results. Loads run one step ahead of the
+compute, across operators too, so DMA and units overlap. Every command states what it reads and writes; waits follow from
+that alone, so no lowering can forget one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from npusim.compiler.values import Buffer, View
+from npusim.hw.config import Config
+from npusim.isa.base import Command, Instruction, Space, Unit, Wait, acc, sram
+from npusim.isa.control import Halt
+
+Key = tuple[int, int]
+"""(core, unit)."""
+Fences = dict[Key, int]
+"""How many commands of a unit must be complete."""
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A place in one core's SRAM or accumulators, and who used it last."""
+
+    core: int
+    space: Space
+    start: int
+    nbytes: int
+    writers: Fences = field(default_factory=dict)
+    readers: Fences = field(default_factory=dict)
+    active: bool = False
+
+    @property
+    def address(self) -> int:
+        return acc(self.start) if self.space is Space.ACC else sram(self.start)
+
+    def overlaps(self, other: Slot) -> bool:
+        return (
+            self.core == other.core
+            and self.space is other.space
+            and self.start < other.start + other.nbytes
+            and other.start < self.start + self.nbytes
+        )
+
+
+Resource = Slot | View
+
+
+@dataclass(slots=True)
+class Item:
+    """One instruction to issue, with what it reads and writes."""
+
+    instruction: Instruction
+    reads: tuple[Resource, ...]
+    writes: tuple[Resource, ...]
+
+
+@dataclass(slots=True)
+class Step:
+    """One tile: its loads may run while the step before computes."""
+
+    loads: list[Item] = field(default_factory=list)
+    compute: list[Item] = field(default_factory=list)
+    stores: list[Item] = field(default_factory=list)
+
+    def slots(self) -> Iterator[Slot]:
+        """Every slot that compute and stores touch."""
+        for item in (*self.compute, *self.stores):
+            for resource in (*item.reads, *item.writes):
+                if isinstance(resource, Slot):
+                    yield resource
+
+
+@dataclass(slots=True)
+class _Use:
+    """Who touched a byte range of a buffer."""
+
+    low: int
+    high: int
+    key: Key
+    count: int
+    op: int
+
+
+@dataclass(slots=True)
+class _History:
+    """The reads and writes of one buffer, newest last, and what used its bytes before it was born."""
+
+    reads: list[_Use] = field(default_factory=list)
+    writes: list[_Use] = field(default_factory=list)
+    before: Fences = field(default_factory=dict)
+
+    def summary(self) -> Fences:
+        fences = dict(self.before)
+        for use in (*self.reads, *self.writes):
+            raise_fence(fences, use.key, use.count)
+        return fences
+
+
+def raise_fence(fences: Fences, key: Key, count: int) -> None:
+    if fences.get(key, 0) < count:
+        fences[key] = count
+
+
+def _buffers_read(items: Iterable[Item]) -> set[Buffer]:
+    return {resource.buffer for item in items for resource in item.reads if isinstance(resource, View)}
+
+
+def _buffers_written(step: Step) -> set[Buffer]:
+    items = (*step.compute, *step.stores)
+    return {resource.buffer for item in items for resource in item.writes if isinstance(resource, View)}
+
+
+class Scheduler:
+    """Collects steps in program order and issues commands."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.commands: list[Command] = []
+        self._issued: Fences = {}
+        self._known: dict[Key, Fences] = {}
+        self._histories: dict[Buffer, _History] = {}
+        self._slots: dict[tuple[int, Space], list[Slot]] = {}
+        self._pending: dict[int, tuple[int, Step]] = {}
+        self._queued: dict[int, list[int]] = {}
+        self._scratch: list[Buffer] = []
+
+    def add(self, op: int, streams: Sequence[Iterable[Step]]) -> None:
+        """Issue the steps of one operator: one stream per core, taken in turn."""
+        running = [(core, iter(stream)) for core, stream in enumerate(streams)]
+        while running:
+            rest = []
+            for core, steps in running:
+                step = next(steps, None)
+                if step is not None:
+                    self._push(core, op, step)
+                    rest.append((core, steps))
+            running = rest
+
+    def finish(self) -> list[Command]:
+        """Issue what is pending and halt; the commands of the program."""
+        self._flush_all()
+        self.commands.append(Command(0, Unit.CONTROL, self.commands[-1].op if self.commands else 0, (), Halt()))
+        return self.commands
+
+    def born(self, buffer: Buffer) -> None:
+        """The buffer's first use comes next: its bytes may have belonged to others, whose uses must be over."""
+        if not buffer.is_scratch:
+            return
+        before: Fences = {}
+        low, high = buffer.offset, buffer.offset + buffer.nbytes
+        remaining = []
+        self._flush_users_of(low, high)
+        for other in self._scratch:
+            start, end = other.offset, other.offset + other.nbytes
+            if start < high and low < end:
+                for key, count in self._histories[other].summary().items():
+                    raise_fence(before, key, count)
+                if low <= start and end <= high:
+                    continue
+            remaining.append(other)
+        self._scratch = [*remaining, buffer]
+        self._histories[buffer] = _History(before=before)
+
+    def _flush_users_of(self, low: int, high: int) -> None:
+        """Issue pending steps that still touch these scratch bytes, so that their uses are on record."""
+        for core, (_, pending) in sorted(self._pending.items()):
+            touched = _buffers_written(pending) | _buffers_read(pending.compute) | _buffers_read(pending.stores)
+            if any(other.is_scratch and other.offset < high and low < other.offset + other.nbytes for other in touched):
+                self._flush(core)
+
+    def _push(self, core: int, op: int, step: Step) -> None:
+        self._flush_conflicts(step)
+        for item in step.loads:
+            self._issue(core, self._load_channel(core, item), op, item)
+        self._flush(core)
+        self._pending[core] = (op, step)
+
+    def _flush_conflicts(self, step: Step) -> None:
+        """Loads go ahead of the pending compute only where they neither need nor destroy what it still uses.
+
+        What other cores still have to store must also be issued before anything here reads it.
+        """
+        loaded = _buffers_read(step.loads)
+        read = loaded | _buffers_read(step.compute) | _buffers_read(step.stores)
+        written = [resource for item in step.loads for resource in item.writes if isinstance(resource, Slot)]
+        for core, (_, pending) in sorted(self._pending.items()):
+            stored = _buffers_written(pending)
+            if read & stored or any(slot.overlaps(used) for slot in written for used in pending.slots()):
+                self._flush(core)
+
+    def _flush_all(self) -> None:
+        for core in sorted(self._pending):
+            self._flush(core)
+
+    def _flush(self, core: int) -> None:
+        pending = self._pending.pop(core, None)
+        if pending is None:
+            return
+        op, step = pending
+        for item in step.compute:
+            self._issue(core, item.instruction.unit, op, item)
+        for item in step.stores:
+            self._issue(core, Unit.DMA + self._config.dma.channels - 1, op, item)
+
+    def _load_channel(self, core: int, item: Item) -> int:
+        """The least loaded channel; the last one is kept for stores when there are several."""
+        queued = self._queued.setdefault(core, [0] * max(1, self._config.dma.channels - 1))
+        channel = min(range(len(queued)), key=lambda index: (queued[index], index))
+        work = item.instruction.work()
+        queued[channel] += getattr(work, "bytes", 0) + _TRANSFER_OVERHEAD
+        return Unit.DMA + channel
+
+    def _issue(self, core: int, unit: int, op: int, item: Item) -> None:
+        key = (core, int(unit))
+        count = self._issued.get(key, 0) + 1
+        needs: Fences = {}
+        for resource in item.reads:
+            self._need_for_read(resource, needs)
+        for resource in item.writes:
+            self._need_for_write(resource, op, needs)
+        self._issued[key] = count
+        for resource in item.reads:
+            self._record(resource, key, count, op, write=False)
+        for resource in item.writes:
+            self._record(resource, key, count, op, write=True)
+        waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
+        self.commands.append(Command(core, int(unit), op, waits, item.instruction))
+
+    def _prune(self, key: Key, needs: Fences) -> Fences:
+        """Leave out what an earlier command of the same unit has waited for, and the unit's own order."""
+        known = self._known.setdefault(key, {})
+        rest = {other: need for other, need in needs.items() if other != key and known.get(other, 0) < need}
+        known.update(rest)
+        return rest
+
+    def _need_for_read(self, resource: Resource, needs: Fences) -> None:
+        if isinstance(resource, Slot):
+            self._activate(resource)
+            for key, count in resource.writers.items():
+                raise_fence(needs, key, count)
+            return
+        if resource.buffer.is_constant:
+            return
+        low, high = resource.extent()
+        for use in self._history(resource.buffer).writes:
+            if use.low < high and low < use.high:
+                raise_fence(needs, use.key, use.count)
+
+    def _need_for_write(self, resource: Resource, op: int, needs: Fences) -> None:
+        if isinstance(resource, Slot):
+            self._activate(resource)
+            for fences in (resource.writers, resource.readers):
+                for key, count in fences.items():
+                    raise_fence(needs, key, count)
+            return
+        history = self._history(resource.buffer)
+        for key, count in history.before.items():
+            raise_fence(needs, key, count)
+        low, high = resource.extent()
+        for use in (*history.reads, *history.writes):
+            # the stores of one operator never overlap, though the byte ranges around them may
+            if use.op != op and use.low < high and low < use.high:
+                raise_fence(needs, use.key, use.count)
+
+    def _record(self, resource: Resource, key: Key, count: int, op: int, *, write: bool) -> None:
+        if isinstance(resource, Slot):
+            if write:
+                resource.writers, resource.readers = {key: count}, {}
+            else:
+                resource.readers[key] = count
+            return
+        if resource.buffer.is_constant:
+            return
+        history = self._history(resource.buffer)
+        uses = history.writes if write else history.reads
+        low, high = resource.extent()
+        last = uses[-1] if uses else None
+        if last is not None and last.key == key and last.op == op and low <= last.high and last.low <= high:
+            last.low, last.high, last.count = min(last.low, low), max(last.high, high), count
+        else:
+            uses.append(_Use(low, high, key, count, op))
+
+    def _history(self, buffer: Buffer) -> _History:
+        return self._histories.setdefault(buffer, _History())
+
+    def _activate(self, slot: Slot) -> None:
+        """Before a slot's first use: whatever used its bytes before must be over."""
+        if slot.active:
+            return
+        slot.active = True
+        others = self._slots.setdefault((slot.core, slot.space), [])
+        kept = []
+        for other in others:
+            if other.overlaps(slot):
+                for fences in (other.writers, other.readers):
+                    for key, count in fences.items():
+                        raise_fence(slot.readers, key, count)
+                if slot.start <= other.start and other.start + other.nbytes <= slot.start + slot.nbytes:
+                    continue
+            kept.append(other)
+        self._slots[slot.core, slot.space] = [*kept, slot]
+
+
+_TRANSFER_OVERHEAD = 256
+"""Bytes that a transfer's set-up is worth when channels are balanced."""

@@ -1,0 +1,261 @@
+"""Tile sizes for the matrix unit: the cheapest cut that fits, by the very cost functions that the simulator charges."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from npusim.compiler.values import align
+from npusim.dtypes import DType
+from npusim.hw.config import Config
+from npusim.hw.cost import CostModel, cost_model
+from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.work import DmaWork, MatrixWork
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProblem:
+    """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
+
+    ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators;
+    ``in_place``: the accumulators are the output tile.
+    """
+
+    images: int
+    oh: int
+    ow: int
+    groups: int
+    oc: int
+    ic: int
+    kh: int
+    kw: int
+    sh: int
+    sw: int
+    dh: int
+    dw: int
+    depthwise: bool
+    shared_weights: bool
+    x_type: DType
+    w_type: DType
+    out_type: DType
+    epilogue: int
+    in_place: bool
+
+
+class Tiling(NamedTuple):
+    """Groups, output rows, columns and channels, input channels of one tile; which loop is outermost."""
+
+    groups: int
+    oh: int
+    ow: int
+    oc: int
+    ic: int
+    weights_outer: bool
+
+
+class Footprint(NamedTuple):
+    """Bytes of one copy of each slot."""
+
+    x: int
+    w: int
+    parameters: int
+    acc: int
+    out: int
+
+
+def footprint(problem: MatrixProblem, tile: Tiling) -> Footprint:
+    """What a tile takes in SRAM (and accumulators)."""
+    rows, cols = input_extent(problem, tile.oh, tile.ow)
+    channels = tile.groups * tile.oc
+    pixels = tile.oh * tile.ow
+    taps = problem.kh * problem.kw * (1 if problem.depthwise else tile.ic)
+    return Footprint(
+        rows * cols * tile.groups * tile.ic * problem.x_type.itemsize,
+        taps * channels * problem.w_type.itemsize,
+        channels * _PARAMETER_BYTES,
+        pixels * channels * _ACCUMULATOR_BYTES,
+        pixels * channels * problem.out_type.itemsize,
+    )
+
+
+_PARAMETER_BYTES = 8
+"""A bias and a scale for each output channel."""
+_ACCUMULATOR_BYTES = 4
+
+
+def input_extent(problem: MatrixProblem, oh: int, ow: int) -> tuple[int, int]:
+    """Input rows and columns under a tile of outputs, padding included."""
+    rows = (oh - 1) * problem.sh + (problem.kh - 1) * problem.dh + 1
+    cols = (ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
+    return rows, cols
+
+
+def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """SRAM for all slots of a tile, those that are double-buffered counted twice."""
+    x, w, parameters, acc, out = footprint(problem, tile)
+    pixels = tile.oh * tile.ow * tile.groups * tile.oc
+    total = 2 * (align(x) + align(w) + align(parameters)) + align(pixels * problem.epilogue)
+    if problem.in_place and not acc_bytes(config):
+        return total + 2 * align(acc)
+    return total + 2 * align(out) + (0 if acc_bytes(config) else align(acc))
+
+
+def acc_bytes(config: Config) -> int:
+    """Bytes of dedicated accumulators, 0 when partial sums live in SRAM."""
+    return config.matrix.accumulator_bytes if config.matrix else 0
+
+
+@functools.lru_cache(maxsize=4096)
+def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
+    """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
+    model = cost_model(config)
+    best: tuple[int, int, Tiling] | None = None
+    for tile in _candidates(problem, config, budget):
+        steps = _tasks(problem, tile) * _chunks(problem, tile)
+        score = (_estimate(problem, tile, config, model), steps, tile)
+        if best is None or score < best:
+            best = score
+    return best[2] if best else None
+
+
+def _fits(problem: MatrixProblem, tile: Tiling, config: Config, budget: int) -> bool:
+    limit = acc_bytes(config)
+    if limit and footprint(problem, tile).acc > limit:
+        return False
+    return sram_bytes(problem, tile, config) <= budget
+
+
+def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator[Tiling]:
+    for groups, oc, ic in _channel_cuts(problem, config):
+        found = 0
+        for oh, ow in _spatial_cuts(problem):
+            tile = Tiling(groups, oh, ow, oc, ic, False)
+            if _fits(problem, tile, config, budget):
+                yield tile
+                yield tile._replace(weights_outer=True)
+                found += 1
+                if found == _SPATIAL_CHOICES:
+                    break
+
+
+_SPATIAL_CHOICES = 3
+"""Spatial cuts tried for each cut of the channels: the largest that fits and the next ones, which overlap better."""
+
+
+def _channel_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int, int, int]]:
+    """(groups, output channels, input channels) of a tile, all at once first."""
+    unit = config.matrix.cols if config.matrix else 1
+    if problem.depthwise:
+        for count in _halvings(problem.groups, 1):
+            yield count, problem.oc, problem.ic
+        return
+    for groups in _halvings(problem.groups, 2) if problem.groups > 1 else ():
+        yield groups, problem.oc, problem.ic
+    for oc in _halvings(problem.oc, 1, unit):
+        for ic in _halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK):
+            yield 1, oc, ic
+
+
+def _halvings(full: int, least: int, multiple: int = 1) -> Iterator[int]:
+    """full, then halves rounded up to a multiple while that is smaller, down to ``least``."""
+    size = full
+    yield size
+    while size > least:
+        half = -(-size // 2)
+        rounded = -(-half // multiple) * multiple if half > multiple else half
+        if multiple == CHANNEL_BLOCK and rounded < CHANNEL_BLOCK:
+            rounded = CHANNEL_BLOCK
+        if rounded >= size:
+            return
+        size = rounded
+        yield size
+
+
+def _spatial_cuts(problem: MatrixProblem) -> Iterator[tuple[int, int]]:
+    for oh in _halvings(problem.oh, 1):
+        yield oh, problem.ow
+    for ow in _halvings(problem.ow, 1):
+        if ow < problem.ow:
+            yield 1, ow
+
+
+def _tasks(problem: MatrixProblem, tile: Tiling) -> int:
+    return _spatial(problem, tile) * _channel_tiles(problem, tile)
+
+
+def _spatial(problem: MatrixProblem, tile: Tiling) -> int:
+    return problem.images * -(-problem.oh // tile.oh) * -(-problem.ow // tile.ow)
+
+
+def _channel_tiles(problem: MatrixProblem, tile: Tiling) -> int:
+    return -(-problem.groups // tile.groups) * -(-problem.oc // tile.oc)
+
+
+def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
+    return -(-problem.ic // tile.ic)
+
+
+def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostModel) -> int:
+    """Picoseconds: the longest of computing, loading on one core's channels, and the DRAM that all cores share."""
+    spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
+    bytes_ = footprint(problem, tile)
+    x_loads, w_loads = _loads(problem, tile, spatial, channels, chunks)
+    per_core = -(-spatial * channels // config.cores)
+    share = per_core / (spatial * channels)
+    compute = per_core * chunks * model.cost(_work(problem, tile)).ps
+    x_cost, w_cost = model.cost(_dma(bytes_.x, _x_run(problem, tile))).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
+    out_cost = model.cost(_dma(bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, write=True)).ps
+    loading = int(share * (x_loads * x_cost + w_loads * w_cost)) // max(1, config.dma.channels - 1)
+    storing = per_core * out_cost
+    if config.dma.channels == 1:
+        loading, storing = loading + storing, 0
+    traffic = x_loads * bytes_.x + w_loads * bytes_.w + spatial * channels * bytes_.out
+    shared = traffic * 10**12 // config.dram.bandwidth
+    first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
+    return max(compute, loading, storing, shared) + first + per_core * chunks * _STEP_OVERHEAD_PS
+
+
+_STEP_OVERHEAD_PS = 10_000
+"""Weight of one more step where times tie: fewer, larger instructions simulate faster."""
+
+
+def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, chunks: int) -> tuple[int, int]:
+    """How often an input tile and a weight tile are loaded."""
+    tasks = spatial * channels
+    if chunks > 1:
+        return tasks * chunks, tasks * chunks
+    if tile.weights_outer:
+        x = spatial if channels == 1 else tasks
+        return x, channels if problem.shared_weights else tasks
+    w = channels if spatial == 1 or (channels == 1 and problem.shared_weights) else tasks
+    grouped = -(-problem.groups // tile.groups)
+    return spatial * grouped, w
+
+
+def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
+    wide = problem.x_type if problem.x_type.itemsize >= problem.w_type.itemsize else problem.w_type
+    if problem.depthwise:
+        channels = tile.groups
+        return MatrixWork(
+            wide, 1, tile.oh, tile.ow, channels * tile.oc, channels, problem.kh, problem.kw, True, True, True,
+            problem.out_type.itemsize,
+        )  # fmt: skip
+    return MatrixWork(
+        wide, tile.groups, tile.oh, tile.ow, tile.oc, tile.ic, problem.kh, problem.kw, False, True, True,
+        problem.out_type.itemsize,
+    )  # fmt: skip
+
+
+def _x_run(problem: MatrixProblem, tile: Tiling) -> int:
+    """Contiguous bytes of an input tile, channels innermost."""
+    _, cols = input_extent(problem, tile.oh, tile.ow)
+    channels = tile.groups * tile.ic
+    whole = channels == problem.groups * problem.ic
+    return channels * problem.x_type.itemsize * (cols if whole else 1)
+
+
+def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:
+    run = max(1, min(run, nbytes))
+    return DmaWork(nbytes, -(-nbytes // run), run, 0 if write else nbytes, nbytes if write else 0)

@@ -1,0 +1,230 @@
+"""Where values live in DRAM: buffers, and strided views of them.
+
+A reshape, transpose, slice or expand is a new view of the same bytes wherever strides can say it; only what they cannot
+say is copied. A tensor's memory order is therefore the compiler's choice: convolutions keep channels innermost whatever
+order the model's dimensions have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from npusim.dtypes import DType
+from npusim.errors import CompileError
+from npusim.isa.base import region
+from npusim.program import CONSTANTS, FIRST_IO, SCRATCH
+
+ALIGNMENT = 64
+"""Every buffer starts at a multiple of this many bytes: a DRAM burst on all configs that ship."""
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Bytes in one region; ``offset`` is set when the region is laid out. ``born``/``dies``: first and last group using it."""
+
+    name: str
+    region: int
+    nbytes: int
+    offset: int = 0
+    born: int = -1
+    dies: int = -1
+
+    @property
+    def is_constant(self) -> bool:
+        return self.region == CONSTANTS
+
+    @property
+    def is_scratch(self) -> bool:
+        return self.region == SCRATCH
+
+    @property
+    def is_io(self) -> bool:
+        return self.region >= FIRST_IO
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Elements of ``dtype`` at ``offset + sum(index * stride)`` bytes of a buffer."""
+
+    buffer: Buffer
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def address(self) -> int:
+        """Address of element 0; only after layout."""
+        return region(self.buffer.region, self.buffer.offset + self.offset)
+
+    def permute(self, perm: Sequence[int]) -> View:
+        return replace(self, shape=tuple(self.shape[p] for p in perm), strides=tuple(self.strides[p] for p in perm))
+
+    def slice(self, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> View:
+        """Element i of a dimension is element start + i * step of this view's."""
+        steps = steps or (1,) * len(self.shape)
+        offset = self.offset + sum(start * stride for start, stride in zip(starts, self.strides, strict=True))
+        strides = tuple(stride * step for stride, step in zip(self.strides, steps, strict=True))
+        return replace(self, offset=offset if all(sizes) else self.offset, shape=tuple(sizes), strides=strides)
+
+    def broadcast(self, shape: Sequence[int]) -> View:
+        """numpy's broadcast: new and stretched dimensions get stride 0, those of one element any other."""
+        lead = len(shape) - len(self.shape)
+        item = self.dtype.itemsize
+        strides = [item if target == 1 else 0 for target in shape[:lead]]
+        for dim, stride, target in zip(self.shape, self.strides, shape[lead:], strict=True):
+            strides.append(item if target == 1 else stride if dim == target else 0)
+        return replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    def reshape(self, shape: Sequence[int]) -> View | None:
+        """The view with these dimensions in row-major order, or None when strides cannot say it."""
+        if not prod(self.shape):
+            return replace(self, shape=tuple(shape), strides=(0,) * len(shape))
+        source = [(dim, stride) for dim, stride in zip(self.shape, self.strides, strict=True) if dim != 1]
+        strides: list[int] = []
+        position, remaining = 0, list(shape)
+        while remaining:
+            if remaining[0] == 1:
+                strides.append(0)
+                remaining.pop(0)
+                continue
+            taken = _match(source, position, remaining)
+            if taken is None:
+                return None
+            position, block = taken
+            strides.extend(block)
+            del remaining[: len(block)]
+        return replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    def is_dense(self) -> bool:
+        """Row-major without gaps."""
+        return self.strides_match(dense_strides(self.shape, self.dtype.itemsize))
+
+    def strides_match(self, strides: Sequence[int]) -> bool:
+        """The same placement, dimensions of one element aside."""
+        return all(
+            dim == 1 or mine == other for dim, mine, other in zip(self.shape, self.strides, strides, strict=True)
+        )
+
+    def extent(self) -> tuple[int, int]:
+        """(first byte, byte after the last) within the buffer."""
+        low, high = self.offset, self.offset + self.dtype.itemsize
+        for dim, stride in zip(self.shape, self.strides, strict=True):
+            reach = (dim - 1) * stride
+            if reach < 0:
+                low += reach
+            else:
+                high += reach
+        return low, high
+
+    def order(self) -> tuple[int, ...]:
+        """Dimensions from the outermost in memory to the innermost; broadcast and single ones keep their place."""
+        return memory_order(self.shape, self.strides)
+
+
+def _match(source: list[tuple[int, int]], position: int, shape: Sequence[int]) -> tuple[int, list[int]] | None:
+    """Cover a prefix of shape by whole source dimensions: (next source dimension, strides), None when impossible."""
+    if position == len(source):
+        return None
+    size, stride = source[position]
+    position += 1
+    covered, dims = 1, []
+    for dim in shape:
+        dims.append(dim)
+        covered *= dim
+        while covered > size:
+            if position == len(source):
+                return None
+            next_size, next_stride = source[position]
+            if stride != next_size * next_stride:
+                return None
+            size, stride, position = size * next_size, next_stride, position + 1
+        if covered == size:
+            strides, step = [], stride
+            for inner in reversed(dims):
+                strides.append(step)
+                step *= inner
+            return position, strides[::-1]
+    return None
+
+
+def memory_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Dimension numbers sorted from outermost to innermost in memory; those that do not move stay where they are."""
+    moving = [axis for axis in range(len(shape)) if shape[axis] > 1 and strides[axis]]
+    by_stride = iter(sorted(moving, key=lambda axis: (-abs(strides[axis]), axis)))
+    fixed = set(range(len(shape))) - set(moving)
+    return tuple(axis if axis in fixed else next(by_stride) for axis in range(len(shape)))
+
+
+def dense_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Row-major byte strides."""
+    strides, step = [], itemsize
+    for dim in reversed(shape):
+        strides.append(step)
+        step *= dim
+    return tuple(reversed(strides))
+
+
+def ordered_strides(shape: Sequence[int], order: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Dense byte strides with the dimensions laid out in ``order``, outermost first."""
+    strides, step = [0] * len(shape), itemsize
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def collapse(dims: Sequence[int], *operands: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """Merge neighbouring dimensions that every operand walks as one; drop dimensions of one element."""
+    merged: list[int] = []
+    strides: list[list[int]] = [[] for _ in operands]
+    for axis, dim in enumerate(dims):
+        if dim == 1:
+            continue
+        if merged and all(out[-1] == operand[axis] * dim for out, operand in zip(strides, operands, strict=True)):
+            merged[-1] *= dim
+            for out, operand in zip(strides, operands, strict=True):
+                out[-1] = operand[axis]
+        else:
+            merged.append(dim)
+            for out, operand in zip(strides, operands, strict=True):
+                out.append(operand[axis])
+    return merged, strides
+
+
+def pad4(values: Sequence[int], filler: int) -> tuple[int, ...]:
+    """Four values, with ``filler`` in front."""
+    if len(values) > 4:
+        raise CompileError(f"{len(values)} dimensions where an instruction has 4")
+    return (filler,) * (4 - len(values)) + tuple(values)
+
+
+@dataclass(slots=True)
+class Arena:
+    """First-fit allocation of scratch buffers by lifetime: two buffers that live at once never overlap."""
+
+    placed: list[Buffer] = field(default_factory=list)
+    nbytes: int = 0
+
+    def place(self, buffer: Buffer) -> None:
+        """Set the buffer's offset; ``born`` and ``dies`` must be known."""
+        size = max(buffer.nbytes, 1)
+        rivals = sorted(
+            (other for other in self.placed if other.born <= buffer.dies and buffer.born <= other.dies),
+            key=lambda other: other.offset,
+        )
+        offset = 0
+        for other in rivals:
+            if other.offset >= offset + size:
+                break
+            offset = max(offset, align(other.offset + max(other.nbytes, 1)))
+        buffer.offset = offset
+        self.placed.append(buffer)
+        self.nbytes = max(self.nbytes, align(offset + size))
+
+
+def align(offset: int, to: int = ALIGNMENT) -> int:
+    """The next multiple of ``to``."""
+    return -(-offset // to) * to
