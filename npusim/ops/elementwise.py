@@ -176,11 +176,12 @@ def _power(a: Array, b: Array) -> Array:
 
 
 def _shift(a: Array, b: Array, left: bool) -> Array:
+    """Shift; an amount that is negative or not less than the width shifts every bit out."""
     bits = a.dtype.itemsize * 8
     amount = np.clip(b, 0, bits - 1).astype(a.dtype)
     shifted = np.left_shift(a, amount) if left else np.right_shift(a, amount)
     overflow = np.zeros_like(a) if left else np.where(a < 0, -1, 0).astype(a.dtype)
-    return np.where(b >= bits, overflow, shifted)
+    return np.where((b < 0) | (b >= bits), overflow, shifted)
 
 
 _BINARY: dict[Binary, Callable[[Any, Any], Any]] = {

@@ -108,11 +108,11 @@ def multiply(a: Array, b: Array, dtype: DType) -> Array:
     """np.matmul whose integer sums are exact and wrap to int32."""
     if dtype is not DType.INT32:
         with np.errstate(all="ignore"):
-            return np.matmul(a, b)
+            return np.asarray(np.matmul(a, b))
     if a.dtype.itemsize <= 4 and b.dtype.itemsize <= 2:
         # Products of up to 17 by 16 bits: a double holds every partial sum of less than 2**20 of them exactly.
-        return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(np.int32)
-    return np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(np.int32)
+        return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))).astype(np.int64).astype(np.int32)
+    return np.asarray(np.matmul(a.astype(np.int64), b.astype(np.int64))).astype(np.int32)
 
 
 def _columns(x: Array, kernel: Shape, attrs: Attrs, out: Shape) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def _counts(hw: tuple[int, int], attrs: Attrs) -> Array:
     return sum(_windows(whole, {**attrs, "pads": (0, 0, 0, 0)}, 0), np.zeros((), np.int64))
 
 
-def lowest(dtype: np.dtype[np.generic]) -> float | int:
+def lowest(dtype: np.dtype[Any]) -> float | int:
     """The identity of max: -inf, or the least integer."""
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 

@@ -57,7 +57,7 @@ def _reduce_types(inputs: Inputs, attrs: Attrs) -> bool:
 
 def _extreme(x: Array, axes: Shape, keep: bool, fn: Reduce) -> Array:
     if x.dtype.kind == "b":
-        return np.any(x, axes, keepdims=keep) if fn is Reduce.MAX else np.all(x, axes, keepdims=keep)
+        return np.asarray((np.any if fn is Reduce.MAX else np.all)(x, axis=axes, keepdims=keep))
     if x.dtype.kind == "f":
         start = -np.inf if fn is Reduce.MAX else np.inf
     else:

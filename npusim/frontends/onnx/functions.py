@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto
@@ -15,10 +16,8 @@ def schema_function(
     node: NodeProto, version: int, inputs: Sequence[Tensor | None], attributes: Mapping[str, AttributeProto]
 ) -> tuple[FunctionProto, dict[str, AttributeProto]] | None:
     """(body, default attributes) of an operator that its schema defines as a function; None if it does not."""
-    domain = node.domain
-    try:
-        schema = onnx.defs.get_schema(node.op_type, version, "" if domain == "ai.onnx" else domain)
-    except onnx.defs.SchemaError:
+    schema = _schema(node, version)
+    if schema is None:
         return None
     defaults = {
         name: attribute.default_value
@@ -47,7 +46,21 @@ def schema_function(
     return body, defaults
 
 
+def is_function(node: NodeProto, version: int) -> bool:
+    """Whether the schema of an operator may define it as a function."""
+    schema = _schema(node, version)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def _schema(node: NodeProto, version: int) -> Any:
+    try:
+        return onnx.defs.get_schema(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
 def _type(tensor: Tensor | None) -> bytes:
     if tensor is None:
         return b""
-    return onnx.helper.make_tensor_type_proto(TO_ONNX[tensor.dtype], tensor.shape).SerializeToString()
+    proto = onnx.helper.make_tensor_type_proto(TO_ONNX[tensor.dtype], tensor.shape)
+    return bytes(proto.SerializeToString())

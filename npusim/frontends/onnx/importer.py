@@ -11,7 +11,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 from npusim.dtypes import DEVICE_DTYPES
 from npusim.errors import InputError, ModelError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
-from npusim.frontends.onnx.functions import schema_function
+from npusim.frontends.onnx.functions import is_function, schema_function
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import lookup
 from npusim.frontends.onnx.signature import check_declared, declared_inputs
@@ -233,7 +233,8 @@ class Importer:
             function, defaults = body
             return self._call(function, node, name, inputs, scope, defaults)
         wanted = [bool(output) and output in needed for output in node.output]
-        context = Node(node, name, version, self.builder, inputs, attributes, wanted, self.model.directory, self._packed)
+        directory = self.model.directory
+        context = Node(node, name, version, self.builder, inputs, attributes, wanted, directory, self._packed)
         before = self.builder.op_count
         try:
             result = handler(context)
@@ -257,13 +258,9 @@ class Importer:
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown whatever its inputs are."""
         version = scope.opsets.get(domain, 1)
-        if node.op_type != "If" and lookup(domain, node.op_type, version) is None:
-            try:
-                schema = onnx.defs.get_schema(node.op_type, version, domain)
-            except onnx.defs.SchemaError:
-                schema = None
-            if schema is None or not (schema.has_function or schema.has_context_dependent_function):
-                raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
+        known = node.op_type == "If" or lookup(domain, node.op_type, version) or is_function(node, version)
+        if not known:
+            raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
 
     def _check_types(self, before: int) -> None:
         for op in self.builder.ops_since(before):

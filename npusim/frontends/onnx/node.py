@@ -142,43 +142,43 @@ class Node:
         """Attributes that do not matter to inference."""
         self._read.update(names)
 
-    def int(self, name: str, default: int | None = None) -> int:
+    def int_attr(self, name: str, default: int | None = None) -> int:
         """An integer attribute; required if there is no default."""
         value = self.attribute(name, AttributeProto.INT)
         if value is None and default is None:
             self.damaged(f"attribute {name} is required")
         return int(default if value is None else value)  # type: ignore[arg-type]
 
-    def float(self, name: str, default: float) -> float:
+    def float_attr(self, name: str, default: float) -> float:
         """A float attribute, exactly as stored (float32)."""
         value = self.attribute(name, AttributeProto.FLOAT)
         return float(np.float32(default) if value is None else value)
 
-    def text(self, name: str, default: str) -> str:
+    def text_attr(self, name: str, default: str) -> str:
         """A string attribute."""
         value = self.attribute(name, AttributeProto.STRING)
         return default if value is None else value.decode("utf-8", "replace")
 
-    def ints(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
+    def ints_attr(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
         """A list of integers, or the default."""
         value = self.attribute(name, AttributeProto.INTS)
         if value is None:
             return None if default is None else list(default)
         return [int(item) for item in value]
 
-    def floats(self, name: str) -> list[float] | None:
+    def floats_attr(self, name: str) -> list[float] | None:
         """A list of floats, or None."""
         value = self.attribute(name, AttributeProto.FLOATS)
         return None if value is None else [float(item) for item in value]
 
-    def tensor(self, name: str) -> tuple[Array, DType] | None:
+    def tensor_attr(self, name: str) -> tuple[Array, DType] | None:
         """A tensor attribute as (array, DType), or None."""
         value = self.attribute(name, AttributeProto.TENSOR)
         return None if value is None else read_tensor(value, self.directory, f"{self.name}.{name}")
 
     def axis(self, rank: int, name: str = "axis", default: int | None = None) -> int:
         """An axis attribute, made non-negative."""
-        return self.normal_axis(self.int(name, default), rank)
+        return self.normal_axis(self.int_attr(name, default), rank)
 
     def normal_axis(self, axis: int, rank: int) -> int:
         """An axis of a tensor of this rank, made non-negative; raises ModelError if it is out of range."""

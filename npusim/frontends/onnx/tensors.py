@@ -14,7 +14,7 @@ from npusim.dtypes import DType
 from npusim.errors import ModelError, UnsupportedError
 from npusim.ops.base import Array
 
-ELEMENT_TYPES = {
+ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.BOOL: DType.BOOL,
     TensorProto.INT8: DType.INT8,
     TensorProto.UINT8: DType.UINT8,
@@ -29,7 +29,7 @@ ELEMENT_TYPES = {
     TensorProto.FLOAT: DType.FLOAT32,
     TensorProto.DOUBLE: DType.FLOAT64,
 }
-PACKED = {
+PACKED: dict[int, tuple[DType, int]] = {
     TensorProto.INT4: (DType.INT8, 4),
     TensorProto.UINT4: (DType.UINT8, 4),
     TensorProto.INT2: (DType.INT8, 2),

@@ -11,6 +11,7 @@ from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
 from npusim.frontends.onnx.tensors import element_type
 from npusim.graph import Tensor
+from npusim.ops.base import Array
 
 MAX_RANGE = 1 << 26
 """A Range or EyeLike of more elements is refused."""
@@ -18,24 +19,24 @@ MAX_RANGE = 1 << 26
 
 @handles("Constant", limits=["sparse and string values are refused"])
 def constant(node: Node) -> Tensor:
-    tensor = node.tensor("value")
+    tensor = node.tensor_attr("value")
     if tensor is not None:
         return node.const(*tensor)
-    floats, ints = node.floats("value_floats"), node.ints("value_ints")
+    floats, ints = node.floats_attr("value_floats"), node.ints_attr("value_ints")
     if floats is not None:
         return node.const(np.asarray(floats, np.float32))
     if ints is not None:
         return node.const(np.asarray(ints, np.int64))
     if node.has("value_float"):
-        return node.const(np.float32(node.float("value_float", 0.0)))
+        return node.const(np.float32(node.float_attr("value_float", 0.0)))
     if node.has("value_int"):
-        return node.const(np.int64(node.int("value_int")))
+        return node.const(np.int64(node.int_attr("value_int")))
     node.refuse("a constant must have one of value, value_float(s), value_int(s)")
 
 
 @handles("ConstantOfShape")
 def constant_of_shape(node: Node) -> Tensor:
-    tensor = node.tensor("value")
+    tensor = node.tensor_attr("value")
     value, dtype = tensor if tensor is not None else (np.zeros(1, np.float32), DType.FLOAT32)
     if value.size != 1:
         node.damaged(f"attribute value must have one element, has {value.size}")
@@ -46,7 +47,7 @@ def constant_of_shape(node: Node) -> Tensor:
 @handles("Shape")
 def shape(node: Node) -> Tensor:
     dims = node.input(0).shape
-    start, end = node.int("start", 0), node.int("end", len(dims))
+    start, end = node.int_attr("start", 0), node.int_attr("end", len(dims))
     return node.const(np.asarray(dims[slice(*_clamped(start, end, len(dims)))], np.int64))
 
 
@@ -69,17 +70,17 @@ def sequence(node: Node) -> Tensor:
     count = max(math.ceil((limit - start) / delta), 0)
     if count > MAX_RANGE:
         node.refuse(f"{count} elements; at most {MAX_RANGE} are supported")
-    values = np.arange(count, dtype=np.float64 if dtype.is_float else np.int64) * delta + start
-    return node.const(values, dtype)
+    steps: Array = np.arange(count, dtype=np.float64 if dtype.is_float else np.int64)
+    return node.const(steps * delta + start, dtype)
 
 
 @handles("EyeLike")
 def eye_like(node: Node) -> Tensor:
     x = node.input(0)
-    dtype = element_type(node.int("dtype"), node.name, "EyeLike") if node.has("dtype") else x.dtype
+    dtype = element_type(node.int_attr("dtype"), node.name, "EyeLike") if node.has("dtype") else x.dtype
     if len(x.shape) != 2 or x.size > MAX_RANGE:
         node.refuse(f"the input must be a matrix of at most {MAX_RANGE} elements, is {list(x.shape)}")
-    return node.const(np.eye(*x.shape, node.int("k", 0)), dtype)
+    return node.const(np.eye(*x.shape, node.int_attr("k", 0)), dtype)
 
 
 @handles("Identity")
@@ -109,8 +110,8 @@ def non_zero(node: Node) -> Tensor:
 @handles("BlackmanWindow", "HammingWindow", "HannWindow", limits=["the size must be a constant"])
 def window(node: Node) -> Tensor:
     count = int(node.scalar_value(0))
-    periodic = node.int("periodic", 1)
-    dtype = element_type(node.int("output_datatype", 1), node.name, node.op_type)
+    periodic = node.int_attr("periodic", 1)
+    dtype = element_type(node.int_attr("output_datatype", 1), node.name, node.op_type)
     if not 0 <= count <= MAX_RANGE:
         node.refuse(f"{count} elements; 0 to {MAX_RANGE} are supported")
     terms = {

@@ -83,8 +83,8 @@ def plain_unary(node: Node) -> Tensor:
 @handles(*PARAMETERS)
 def with_parameters(node: Node) -> Tensor:
     fn, first, second = PARAMETERS[node.op_type]
-    p0 = node.float(*first)
-    return node.unary(fn, node.input(0), p0, node.float(*second) if second else 0.0)
+    p0 = node.float_attr(*first)
+    return node.unary(fn, node.input(0), p0, node.float_attr(*second) if second else 0.0)
 
 
 @handles(*PLAIN_BINARY)
@@ -94,7 +94,7 @@ def plain_binary(node: Node) -> Tensor:
 
 @handles("Gelu")
 def gelu(node: Node) -> Tensor:
-    approximate = node.text("approximate", "none")
+    approximate = node.text_attr("approximate", "none")
     if approximate not in ("none", "tanh"):
         node.damaged(f"attribute approximate must be none or tanh, is {approximate!r}")
     return node.unary(Unary.GELU if approximate == "none" else Unary.GELU_TANH, node.input(0))
@@ -102,22 +102,18 @@ def gelu(node: Node) -> Tensor:
 
 @handles("IsInf")
 def is_inf(node: Node) -> Tensor:
-    positive, negative = node.int("detect_positive", 1), node.int("detect_negative", 1)
+    positive, negative = node.int_attr("detect_positive", 1), node.int_attr("detect_negative", 1)
     return node.unary(Unary.ISINF, node.input(0), positive, negative)
 
 
 @handles("Mod")
 def mod(node: Node) -> Tensor:
-    a = node.input(0)
-    fmod = node.int("fmod", 0)
-    if a.dtype.is_float and not fmod:
-        node.refuse("fmod=0 is for integers only")
-    return node.binary(Binary.FMOD if fmod else Binary.MOD, a, node.input(1))
+    return node.binary(Binary.FMOD if node.int_attr("fmod", 0) else Binary.MOD, node.input(0), node.input(1))
 
 
 @handles("BitShift")
 def bit_shift(node: Node) -> Tensor:
-    direction = node.text("direction", "")
+    direction = node.text_attr("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         node.damaged(f"attribute direction must be LEFT or RIGHT, is {direction!r}")
     return node.binary(Binary.SHL if direction == "LEFT" else Binary.SHR, node.input(0), node.input(1))
@@ -166,7 +162,7 @@ def _limits(dtype: DType) -> tuple[float, float]:
 @handles("Clip")
 def clip_attributes(node: Node) -> Tensor:
     x = node.input(0)
-    return node.unary(Unary.CLIP, x, node.float("min", -np.inf), node.float("max", np.inf))
+    return node.unary(Unary.CLIP, x, node.float_attr("min", -np.inf), node.float_attr("max", np.inf))
 
 
 @handles("Clip", since=11)
@@ -182,7 +178,7 @@ def where(node: Node) -> Tensor:
 @handles("Cast", limits=["to float8, float4, int4, int2 and string is refused"])
 def cast(node: Node) -> Tensor:
     node.ignore("saturate", "round_mode")
-    return node.cast(node.input(0), element_type(node.int("to"), node.name, "Cast"))
+    return node.cast(node.input(0), element_type(node.int_attr("to"), node.name, "Cast"))
 
 
 @handles("CastLike")

@@ -30,12 +30,12 @@ def scatter_elements(node: Node) -> Tensor:
     x = node.input(0)
     return node.add(
         "scatter_elements", x, node.input(1), node.input(2), axis=node.axis(len(x.shape), default=0),
-        reduction=node.text("reduction", "none"),
+        reduction=node.text_attr("reduction", "none"),
     )  # fmt: skip
 
 
 def flat_positions(node: Node, indices: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Index tuples [..., k] into dimensions ``dims`` as row-major positions [...]; negative entries count from the end."""
+    """Index tuples [..., k] into dimensions ``dims`` as row-major positions [...]; negative ones count back."""
     if indices.dtype not in (DType.INT32, DType.INT64):
         node.damaged(f"indices must be int32 or int64, are {indices.dtype.label}")
     whole = node.cast(indices, DType.INT64)
@@ -50,7 +50,7 @@ def flat_positions(node: Node, indices: Tensor, dims: tuple[int, ...]) -> Tensor
 @handles("GatherND")
 def gather_nd(node: Node) -> Tensor:
     x, indices = node.input(0), node.input(1)
-    batch = node.int("batch_dims", 0)
+    batch = node.int_attr("batch_dims", 0)
     depth = indices.shape[-1] if indices.shape else 0
     if not 0 <= batch < min(len(x.shape), len(indices.shape)) or not 1 <= depth <= len(x.shape) - batch:
         node.damaged(f"indices {list(indices.shape)} do not fit data {list(x.shape)} with batch_dims {batch}")
@@ -80,7 +80,7 @@ def scatter_nd(node: Node) -> Tensor:
     positions = node.reshape(flat_positions(node, indices, dims), (count, 1))
     y = node.add(
         "scatter_elements", node.reshape(x, (math.prod(dims), width)), node.expand(positions, (count, width)),
-        node.reshape(updates, (count, width)), axis=0, reduction=node.text("reduction", "none"),
+        node.reshape(updates, (count, width)), axis=0, reduction=node.text_attr("reduction", "none"),
     )  # fmt: skip
     return node.reshape(y, x.shape)
 

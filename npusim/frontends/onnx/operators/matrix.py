@@ -32,15 +32,15 @@ AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 def read_window(node: Node, rank: int, kernel: Sequence[int] | None) -> Window:
     """The window attributes of a node with ``rank`` spatial dimensions; ``kernel`` when the weights give it."""
-    shape = node.ints("kernel_shape", kernel)
+    shape = node.ints_attr("kernel_shape", kernel)
     if shape is None:
         node.damaged("attribute kernel_shape is required")
     if kernel is not None and list(kernel) != shape:
         node.damaged(f"kernel_shape {shape} differs from the weights' {list(kernel)}")
-    stride = node.ints("strides", [1] * rank) or []
-    dilation = node.ints("dilations", [1] * rank) or []
-    pads = node.ints("pads", [0] * (2 * rank)) or []
-    auto_pad = node.text("auto_pad", "NOTSET") or "NOTSET"
+    stride = node.ints_attr("strides", [1] * rank) or []
+    dilation = node.ints_attr("dilations", [1] * rank) or []
+    pads = node.ints_attr("pads", [0] * (2 * rank)) or []
+    auto_pad = node.text_attr("auto_pad", "NOTSET") or "NOTSET"
     if auto_pad not in AUTO_PADS:
         node.damaged(f"attribute auto_pad must be one of {', '.join(AUTO_PADS)}, is {auto_pad!r}")
     if not len(shape) == len(stride) == len(dilation) == rank or len(pads) != 2 * rank:
@@ -100,8 +100,9 @@ def convolve(node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: int 
     image, weights = image_of(node, x), image_of(node, w)
     window = padded(read_window(node, rank, w.shape[2:]), x.shape[2:])
     y = node.add(
-        "conv", image, weights, bias, layout="NCHW", groups=node.int("group", 1), x_zero=x_zero, **window_attrs(window)
-    )
+        "conv", image, weights, bias, layout="NCHW", groups=node.int_attr("group", 1), x_zero=x_zero,
+        **window_attrs(window),
+    )  # fmt: skip
     return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
 
 
@@ -116,8 +117,8 @@ def conv(node: Node) -> Tensor:
 def _transposed_sizes(node: Node, window: Window, sizes: Sequence[int]) -> tuple[list[int], Window]:
     """(output sizes, window with its padding) of a transposed convolution."""
     rank = len(sizes)
-    extra = node.ints("output_padding", [0] * rank) or []
-    wanted = node.ints("output_shape")
+    extra = node.ints_attr("output_padding", [0] * rank) or []
+    wanted = node.ints_attr("output_shape")
     if len(extra) != rank or min(extra, default=0) < 0 or (wanted is not None and len(wanted) not in (rank, rank + 2)):
         node.damaged(f"output_padding and output_shape must describe {rank} dimensions")
     full = [(s - 1) * window.stride[i] + window.extent(i) + extra[i] for i, s in enumerate(sizes)]
@@ -139,7 +140,7 @@ def conv_transpose(node: Node) -> Tensor:
     image, weights = image_of(node, x), image_of(node, w)
     sizes, window = _transposed_sizes(node, read_window(node, rank, w.shape[2:]), x.shape[2:])
     y = node.add(
-        "conv_transpose", image, weights, node.optional(2), layout="NCHW", groups=node.int("group", 1),
+        "conv_transpose", image, weights, node.optional(2), layout="NCHW", groups=node.int_attr("group", 1),
         output_hw=two_d(sizes, 1), **window_attrs(window),
     )  # fmt: skip
     return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
@@ -157,11 +158,11 @@ def scaled(node: Node, x: Tensor, factor: float) -> Tensor:
 @handles("Gemm")
 def gemm(node: Node) -> Tensor:
     a, b, c = node.input(0), node.input(1), node.optional(2)
-    alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
+    alpha, beta = node.float_attr("alpha", 1.0), node.float_attr("beta", 1.0)
     if len(a.shape) != 2 or len(b.shape) != 2:
         node.damaged(f"operands must be matrices, are {list(a.shape)} and {list(b.shape)}")
-    a = node.transpose(a, (1, 0)) if node.int("transA", 0) else a
-    b = node.transpose(b, (1, 0)) if node.int("transB", 0) else b
+    a = node.transpose(a, (1, 0)) if node.int_attr("transA", 0) else a
+    b = node.transpose(b, (1, 0)) if node.int_attr("transB", 0) else b
     scale_weights = alpha != 1.0 and b.is_constant
     b = scaled(node, b, alpha) if scale_weights else b
     rest = 1.0 if scale_weights else alpha

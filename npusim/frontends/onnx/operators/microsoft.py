@@ -47,18 +47,18 @@ def qlinear_sigmoid(node: Node) -> Tensor:
 
 @handles("QLinearLeakyRelu", domain=MICROSOFT)
 def qlinear_leaky_relu(node: Node) -> Tensor:
-    return _around(node, lambda x: node.unary(Unary.LEAKY_RELU, x, node.float("alpha", 0.01)))
+    return _around(node, lambda x: node.unary(Unary.LEAKY_RELU, x, node.float_attr("alpha", 0.01)))
 
 
 def _channels_first(node: Node) -> None:
-    if node.int("channels_last", 0):
+    if node.int_attr("channels_last", 0):
         node.refuse("channels_last=1 is not supported")
 
 
 @handles("QLinearAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
 def qlinear_average_pool(node: Node) -> Tensor:
     _channels_first(node)
-    return _around(node, lambda x: pool(node, x, "average", bool(node.int("count_include_pad", 0))))
+    return _around(node, lambda x: pool(node, x, "average", bool(node.int_attr("count_include_pad", 0))))
 
 
 @handles("QLinearGlobalAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
@@ -80,23 +80,23 @@ def gelu(node: Node) -> Tensor:
     x, bias = node.input(0), node.optional(1)
     x = x if bias is None else node.binary(Binary.ADD, x, bias)
     if node.op_type == "QuickGelu":
-        return node.unary(Unary.SILU, x, node.float("alpha", 1.702))
+        return node.unary(Unary.SILU, x, node.float_attr("alpha", 1.702))
     return node.unary(Unary.GELU_TANH if node.op_type == "FastGelu" else Unary.GELU, x)
 
 
 @handles("FusedMatMul", domain=MICROSOFT, limits=["transBatchA and transBatchB are refused"])
 def fused_matmul(node: Node) -> Tensor:
     a, b = node.input(0), node.input(1)
-    if node.int("transBatchA", 0) or node.int("transBatchB", 0):
+    if node.int_attr("transBatchA", 0) or node.int_attr("transBatchB", 0):
         node.refuse("transBatchA and transBatchB are not supported")
     y = multiply(node, _swapped(node, a, "transA"), _swapped(node, b, "transB"))
-    return scaled(node, y, node.float("alpha", 1.0))
+    return scaled(node, y, node.float_attr("alpha", 1.0))
 
 
 def _swapped(node: Node, x: Tensor, attribute: str) -> Tensor:
     """x with its last two dimensions swapped if the attribute says so."""
     rank = len(x.shape)
-    if not node.int(attribute, 0) or rank < 2:
+    if not node.int_attr(attribute, 0) or rank < 2:
         return x
     return node.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -111,7 +111,7 @@ def skip_layer_normalization(node: Node) -> list[Tensor | None]:
     for index in (1, 2):
         node.no_output(index, "statistics are not supported")
     mode = "rms" if simplified else "layer"
-    y = node.add("normalize", total, axis=len(total.shape) - 1, mode=mode, epsilon=node.float("epsilon", 1e-12))
+    y = node.add("normalize", total, axis=len(total.shape) - 1, mode=mode, epsilon=node.float_attr("epsilon", 1e-12))
     y = node.binary(Binary.MUL, y, node.input(2))
     y = y if offset is None else node.binary(Binary.ADD, y, offset)
     return [y, None, None, total]

@@ -16,14 +16,15 @@ def batch_normalization(node: Node) -> Tensor:
     """x * factor + offset per channel; both are constants where the statistics are."""
     x = node.input(0)
     node.ignore("momentum", "is_test")
-    if node.int("training_mode", 0) or not node.int("spatial", 1):
+    if node.int_attr("training_mode", 0) or not node.int_attr("spatial", 1):
         node.refuse("training mode and spatial=0 are not supported")
     for index in range(1, 5):
         node.no_output(index, "running statistics are not supported")
     if len(x.shape) < 2:
         node.damaged(f"the input must have a channel dimension, is {list(x.shape)}")
     scale, bias, mean, variance = (node.cast(node.input(index), DType.FLOAT32) for index in range(1, 5))
-    deviation = node.unary(Unary.RSQRT, node.binary(Binary.ADD, variance, node.like(node.float("epsilon", 1e-5), mean)))
+    epsilon = node.like(node.float_attr("epsilon", 1e-5), variance)
+    deviation = node.unary(Unary.RSQRT, node.binary(Binary.ADD, variance, epsilon))
     factor = node.binary(Binary.MUL, scale, deviation)
     offset = node.binary(Binary.SUB, bias, node.binary(Binary.MUL, mean, factor))
     return affine(node, x, factor, offset, 1)
@@ -40,7 +41,7 @@ def affine(node: Node, x: Tensor, factor: Tensor, offset: Tensor | None, axis: i
 def layer_normalization(node: Node) -> list[Tensor | None]:
     x, scale, bias = node.input(0), node.input(1), node.optional(2)
     axis = node.axis(len(x.shape), default=-1)
-    epsilon = node.float("epsilon", 1e-5)
+    epsilon = node.float_attr("epsilon", 1e-5)
     node.ignore("stash_type")
     y = node.binary(Binary.MUL, node.add("normalize", x, axis=axis, mode="layer", epsilon=epsilon), scale)
     y = y if bias is None else node.binary(Binary.ADD, y, bias)
@@ -59,7 +60,7 @@ def rms_normalization(node: Node) -> Tensor:
     x = node.input(0)
     axis = node.axis(len(x.shape), default=-1)
     node.ignore("stash_type")
-    y = node.add("normalize", x, axis=axis, mode="rms", epsilon=node.float("epsilon", 1e-5))
+    y = node.add("normalize", x, axis=axis, mode="rms", epsilon=node.float_attr("epsilon", 1e-5))
     return node.cast(node.binary(Binary.MUL, y, node.cast(node.input(1), y.dtype)), node.input(1).dtype)
 
 
@@ -68,19 +69,19 @@ def instance_normalization(node: Node) -> Tensor:
     x = node.input(0)
     if len(x.shape) < 3:
         node.damaged(f"the input must have spatial dimensions, is {list(x.shape)}")
-    y = node.add("normalize", x, axis=2, mode="layer", epsilon=node.float("epsilon", 1e-5))
+    y = node.add("normalize", x, axis=2, mode="layer", epsilon=node.float_attr("epsilon", 1e-5))
     return affine(node, y, node.input(1), node.input(2), 1)
 
 
 @handles("GroupNormalization")
 def group_normalization(node: Node) -> Tensor:
     x, scale, bias = node.input(0), node.input(1), node.input(2)
-    groups = node.int("num_groups")
+    groups = node.int_attr("num_groups")
     node.ignore("stash_type")
     if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
         node.damaged(f"{list(x.shape)} has no channels that make {groups} groups")
     rows = node.reshape(x, (x.shape[0], groups, x.size // max(x.shape[0] * groups, 1)))
-    y = node.add("normalize", rows, axis=2, mode="layer", epsilon=node.float("epsilon", 1e-5))
+    y = node.add("normalize", rows, axis=2, mode="layer", epsilon=node.float_attr("epsilon", 1e-5))
     if node.opset < 21:
         # One factor and offset per group, where later versions have one per channel.
         return node.reshape(affine(node, y, scale, bias, 1), x.shape)
@@ -90,7 +91,7 @@ def group_normalization(node: Node) -> Tensor:
 @handles("LpNormalization")
 def lp_normalization(node: Node) -> Tensor:
     x = node.input(0)
-    axis, p = node.axis(len(x.shape), default=-1), node.int("p", 2)
+    axis, p = node.axis(len(x.shape), default=-1), node.int_attr("p", 2)
     if p not in (1, 2):
         node.damaged(f"attribute p must be 1 or 2, is {p}")
     norm = node.reduce(Reduce.L1 if p == 1 else Reduce.L2, x, [axis])
@@ -105,8 +106,8 @@ def lrn(node: Node) -> Tensor:
     if len(x.shape) < 2:
         node.damaged(f"the input must have a channel dimension, is {list(x.shape)}")
     return node.add(
-        "lrn", x, axis=1, size=node.int("size"), alpha=node.float("alpha", 1e-4), beta=node.float("beta", 0.75),
-        bias=node.float("bias", 1.0),
+        "lrn", x, axis=1, size=node.int_attr("size"), alpha=node.float_attr("alpha", 1e-4),
+        beta=node.float_attr("beta", 0.75), bias=node.float_attr("bias", 1.0),
     )  # fmt: skip
 
 
@@ -115,7 +116,7 @@ def flattened_softmax(node: Node) -> Tensor:
     """Before version 13 the dimensions from axis on are one row."""
     x = node.input(0)
     rank = len(x.shape)
-    axis = rank if rank and node.int("axis", 1) == rank else node.axis(rank, default=1)
+    axis = rank if rank and node.int_attr("axis", 1) == rank else node.axis(rank, default=1)
     rows = node.reshape(x, (node.size(x.shape[:axis]), node.size(x.shape[axis:])))
     return node.reshape(_softmax(node, rows, 1), x.shape)
 

@@ -11,7 +11,7 @@ from npusim.isa.functions import Binary, Reduce, Unary
 
 def _output_sizes(node: Node, window: Window, sizes: list[int]) -> list[int]:
     """Windows per dimension; with ceil_mode the last may reach beyond the padding but must start before it."""
-    ceil = node.int("ceil_mode", 0)
+    ceil = node.int_attr("ceil_mode", 0)
     out = []
     for axis, size in enumerate(sizes):
         stride = window.stride[axis]
@@ -50,22 +50,22 @@ def max_pool(node: Node) -> Tensor:
 
 @handles("AveragePool", limits=_IMAGES)
 def average_pool(node: Node) -> Tensor:
-    return pool(node, node.input(0), "average", bool(node.int("count_include_pad", 0)))
+    return pool(node, node.input(0), "average", bool(node.int_attr("count_include_pad", 0)))
 
 
 @handles("LpPool", limits=[*_IMAGES, "ceil_mode with p other than 2 is refused"])
 def lp_pool(node: Node) -> Tensor:
-    p = node.int("p", 2)
+    p = node.int_attr("p", 2)
     if p == 2:
         return pool(node, node.input(0), "l2")
-    if node.int("ceil_mode", 0) or p < 1:
+    if node.int_attr("ceil_mode", 0) or p < 1:
         node.refuse(f"p={p} is supported without ceil_mode and for p >= 1 only")
     powers = node.unary(Unary.ABS, node.input(0))
     if p != 1:
         powers = node.binary(Binary.POW, powers, node.like(p, powers))
     # An average that counts the padding too is the sum over a constant.
     mean = pool(node, powers, "average", count_include_pad=True)
-    total = node.binary(Binary.MUL, mean, node.like(node.size(node.ints("kernel_shape") or []), mean))
+    total = node.binary(Binary.MUL, mean, node.like(node.size(node.ints_attr("kernel_shape") or []), mean))
     return total if p == 1 else node.binary(Binary.POW, total, node.like(1 / p, total))
 
 
@@ -88,7 +88,7 @@ def global_max_pool(node: Node) -> Tensor:
 
 @handles("GlobalLpPool", limits=["p is 1 or 2"])
 def global_lp_pool(node: Node) -> Tensor:
-    p = node.int("p", 2)
+    p = node.int_attr("p", 2)
     if p not in (1, 2):
         node.refuse(f"p={p} is not supported: 1 and 2 are")
     return node.reduce(Reduce.L1 if p == 1 else Reduce.L2, *_image_axes(node))

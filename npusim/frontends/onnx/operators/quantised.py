@@ -15,7 +15,7 @@ from npusim.isa.functions import Binary
 
 def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
     """A scale or zero point shaped to broadcast to x: one number, one per index of an axis, or one per block."""
-    axis, block = node.int("axis", 1), node.int("block_size", 0)
+    axis, block = node.int_attr("axis", 1), node.int_attr("block_size", 0)
     if parameter.size == 1 and len(parameter.shape) <= 1:
         return node.reshape(parameter, ())
     axis = node.normal_axis(axis, len(x.shape))
@@ -45,7 +45,7 @@ def quantize_linear(node: Node) -> Tensor:
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     _ignore_float8(node)
     node.not_packed(2)
-    code = node.int("output_dtype", 0)
+    code = node.int_attr("output_dtype", 0)
     to = element_type(code, node.name, node.op_type) if code else zero.dtype if zero is not None else DType.UINT8
     if zero is not None and zero.dtype is not to:
         node.damaged(f"output_dtype {to.label} differs from the zero point's {zero.dtype.label}")
@@ -58,7 +58,7 @@ def quantize_linear(node: Node) -> Tensor:
 def dequantize_linear(node: Node) -> Tensor:
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     _ignore_float8(node)
-    code = node.int("output_dtype", 0)
+    code = node.int_attr("output_dtype", 0)
     to = element_type(code, node.name, node.op_type) if code else scale.dtype
     factor = aligned(node, node.cast(scale, DType.FLOAT32), x)
     return node.add("dequantize", x, factor, aligned(node, zero_like(node, zero), x), to=to)

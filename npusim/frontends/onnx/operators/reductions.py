@@ -24,10 +24,10 @@ PLAIN = {
 
 def _axes(node: Node, rank: int) -> list[int] | None:
     """The axes of a reduction from attribute or input; None when there are none and none means the input itself."""
-    given = node.ints("axes")
+    given = node.ints_attr("axes")
     if given is None and node.optional(1) is not None:
         given = node.int_values(1)
-    noop = node.int("noop_with_empty_axes", 0)
+    noop = node.int_attr("noop_with_empty_axes", 0)
     if not given:
         return None if noop else list(range(rank))
     return node.normal_axes(given, rank)
@@ -37,7 +37,7 @@ def _axes(node: Node, rank: int) -> list[int] | None:
 def reduction(node: Node) -> Tensor:
     x = node.input(0)
     axes = _axes(node, len(x.shape))
-    keep = bool(node.int("keepdims", 1))
+    keep = bool(node.int_attr("keepdims", 1))
     if node.op_type == "ReduceLogSumExp":
         return _log_sum_exp(node, x, axes, keep)
     fn = PLAIN[node.op_type]
@@ -71,16 +71,16 @@ def arg_reduce(node: Node) -> Tensor:
     x = node.input(0)
     return node.add(
         "arg_reduce", x, fn="max" if node.op_type == "ArgMax" else "min", axis=node.axis(len(x.shape), default=0),
-        keepdims=bool(node.int("keepdims", 1)), select_last=bool(node.int("select_last_index", 0)),
+        keepdims=bool(node.int_attr("keepdims", 1)), select_last=bool(node.int_attr("select_last_index", 0)),
     )  # fmt: skip
 
 
 @handles("TopK", limits=["k is a constant"])
 def top_k(node: Node) -> list[Tensor]:
     x = node.input(0)
-    k = node.int("k") if node.opset < 10 else node.int_values(1)[0]
+    k = node.int_attr("k") if node.opset < 10 else node.int_values(1)[0]
     node.ignore("sorted")
-    attrs = {"axis": node.axis(len(x.shape), default=-1), "k": k, "largest": bool(node.int("largest", 1))}
+    attrs = {"axis": node.axis(len(x.shape), default=-1), "k": k, "largest": bool(node.int_attr("largest", 1))}
     return node.builder.add_all("topk", [x], attrs, node.name)
 
 
@@ -89,5 +89,5 @@ def cum_sum(node: Node) -> Tensor:
     x = node.input(0)
     axis = node.normal_axis(int(node.scalar_value(1)), len(x.shape))
     return node.add(
-        "cumsum", x, axis=axis, exclusive=bool(node.int("exclusive", 0)), reverse=bool(node.int("reverse", 0))
+        "cumsum", x, axis=axis, exclusive=bool(node.int_attr("exclusive", 0)), reverse=bool(node.int_attr("reverse", 0))
     )

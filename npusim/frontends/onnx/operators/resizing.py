@@ -55,7 +55,9 @@ def source_positions(rule: Rule, axis: Axis) -> Array:
     if rule.coordinates == "pytorch_half_pixel":
         return centred if axis.out > 1 else np.zeros(axis.out)
     if rule.coordinates == "align_corners":
-        return x * ((axis.size - 1) / (axis.out - 1) if axis.out > 1 else 0.0)
+        # The standard's output length is scale * size, which need not be whole.
+        length = axis.scale * axis.size
+        return x * (axis.size - 1) / (length - 1) if axis.out > 1 and length != 1 else np.zeros(axis.out)
     if rule.coordinates == "asymmetric":
         return x / axis.scale
     if axis.out == 1:
@@ -65,14 +67,9 @@ def source_positions(rule: Rule, axis: Axis) -> Array:
 
 def _nearest(rule: Rule, position: Array) -> Array:
     """The neighbour that is taken, as an integer position that may be outside."""
-    rounding = {
-        "round_prefer_floor": lambda p: np.ceil(p - 0.5),
-        "round_prefer_ceil": lambda p: np.floor(p + 0.5),
-        "floor": np.floor,
-        "ceil": np.ceil,
-    }
-    result: Array = rounding[rule.nearest](position)
-    return result
+    if rule.nearest.startswith("round"):
+        return np.ceil(position - 0.5) if rule.nearest == "round_prefer_floor" else np.floor(position + 0.5)
+    return np.floor(position) if rule.nearest == "floor" else np.ceil(position)
 
 
 def _cubic(distance: Array, a: float) -> Array:
@@ -131,9 +128,9 @@ def resize(node: Node, x: Tensor, axes: dict[int, Axis], rule: Rule, extrapolati
 
 
 def _read_rule(node: Node) -> Rule:
-    mode = node.text("mode", "nearest")
-    coordinates = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
-    nearest = node.text("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+    mode = node.text_attr("mode", "nearest")
+    coordinates = node.text_attr("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
+    nearest = node.text_attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
     for name, value, allowed in (
         ("mode", mode, MODES),
         ("coordinate_transformation_mode", coordinates, COORDINATES),
@@ -142,8 +139,8 @@ def _read_rule(node: Node) -> Rule:
         if value not in allowed:
             node.refuse(f"attribute {name} must be one of {', '.join(allowed)}, is {value!r}")
     return Rule(
-        mode, coordinates, nearest, node.float("cubic_coeff_a", -0.75), bool(node.int("exclude_outside", 0)),
-        bool(node.int("antialias", 0)) and mode != "nearest",
+        mode, coordinates, nearest, node.float_attr("cubic_coeff_a", -0.75), bool(node.int_attr("exclude_outside", 0)),
+        bool(node.int_attr("antialias", 0)) and mode != "nearest",
     )  # fmt: skip
 
 
@@ -151,14 +148,13 @@ def scaled_axes(node: Node, shape: tuple[int, ...], axes: list[int], scales: lis
     """Axes whose sizes follow from scales."""
     if len(scales) != len(axes) or any(not math.isfinite(s) or s <= 0 for s in scales):
         node.damaged(f"scales {scales} must be positive, one for each of {len(axes)} dimensions")
-    return {
-        axis: Axis(shape[axis], math.floor(shape[axis] * scale), scale) for axis, scale in zip(axes, scales, strict=True)
-    }
+    pairs = zip(axes, scales, strict=True)
+    return {axis: Axis(shape[axis], math.floor(shape[axis] * scale), scale) for axis, scale in pairs}
 
 
 def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list[int]) -> dict[int, Axis]:
     """Axes of given sizes, which a policy may change to keep the aspect ratio."""
-    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    policy = node.text_attr("keep_aspect_ratio_policy", "stretch")
     if len(sizes) != len(axes) or min(sizes, default=1) < 0 or any(shape[axis] == 0 for axis in axes):
         node.damaged(f"sizes {sizes} must be >= 0, one for each of {len(axes)} dimensions of {list(shape)}")
     ratios = [size / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
@@ -175,9 +171,9 @@ def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list
 def resize_modern(node: Node) -> Tensor:
     x = node.input(0)
     rule = _read_rule(node)
-    axes = node.normal_axes(node.ints("axes") or range(len(x.shape)), len(x.shape))
+    axes = node.normal_axes(node.ints_attr("axes") or range(len(x.shape)), len(x.shape))
     sizes = node.int_values(3) if node.optional(3) is not None and node.input(3).size else None
-    node.text("keep_aspect_ratio_policy", "stretch")
+    node.text_attr("keep_aspect_ratio_policy", "stretch")
     if sizes is not None:
         plan = _sized_axes(node, x.shape, axes, sizes)
     else:
@@ -190,14 +186,14 @@ def resize_modern(node: Node) -> Tensor:
             axis: Axis(plan[axis].size, plan[axis].out, plan[axis].scale, roi[i], roi[i + len(axes)])
             for i, axis in enumerate(axes)
         }
-    return resize(node, x, plan, rule, node.float("extrapolation_value", 0.0))
+    return resize(node, x, plan, rule, node.float_attr("extrapolation_value", 0.0))
 
 
 @handles("Resize", "Upsample", limits=["scales are constants"])
 def resize_by_scales(node: Node) -> Tensor:
     """Upsample, and Resize of operator set 10: positions are x / scale."""
     x = node.input(0)
-    given = node.floats("scales")
+    given = node.floats_attr("scales")
     scales = given if given is not None else [float(value) for value in node.value(1).reshape(-1)]
     rule = _read_rule(node)
     plan = scaled_axes(node, x.shape, list(range(len(x.shape))), scales)

@@ -17,7 +17,7 @@ from npusim.isa.functions import Binary
 def reshape(node: Node) -> Tensor:
     x = node.input(0)
     shape = node.int_values(1)
-    if not node.int("allowzero", 0):
+    if not node.int_attr("allowzero", 0):
         for axis, dim in enumerate(shape):
             if dim == 0:
                 if axis >= len(x.shape):
@@ -37,7 +37,7 @@ def reshape(node: Node) -> Tensor:
 def flatten(node: Node) -> Tensor:
     x = node.input(0)
     rank = len(x.shape)
-    axis = node.int("axis", 1)
+    axis = node.int_attr("axis", 1)
     if not -rank <= axis <= rank:
         node.damaged(f"axis {axis} is outside a tensor of {rank} dimensions")
     axis = axis + rank if axis < 0 else axis
@@ -46,7 +46,7 @@ def flatten(node: Node) -> Tensor:
 
 def _axes(node: Node) -> list[int] | None:
     """Axes from the attribute (before version 13) or the input."""
-    given = node.ints("axes")
+    given = node.ints_attr("axes")
     return node.int_values(1) if given is None and node.optional(1) is not None else given
 
 
@@ -75,7 +75,7 @@ def unsqueeze(node: Node) -> Tensor:
 @handles("Transpose")
 def transpose(node: Node) -> Tensor:
     x = node.input(0)
-    perm = node.ints("perm", range(len(x.shape) - 1, -1, -1)) or []
+    perm = node.ints_attr("perm", range(len(x.shape) - 1, -1, -1)) or []
     return node.add("transpose", x, perm=tuple(perm)) if perm != list(range(len(x.shape))) else x
 
 
@@ -91,8 +91,8 @@ def concat(node: Node) -> Tensor:
 def split(node: Node) -> list[Tensor]:
     x = node.input(0)
     axis = node.axis(len(x.shape), default=0)
-    count, dim = node.int("num_outputs", len(node.proto.output)), x.shape[axis]
-    sizes = node.ints("split")
+    count, dim = node.int_attr("num_outputs", len(node.proto.output)), x.shape[axis]
+    sizes = node.ints_attr("split")
     if sizes is None and node.optional(1) is not None:
         sizes = node.int_values(1)
     if count < 1 or count != len(node.proto.output):
@@ -133,7 +133,7 @@ def _slice(node: Node, starts: list[int], ends: list[int], axes: list[int] | Non
 
 @handles("Slice")
 def slice_attributes(node: Node) -> Tensor:
-    return _slice(node, node.ints("starts") or [], node.ints("ends") or [], node.ints("axes"), None)
+    return _slice(node, node.ints_attr("starts") or [], node.ints_attr("ends") or [], node.ints_attr("axes"), None)
 
 
 @handles("Slice", since=10, limits=["starts, ends, axes and steps are constants"])
@@ -146,7 +146,7 @@ def slice_inputs(node: Node) -> Tensor:
 def _pad(node: Node, pads: list[int], value: float, axes: list[int] | None) -> Tensor:
     x = node.input(0)
     rank = len(x.shape)
-    mode = node.text("mode", "constant")
+    mode = node.text_attr("mode", "constant")
     axes = list(range(rank)) if axes is None else node.normal_axes(axes, rank)
     if len(pads) != 2 * len(axes):
         node.damaged(f"pads {pads} do not describe {len(axes)} dimensions")
@@ -165,7 +165,7 @@ def _pad(node: Node, pads: list[int], value: float, axes: list[int] | None) -> T
 
 @handles("Pad")
 def pad_attributes(node: Node) -> Tensor:
-    return _pad(node, node.ints("pads") or [], node.float("value", 0.0), None)
+    return _pad(node, node.ints_attr("pads") or [], node.float_attr("value", 0.0), None)
 
 
 @handles("Pad", since=11, limits=["pads, value and axes are constants"])
@@ -199,7 +199,7 @@ def tile(node: Node) -> Tensor:
 
 
 def _blocks(node: Node) -> tuple[Tensor, int, tuple[int, int, int, int]]:
-    x, block = node.input(0), node.int("blocksize")
+    x, block = node.input(0), node.int_attr("blocksize")
     if len(x.shape) != 4 or block < 1:
         node.damaged(f"needs a 4-dimensional input and blocksize >= 1, has {list(x.shape)} and {block}")
     n, c, h, w = x.shape
@@ -209,7 +209,7 @@ def _blocks(node: Node) -> tuple[Tensor, int, tuple[int, int, int, int]]:
 @handles("DepthToSpace")
 def depth_to_space(node: Node) -> Tensor:
     x, block, (n, c, h, w) = _blocks(node)
-    mode = node.text("mode", "DCR")
+    mode = node.text_attr("mode", "DCR")
     if mode not in ("DCR", "CRD") or c % (block * block):
         node.damaged(f"mode {mode!r} must be DCR or CRD, and {c} channels must make blocks of {block}")
     depth = c // (block * block)
@@ -225,7 +225,7 @@ def space_to_depth(node: Node) -> Tensor:
     x, block, (n, c, h, w) = _blocks(node)
     if h % block or w % block:
         node.damaged(f"{h} x {w} does not make blocks of {block}")
-    mode = node.text("mode", "DCR")
+    mode = node.text_attr("mode", "DCR")
     if mode not in ("DCR", "CRD"):
         node.damaged(f"mode must be DCR or CRD, is {mode!r}")
     parts = node.reshape(x, (n, c, h // block, block, w // block, block))
@@ -241,7 +241,7 @@ def trilu(node: Node) -> Tensor:
         node.damaged(f"the input must have at least 2 dimensions, is {list(x.shape)}")
     rows, columns = x.shape[-2:]
     offset = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    mask = offset >= k if node.int("upper", 1) else offset <= k
+    mask = offset >= k if node.int_attr("upper", 1) else offset <= k
     return node.add("select", node.const(mask), x, node.like(0, x))
 
 
@@ -250,7 +250,7 @@ def one_hot(node: Node) -> Tensor:
     indices, values = node.input(0), node.input(2)
     depth = int(node.scalar_value(1))
     rank = len(indices.shape)
-    axis = node.int("axis", -1)
+    axis = node.int_attr("axis", -1)
     if not -rank - 1 <= axis <= rank or depth < 1 or values.shape != (2,):
         node.damaged(f"axis {axis}, depth {depth} or values {list(values.shape)} are out of range")
     axis = axis + rank + 1 if axis < 0 else axis
