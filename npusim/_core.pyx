@@ -6,24 +6,41 @@ element type that it does not support. Results are the same bits on every machin
 """
 
 from npusim._drain import depthwise, finish
+from npusim._index import gather, gather_elements, scatter
 from npusim._lanes import binary, cast, dequantize, qbinary, quantize, unary
 from npusim._matrix import conv
 from npusim._move import copy, fill, select
+from npusim._reduce import reduce, reduce_finish
+from npusim._rows import arg_reduce, cumsum, lrn, normalize, softmax, topk
 from npusim._simd import set_simd, simd
+from npusim._window import pool, resample
 
 __all__ = [
+    "arg_reduce",
     "binary",
     "cast",
     "conv",
     "copy",
+    "cumsum",
     "depthwise",
     "dequantize",
     "fill",
     "finish",
+    "gather",
+    "gather_elements",
+    "lrn",
+    "normalize",
+    "pool",
     "qbinary",
     "quantize",
+    "reduce",
+    "reduce_finish",
+    "resample",
+    "scatter",
     "select",
     "set_simd",
     "simd",
+    "softmax",
+    "topk",
     "unary",
 ]

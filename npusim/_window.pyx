@@ -1,0 +1,280 @@
+"""Kernels that combine neighbours of an image: pooling and resampling."""
+
+from libc.math cimport rint, rintf
+from libc.string cimport memcpy
+
+from npusim._operand cimport (
+    NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Operand, is_empty, is_float, item_size, operand, place, take, type_name,
+)
+
+cdef extern from "convert.h" nogil:
+    ctypedef void (*npu_load_f32)(float *out, const unsigned char *p, long long stride, long long n) noexcept
+    ctypedef void (*npu_load_i64)(long long *out, const unsigned char *p, long long stride, long long n) noexcept
+    ctypedef void (*npu_store_f32)(unsigned char *p, long long stride, const float *values, long long n) noexcept
+    ctypedef void (*npu_store_i64)(unsigned char *p, long long stride, const long long *values, long long n) noexcept
+    const npu_load_f32[13] npu_loads_f32
+    const npu_load_i64[13] npu_loads_i64
+    const npu_store_f32[13] npu_stores_f32
+    const npu_store_i64[13] npu_stores_i64
+    long long npu_truncate(double value, long long low, long long high)
+    long long npu_lowest(int dtype)
+    long long npu_highest(int dtype)
+
+cdef extern from "move.h" nogil:
+    void npu_copy_row(unsigned char *d, long long ds, const unsigned char *a, long long s, long long n, int size)
+
+cdef extern from "window.h" nogil:
+    void npu_max_f32(float *total, const float *x, long long n)
+    void npu_max_i64(long long *total, const long long *x, long long n)
+    void npu_sum_f32(float *total, const float *x, long long n)
+    void npu_sum_i64(long long *total, const long long *x, long long n)
+    void npu_sum_squares(float *total, const float *x, long long n)
+    void npu_weighted(float *total, const float *x, float weight, long long n)
+    void npu_divide(float *total, float count, long long n)
+    void npu_root(float *total, long long n)
+
+cdef extern from "base.h" nogil:
+    float INFINITY
+
+cdef enum:
+    POOL_MAX = 0
+    POOL_AVERAGE = 1
+    POOL_L2 = 2
+
+
+cdef struct Pool:
+    int fn, dtype
+    bint include_pad
+    Operand dst, src
+    long long ih, iw, c, oh, ow, kh, kw, sh, sw, dh, dw, pt, pl, pb, pr
+    npu_load_f32 load_f32
+    npu_load_i64 load_i64
+    npu_store_f32 store_f32
+    npu_store_i64 store_i64
+
+
+cdef inline long long _below(long long start, long long step, long long taps, long long limit) noexcept nogil:
+    """How many of start, start + step, ... (``taps`` of them) are below ``limit``."""
+    return 0 if start >= limit else min(taps, (limit - start + step - 1) // step)
+
+
+cdef inline long long _reached(long long start, long long step, long long taps, long long low, long long high) noexcept nogil:
+    """How many of the taps lie in [low, high)."""
+    return _below(start, step, taps, high) - _below(start, step, taps, low)
+
+
+cdef void _pool_floats(
+    const Pool *t, unsigned char *out, const unsigned char *at, long long r0, long long r1, long long q0, long long q1,
+    long long count, long long n,
+) noexcept nogil:
+    cdef float[NPU_BLOCK] total
+    cdef float[NPU_BLOCK] x
+    cdef long long r, q, i
+    for i in range(n):
+        total[i] = -INFINITY if t.fn == POOL_MAX else 0
+    for r in range(r0, r1):
+        for q in range(q0, q1):
+            t.load_f32(x, at + r * t.dh * t.src.s[0] + q * t.dw * t.src.s[1], t.src.s[2], n)
+            if t.fn == POOL_MAX:
+                npu_max_f32(total, x, n)
+            elif t.fn == POOL_AVERAGE:
+                npu_sum_f32(total, x, n)
+            else:
+                npu_sum_squares(total, x, n)
+    if t.fn == POOL_AVERAGE and count:
+        npu_divide(total, <float>count, n)
+    elif t.fn == POOL_L2:
+        npu_root(total, n)
+    t.store_f32(out, t.dst.s[2], total, n)
+
+
+cdef void _pool_ints(
+    const Pool *t, unsigned char *out, const unsigned char *at, long long r0, long long r1, long long q0, long long q1,
+    long long count, long long n,
+) noexcept nogil:
+    cdef long long[NPU_BLOCK] total
+    cdef long long[NPU_BLOCK] x
+    cdef long long r, q, i, low = npu_lowest(t.dtype), high = npu_highest(t.dtype)
+    for i in range(n):
+        total[i] = low if t.fn == POOL_MAX else 0
+    for r in range(r0, r1):
+        for q in range(q0, q1):
+            t.load_i64(x, at + r * t.dh * t.src.s[0] + q * t.dw * t.src.s[1], t.src.s[2], n)
+            if t.fn == POOL_MAX:
+                npu_max_i64(total, x, n)
+            else:
+                npu_sum_i64(total, x, n)
+    if t.fn == POOL_AVERAGE and count:
+        for i in range(n):
+            total[i] = npu_truncate(rintf(<float>total[i] / <float>count), low, high)
+    t.store_i64(out, t.dst.s[2], total, n)
+
+
+cdef void _pool_pixel(const Pool *t, long long i, long long j) noexcept nogil:
+    cdef long long y = i * t.sh - t.pt, x = j * t.sw - t.pl, c, n, count
+    cdef long long r0 = _below(y, t.dh, t.kh, 0), r1 = _below(y, t.dh, t.kh, t.ih)
+    cdef long long q0 = _below(x, t.dw, t.kw, 0), q1 = _below(x, t.dw, t.kw, t.iw)
+    cdef unsigned char *out = t.dst.p + i * t.dst.s[0] + j * t.dst.s[1]
+    cdef const unsigned char *at = t.src.p + y * t.src.s[0] + x * t.src.s[1]
+    count = (r1 - r0) * (q1 - q0)
+    if t.include_pad:
+        count = _reached(y, t.dh, t.kh, -t.pt, t.ih + t.pb) * _reached(x, t.dw, t.kw, -t.pl, t.iw + t.pr)
+    for c from 0 <= c < t.c by NPU_BLOCK:
+        n = min(t.c - c, <long long>NPU_BLOCK)
+        if is_float(t.dtype):
+            _pool_floats(t, out + c * t.dst.s[2], at + c * t.src.s[2], r0, r1, q0, q1, count, n)
+        else:
+            _pool_ints(t, out + c * t.dst.s[2], at + c * t.src.s[2], r0, r1, q0, q1, count, n)
+
+
+def pool(
+    int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] src,
+    long long src_off, src_strides, long long ih, long long iw, long long c, long long oh, long long ow,
+    long long kh, long long kw, long long sh, long long sw, long long dh, long long dw,
+    long long pt, long long pl, long long pb, long long pr, bint count_include_pad,
+):
+    """Pool src [ih][iw][c], valid pixels only, into dst [oh][ow][c]; fn 0 maximum, 1 average, 2 root of sum of squares.
+
+    Padding of pt, pl, pb, pr pixels lies around src: never part of a maximum, counted as zeros by an average with
+    ``count_include_pad``. Integer averages are rounded to nearest even. A window of padding only gives the type's lowest
+    value, or 0. Strides are (row, column, channel) in bytes.
+    """
+    cdef Pool t
+    cdef long long i, j
+    cdef long long[3] n
+    cdef long long size = item_size(dtype)
+    if fn not in (POOL_MAX, POOL_AVERAGE, POOL_L2):
+        raise ValueError(f"pool: function must be 0 (max), 1 (average) or 2 (l2), got {fn}")
+    if dtype == NPU_BOOL or (fn == POOL_L2 and not is_float(dtype)):
+        raise ValueError(f"pool: function {fn} is not defined for {type_name(dtype)}")
+    if min(kh, kw, sh, sw, dh, dw) < 1:
+        raise ValueError("pool: kernel, strides and dilations must be >= 1")
+    t.fn, t.dtype, t.include_pad = fn, dtype, count_include_pad
+    t.ih, t.iw, t.c, t.oh, t.ow, t.kh, t.kw, t.sh, t.sw, t.dh, t.dw = ih, iw, c, oh, ow, kh, kw, sh, sw, dh, dw
+    t.pt, t.pl, t.pb, t.pr = pt, pl, pb, pr
+    t.load_f32, t.load_i64 = npu_loads_f32[dtype], npu_loads_i64[dtype]
+    t.store_f32, t.store_i64 = npu_stores_f32[dtype], npu_stores_i64[dtype]
+    n[0], n[1], n[2] = ih, iw, c
+    operand(&t.src, src, src_off, src_strides, n, 3, size, "src")
+    n[0], n[1] = oh, ow
+    operand(&t.dst, dst, dst_off, dst_strides, n, 3, size, "dst")
+    if is_empty(n, 3):
+        return
+    with nogil:
+        for i in range(oh):
+            for j in range(ow):
+                _pool_pixel(&t, i, j)
+
+
+cdef struct Resample:
+    int dtype
+    Operand dst, src
+    long long[3] n
+    const unsigned char *index
+    const unsigned char *weight
+    long long taps, size
+
+
+cdef void _resample_row(const Resample *t, unsigned char *out, const unsigned char *x, long long j, long long start, long long n) noexcept nogil:
+    """Inner elements start .. start + n of result j: taps in order, in float32."""
+    cdef float[NPU_BLOCK] total
+    cdef float[NPU_BLOCK] taken
+    cdef long long[NPU_BLOCK] whole
+    cdef long long k, i
+    cdef int index
+    cdef float weight
+    for i in range(n):
+        total[i] = 0
+    for k in range(t.taps):
+        memcpy(&index, t.index + 4 * (j * t.taps + k), 4)
+        memcpy(&weight, t.weight + 4 * (j * t.taps + k), 4)
+        if index >= 0:
+            npu_loads_f32[t.dtype](taken, x + index * t.src.s[1] + start * t.src.s[2], t.src.s[2], n)
+            npu_weighted(total, taken, weight, n)
+    if is_float(t.dtype):
+        npu_stores_f32[t.dtype](out + start * t.dst.s[2], t.dst.s[2], total, n)
+    else:
+        for i in range(n):
+            whole[i] = npu_truncate(rintf(total[i]), npu_lowest(t.dtype), npu_highest(t.dtype))
+        npu_stores_i64[t.dtype](out + start * t.dst.s[2], t.dst.s[2], whole, n)
+
+
+cdef void _resample(const Resample *t) noexcept nogil:
+    cdef long long o, j, start
+    cdef unsigned char *out
+    cdef const unsigned char *x
+    cdef int index
+    cdef float weight
+    for o in range(t.n[0]):
+        x = t.src.p + o * t.src.s[0]
+        for j in range(t.n[1]):
+            out = t.dst.p + o * t.dst.s[0] + j * t.dst.s[1]
+            memcpy(&index, t.index + 4 * j * t.taps, 4)
+            memcpy(&weight, t.weight + 4 * j * t.taps, 4)
+            if t.taps == 1 and weight == 1 and index >= 0:
+                npu_copy_row(out, t.dst.s[2], x + index * t.src.s[1], t.src.s[2], t.n[2], <int>t.size)
+                continue
+            for start from 0 <= start < t.n[2] by NPU_BLOCK:
+                _resample_row(t, out, x, j, start, min(t.n[2] - start, <long long>NPU_BLOCK))
+
+
+cdef long long _first_bad(const Resample *t, long long axis_size) noexcept nogil:
+    cdef long long k
+    cdef int index
+    for k in range(t.n[1] * t.taps):
+        memcpy(&index, t.index + 4 * k, 4)
+        if index >= axis_size:
+            return k
+    return -1
+
+
+cdef int _place_tables(
+    Resample *t, const unsigned char[::1] index, long long index_off, const unsigned char[::1] weight, long long weight_off,
+) except -1:
+    cdef Operand o
+    cdef long long count = t.n[1] * t.taps
+    o.s[0] = 4
+    place(&o, index, index_off, &count, 1, 4, "index")
+    t.index = o.p
+    place(&o, weight, weight_off, &count, 1, 4, "weight")
+    t.weight = o.p
+    return 0
+
+
+cdef void _swap(long long *values) noexcept nogil:
+    values[0], values[2] = values[2], values[0]
+
+
+def resample(
+    int dtype, unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] src, long long src_off,
+    src_strides, dims, long long axis_size, const unsigned char[::1] index, long long index_off,
+    const unsigned char[::1] weight, long long weight_off, long long taps,
+):
+    """dst[o, j, i] = sum over t of weight[j, t] * src[o, index[j, t], i] in float32, in order of t.
+
+    dims: (outer, results, inner); index int32 and weight float32 are dense [results][taps]; an index below 0 contributes
+    nothing. Integers are rounded to nearest even and saturated; one tap of weight 1 copies exactly. Returns -1, or the
+    position in ``index`` of the first one that is not below ``axis_size``; then nothing is written.
+    """
+    cdef Resample t
+    cdef long long[3] m
+    cdef long long bad
+    t.dtype, t.taps, t.size = dtype, taps, item_size(dtype)
+    if taps < 1 or dtype == NPU_BOOL and taps > 1:
+        raise ValueError(f"resample: taps must be >= 1, and 1 for bool, got {taps} for {type_name(dtype)}")
+    take(t.n, dims, 3)
+    m[0], m[1], m[2] = t.n[0], axis_size, t.n[2]
+    operand(&t.dst, dst, dst_off, dst_strides, t.n, 3, t.size, "dst")
+    operand(&t.src, src, src_off, src_strides, m, 3, t.size, "src")
+    _place_tables(&t, index, index_off, weight, weight_off)
+    if is_empty(t.n, 3):
+        return -1
+    with nogil:
+        bad = _first_bad(&t, axis_size)
+        if bad < 0:
+            if t.n[2] < t.n[0]:  # the longer side makes the rows
+                _swap(t.n)
+                _swap(t.dst.s)
+                _swap(t.src.s)
+            _resample(&t)
+    return bad
