@@ -74,9 +74,7 @@ class GraphBuilder:
                 data = narrow(data, dtype)
         return Tensor(self._tensor_names.unique(name or "const"), data.shape, dtype, data)
 
-    def add(
-        self, kind: str, inputs: Inputs, attrs: Attrs | None = None, name: str | None = None
-    ) -> Tensor:
+    def add(self, kind: str, inputs: Inputs, attrs: Attrs | None = None, name: str | None = None) -> Tensor:
         """Add an operator and return its output; kinds with several outputs need :meth:`add_all`.
 
         Raises ModelError for operands that contradict each other, UnsupportedError for what npusim does not do.
@@ -86,9 +84,7 @@ class GraphBuilder:
             raise UsageError(f"{kind} has {len(outputs)} outputs: use add_all")
         return outputs[0]
 
-    def add_all(
-        self, kind: str, inputs: Inputs, attrs: Attrs | None = None, name: str | None = None
-    ) -> list[Tensor]:
+    def add_all(self, kind: str, inputs: Inputs, attrs: Attrs | None = None, name: str | None = None) -> list[Tensor]:
         """Add an operator and return all of its outputs."""
         definition = REGISTRY.get(kind)
         if definition is None:

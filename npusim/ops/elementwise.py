@@ -250,7 +250,7 @@ def convert(x: Array, source: DType, to: DType) -> Array:
     """Cast storage to storage: floats truncate and saturate into integers (NaN to 0), integers wrap, bool is != 0."""
     wide = widen(x, source)
     if to is DType.BOOL:
-        return wide != 0
+        return np.asarray(wide != 0)
     if source.is_float and to.is_integer:
         info = np.iinfo(to.storage)
         with np.errstate(invalid="ignore"):

@@ -1,8 +1,8 @@
 """onnx's node tests through frontend and references, with operands that decide shapes made constants.
 
-The package's node tests feed everything as a graph input: axes, shapes, sizes, depths. In models these are constants, and
-a device whose programs have static shapes takes them only so. Here a case that is refused for want of a constant is run
-again with its operands baked into the model, first all but the first, then all.
+The package's node tests feed everything as a graph input: axes, shapes, sizes, depths. In models these are constants,
+and a device whose programs have static shapes takes them only so. Here a case that is refused for want of a constant
+is run again with its operands baked into the model, first all but the first, then all.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ SMALLEST = 4096
 _LENGTH_DELIMITED = 2
 
 
-class Malformed(Exception):
+class MalformedError(Exception):
     """The bytes are not protobuf framing."""
 
 
@@ -24,7 +24,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise Malformed
+            raise MalformedError
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -49,9 +49,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
             length, content = _varint(data, at)
             at = content + length
         else:
-            raise Malformed
+            raise MalformedError
         if at > len(data):
-            raise Malformed
+            raise MalformedError
         yield tag >> 3, wire, start, content, at
 
 
@@ -92,7 +92,7 @@ def lift_initializers(data: bytes) -> tuple[bytes, dict[str, memoryview]]:
     blobs: dict[str, memoryview] = {}
     try:
         return b"".join(_lift_model(memoryview(data), blobs)), blobs
-    except Malformed:
+    except MalformedError:
         return data, {}
 
 

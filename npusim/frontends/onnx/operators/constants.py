@@ -29,9 +29,9 @@ def constant(node: Node) -> Tensor:
         return node.const(np.asarray(ints, np.int64))
     if node.has("value_float"):
         return node.const(np.float32(node.float_attr("value_float", 0.0)))
-    if node.has("value_int"):
-        return node.const(np.int64(node.int_attr("value_int")))
-    node.refuse("a constant must have one of value, value_float(s), value_int(s)")
+    if not node.has("value_int"):
+        node.refuse("a constant must have one of value, value_float(s), value_int(s)")
+    return node.const(np.int64(node.int_attr("value_int")))
 
 
 @handles("ConstantOfShape")
@@ -121,5 +121,3 @@ def window(node: Node) -> Tensor:
     }[node.op_type]
     phase = 2 * np.pi * np.arange(count) / max(count if periodic else count - 1, 1)
     return node.const(terms[0] - terms[1] * np.cos(phase) + terms[2] * np.cos(2 * phase), dtype)
-
-

@@ -77,9 +77,9 @@ def image_of(node: Node, x: Tensor) -> Tensor:
     """A tensor with one spatial dimension as an image one pixel high; others as they are."""
     if len(x.shape) == 3:
         return node.reshape(x, (*x.shape[:2], 1, x.shape[2]))
-    if len(x.shape) == 4:
-        return x
-    node.refuse(f"one or two spatial dimensions are supported, the operand is {list(x.shape)}")
+    if len(x.shape) != 4:
+        node.refuse(f"one or two spatial dimensions are supported, the operand is {list(x.shape)}")
+    return x
 
 
 def window_attrs(window: Window) -> dict[str, tuple[int, ...]]:

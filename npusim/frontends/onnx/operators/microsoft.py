@@ -16,9 +16,7 @@ from npusim.isa.functions import Binary, Reduce, Unary
 
 def real(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """A tensor quantised with one scale, as float32."""
-    return node.add(
-        "dequantize", x, node.reshape(scale, ()), node.reshape(zero_like(node, zero), ()), to=DType.FLOAT32
-    )
+    return node.add("dequantize", x, node.reshape(scale, ()), node.reshape(zero_like(node, zero), ()), to=DType.FLOAT32)
 
 
 def integer(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:

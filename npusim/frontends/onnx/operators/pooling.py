@@ -92,5 +92,3 @@ def global_lp_pool(node: Node) -> Tensor:
     if p not in (1, 2):
         node.refuse(f"p={p} is not supported: 1 and 2 are")
     return node.reduce(Reduce.L1 if p == 1 else Reduce.L2, *_image_axes(node))
-
-
