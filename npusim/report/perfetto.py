@@ -1,0 +1,194 @@
+"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, counters for DMA traffic and MACs.
+
+The format is protocol buffers; the few messages of it that a trace of spans needs are encoded here, so that a trace
+needs no more than npusim itself. Field numbers are from perfetto/protos/perfetto/trace/**/*.proto.
+
+Timestamps are whole nanoseconds in this format: a span begins and ends at its time rounded down, so that neighbours
+stay neighbours. The exact picoseconds are among its arguments. Same timeline, same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import IO
+
+from npusim.program import OpEntry
+from npusim.timeline import Span, Timeline
+
+_SEQUENCE = 1
+_STATE_CLEARED, _NEEDS_STATE = 1, 2
+_BEGIN, _END, _COUNTER = 1, 2, 4
+_EXPLICIT_ORDER = 3
+
+
+def write_trace(
+    path: str | os.PathLike[str], timeline: Timeline, ops: Sequence[OpEntry] = (), clock_hz: int = 0
+) -> None:
+    """Write the spans of ``timeline`` to ``path``.
+
+    ``ops``: the program's operator table; without it a span carries the name of its instruction. ``clock_hz``: the
+    device's clock; with it a span says how many cycles it took. Raises OSError.
+    """
+    with open(path, "wb") as file:
+        _write(file, timeline.spans, ops, clock_hz)
+
+
+def _write(file: IO[bytes], spans: Sequence[Span], ops: Sequence[OpEntry], clock_hz: int) -> None:
+    strings = _Strings()
+    file.write(_packet(_uint(13, _STATE_CLEARED)))
+    by_unit = sorted(spans, key=lambda span: (span.unit, span.start_ps, span.end_ps))
+    groups = [(unit, list(group)) for unit, group in groupby(by_unit, key=lambda span: span.unit)]
+    tracks = _Tracks()
+    for unit, group in groups:
+        track = tracks.unit(unit)
+        file.write(tracks.take())
+        for span in group:
+            file.write(_slice(span, track, strings, ops, clock_hz))
+    for name, unit_name, steps in _counters(spans):
+        track = tracks.counter(name, unit_name)
+        file.write(tracks.take())
+        for time, value in steps:
+            event = _uint(9, _COUNTER) + _uint(11, track) + _uint(30, value)
+            file.write(_packet(_uint(8, time) + _message(11, event)))
+
+
+def _slice(span: Span, track: int, strings: _Strings, ops: Sequence[OpEntry], clock_hz: int) -> bytes:
+    """The packets of the begin and the end of a span."""
+    name = ops[span.op].name if span.op < len(ops) else span.kind
+    arguments: dict[str, int | str] = {
+        "instruction": span.kind, "op": span.op, "start_ps": span.start_ps, "duration_ps": span.end_ps - span.start_ps,
+        "macs": span.macs, "bytes": span.bytes, "bound": span.bound,
+    }  # fmt: skip
+    if span.op < len(ops):
+        arguments["op_kind"] = ops[span.op].kind
+    if clock_hz:
+        arguments["cycles"] = -(-(span.end_ps - span.start_ps) * clock_hz // 10**12)
+    notes = b"".join(
+        _message(4, _uint(1, strings.note(key)) + (_uint(3, value) if isinstance(value, int) else _text(6, value)))
+        for key, value in arguments.items()
+    )
+    begin = _uint(9, _BEGIN) + _uint(11, track) + _uint(3, strings.category(span.kind)) + _uint(10, strings.event(name))
+    new = strings.take()
+    end = _uint(9, _END) + _uint(11, track)
+    return _packet(_uint(8, span.start_ps // 1000) + _message(11, begin + notes) + new) + _packet(
+        _uint(8, span.end_ps // 1000) + _message(11, end)
+    )
+
+
+def _counters(spans: Sequence[Span]) -> Iterator[tuple[str, str, Iterable[tuple[int, int]]]]:
+    """(name, unit, [(ns, value)]) of each counter: what runs at a time, at the mean rate of each span."""
+    transfers = [span for span in spans if ".dma" in span.unit]
+    yield "DMA traffic", "MB/s", _rate(transfers, [span.bytes for span in transfers], 10**6)
+    products = [span for span in spans if span.macs]
+    yield "MACs", "GMAC/s", _rate(products, [span.macs for span in products], 10**3)
+
+
+def _rate(spans: Sequence[Span], amounts: Sequence[int], scale: int) -> Iterator[tuple[int, int]]:
+    """(ns, sum of amount * scale / ps over the spans that run) at each change, and 0 at the start."""
+    changes = [(0, 0)]
+    for span, amount in zip(spans, amounts, strict=True):
+        if span.end_ps > span.start_ps:
+            rate = amount * scale // (span.end_ps - span.start_ps)
+            changes += [(span.start_ps // 1000, rate), (span.end_ps // 1000, -rate)]
+    changes.sort()
+    value = 0
+    for time, group in groupby(changes, key=lambda change: change[0]):
+        value += sum(change for _, change in group)
+        yield time, value
+
+
+class _Strings:
+    """Names that a packet may refer to by number once one packet has carried them."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, dict[str, int]] = {1: {}, 2: {}, 3: {}}  # field of InternedData -> name -> number
+        self._new = b""
+
+    def category(self, name: str) -> int:
+        return self._number(1, name)
+
+    def event(self, name: str) -> int:
+        return self._number(2, name)
+
+    def note(self, name: str) -> int:
+        return self._number(3, name)
+
+    def take(self) -> bytes:
+        """What the next packet must carry."""
+        new, self._new = self._new, b""
+        return _message(12, new) if new else b""
+
+    def _number(self, field: int, name: str) -> int:
+        table = self._tables[field]
+        number = table.get(name)
+        if number is None:
+            number = table[name] = len(table) + 1
+            self._new += _message(field, _uint(1, number) + _text(2, name))
+        return number
+
+
+class _Tracks:
+    """Descriptions of tracks: a process for each core and one for the device, tracks of units and counters below."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, int] = {}
+        self._last = 0
+        self._new = b""
+
+    def unit(self, unit: str) -> int:
+        """The track of a unit such as ``core0.matrix``."""
+        core, _, name = unit.partition(".")
+        parent = self._process(core)
+        return self._describe(_text(2, name or core) + _uint(5, parent) + _uint(12, self._last))
+
+    def counter(self, name: str, unit: str) -> int:
+        parent = self._process("device")
+        return self._describe(_text(2, name) + _uint(5, parent) + _message(8, _text(6, unit)))
+
+    def take(self) -> bytes:
+        """The packets that describe what is new."""
+        new, self._new = self._new, b""
+        return new
+
+    def _process(self, name: str) -> int:
+        track = self._processes.get(name)
+        if track is None:
+            process = _uint(1, len(self._processes) + 1) + _text(6, name)
+            track = self._processes[name] = self._describe(_message(3, process) + _uint(11, _EXPLICIT_ORDER))
+        return track
+
+    def _describe(self, fields: bytes) -> int:
+        self._last += 1
+        self._new += _packet(_message(60, _uint(1, self._last) + fields))
+        return self._last
+
+
+def _packet(fields: bytes) -> bytes:
+    """A packet of the trace; all are of one sequence and use its interned names."""
+    cleared = fields.startswith(_uint(13, _STATE_CLEARED))
+    return _message(1, _uint(10, _SEQUENCE) + (b"" if cleared else _uint(13, _NEEDS_STATE)) + fields)
+
+
+def _varint(value: int) -> bytes:
+    if value < 128:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _uint(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _message(field: int, payload: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _text(field: int, value: str) -> bytes:
+    return _message(field, value.encode())

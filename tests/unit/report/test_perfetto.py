@@ -1,0 +1,141 @@
+"""The trace, read back with Perfetto's own message definitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npusim.program import OpEntry
+from npusim.report.perfetto import write_trace
+from npusim.timeline import Span, Timeline
+
+SPANS = [
+    Span("core0.dma0", 0, 100_500, 0, "dma.copy", 0, 4096, "memory"),
+    Span("core0.matrix", 100_500, 200_000, 1, "matrix.conv", 1 << 40, 0, "compute"),
+    Span("core0.matrix", 200_000, 200_400, 1, "matrix.conv", 7, 0, "latency"),
+    Span("core1.dma0", 50_000, 300_000, 0, "dma.copy", 0, 2048, "memory"),
+]
+OPS = [OpEntry("conv1/weights é", "Load"), OpEntry("conv1", "Conv")]
+
+
+def read(path: Path) -> Any:
+    protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    trace = protos.Trace()
+    trace.ParseFromString(path.read_bytes())
+    size = trace.ByteSize()
+    trace.DiscardUnknownFields()
+    assert trace.ByteSize() == size, "a field that Perfetto does not know"
+    return trace
+
+
+class Decoded:
+    """What a viewer makes of a trace: the rules of interning, track parents and slice nesting."""
+
+    def __init__(self, trace: Any) -> None:
+        self.tracks: dict[int, Any] = {}
+        self.slices: dict[str, list[tuple[str, str, int, int, dict[str, Any]]]] = defaultdict(list)
+        self.counters: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        names: dict[str, dict[int, str]] = {"event_names": {}, "event_categories": {}, "debug_annotation_names": {}}
+        open_slices: dict[int, tuple[str, str, int, dict[str, Any]]] = {}
+        assert trace.packet[0].sequence_flags == 1
+        for packet in trace.packet[1:]:
+            assert packet.sequence_flags == 2
+            assert packet.trusted_packet_sequence_id == 1
+            for table, known in names.items():
+                known.update({entry.iid: entry.name for entry in getattr(packet.interned_data, table)})
+            if packet.HasField("track_descriptor"):
+                assert packet.track_descriptor.uuid not in self.tracks
+                self.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+            if not packet.HasField("track_event"):
+                continue
+            event = packet.track_event
+            track = self.path(event.track_uuid)
+            if event.type == 4:
+                self.counters[track].append((packet.timestamp, event.counter_value))
+            elif event.type == 1:
+                assert event.track_uuid not in open_slices, "slices of a unit must not nest"
+                notes = {
+                    names["debug_annotation_names"][note.name_iid]: getattr(note, note.WhichOneof("value"))
+                    for note in event.debug_annotations
+                }
+                [category] = event.category_iids
+                open_slices[event.track_uuid] = (
+                    names["event_names"][event.name_iid], names["event_categories"][category], packet.timestamp, notes
+                )  # fmt: skip
+            else:
+                assert event.type == 2
+                name, category_name, start, notes = open_slices.pop(event.track_uuid)
+                self.slices[track].append((name, category_name, start, packet.timestamp, notes))
+        assert not open_slices
+
+    def path(self, uuid: int) -> str:
+        track = self.tracks[uuid]
+        if track.HasField("process"):
+            return str(track.process.process_name)
+        return f"{self.path(track.parent_uuid)}.{track.name}"
+
+
+def test_every_span_is_a_slice_on_its_units_track(tmp_path: Path) -> None:
+    write_trace(tmp_path / "t", Timeline(SPANS), OPS, 10**9)
+    decoded = Decoded(read(tmp_path / "t"))
+    assert set(decoded.slices) == {"core0.dma0", "core0.matrix", "core1.dma0"}
+    assert decoded.slices["core0.dma0"] == [
+        (
+            "conv1/weights é", "dma.copy", 0, 100,
+            {"instruction": "dma.copy", "op": 0, "start_ps": 0, "duration_ps": 100_500, "macs": 0, "bytes": 4096,
+             "bound": "memory", "op_kind": "Load", "cycles": 101},
+        )
+    ]  # fmt: skip
+    first, second = decoded.slices["core0.matrix"]
+    assert (first[2:4], second[2:4]) == ((100, 200), (200, 200))
+    assert first[4]["macs"] == 1 << 40
+
+
+def test_without_names_a_slice_is_called_by_its_instruction(tmp_path: Path) -> None:
+    write_trace(tmp_path / "t", Timeline(SPANS))
+    decoded = Decoded(read(tmp_path / "t"))
+    assert decoded.slices["core1.dma0"][0][0] == "dma.copy"
+    assert "cycles" not in decoded.slices["core1.dma0"][0][4]
+
+
+def test_counters_add_up_what_runs(tmp_path: Path) -> None:
+    write_trace(tmp_path / "t", Timeline(SPANS))
+    counters = Decoded(read(tmp_path / "t")).counters
+    one, two = 4096 * 10**6 // 100_500, 2048 * 10**6 // 250_000  # MB/s
+    assert counters["device.DMA traffic"] == [(0, one), (50, one + two), (100, two), (300, 0)]
+    assert counters["device.MACs"][0] == (0, 0)
+    assert counters["device.MACs"][-1][1] == 0
+
+
+def test_an_empty_timeline_is_a_trace(tmp_path: Path) -> None:
+    write_trace(tmp_path / "t", Timeline())
+    decoded = Decoded(read(tmp_path / "t"))
+    assert not decoded.slices
+    assert decoded.counters["device.MACs"] == [(0, 0)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 50), st.integers(0, 1 << 40), st.integers(0, 5))))
+def test_any_spans_come_back(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int, int]]) -> None:
+    spans, busy = [], [0] * 4
+    for unit, size, duration, op in rows:
+        start, busy[unit] = busy[unit], busy[unit] + duration
+        spans.append(Span(f"core{unit // 2}.dma{unit}", start, busy[unit], op, f"kind{op}", 0, size, "memory"))
+    path = tmp_path_factory.getbasetemp() / "trace"
+    write_trace(path, Timeline(spans))
+    first = path.read_bytes()
+    decoded = Decoded(read(path))
+    found = sorted(
+        (track, notes["start_ps"], notes["duration_ps"], notes["op"], notes["bytes"], name)
+        for track, slices in decoded.slices.items()
+        for name, _, _, _, notes in slices
+    )
+    wanted = sorted((s.unit, s.start_ps, s.end_ps - s.start_ps, s.op, s.bytes, s.kind) for s in spans)
+    assert found == wanted
+    assert all(value >= 0 for steps in decoded.counters.values() for _, value in steps)
+    write_trace(path, Timeline(spans))
+    assert path.read_bytes() == first
