@@ -47,7 +47,8 @@ class OpEntry:
 class Program:
     """A compiled model. ``region_bytes[r]`` is the size that region r must have at least.
 
-    ``code``: the instruction stream (see npusim.isa); ``constants``: uint8, the contents of region CONSTANTS.
+    ``code``: the instruction stream (see npusim.isa); ``constants``: uint8, the contents of region CONSTANTS;
+    ``macs``: multiply-accumulates of the matrix unit by element type; ``from_cache``: read from a file, not compiled now.
     """
 
     name: str
@@ -61,6 +62,8 @@ class Program:
     outputs: tuple[Binding, ...]
     ops: tuple[OpEntry, ...]
     commands: int
+    macs: tuple[tuple[DType, int], ...]
+    from_cache: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Sizes for reports, in bytes."""

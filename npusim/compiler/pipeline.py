@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -15,16 +16,14 @@ from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
+from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Graph
 from npusim.hw.config import Config
-from npusim.isa.base import Command, Space, encode
+from npusim.isa.base import Command, Space, Unit, encode
 from npusim.isa.verify import Limits, verify
 from npusim.program import FIRST_IO, Binding, OpEntry, Program
-
-COMPILER_VERSION = 1
-"""Goes into every fingerprint: raise it when the same graph compiles to other bytes."""
-
+from npusim.work import MatrixWork
 
 def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     """Compile for one device; the same graph and config give the same bytes.
@@ -55,8 +54,18 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     return Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands), np.frombuffer(data, np.uint8), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
-        tuple(OpEntry(group.name, group.kind) for group in placement.groups), len(commands),
+        tuple(OpEntry(group.name, group.kind) for group in placement.groups), len(commands), _macs(commands),
     )  # fmt: skip
+
+
+def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
+    totals: dict[DType, int] = {}
+    for command in commands:
+        if command.unit == Unit.MATRIX:
+            work = command.instruction.work()
+            if isinstance(work, MatrixWork):
+                totals[work.dtype] = totals.get(work.dtype, 0) + work.macs
+    return tuple(sorted(totals.items()))
 
 
 def prepare(graph: Graph, config: Config) -> Graph:

@@ -1,0 +1,40 @@
+"""npusim: a neural processing unit that does not exist in silicon, and a driver for it.
+
+>>> import npusim
+>>> session = npusim.Session(npusim.load_config("edge"))
+>>> result = session.run("model.onnx", {"x": array})  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npusim.errors import NpusimError
+    from npusim.hw.config import Config, list_configs, load_config
+    from npusim.program import Program
+    from npusim.runtime import RunResult, Session
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Config": "npusim.hw.config",
+    "NpusimError": "npusim.errors",
+    "Program": "npusim.program",
+    "RunResult": "npusim.runtime",
+    "Session": "npusim.runtime",
+    "list_configs": "npusim.hw.config",
+    "load_config": "npusim.hw.config",
+}
+__all__ = ["Config", "NpusimError", "Program", "RunResult", "Session", "list_configs", "load_config"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for when it is asked for: ``npusim --help`` needs none of it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'npusim' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,263 @@
+"""Session: compile, load, run - the door for facades, tools and the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.cache import FORMAT_VERSION, Cache, default_directory
+from npusim.device.npu import NpuDevice
+from npusim.driver.reference import Driver, LoadedProgram
+from npusim.dtypes import DType, dtype_of, from_storage, to_storage
+from npusim.errors import DeviceMemoryError, InputError, UsageError
+from npusim.graph import Graph
+from npusim.hw.capability import capabilities
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import ISA_VERSION
+from npusim.program import Binding, Program
+from npusim.summary import OpReport, summarize
+from npusim.timeline import Counters, Timeline
+
+if TYPE_CHECKING:
+    import onnx
+
+    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class RunResult:
+    """What one run gave and what it took.
+
+    ``outputs``: arrays by name (empty with timing_only). ``cycles`` of the device's clock and ``time_ps``: from doorbell
+    to interrupt. ``macs``: multiply-accumulates of the matrix unit; ``matrix_utilization``: the part of the time in which
+    the matrix units, at their peak for the types used, would have done them. ``ops``: one row for each fused operator.
+    """
+
+    model: str
+    config: str
+    outputs: dict[str, Array]
+    cycles: int
+    time_ps: int
+    macs: int
+    matrix_utilization: float
+    timeline: Timeline
+    counters: Counters
+    compile_from_cache: bool
+    ops: list[OpReport] = field(default_factory=list)
+
+    @property
+    def dram_read_bytes(self) -> int:
+        return self.counters.dram_read_bytes
+
+    @property
+    def dram_write_bytes(self) -> int:
+        return self.counters.dram_write_bytes
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Everything but the arrays, as JSON values."""
+        return {
+            "model": self.model,
+            "config": self.config,
+            "cycles": self.cycles,
+            "time_ps": self.time_ps,
+            "macs": self.macs,
+            "matrix_utilization": self.matrix_utilization,
+            "dram_read_bytes": self.dram_read_bytes,
+            "dram_write_bytes": self.dram_write_bytes,
+            "timeline_digest": self.timeline.digest(),
+            "compile_from_cache": self.compile_from_cache,
+            "ops": [op.to_json_dict() for op in self.ops],
+        }
+
+
+class Session:
+    """One simulated device with its driver.
+
+    ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is the
+    user's cache directory, False keeps nothing. A pickled session comes back with a fresh device.
+    """
+
+    def __init__(self, config: Config | str | os.PathLike[str], *, cache_dir: str | os.PathLike[str] | bool | None = None) -> None:
+        self.config = load_config(config)
+        self._cache_dir = cache_dir
+        self._cache = _open_cache(cache_dir)
+        self._device: NpuDevice | None = None
+        self._driver: Driver | None = None
+        self._loaded: dict[Program, LoadedProgram] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"config": self.config, "cache_dir": self._cache_dir}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Session.__init__(self, state["config"], cache_dir=state["cache_dir"])
+
+    @property
+    def device(self) -> NpuDevice:
+        """The simulated device; powered on with the first use."""
+        if self._device is None:
+            self._device = NpuDevice(self.config)
+        return self._device
+
+    @property
+    def driver(self) -> Driver:
+        """The reference driver, on the device's bus."""
+        if self._driver is None:
+            self._driver = Driver(self.device.bus)
+        return self._driver
+
+    def compile(self, source: Source, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
+        """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
+
+        ``input_shapes`` fixes dimensions that the model leaves open. Raises UsageError, ModelError, UnsupportedError, CompileError.
+        """
+        key = self._key(source, input_shapes or {})
+        program = self._cache.get(key) if self._cache else None
+        if program is None:
+            from npusim.compiler.pipeline import compile_graph
+
+            program = compile_graph(_graph(source, input_shapes), self.config, key)
+            if self._cache:
+                self._cache.put(program)
+        return program
+
+    def run(
+        self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False
+    ) -> RunResult:
+        """Run a program, or a model that is compiled first, once.
+
+        ``inputs``: an array for each input, of its shape and type; none are needed with ``timing_only``, which takes the
+        same simulated time and computes nothing. Raises InputError, DeviceFaultError, DeviceMemoryError.
+        """
+        if not isinstance(program, Program):
+            program = self.compile(program)
+        self._check_program(program)
+        arrays = {} if timing_only else _checked_inputs(program.inputs, inputs or {})
+        loaded = self._load(program)
+        job = self.driver.run(loaded, arrays, timing_only=timing_only)
+        record = self.device.last_job
+        assert record is not None
+        kinds = {binding.name: binding.dtype for binding in program.outputs}
+        return RunResult(
+            program.name,
+            self.config.name,
+            {name: from_storage(array, kinds[name]) for name, array in job.outputs.items()},
+            record.cycles,
+            record.time_ps,
+            sum(count for _, count in program.macs),
+            _utilization(program.macs, record.time_ps, self.config),
+            record.timeline,
+            record.counters,
+            program.from_cache,
+            summarize(record.timeline, program.ops, self.config),
+        )
+
+    def unload(self, program: Program) -> None:
+        """Give the device memory of a program back; it is loaded again when it runs again."""
+        loaded = self._loaded.pop(program, None)
+        if loaded is not None:
+            self.driver.unload(loaded)
+
+    def _load(self, program: Program) -> LoadedProgram:
+        """Programs stay resident; the one loaded longest ago makes room when memory is short."""
+        while program not in self._loaded:
+            try:
+                self._loaded[program] = self.driver.load(program)
+            except DeviceMemoryError:
+                if not self._loaded:
+                    raise
+                self.unload(next(iter(self._loaded)))
+        return self._loaded[program]
+
+    def _check_program(self, program: Program) -> None:
+        if program.config_fingerprint != self.config.fingerprint():
+            raise UsageError(
+                f"program {program.name!r} was compiled for another device (config {program.config_name!r}, "
+                f"fingerprint {program.config_fingerprint[:12]}); this one is {self.config.name!r}, {self.config.fingerprint()[:12]}"
+            )
+
+    def _key(self, source: Source, input_shapes: Mapping[str, Sequence[int]]) -> str:
+        from npusim.compiler.version import COMPILER_VERSION
+
+        shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
+        versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
+        text = repr((_model_digest(source), _model_name(source), shapes, self.config.fingerprint(), self.config.name, versions))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _open_cache(chosen: str | os.PathLike[str] | bool | None) -> Cache | None:
+    if chosen is False:
+        return None
+    return Cache(default_directory() if chosen is None or chosen is True else Path(chosen))
+
+
+def _model_digest(source: Source) -> str:
+    """SHA-256 of everything that makes the model, files of external data included."""
+    if isinstance(source, Graph):
+        return source.fingerprint()
+    if isinstance(source, bytes | bytearray):
+        return hashlib.sha256(source).hexdigest()
+    if isinstance(source, str | os.PathLike):
+        from npusim.frontends.onnx.external import digest_file
+
+        return digest_file(Path(source))
+    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _model_name(source: Source) -> str:
+    return Path(source).stem if isinstance(source, str | os.PathLike) else ""
+
+
+def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
+    if isinstance(source, Graph):
+        if input_shapes:
+            raise UsageError("input_shapes: the shapes of a Graph are fixed")
+        return source
+    from npusim.frontends.onnx import load
+
+    graph = load(source, input_shapes=input_shapes)
+    if isinstance(source, str | os.PathLike):
+        graph.name = Path(source).stem
+    return graph
+
+
+def _checked_inputs(bindings: Sequence[Binding], inputs: Mapping[str, Any]) -> dict[str, Array]:
+    names = {binding.name for binding in bindings}
+    for name in inputs:
+        if name not in names:
+            raise InputError(f"there is no input {name!r}; the program takes {', '.join(sorted(names)) or 'none'}")
+    return {binding.name: _checked_input(binding, inputs) for binding in bindings}
+
+
+def _checked_input(binding: Binding, inputs: Mapping[str, Any]) -> Array:
+    if binding.name not in inputs:
+        raise InputError(f"input {binding.name!r} is missing: {binding.dtype.label}{list(binding.shape)}")
+    array = np.asarray(inputs[binding.name])
+    try:
+        dtype: DType | None = dtype_of(array)
+    except TypeError:
+        dtype = None
+    if dtype is not binding.dtype and not (binding.dtype is DType.BFLOAT16 and dtype is DType.UINT16):
+        raise InputError(f"input {binding.name!r}: type must be {binding.dtype.label}, got {array.dtype}")
+    if array.shape != binding.shape:
+        raise InputError(f"input {binding.name!r}: shape must be {list(binding.shape)}, got {list(array.shape)}")
+    return to_storage(array)
+
+
+def _utilization(macs: Sequence[tuple[DType, int]], time_ps: int, config: Config) -> float:
+    """Time that the matrix units need at their peak, as a part of the time taken."""
+    if not macs or not time_ps:
+        return 0.0
+    peaks = capabilities(config).peak_macs
+    return sum(count / peaks[_PEAK_OF.get(dtype, dtype).label] for dtype, count in macs) * 1e12 / time_ps
+
+
+_PEAK_OF = {DType.UINT8: DType.INT8, DType.UINT16: DType.INT16}
