@@ -35,9 +35,8 @@ cdef extern from "pack.h" nogil:
     const npu_gemm *npu_gemm_of(int level)
     npu_pack_pixels npu_pixels_of(int mode, int dtype)
     npu_pack_panel npu_panel_of(int mode, int dtype)
-    void npu_correction(
-        int *start, const unsigned char *panel, long long units, long long width, int mode, unsigned int offset,
-    )
+    unsigned int npu_ones(int mode)
+    void npu_offset(int *sums, long long n, unsigned int offset)
 
 cdef struct Segment:
     long long offset  # bytes from the first channel of a pixel's window
@@ -67,6 +66,7 @@ cdef struct Conv:
     unsigned char *a
     unsigned char *b
     unsigned char *edge
+    unsigned int *ones
     int *start
 
 
@@ -151,6 +151,14 @@ cdef void _panel(
         at += height
 
 
+cdef void _correct(const Conv *t, int *start, const unsigned char *b, long long units, long long width) noexcept nogil:
+    """What the offset of the pixels adds to each column, to be taken away."""
+    cdef unsigned char *row = <unsigned char *>start
+    cdef npu_tile tile = t.gemm.tile[t.mode][width // t.gemm.lanes - 1][1]
+    tile(<const unsigned char *>t.ones, b, <int>(width * 4), units, &row, NULL, True)
+    npu_offset(start, width, t.offset)
+
+
 cdef void _chunk(Conv *t, long long pixels, long long s0, long long s1, long long k, const unsigned char *w, bint direct,
                  bint first) noexcept nogil:
     """One stretch of k: for columns that stay in the cache, for pixels that do, all tiles."""
@@ -167,7 +175,7 @@ cdef void _chunk(Conv *t, long long pixels, long long s0, long long s1, long lon
             if not direct or left - n < width:
                 t.pack_panel(b, w + (n0 + n) * t.w_size, row, k, min(width, left - n), width)
             if t.offset:
-                npu_correction(t.start + n, b, units, width, t.mode, t.offset)
+                _correct(t, t.start + n, b, units, width)
         m0 = 0
         for i in range(blocks):
             rows = (pixels - m0) // (blocks - i)
@@ -189,14 +197,18 @@ cdef bint _scratch(Conv *t) noexcept nogil:
     cdef long long count = _plan(t, NULL)
     cdef size_t columns = min(t.oc + 31, <long long>NPU_BLOCK_COLUMNS)
     cdef size_t a = NPU_BLOCK_ROWS * NPU_ROW * 4, b = NPU_CHUNK * columns * 4, edge = NPU_TILE_ROWS * 128
-    cdef size_t start = NPU_BLOCK_COLUMNS * 4, outputs = NPU_BLOCK_ROWS * sizeof(void *)
-    cdef unsigned char *p = npu_scratch(a + b + edge + start + outputs + count * sizeof(Segment))
+    cdef size_t start = NPU_BLOCK_COLUMNS * 4, ones = NPU_CHUNK * 4, outputs = NPU_BLOCK_ROWS * sizeof(void *)
+    cdef unsigned char *p = npu_scratch(a + b + edge + start + ones + outputs + count * sizeof(Segment))
+    cdef int i
     if p == NULL:
         return False
     t.a, t.b, t.edge, t.start = p, p + a, p + a + b, <int *>(p + a + b + edge)
-    t.outputs = <unsigned char **>(p + a + b + edge + start)
-    t.segments = <Segment *>(p + a + b + edge + start + outputs)
+    p += a + b + edge + start
+    t.ones, t.outputs, t.segments = <unsigned int *>p, <unsigned char **>(p + ones), <Segment *>(p + ones + outputs)
     t.segment_count = _plan(t, t.segments)
+    if t.offset:
+        for i in range(NPU_CHUNK):
+            t.ones[i] = npu_ones(t.mode)
     return True
 
 

@@ -164,24 +164,15 @@ static npu_pack_panel npu_panel_of(int mode, int dtype)
     return dtype == NPU_FLOAT16 ? npu_panel_f16 : dtype == NPU_BFLOAT16 ? npu_panel_bf16 : npu_panel_32;
 }
 
-/* start[j] = -offset * (sum of the weights of column j), modulo 2^32, from a packed panel. */
-static void npu_correction(int32_t *start, const npu_byte *panel, npu_int units, npu_int width, int mode, uint32_t offset)
+/* A unit of pixels that are all 1, by mode; a row of them times a panel is the sum of each column. */
+static uint32_t npu_ones(int mode) { return mode == NPU_MODE_U8 ? 0x01010101u : mode == NPU_MODE_I16 ? 0x00010001u : 1u; }
+
+/* sums[j] = -offset * sums[j], modulo 2^32. */
+static void npu_offset(int32_t *sums, npu_int n, uint32_t offset)
 {
-    npu_int i, j;
-    uint32_t sum[32] = {0};
-    for (i = 0; i < units; i++, panel += 4 * width)
-        for (j = 0; j < width; j++) {
-            const uint32_t unit = npu_unit(panel + 4 * j);
-            if (mode == NPU_MODE_I32)
-                sum[j] += unit;
-            else if (mode == NPU_MODE_I16)
-                sum[j] += (uint32_t)(int16_t)unit + (uint32_t)((int32_t)unit >> 16);
-            else
-                sum[j] += (uint32_t)(int8_t)unit + (uint32_t)(int8_t)(unit >> 8) + (uint32_t)(int8_t)(unit >> 16) +
-                          (uint32_t)((int32_t)unit >> 24);
-        }
-    for (j = 0; j < width; j++)
-        start[j] = (int32_t)(0 - offset * sum[j]);
+    npu_int i;
+    for (i = 0; i < n; i++)
+        sums[i] = (int32_t)(0 - offset * (uint32_t)sums[i]);
 }
 
 #endif

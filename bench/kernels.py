@@ -1,0 +1,120 @@
+"""How fast the matrix kernels are: GFLOP/s of representative tiles, beside a numpy sgemm of the same size.
+
+Run as ``python bench/kernels.py [--simd NAME]``; everything is on one thread. The ratio is to numpy in the same run, so
+that it means something on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim import _core
+from npusim.dtypes import DType
+
+
+class Tile(NamedTuple):
+    """A convolution tile: output rows and columns, channels out and in, kernel, stride."""
+
+    oh: int
+    ow: int
+    oc: int
+    ic: int
+    kernel: int
+    stride: int
+
+    @property
+    def k(self) -> int:
+        return self.ic * self.kernel**2
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.oh * self.ow * self.oc * self.k
+
+    @property
+    def label(self) -> str:
+        return f"{self.oh}x{self.ow}x{self.oc} of {self.kernel}x{self.kernel}x{self.ic}/{self.stride}"
+
+
+TILES = (
+    Tile(16, 56, 64, 3, 7, 2),
+    Tile(16, 56, 64, 64, 1, 1),
+    Tile(16, 56, 64, 64, 3, 1),
+    Tile(8, 56, 256, 64, 1, 1),
+    Tile(28, 28, 128, 128, 3, 1),
+    Tile(14, 14, 256, 256, 3, 1),
+    Tile(14, 14, 64, 1024, 1, 1),
+    Tile(7, 7, 256, 512, 3, 1),
+    Tile(7, 7, 512, 512, 1, 1),
+    Tile(4, 4, 32, 64, 1, 1),
+    Tile(1, 128, 768, 768, 1, 1),
+    Tile(1, 1, 1000, 2048, 1, 1),
+)
+
+
+def best_seconds(call: Callable[[], Any], budget: float = 0.15) -> float:
+    """The shortest time of one call, of as many as fit into the budget."""
+    best, end = float("inf"), time.perf_counter() + budget
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)
+
+
+def conv_seconds(tile: Tile, dtype: DType) -> float:
+    """One call of the kernel on random data."""
+    rng = np.random.default_rng(0)
+    side = (tile.oh - 1) * tile.stride + tile.kernel, (tile.ow - 1) * tile.stride + tile.kernel
+    x = rng.integers(-100, 100, (1, *side, tile.ic)).astype(dtype.storage)
+    w = rng.integers(-100, 100, (tile.k, tile.oc)).astype(dtype.storage)
+    acc = np.zeros((1, tile.oh, tile.ow, tile.oc), np.float32 if dtype.is_float else np.int32)
+    buffers = as_bytes(x), as_bytes(w), as_bytes(acc)
+
+    def call() -> None:
+        _core.conv(
+            dtype, dtype, buffers[0], 0, buffers[1], 0, buffers[2], 0, 1, tile.oh, tile.ow, tile.oc, tile.ic,
+            tile.kernel, tile.kernel, tile.stride, tile.stride, 1, 1, 32, x.strides[:3], 0, acc.strides[:3], 0, True,
+        )  # fmt: skip
+
+    return best_seconds(call)
+
+
+def sgemm_seconds(tile: Tile) -> float:
+    """numpy's float32 product of the same size, its columns already laid out."""
+    rng = np.random.default_rng(0)
+    a = rng.random((tile.oh * tile.ow, tile.k), np.float32)
+    b = rng.random((tile.k, tile.oc), np.float32)
+    out = np.empty((len(a), tile.oc), np.float32)
+    return best_seconds(lambda: np.matmul(a, b, out=out))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--simd", default="auto", help="portable, avx2, avx512, avx512vnni or auto")
+    _core.set_simd(parser.parse_args().simd)
+    print(f"instruction set {_core.simd()}; GFLOP/s, and the ratio to numpy's sgemm")
+    print(f"{'tile':28} {'sgemm':>7} {'float32':>14} {'int8':>14}")
+    for tile in TILES:
+        reference = tile.flops / sgemm_seconds(tile) / 1e9
+        rates = [tile.flops / conv_seconds(tile, dtype) / 1e9 for dtype in (DType.FLOAT32, DType.INT8)]
+        columns = " ".join(f"{rate:7.1f} {rate / reference:5.2f}x" for rate in rates)
+        print(f"{tile.label:28} {reference:7.1f} {columns}")
+
+
+if __name__ == "__main__":
+    main()
