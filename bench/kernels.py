@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"
-
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -116,5 +113,10 @@ def main() -> None:
         print(f"{tile.label:28} {reference:7.1f} {columns}")
 
 
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
 if __name__ == "__main__":
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+        # numpy reads these when it is imported, which has happened: start again with them set.
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
     main()
