@@ -12,7 +12,8 @@ import numpy.typing as npt
 from npusim.device.bus import BAR_REGISTERS, Bus
 from npusim.driver import header
 from npusim.driver.alloc import Allocator
-from npusim.errors import DeviceFaultError, InputError, UsageError
+from npusim.driver.check import check_inputs
+from npusim.errors import DeviceFaultError, UsageError
 from npusim.program import CONSTANTS, FIRST_IO, Binding, Program
 
 RING_ENTRIES = 64
@@ -131,8 +132,7 @@ class Driver:
 
     def _write_inputs(self, loaded: LoadedProgram, inputs: Mapping[str, Array]) -> None:
         bindings = loaded.program.inputs
-        _check_names(bindings, inputs)
-        arrays = [_checked(binding, inputs[binding.name]) for binding in bindings]  # all, before the first is written
+        arrays = check_inputs(bindings, inputs)  # all, before the first is written
         for binding, array in zip(bindings, arrays, strict=True):
             if array.nbytes:
                 self._bus.write_memory(loaded.regions[binding.region], array.reshape(-1).view(np.uint8).data)
@@ -238,21 +238,3 @@ class Driver:
     def _check_loaded(loaded: LoadedProgram) -> None:
         if not loaded.loaded:
             raise UsageError(f"program {loaded.program.name!r} has been unloaded")
-
-
-def _check_names(bindings: Sequence[Binding], inputs: Mapping[str, Array]) -> None:
-    names = [binding.name for binding in bindings]
-    missing = [name for name in names if name not in inputs]
-    unknown = [name for name in inputs if name not in names]
-    if missing or unknown:
-        wrong = [*(f"{name!r} is missing" for name in missing), *(f"{name!r} is unknown" for name in unknown)]
-        raise InputError(f"inputs: {', '.join(wrong)}; the program takes {', '.join(map(repr, names)) or 'none'}")
-
-
-def _checked(binding: Binding, array: Array) -> Array:
-    """A C-contiguous array of the binding's shape and storage dtype."""
-    if array.dtype != binding.dtype.storage:
-        raise InputError(f"input {binding.name!r}: dtype must be {binding.dtype.storage}, got {array.dtype}")
-    if array.shape != binding.shape:
-        raise InputError(f"input {binding.name!r}: shape must be {binding.shape}, got {array.shape}")
-    return np.ascontiguousarray(array).reshape(binding.shape)

@@ -83,6 +83,7 @@ class Stream:
             tuple(Binding(f"y{i}", first + i, (size,), DType.UINT8) for i, size in enumerate(outputs)),
             (OpEntry("first", "Copy"), OpEntry("second", "Copy")),
             len(self.commands) + 1,
+            (),
         )  # fmt: skip
 
 

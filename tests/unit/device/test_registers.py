@@ -15,8 +15,8 @@ NAMES = sorted(BY_NAME)
 def make() -> tuple[RegisterFile, list[tuple[str, int]]]:
     """A register file, and the list into which its side effects write."""
     effects: list[tuple[str, int]] = []
-    writes = {reg.on_write: (lambda v, n=reg.on_write: effects.append((n, v))) for reg in REGISTERS if reg.on_write}  # type: ignore[misc]
-    reads = {reg.on_read: (lambda n=reg.on_read: effects.append((n, -1))) for reg in REGISTERS if reg.on_read}  # type: ignore[misc]
+    writes = {reg.on_write: (lambda v, n=reg.on_write: effects.append((n, v))) for reg in REGISTERS if reg.on_write}
+    reads = {reg.on_read: (lambda n=reg.on_read: effects.append((n, -1))) for reg in REGISTERS if reg.on_read}
     return RegisterFile(RESETS, writes, reads), effects
 
 

@@ -27,7 +27,7 @@ def simulate(flows: list[Flow], capacity: int) -> tuple[list[int], SharedLink]:
         link.start(size, cap * PS_PER_S, lambda: ends.__setitem__(number, clock.now))
 
     for number, (arrival, _, _) in enumerate(flows):
-        clock.after(arrival, lambda event: start(event.value), number)
+        clock.after(arrival, lambda _, number=number: start(number))  # type: ignore[misc]
     clock.advance(10_000)
     return ends, link
 

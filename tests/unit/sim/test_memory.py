@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from npusim.hw.config import load_config
 from npusim.isa.base import acc, region, sram
 from npusim.sim.machine import PLANS_KEPT, Machine
 from npusim.sim.memory import AddressError, DeviceMemory, JobMemory
+from npusim.sim.plan import Step
 from npusim.sim.run import Job
 from tests.timing.programs import Stream, fill
 
@@ -75,7 +78,12 @@ def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.Mo
     machine = Machine(TINY)
     made: list[int] = []
     plan = machine._planner.plan
-    monkeypatch.setattr(machine._planner, "plan", lambda code, sizes: made.append(len(code)) or plan(code, sizes))
+
+    def counted(code: bytes, sizes: Sequence[int]) -> list[Step]:
+        made.append(len(code))
+        return plan(code, sizes)
+
+    monkeypatch.setattr(machine._planner, "plan", counted)
 
     def start(value: int, size: int = 64) -> None:
         stream = Stream()
