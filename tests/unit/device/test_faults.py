@@ -248,7 +248,7 @@ def test_an_index_outside_its_axis_is_a_data_fault(bench: Bench) -> None:
     program = stream.program([4], constants=bytes(8))
     loaded = bench.driver.load(program)
     bench.driver.run(loaded, {"x0": np.array([7, 0, 0, 0], np.uint8)})
-    with pytest.raises(DeviceFaultError, match="index 8 is outside the axis of 8") as caught:
+    with pytest.raises(DeviceFaultError, match="is outside the axis of 8") as caught:
         bench.driver.run(loaded, {"x0": np.array([8, 0, 0, 0], np.uint8)})
     assert caught.value.code == "DATA"
     assert caught.value.address == loaded.code + stream.commands[0].size
