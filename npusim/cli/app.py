@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -56,6 +57,11 @@ for _command in (
 def main(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Every error is one paragraph on standard error."""
     state = State()
+    with _warnings():
+        return _run(arguments, state)
+
+
+def _run(arguments: Sequence[str], state: State) -> int:
     try:
         code = app.main(list(arguments), prog_name="npusim", standalone_mode=False, obj=state)
         sys.stdout.flush()  # a full disk shows here, not in the interpreter's shutdown
@@ -73,6 +79,24 @@ def main(arguments: Sequence[str]) -> int:
         click.echo(f"npusim: error: {message}", err=True)
         _abandon_stdout()
         return code
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[None]:
+    """Show the library's warnings as lines on standard error."""
+    logger, handler = logging.getLogger("npusim"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("npusim: %(levelname)s: %(message)s"))
+    handler.addFilter(_lower_level)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _lower_level(record: logging.LogRecord) -> bool:
+    record.levelname = record.levelname.lower()
+    return record.levelno >= logging.WARNING
 
 
 def explain(error: Exception) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from npusim.cli.base import (
     shape_option,
     shapes,
 )
-from npusim.cli.models import load_program, open_session
+from npusim.cli.models import load_program, open_session, save_program
 from npusim.cli.output import check_destination, progress, write_json
 
 
@@ -56,7 +56,7 @@ def compile_(
     found = device(config, overrides)
     with progress(f"compiling {model.name} for {found.name}"):
         program = open_session(found, cache_dir, no_cache).compile(model, shapes(input_shapes))
-    program.save(target)
+    save_program(program, target)
     if json_file is not None:
         write_json(json_file, {"file": str(target), **as_json(program)})
     if json_file != "-":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from npusim.cli.base import device
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,10 +22,36 @@ def open_session(config: Config, cache_dir: Path | None, no_cache: bool) -> Sess
     return Session(config, cache_dir=False if no_cache else cache_dir)
 
 
+def device_of(program: Program, path: Path, overrides: tuple[str, ...]) -> Config:
+    """The device that a program was compiled for, if its name is still known."""
+    from npusim.hw.config import list_configs
+
+    if program.config_name not in list_configs():
+        raise UsageError(
+            f"{path}: was compiled for a device called {program.config_name!r}, which does not come with npusim; "
+            "give its description with --config FILE"
+        )
+    return device(program.config_name, overrides)
+
+
+def save_program(program: Program, path: Path) -> None:
+    """Write a program file, whole or not at all; into what is not a regular file (a pipe, a device) it is copied."""
+    from npusim.cache import write_program
+
+    if path.exists() and not path.is_file():
+        with tempfile.TemporaryDirectory() as directory:
+            draft = Path(directory) / "program.npu"
+            write_program(program, draft)
+            with path.open("wb") as file:
+                file.write(draft.read_bytes())
+    else:
+        write_program(program, path)
+
+
 def load_program(path: Path) -> Program:
     """A program from a .npu file."""
-    from npusim.program import Program
+    from npusim.cache import read_program
 
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
-    return Program.load(path)
+    return read_program(path)

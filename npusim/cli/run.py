@@ -18,7 +18,7 @@ from npusim.cli.base import (
     shape_option,
     shapes,
 )
-from npusim.cli.models import load_program, open_session
+from npusim.cli.models import device_of, load_program, open_session
 from npusim.cli.output import check_destination, progress, replacing, write_json
 from npusim.errors import UsageError
 
@@ -100,7 +100,7 @@ def run(
     arrays, note = _inputs(program, inputs, seed, allow_nan, timing_only)
     with progress(f"simulating {program.name} on {found.name}"):
         result: RunResult = session.run(program, arrays, timing_only=timing_only)
-    _deliver(result, found, note, destinations, top)
+    _deliver(result, program, found, note, destinations, top)
 
 
 def _prepare(
@@ -115,7 +115,7 @@ def _prepare(
         if input_shapes:
             raise UsageError("--input-shape: the shapes of a compiled program are fixed")
         program = load_program(model)
-        found = device(config if config is not None else program.config_name, overrides)
+        found = device(config, overrides) if config is not None else device_of(program, model, overrides)
         return open_session(found, None, True), program, found
     found = device(config if config is not None else "edge", overrides)
     session = open_session(found, cache_dir, no_cache)
@@ -134,7 +134,9 @@ def _inputs(
     return arrays, describe_inputs(program.inputs, texts, seed)
 
 
-def _deliver(result: RunResult, found: Config, note: str, destinations: Destinations, top: int) -> None:
+def _deliver(
+    result: RunResult, program: Program, found: Config, note: str, destinations: Destinations, top: int
+) -> None:
     from npusim.cli.tensors import write_outputs
     from npusim.report.run import text
 
@@ -145,7 +147,7 @@ def _deliver(result: RunResult, found: Config, note: str, destinations: Destinat
         from npusim.report.perfetto import write_trace
 
         with replacing(destinations.trace) as draft:
-            write_trace(draft, result.timeline)
+            write_trace(draft, result.timeline, program.ops, found.clock_hz)
         notes.append(f"wrote {destinations.trace}")
     if destinations.json_file is not None:
         write_json(destinations.json_file, {**result.to_json_dict(), "inputs": note})

@@ -36,12 +36,15 @@ class Layer:
 
 
 def layers(result: Result) -> list[Layer]:
-    """Every operator that ran an instruction, in the order in which they finished."""
+    """Every operator that ran an instruction, in the order in which they finished.
+
+    The rows of ``result.ops`` are such operators in the order of the operator table, as the spans' indices are.
+    """
     spans: dict[int, list[Span]] = defaultdict(list)
     for span in result.timeline.spans:
-        spans[span.op].append(span)
-    timed = [(timing, spans.get(index, [])) for index, timing in enumerate(result.ops)]
-    timed = [(timing, own) for timing, own in timed if own]
+        if "." in span.unit:
+            spans[span.op].append(span)
+    timed = [(timing, spans[op]) for timing, op in zip(result.ops, sorted(spans), strict=False)]
     timed.sort(key=lambda pair: (pair[0].end_ps, pair[0].start_ps))
     found, done = [], 0
     for timing, own in timed:
@@ -98,7 +101,8 @@ def why(layer: Layer, config: Config) -> str:
 
 def _why_memory(layer: Layer, config: Config) -> str:
     peak = config.dram.bandwidth * layer.window_ps / 10**12
-    text = f"DRAM at {percent(layer.dma_bytes, peak)} of its peak: {quantity(layer.dma_bytes, 'B')} moved"
+    busy, reached = percent(layer.busy_ps.get("dma", 0), layer.window_ps), percent(layer.dma_bytes, peak)
+    text = f"DMA busy {busy}, DRAM at {reached} of its peak: {quantity(layer.dma_bytes, 'B')} moved"
     if not layer.timing.macs:
         return f"{text}, no MACs"
     per_byte = layer.timing.macs / max(1, layer.dma_bytes)

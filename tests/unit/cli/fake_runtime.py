@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from npusim.dtypes import DType
-from npusim.program import Binding
+from npusim.program import Binding, OpEntry
 from tests.unit.report.sample import Run, sample
 
 BEHAVIOUR: dict[str, Any] = {}
@@ -28,6 +28,7 @@ class Program:
 
     name: str = "net"
     config_name: str = "tiny"
+    ops: tuple[OpEntry, ...] = (OpEntry("load", "reshape"), OpEntry("conv", "conv"), OpEntry("tail", "unary"))
     inputs: tuple[Binding, ...] = (Binding("x", 2, (2, 3), DType.FLOAT32), Binding("ids", 3, (4,), DType.INT64))
 
 
