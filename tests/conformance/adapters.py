@@ -31,6 +31,7 @@ def device(model: onnx.ModelProto, inputs: Mapping[str, Array], config: str = "t
     session = _session(config)
     program = session.compile(model, dynamic_shapes(model, inputs))
     outputs = session.run(program, dict(inputs)).outputs
+    session.unload(program)
     return [outputs[info.name] for info in model.graph.output]
 
 
