@@ -124,4 +124,4 @@ def _why_latency(layer: Layer) -> str:
     unit, busy = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
     each = duration(layer.window_ps // layer.instructions)
     count = counted(layer.instructions, "instruction")
-    return f"no unit is busy: {unit} {percent(busy, layer.window_ps)}, {count} of {each} on average"
+    return f"short steps, one after another: {count} of {each} on average, {unit} busy {percent(busy, layer.window_ps)}"

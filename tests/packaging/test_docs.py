@@ -79,6 +79,20 @@ def test_what_a_page_tells_to_run_runs(page: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, f"{block.code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
+def test_the_report_in_the_readme_has_the_lines_of_the_demo() -> None:
+    """The same lines; their numbers may be those of an earlier compiler."""
+    shown = next(block.code for block in blocks(ROOT / "README.md") if block.code.startswith("demo on"))
+    done = subprocess.run(
+        [sys.executable, "-m", "npusim", "demo"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert labels(shown) == labels(done.stdout)
+
+
+def labels(report: str) -> list[str]:
+    """The first word of each line, sorted: layers change places when costs change."""
+    return sorted(line.split()[0] for line in report.splitlines() if line.strip())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_within_the_project_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8"))

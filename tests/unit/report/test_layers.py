@@ -59,7 +59,9 @@ def test_a_compute_bound_layer_names_the_rate_of_the_array() -> None:
 def test_a_latency_bound_layer_names_its_busiest_unit() -> None:
     run = sample()
     run.ops[2].start_ps = 2000 * NS
-    assert why(layers(run)[2], CONFIG) == "no unit is busy: vector 25.0 %, 1 instruction of 200 ns on average"
+    assert why(layers(run)[2], CONFIG) == (
+        "short steps, one after another: 1 instruction of 200 ns on average, vector busy 25.0 %"
+    )
 
 
 def test_units_are_told_by_kind() -> None:
