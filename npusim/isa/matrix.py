@@ -55,9 +55,9 @@ def _drain_accesses(tile: Conv | Depthwise, batch: int, strides: tuple[int, ...]
     if not tile.last:
         return
     if tile.bias != NOTHING:
-        yield span(tile.bias, (channels,), (4,), 4, False)
+        yield span(tile.bias, (batch * channels,), (4,), 4, False)
     if tile.scale != NOTHING:
-        yield span(tile.scale, (channels,), (tile.scale_stride,), 4, False)
+        yield span(tile.scale, (batch * channels,), (tile.scale_stride,), 4, False)
     dims = (batch, tile.oh, tile.ow, channels)
     yield span(tile.out, dims, (*strides, tile.out_type.itemsize), tile.out_type.itemsize, True)
 
@@ -69,11 +69,16 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
     bias, bias_off = memory.locate(core, tile.bias) if tile.bias != NOTHING else (buffer, -1)
     scale, scale_off = memory.locate(core, tile.scale) if tile.scale != NOTHING else (buffer, -1)
     acc_strides, out_strides = tile.drain_strides()
-    _core.finish(
-        accumulator_type(tile.x_type, tile.w_type), tile.out_type, buffer, offset, acc_strides, out, out_off, out_strides,
-        (batch, tile.oh, tile.ow, channels), bias, bias_off, scale, scale_off, tile.scale_stride, tile.out_zero,
-        tile.low, tile.high, tile.out_scale,
-    )  # fmt: skip
+    if acc_strides[0] == 4 * channels and out_strides[0] == tile.out_type.itemsize * channels:
+        batch, channels = 1, batch * channels  # the batch items are neighbouring channels
+    for item in range(batch):
+        _core.finish(
+            accumulator_type(tile.x_type, tile.w_type), tile.out_type, buffer, offset + item * acc_strides[0], acc_strides,
+            out, out_off + item * out_strides[0], out_strides, (1, tile.oh, tile.ow, channels),
+            bias, bias_off + 4 * item * channels if bias_off >= 0 else -1,
+            scale, scale_off + item * channels * tile.scale_stride if scale_off >= 0 else -1, tile.scale_stride,
+            tile.out_zero, tile.low, tile.high, tile.out_scale,
+        )  # fmt: skip
 
 
 @instruction(0x20, "matrix.conv", Unit.MATRIX)
@@ -83,7 +88,7 @@ class Conv(Instruction):
     x: pixels of ``ic`` contiguous channels, padding included. w: [K][oc] dense, K in the order of summation. acc: ``oc``
     contiguous accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave through
     (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into ``out_type``.
-    Strides (batch, row, pixel) in bytes. ``block``: channels per step of the summation, CHANNEL_BLOCK unless the tile
+    bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes. ``block``: channels per step of the summation, CHANNEL_BLOCK unless the tile
     holds a single block.
     """
 
