@@ -1,6 +1,6 @@
 """Every command and every Python block of the documentation runs, in the order of its page, in an empty directory.
 
-The directory holds ``model.onnx`` (one input ``x``, float32[1, 3, 16, 16]) and ``x.npy``: they stand for the reader's own.
+The directory holds ``model.onnx`` (input ``x``, float32[1, 3, 16, 16]) and ``x.npy``, standing for the reader's own.
 A block is left out only by a comment above it that gives the reason: ``<!-- not run: it installs -->``.
 """
 
