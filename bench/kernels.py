@@ -113,7 +113,7 @@ def main() -> None:
         print(f"{tile.label:28} {reference:7.1f} {columns}")
 
 
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 if __name__ == "__main__":
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):

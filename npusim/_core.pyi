@@ -419,4 +419,5 @@ def finish(
     out_zero: int,
     lo: float,
     hi: float,
+    out_scale: float = 1.0,
 ) -> None: ...

@@ -1,8 +1,8 @@
 """The one door to the compiled kernels.
 
-A memory operand is a buffer of bytes, a byte offset, and strides in bytes (0 broadcasts, negative runs backwards). Every
-kernel checks that its operands lie inside their memory and raises IndexError where one does not; ValueError names an
-element type that it does not support. Results are the same bits on every machine and with every instruction set.
+A memory operand is a buffer of bytes, a byte offset, and strides in bytes (0 broadcasts, negative runs backwards).
+Every kernel checks that its operands lie inside their memory and raises IndexError where one does not; ValueError
+names an element type that it does not support. Results are the same bits with every instruction set.
 """
 
 from npusim._drain import depthwise, finish

@@ -19,6 +19,7 @@ cdef extern from "drain.h" nogil:
         void (*value_f32)(float *v, const unsigned char *acc, const unsigned char *bias, long long n) noexcept nogil
         void (*value_i32)(float *v, const unsigned char *acc, const unsigned char *bias, long long n) noexcept nogil
         void (*scale)(float *v, const unsigned char *scale, long long stride, long long n) noexcept nogil
+        void (*divide)(float *v, float scale, long long n) noexcept nogil
         void (*clamp)(float *v, float low, float high, long long n) noexcept nogil
         void (*round)(int *y, const float *v, int zero, int low, int high, long long n) noexcept nogil
         void (*narrow_8)(unsigned char *y, const int *v, long long n) noexcept nogil
@@ -175,12 +176,14 @@ cdef struct Finish:
     bint float_acc, float_out
 
 
-cdef void _finish_exact(const Finish *f, unsigned char *dst, const unsigned char *acc, long long start, long long n) noexcept nogil:
+cdef void _finish_int32(
+    const Finish *f, unsigned char *dst, const unsigned char *acc, long long start, long long n,
+) noexcept nogil:
     """To int32: the integer itself where nothing scales it, else rounded and saturated."""
     cdef float[NPU_BLOCK] v
     cdef long long i, value
     cdef int a, b = 0, y
-    cdef bint scaled = f.float_acc or f.scale != NULL
+    cdef bint scaled = f.float_acc or f.scale != NULL or f.out_scale != 1
     if scaled:
         _values(f, v, acc, start, n)
     for i in range(n):
@@ -195,8 +198,10 @@ cdef void _finish_exact(const Finish *f, unsigned char *dst, const unsigned char
         memcpy(dst + 4 * i, &y, 4)
 
 
-cdef inline void _values(const Finish *f, float *v, const unsigned char *acc, long long start, long long n) noexcept nogil:
-    """(acc + bias) * scale in float32."""
+cdef inline void _values(
+    const Finish *f, float *v, const unsigned char *acc, long long start, long long n,
+) noexcept nogil:
+    """(acc + bias) * scale, and / out_scale for integer results, in float32."""
     cdef const unsigned char *bias = NULL
     if f.bias != NULL:
         bias = f.bias + 4 * start
@@ -206,27 +211,26 @@ cdef inline void _values(const Finish *f, float *v, const unsigned char *acc, lo
         f.rows.value_i32(v, acc, bias, n)
     if f.scale != NULL:
         f.rows.scale(v, f.scale + f.scale_stride * start, f.scale_stride, n)
+    if f.out_scale != 1 and not f.float_out:
+        f.rows.divide(v, f.out_scale, n)
 
 
 cdef void _finish_row(const Finish *f, unsigned char *dst, const unsigned char *acc, long long n) noexcept nogil:
     cdef float[NPU_BLOCK] v
     cdef int[NPU_BLOCK] y
-    cdef long long i, j, m
+    cdef long long i, m
     cdef unsigned char *out
     for i from 0 <= i < n by NPU_BLOCK:
         m = min(n - i, <long long>NPU_BLOCK)
         out = dst + i * f.out_size
         if f.out_size == 4 and not f.float_out:
-            _finish_exact(f, out, acc + 4 * i, i, m)
+            _finish_int32(f, out, acc + 4 * i, i, m)
             continue
         _values(f, v, acc + 4 * i, i, m)
         if f.float_out:
             f.rows.clamp(v, f.float_low, f.float_high, m)
             f.store(out, f.out_size, v, m)
             continue
-        if f.out_scale != 1:
-            for j in range(m):
-                v[j] = v[j] / f.out_scale
         f.rows.round(y, v, f.zero, <int>f.low, <int>f.high, m)
         if f.out_size == 1:
             f.rows.narrow_8(out, y, m)
@@ -260,11 +264,11 @@ def finish(
     const unsigned char[::1] mult_mem, long long mult_off, long long mult_stride, long long out_zero,
     double lo, double hi, float out_scale=1.0,
 ):
-    """dst = (acc + bias) * mult, for integer results rint(that / out_scale) + out_zero; clamped to [lo, hi] and to the type.
+    """dst = (acc + bias) * mult; for integer results / out_scale, rint, + out_zero; clamped to [lo, hi] and the type.
 
     dims: (batch, oh, ow, oc); strides (batch, row, pixel) in bytes, channels contiguous. bias: the accumulators' type,
-    per channel; mult: float32, ``mult_stride`` apart; an offset of -1 means there is none. A sum of bias wraps for int32.
-    int32 without mult stays an integer throughout. NaN stays NaN in floats and is 0 in integers.
+    per channel; mult: float32, ``mult_stride`` apart; an offset of -1 means there is none. int32 + bias wraps, and
+    int32 to int32 without scales is exact. NaN stays NaN in floats and is 0 in integers.
     """
     cdef Finish f
     cdef Operand a, d, bias, mult

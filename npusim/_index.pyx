@@ -48,7 +48,9 @@ cdef inline long long _resolve(npu_load_i64 load, const unsigned char *p, long l
     return index if 0 <= index < axis_size else -1
 
 
-cdef long long _first_bad(npu_load_i64 load, const Operand *index, const long long *n, long long axis_size) noexcept nogil:
+cdef long long _first_bad(
+    npu_load_i64 load, const Operand *index, const long long *n, long long axis_size,
+) noexcept nogil:
     """The row-major position of the first index that is out of range, or -1."""
     cdef long long o, j, i
     for o in range(n[0]):
@@ -64,7 +66,7 @@ def gather(
     data_strides, const unsigned char[::1] idx, long long idx_off, long long idx_stride, int idx_dtype, dims,
     long long axis_size, int itemsize,
 ):
-    """dst[o, j, i] = data[o, idx[j], i] for dims (outer, indices, inner); strides in bytes; negative counts from the end.
+    """dst[o, j, i] = data[o, idx[j], i] for dims (outer, indices, inner); a negative index counts from the end.
 
     Returns -1, or the position of the first index that is out of range; then nothing is written.
     """
@@ -102,7 +104,7 @@ def gather_elements(
     data_strides, const unsigned char[::1] idx, long long idx_off, idx_strides, int idx_dtype, dims,
     long long axis_size, int itemsize,
 ):
-    """dst[o, j, i] = data[o, idx[o, j, i], i]; returns -1, or the row-major position of the first index out of range."""
+    """dst[o, j, i] = data[o, idx[o, j, i], i]; returns -1, or the row-major position of the first bad index."""
     cdef Operand d, a, x
     cdef long long[3] n
     cdef long long[3] m
@@ -159,7 +161,8 @@ cdef void _combine_int(int dtype, int reduction, unsigned char *d, const unsigne
 
 
 def scatter(
-    unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] upd, long long upd_off, upd_strides,
+    unsigned char[::1] dst, long long dst_off, dst_strides,
+    const unsigned char[::1] upd, long long upd_off, upd_strides,
     const unsigned char[::1] idx, long long idx_off, idx_strides, int idx_dtype, dims, long long axis_size, int dtype,
     int reduction,
 ):

@@ -1,7 +1,7 @@
 """Elementwise kernels: unary, binary and quantised arithmetic, casts."""
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Operand, Walk, each_row, is_float, item_size, operand, take, type_name,
+    NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Walk, each_row, is_float, item_size, operand, take, type_name,
 )
 from npusim._simd cimport level
 
@@ -201,7 +201,8 @@ cdef int _check_binary(int fn, int dtype) except -1:
 
 def binary(
     int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] a, long long a_off, a_strides, const unsigned char[::1] b, long long b_off, b_strides, dims,
+    const unsigned char[::1] a, long long a_off, a_strides,
+    const unsigned char[::1] b, long long b_off, b_strides, dims,
 ):
     """dst = fn(a, b), by the codes of ``isa.functions.Binary``; comparisons write bool, the rest ``dtype``.
 
@@ -426,7 +427,8 @@ cdef void _qbinary_row(unsigned char **p, const long long *s, long long n, const
 
 def qbinary(
     int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] a, long long a_off, a_strides, const unsigned char[::1] b, long long b_off, b_strides, dims,
+    const unsigned char[::1] a, long long a_off, a_strides,
+    const unsigned char[::1] b, long long b_off, b_strides, dims,
     float a_scale, int a_zero, float b_scale, int b_zero, float y_scale, int y_zero,
 ):
     """dst = quantise(fn(dequantise(a), dequantise(b))) for integer types of up to 16 bits and arithmetic functions."""

@@ -3,7 +3,7 @@
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, is_float, item_size, place, take,
+    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, is_float, item_size, place, take,
     type_name,
 )
 from npusim._simd cimport level
@@ -76,7 +76,7 @@ cdef inline long long _run(const Conv *t) noexcept nogil:
 
 
 cdef long long _plan(Conv *t, Segment *out) noexcept nogil:
-    """The stretches of k that lie together in a pixel's window, in the order of summation; only counts if out is NULL."""
+    """The stretches of k that lie together in a pixel's window, in order of summation; only counts if out is NULL."""
     cdef long long most = NPU_CHUNK * t.per_unit, run = _run(t), c, r, q, n, at, count = 0
     cdef long long block = t.ic if t.kh * t.kw == 1 else t.block
     for c from 0 <= c < t.ic by block:
@@ -113,7 +113,8 @@ cdef void _pack_block(Conv *t, long long m0, long long rows, long long s0, long 
 
 
 cdef void _edge_tile(
-    Conv *t, npu_tile tile, const unsigned char *a, const unsigned char *b, int step, long long units, unsigned char **c,
+    Conv *t, npu_tile tile, const unsigned char *a,
+    const unsigned char *b, int step, long long units, unsigned char **c,
     const int *start, bint first, int rows, long long columns,
 ) noexcept nogil:
     """A tile that is wider than what is left of the accumulators: through a buffer."""
@@ -159,11 +160,13 @@ cdef void _correct(const Conv *t, int *start, const unsigned char *b, long long 
     npu_offset(start, width, t.offset)
 
 
-cdef void _chunk(Conv *t, long long pixels, long long s0, long long s1, long long k, const unsigned char *w, bint direct,
-                 bint first) noexcept nogil:
+cdef void _chunk(
+    Conv *t, long long pixels, long long s0, long long s1, long long k, const unsigned char *w, bint direct, bint first,
+) noexcept nogil:
     """One stretch of k: for columns that stay in the cache, for pixels that do, all tiles."""
     cdef long long units = (k + t.per_unit - 1) // t.per_unit, wide = 2 * t.gemm.lanes
-    cdef long long blocks = (pixels + NPU_BLOCK_ROWS - 1) // NPU_BLOCK_ROWS, n0, n, width, left, m0, rows, i, packed = -1
+    cdef long long blocks = (pixels + NPU_BLOCK_ROWS - 1) // NPU_BLOCK_ROWS, n0, n, width, left
+    cdef long long m0, rows, i, packed = -1
     cdef long long row = t.oc * t.w_size
     cdef unsigned char *b
     cdef bint whole
@@ -295,7 +298,7 @@ def conv(
     cdef Conv t
     cdef Operand weights
     cdef long long[2] dims
-    cdef long long b, count = 1
+    cdef long long _b, count = 1
     cdef bint done = True
     t.x_size, t.w_size = item_size(x_dtype), item_size(w_dtype)
     _prepare(&t, x_dtype, w_dtype, x_zero)
@@ -319,7 +322,7 @@ def conv(
     with nogil:
         if w_batch_stride:
             count, t.batch = batch, 1
-        for b in range(count):
+        for _b in range(count):
             done = done and _conv(&t)
             t.x, t.w, t.acc = t.x + t.xs[0], t.w + w_batch_stride, t.acc + t.cs[0]
     if not done:

@@ -1,7 +1,5 @@
 """Kernels that move bytes: copy, fill, select, gather and scatter."""
 
-from libc.string cimport memcpy, memset
-
 from npusim._operand cimport Walk, each_row, is_empty, merge, operand, take
 
 cdef extern from "move.h" nogil:
@@ -28,7 +26,8 @@ cdef void _copy_row(unsigned char **p, const long long *s, long long n, const vo
 
 
 def copy(
-    unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] src, long long src_off, src_strides,
+    unsigned char[::1] dst, long long dst_off, dst_strides,
+    const unsigned char[::1] src, long long src_off, src_strides,
     dims, int itemsize,
 ):
     """dst = src, 4-D, items of 1, 2, 4 or 8 bytes; strides in bytes; the two must not overlap."""
@@ -84,7 +83,8 @@ cdef void _select_row(unsigned char **p, const long long *s, long long n, const 
 def select(
     int itemsize, unsigned char[::1] dst, long long dst_off, dst_strides,
     const unsigned char[::1] cond, long long cond_off, cond_strides,
-    const unsigned char[::1] a, long long a_off, a_strides, const unsigned char[::1] b, long long b_off, b_strides, dims,
+    const unsigned char[::1] a, long long a_off, a_strides,
+    const unsigned char[::1] b, long long b_off, b_strides, dims,
 ):
     """dst = cond ? a : b, where cond is bool and the others are items of ``itemsize`` bytes."""
     cdef Walk w

@@ -1,5 +1,5 @@
-# Operands of kernels: a base pointer with strides in bytes, checked once against the memory they lie in, and a walk over
-# the rows of up to four of them.
+# Operands of kernels: a base pointer with strides in bytes, checked once against the memory they lie in, and a walk
+# over the rows of up to four of them.
 
 cdef extern from "base.h" nogil:
     enum:

@@ -3,7 +3,7 @@
 from libc.math cimport sqrt
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, Operand, Walk, each_row, is_empty, is_float, item_size, operand, take, type_name,
+    NPU_BLOCK, NPU_BOOL, Walk, each_row, is_empty, is_float, item_size, operand, take, type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -75,8 +75,8 @@ def reduce(
 ):
     """Fold src into accumulators of 8 bytes (float64 for floats, int64 for integers and bool) in row-major order.
 
-    fn: the codes of ``isa.functions.Reduce``. acc_strides are 0 on reduced dimensions. ``first`` sets the accumulators to
-    the function's neutral element before.
+    fn: the codes of ``isa.functions.Reduce``. acc_strides are 0 on reduced dimensions. ``first`` sets the accumulators
+    to the function's neutral element before.
     """
     cdef Walk w, start
     cdef Fold f
@@ -127,8 +127,8 @@ def reduce_finish(
     int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] acc,
     long long acc_off, acc_strides, dims, long long count,
 ):
-    """Accumulators to ``dtype``: MEAN divides by ``count`` (integers towards zero), L2 takes the root; floats are rounded
-    to float32 and from there to the type, integers wrap."""
+    """Accumulators to ``dtype``: MEAN divides by ``count`` (integers towards zero), L2 takes the root; floats are
+    rounded to float32 and from there to the type, integers wrap."""
     cdef Walk w
     cdef Fold f
     _check(fn, dtype)

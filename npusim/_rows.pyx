@@ -1,6 +1,7 @@
-"""Kernels over one axis of a (outer, r, inner) view: softmax, normalisation, cumulative sums, LRN, arg-reduce, top-k."""
+"""Kernels over one axis of a (outer, r, inner) view: softmax, normalisation, running sums, LRN, arg-reduce, top-k."""
 
-from libc.math cimport exp, log, pow, sqrt
+from libc.math cimport exp, pow, sqrt
+from libc.math cimport log as ln
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy
 
@@ -86,7 +87,7 @@ cdef void _softmax(double *y, const double *x, long long n, const Params *p) noe
         y[i] = exp(x[i] - top)
         total += y[i]
     if p.mode:
-        total = log(total)
+        total = ln(total)
         for i in range(n):
             y[i] = x[i] - top - total
     else:
@@ -122,7 +123,7 @@ def normalize(
     int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
     const unsigned char[::1] src, long long src_off, src_strides, dims, int mode, double epsilon,
 ):
-    """(x - mean) / sqrt(variance + epsilon) over the middle axis, for mode 1 x / sqrt(mean square + epsilon); in double."""
+    """(x - mean) / sqrt(variance + epsilon) on the middle axis, or for mode 1 x / sqrt(mean square + epsilon)."""
     cdef Params p
     if mode not in (0, 1):
         raise ValueError(f"normalize: mode must be 0 (layer) or 1 (root mean square), got {mode}")
@@ -147,7 +148,7 @@ def lrn(
     const unsigned char[::1] src, long long src_off, src_strides, dims, long long size, double alpha, double beta,
     double bias,
 ):
-    """x / (bias + alpha / size * sum of squares)^beta, the sum over ``size`` neighbours on the middle axis; in double."""
+    """x / (bias + alpha / size * sum of squares)^beta, the sum over ``size`` neighbours on the middle axis."""
     cdef Params p
     if size < 1:
         raise ValueError(f"lrn: size must be >= 1, got {size}")
@@ -232,7 +233,9 @@ cdef inline unsigned long long _float_key(double value) noexcept nogil:
     return ~bits if bits >> 63 else bits | (<unsigned long long>1 << 63)
 
 
-cdef void _keys(Entry *out, void *values, int dtype, const unsigned char *p, long long stride, long long n) noexcept nogil:
+cdef void _keys(
+    Entry *out, void *values, int dtype, const unsigned char *p, long long stride, long long n,
+) noexcept nogil:
     """The sortable keys of n elements; ``values`` is scratch of 8 bytes each."""
     cdef double *f = <double *>values
     cdef long long *w = <long long *>values
@@ -271,8 +274,8 @@ def arg_reduce(
     int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
     const unsigned char[::1] src, long long src_off, src_strides, dims, bint select_last,
 ):
-    """The int64 index of the largest (fn 0) or smallest (fn 1) element of the middle axis; NaN wins, ties go to the first,
-    or to the last if ``select_last``. dst has strides (outer, r, inner), of which that of r is not used."""
+    """The int64 index of the largest (fn 0) or smallest (fn 1) element of the middle axis; NaN wins, ties go to the
+    first, or to the last if ``select_last``. dst has strides (outer, r, inner), of which that of r is not used."""
     cdef Operand d, s
     cdef long long[3] n
     cdef long long[3] m

@@ -1,10 +1,10 @@
 """Kernels that combine neighbours of an image: pooling and resampling."""
 
-from libc.math cimport rint, rintf
+from libc.math cimport rintf
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Operand, is_empty, is_float, item_size, operand, place, take, type_name,
+    NPU_BLOCK, NPU_BOOL, Operand, is_empty, is_float, item_size, operand, place, take, type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -58,7 +58,9 @@ cdef inline long long _below(long long start, long long step, long long taps, lo
     return 0 if start >= limit else min(taps, (limit - start + step - 1) // step)
 
 
-cdef inline long long _reached(long long start, long long step, long long taps, long long low, long long high) noexcept nogil:
+cdef inline long long _reached(
+    long long start, long long step, long long taps, long long low, long long high,
+) noexcept nogil:
     """How many of the taps lie in [low, high)."""
     return _below(start, step, taps, high) - _below(start, step, taps, low)
 
@@ -136,8 +138,8 @@ def pool(
     """Pool src [ih][iw][c], valid pixels only, into dst [oh][ow][c]; fn 0 maximum, 1 average, 2 root of sum of squares.
 
     Padding of pt, pl, pb, pr pixels lies around src: never part of a maximum, counted as zeros by an average with
-    ``count_include_pad``. Integer averages are rounded to nearest even. A window of padding only gives the type's lowest
-    value, or 0. Strides are (row, column, channel) in bytes.
+    ``count_include_pad``. Integer averages are rounded to nearest even. A window of padding only gives the type's
+    lowest value, or 0. Strides are (row, column, channel) in bytes.
     """
     cdef Pool t
     cdef long long i, j
@@ -175,7 +177,9 @@ cdef struct Resample:
     long long taps, size
 
 
-cdef void _resample_row(const Resample *t, unsigned char *out, const unsigned char *x, long long j, long long start, long long n) noexcept nogil:
+cdef void _resample_row(
+    const Resample *t, unsigned char *out, const unsigned char *x, long long j, long long start, long long n,
+) noexcept nogil:
     """Inner elements start .. start + n of result j: taps in order, in float32."""
     cdef float[NPU_BLOCK] total
     cdef float[NPU_BLOCK] taken
@@ -229,7 +233,8 @@ cdef long long _first_bad(const Resample *t, long long axis_size) noexcept nogil
 
 
 cdef int _place_tables(
-    Resample *t, const unsigned char[::1] index, long long index_off, const unsigned char[::1] weight, long long weight_off,
+    Resample *t, const unsigned char[::1] index, long long index_off,
+    const unsigned char[::1] weight, long long weight_off,
 ) except -1:
     cdef Operand o
     cdef long long count = t.n[1] * t.taps
@@ -252,9 +257,9 @@ def resample(
 ):
     """dst[o, j, i] = sum over t of weight[j, t] * src[o, index[j, t], i] in float32, in order of t.
 
-    dims: (outer, results, inner); index int32 and weight float32 are dense [results][taps]; an index below 0 contributes
-    nothing. Integers are rounded to nearest even and saturated; one tap of weight 1 copies exactly. Returns -1, or the
-    position in ``index`` of the first one that is not below ``axis_size``; then nothing is written.
+    dims: (outer, results, inner); index int32 and weight float32 are dense [results][taps]; an index below 0
+    contributes nothing. Integers are rounded to nearest even and saturated; one tap of weight 1 copies exactly.
+    Returns -1, or the position in ``index`` of the first one that is not below ``axis_size``; then nothing is written.
     """
     cdef Resample t
     cdef long long[3] m

@@ -8,6 +8,7 @@ typedef struct {
     void (*value_f32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
     void (*value_i32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
     void (*scale)(float *v, const npu_byte *scale, npu_int stride, npu_int n);
+    void (*divide)(float *v, float scale, npu_int n);
     void (*clamp)(float *v, float low, float high, npu_int n);
     void (*round)(int32_t *y, const float *v, int32_t zero, int32_t low, int32_t high, npu_int n);
     void (*narrow_8)(npu_byte *y, const int32_t *v, npu_int n);
@@ -79,6 +80,12 @@ static void NPU_NAME(npu_scale_row)(float *v, const npu_byte *scale, npu_int str
     }
 }
 
+static void NPU_NAME(npu_divide_row)(float *v, float scale, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) v[i] /= scale;
+}
+
 static void NPU_NAME(npu_clamp_row)(float *v, float low, float high, npu_int n)
 {
     npu_int i;
@@ -122,5 +129,5 @@ static void NPU_NAME(npu_narrow_16)(npu_byte *y, const int32_t *v, npu_int n)
 
 static const npu_rows NPU_NAME(npu_rows) = {
     NPU_NAME(npu_muladd_f32), NPU_NAME(npu_muladd_i32), NPU_NAME(npu_value_f32), NPU_NAME(npu_value_i32),
-    NPU_NAME(npu_scale_row), NPU_NAME(npu_clamp_row), NPU_NAME(npu_round_row), NPU_NAME(npu_narrow_8),
-    NPU_NAME(npu_narrow_16)};
+    NPU_NAME(npu_scale_row), NPU_NAME(npu_divide_row), NPU_NAME(npu_clamp_row), NPU_NAME(npu_round_row),
+    NPU_NAME(npu_narrow_8), NPU_NAME(npu_narrow_16)};
