@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +18,11 @@ MAX_ELEMENTS = 1 << 40
 """No tensor may have more elements: what is larger is a damaged or hostile model."""
 MAX_FOLDED_BYTES = 1 << 20
 """A folded result may be this large, or as large as the constants that it came from."""
-_VIEWS = frozenset({"reshape", "transpose", "slice", "expand"})
+MAX_VIEW_BYTES = 1 << 32
+"""A folded result that is a view may seem this large."""
+_VIEWS = frozenset({"transpose", "slice", "expand"})
+_HEAVY = frozenset({"conv", "conv_transpose", "matmul", "pool", "scatter_elements"})
+"""Kinds that take long on large operands: folded only when everything is small."""
 _NEVER_FOLDED = frozenset({"dequantize"})
 """Quantised weights stay integers, for the compiler to compute with."""
 
@@ -50,7 +55,8 @@ class GraphBuilder:
         self._fold = fold
         self._inputs: list[Tensor] = []
         self._ops: list[Op] = []
-        self._producer: dict[Tensor, Op] = {}
+        self._derived: dict[Tensor, Op] = {}
+        self._values: dict[Tensor, Array] = {}
         self._tensor_names = Names()
         self._op_names = Names()
 
@@ -105,24 +111,28 @@ class GraphBuilder:
             self._compute(op, definition)
             return list(outputs)
         self._ops.append(op)
-        for output in outputs:
-            self._producer[output] = op
+        if all(tensor is None or tensor.is_constant or tensor in self._derived for tensor in op.inputs):
+            self._derived.update((output, op) for output in outputs if output.nbytes <= MAX_FOLDED_BYTES)
         return list(outputs)
 
     def value_of(self, tensor: Tensor) -> Array | None:
-        """The array of a constant, or of a tensor computed from constants only; None for anything else."""
+        """The array of a constant, or of a small tensor computed from constants only; None for anything else."""
         if tensor.data is not None:
             return tensor.data
-        op = self._producer.get(tensor)
-        if op is None or tensor.nbytes > MAX_FOLDED_BYTES:
+        if tensor not in self._derived:
             return None
-        arrays: list[Array | None] = []
-        for operand in op.inputs:
-            value = None if operand is None else self.value_of(operand)
-            if operand is not None and value is None:
-                return None
-            arrays.append(value)
-        return REGISTRY[op.kind].reference(op, arrays)[op.outputs.index(tensor)]
+        pending = [tensor]
+        while pending:
+            op = self._derived[pending[-1]]
+            missing = [t for t in op.inputs if t is not None and t.data is None and t not in self._values]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if op.output not in self._values:
+                arrays = [None if t is None else self._values[t] if t.data is None else t.data for t in op.inputs]
+                self._values.update(zip(op.outputs, REGISTRY[op.kind].reference(op, arrays), strict=True))
+        return self._values[tensor]
 
     @property
     def op_count(self) -> int:
@@ -163,15 +173,28 @@ class GraphBuilder:
         operands = [tensor for tensor in op.inputs if tensor is not None]
         if op.kind in _NEVER_FOLDED or not all(tensor.is_constant for tensor in operands):
             return False
-        if op.kind in _VIEWS:
-            return sum(output.nbytes for output in op.outputs) <= 1 << 32
         size = sum(output.nbytes for output in op.outputs)
-        return size <= max(MAX_FOLDED_BYTES, sum(tensor.data.nbytes for tensor in operands if tensor.data is not None))
+        apparent = sum(tensor.nbytes for tensor in operands)
+        if op.kind in _VIEWS or (op.kind == "reshape" and real_bytes(operands[0]) <= operands[0].dtype.itemsize):
+            return size <= MAX_VIEW_BYTES
+        if op.kind in _HEAVY:
+            return size + apparent <= MAX_FOLDED_BYTES
+        real = sum(real_bytes(tensor) for tensor in operands)
+        # What a view repeats takes no memory, but it takes time, and the result would take both.
+        return size <= max(MAX_FOLDED_BYTES, real) and apparent <= max(64 * MAX_FOLDED_BYTES, real)
 
     def _compute(self, op: Op, definition: OpDef) -> None:
         arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
         for output, array in zip(op.outputs, definition.reference(op, arrays), strict=True):
             output.data = array
+
+
+def real_bytes(constant: Tensor) -> int:
+    """Bytes that a constant takes in memory, where a broadcast view repeats what it has."""
+    if constant.data is None:
+        return 0
+    pairs = zip(constant.data.shape, constant.data.strides, strict=True)
+    return constant.dtype.itemsize * int(math.prod(dim for dim, stride in pairs if stride or not dim))
 
 
 def checked_shape(shape: Sequence[int], name: str) -> Shape:

@@ -45,7 +45,11 @@ def _infer_reshape(inputs: Inputs, attrs: Attrs) -> list[Result]:
 
 
 def _reshape(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    return [present(arrays, 0).reshape(op.attrs["shape"])]
+    x = present(arrays, 0)
+    if x.size and not any(stride for stride, dim in zip(x.strides, x.shape, strict=True) if dim > 1):
+        # One element seen many times stays one element.
+        return [np.broadcast_to(x[(0,) * x.ndim], op.attrs["shape"])]
+    return [x.reshape(op.attrs["shape"])]
 
 
 def _infer_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:

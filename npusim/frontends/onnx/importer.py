@@ -23,6 +23,10 @@ from npusim.ops.build import GraphBuilder
 OLDEST_OPSET = 7
 MAX_DEPTH = 64
 """Functions and branches may nest this deep."""
+MAX_NODES = 1_000_000
+"""A model may have this many nodes after its functions are expanded."""
+STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+"""What numpy, protobuf and Python raise over values that make no sense."""
 CONTROL = {"Loop": "loops", "Scan": "scans", "SequenceMap": "loops over sequences"}
 
 
@@ -31,7 +35,8 @@ class Poison:
 
 
 POISON = Poison()
-Value = Tensor | Poison
+Value = Tensor | Poison | None
+"""None is an optional parameter of a function that its caller leaves out."""
 
 
 @dataclass
@@ -46,13 +51,21 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
 
-    def find(self, name: str) -> Value | None:
+    def find(self, name: str) -> Value:
+        """The value of a name here or further out; raises KeyError."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
             scope = scope.parent
-        return None
+        raise KeyError(name)
+
+    def result(self, name: str, where: str) -> Value:
+        """The value of an output of this body; raises ModelError when nothing produces it."""
+        try:
+            return self.find(name)
+        except KeyError:
+            raise ModelError(f"{where}: output {name!r} of its body is produced by nothing") from None
 
     def define(self, name: str, value: Value, where: str) -> None:
         if name in self.values:
@@ -114,6 +127,12 @@ class Importer:
 
     def run(self) -> Graph:
         """The graph; raises ModelError, or UnsupportedError with every reason."""
+        try:
+            return self._build()
+        except STUMBLES as error:
+            raise ModelError(f"the model cannot be understood: {error}") from error
+
+    def _build(self) -> Graph:
         scope = Scope(self._opsets())
         nodes, needed = needed_nodes(self.graph.node, (output.name for output in self.graph.output))
         self._reserve(scope, nodes)
@@ -127,7 +146,9 @@ class Importer:
 
     def _opsets(self) -> dict[str, int]:
         opsets = opset_imports(self.model.proto.opset_import)
-        version = opsets.setdefault("", 1)
+        if not opsets:
+            raise ModelError("the model names no operator set: it is damaged or truncated")
+        version = opsets.setdefault("", OLDEST_OPSET)
         newest = onnx.defs.onnx_opset_version()
         if self.graph.node and not OLDEST_OPSET <= version <= newest:
             reason = f"operator set {version} is not supported: {OLDEST_OPSET} to {newest} are"
@@ -189,7 +210,9 @@ class Importer:
         for node in nodes:
             name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
             self._nodes += 1
-            outputs: Sequence[Value | None]
+            if self._nodes > MAX_NODES:
+                raise ModelError(f"{name}: the model has more than {MAX_NODES} nodes when its functions are expanded")
+            outputs: Sequence[Value]
             try:
                 outputs = self._import_node(node, name, needed, scope)
             except UnsupportedError as error:
@@ -206,7 +229,7 @@ class Importer:
             self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
             self._named[value] = scope.depth
 
-    def _import_node(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value | None]:
+    def _import_node(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value]:
         values = [self._read(operand, name, node, scope) for operand in node.input]
         poisoned = any(value is POISON for value in values)
         inputs = [value if isinstance(value, Tensor) else None for value in values]
@@ -227,7 +250,10 @@ class Importer:
             raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
         handler = lookup(domain, node.op_type, version)
         if handler is None:
-            body = schema_function(node, version, inputs, attributes)
+            try:
+                body = schema_function(node, version, inputs, attributes)
+            except STUMBLES as error:
+                raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
             if body is None:
                 raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
             function, defaults = body
@@ -241,19 +267,17 @@ class Importer:
             context.check_all_read()
         except InputError as error:
             raise ModelError(f"{name} ({node.op_type}): {error}") from error
-        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+        except STUMBLES as error:
             # The model is not ours: whatever it makes an importer stumble over is reported, with the cause chained.
             raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
         self._check_types(before)
         return [result] if isinstance(result, Tensor) else list(result)
 
-    def _read(self, operand: str, name: str, node: NodeProto, scope: Scope) -> Value | None:
-        if not operand:
-            return None
-        value = scope.find(operand)
-        if value is None:
-            raise ModelError(f"{name} ({node.op_type}): reads {operand!r} before anything produces it")
-        return value
+    def _read(self, operand: str, name: str, node: NodeProto, scope: Scope) -> Value:
+        try:
+            return scope.find(operand) if operand else None
+        except KeyError:
+            raise ModelError(f"{name} ({node.op_type}): reads {operand!r} before anything produces it") from None
 
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown whatever its inputs are."""
@@ -292,7 +316,7 @@ class Importer:
         inputs: Sequence[Tensor | None],
         scope: Scope,
         defaults: Mapping[str, AttributeProto] | None = None,
-    ) -> Sequence[Value | None]:
+    ) -> Sequence[Value]:
         """Import a function's body in place of the node that calls it."""
         key = f"{function.domain}.{function.name}"
         if scope.depth + 1 >= MAX_DEPTH or (defaults is None and key in scope.calls):
@@ -306,23 +330,11 @@ class Importer:
         if len(inputs) > len(function.input):
             raise ModelError(f"{name}: {key} has {len(function.input)} inputs, the call passes {len(inputs)}")
         for index, parameter in enumerate(function.input):
-            tensor = inputs[index] if index < len(inputs) else None
-            if tensor is not None:
-                inner.define(parameter, tensor, name)
-        self._define_absent(function, inputs, inner)
+            inner.define(parameter, inputs[index] if index < len(inputs) else None, name)
         wanted = [output for output, asked in zip(function.output, node.output, strict=False) if asked]
         nodes, needed = needed_nodes(function.node, wanted)
         self._import_nodes(nodes, needed, inner)
-        return [inner.find(output) for output in function.output]
-
-    def _define_absent(self, function: FunctionProto, inputs: Sequence[Tensor | None], inner: Scope) -> None:
-        """An optional input that the caller leaves out is left out by the nodes of the body too."""
-        absent = {p for i, p in enumerate(function.input) if i >= len(inputs) or inputs[i] is None}
-        if absent:
-            for body in function.node:
-                for index, operand in enumerate(body.input):
-                    if operand in absent:
-                        body.input[index] = ""
+        return [inner.result(output, name) if output in wanted else None for output in function.output]
 
     def _branch(
         self,
@@ -331,7 +343,7 @@ class Importer:
         inputs: Sequence[Tensor | None],
         attributes: Mapping[str, AttributeProto],
         scope: Scope,
-    ) -> Sequence[Value | None]:
+    ) -> Sequence[Value]:
         """Import the branch of an If that its condition, which must be known, takes."""
         condition = self.builder.value_of(inputs[0]) if inputs and inputs[0] is not None else None
         if condition is None or condition.size != 1:
@@ -346,7 +358,7 @@ class Importer:
             inner.define(proto.name, self.builder.const(data, f"{name}/{proto.name}", dtype), name)
         nodes, needed = needed_nodes(graph.node, (output.name for output in graph.output))
         self._import_nodes(nodes, needed, inner)
-        return [inner.find(output.name) for output in graph.output]
+        return [inner.result(output.name, name) for output in graph.output]
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,9 @@ from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.base import Array
 from npusim.ops.build import GraphBuilder
 
+MAX_TABLE = 1 << 24
+"""The most elements that an importer computes by itself."""
+
 
 class Node:
     """One ONNX node while it is imported."""
@@ -246,6 +249,16 @@ class Node:
         shape = [1] * rank
         shape[axis] = vector.size
         return self.reshape(vector, shape)
+
+    def iota(self, count: int) -> Tensor:
+        """The integers from 0 to count - 1."""
+        self.limit(count)
+        return self.const(np.arange(count, dtype=np.int64))
+
+    def limit(self, elements: int) -> None:
+        """Refuse a table of too many elements before it is made."""
+        if elements > MAX_TABLE:
+            self.refuse(f"needs a table of {elements} elements; at most {MAX_TABLE} are supported")
 
     def size(self, shape: Sequence[int]) -> int:
         """Number of elements of a shape."""

@@ -2,6 +2,7 @@
 
 from npusim.frontends.onnx.operators import (
     constants,
+    einsum,
     elementwise,
     indexing,
     matrix,
@@ -16,6 +17,7 @@ from npusim.frontends.onnx.operators import (
 
 __all__ = [
     "constants",
+    "einsum",
     "elementwise",
     "indexing",
     "matrix",

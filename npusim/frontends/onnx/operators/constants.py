@@ -13,9 +13,6 @@ from npusim.frontends.onnx.tensors import element_type
 from npusim.graph import Tensor
 from npusim.ops.base import Array
 
-MAX_RANGE = 1 << 26
-"""A Range or EyeLike of more elements is refused."""
-
 
 @handles("Constant", limits=["sparse and string values are refused"])
 def constant(node: Node) -> Tensor:
@@ -68,8 +65,7 @@ def sequence(node: Node) -> Tensor:
     if delta == 0:
         node.damaged("delta must not be 0")
     count = max(math.ceil((limit - start) / delta), 0)
-    if count > MAX_RANGE:
-        node.refuse(f"{count} elements; at most {MAX_RANGE} are supported")
+    node.limit(count)
     steps: Array = np.arange(count, dtype=np.float64 if dtype.is_float else np.int64)
     return node.const(steps * delta + start, dtype)
 
@@ -78,8 +74,9 @@ def sequence(node: Node) -> Tensor:
 def eye_like(node: Node) -> Tensor:
     x = node.input(0)
     dtype = element_type(node.int_attr("dtype"), node.name, "EyeLike") if node.has("dtype") else x.dtype
-    if len(x.shape) != 2 or x.size > MAX_RANGE:
-        node.refuse(f"the input must be a matrix of at most {MAX_RANGE} elements, is {list(x.shape)}")
+    if len(x.shape) != 2:
+        node.damaged(f"the input must be a matrix, is {list(x.shape)}")
+    node.limit(x.size)
     return node.const(np.eye(*x.shape, node.int_attr("k", 0)), dtype)
 
 
@@ -112,8 +109,7 @@ def window(node: Node) -> Tensor:
     count = int(node.scalar_value(0))
     periodic = node.int_attr("periodic", 1)
     dtype = element_type(node.int_attr("output_datatype", 1), node.name, node.op_type)
-    if not 0 <= count <= MAX_RANGE:
-        node.refuse(f"{count} elements; 0 to {MAX_RANGE} are supported")
+    node.limit(count)
     terms = {
         "BlackmanWindow": (0.42, 0.5, 0.08),
         "HammingWindow": (25 / 46, 21 / 46, 0.0),

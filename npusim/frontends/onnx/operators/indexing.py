@@ -60,6 +60,7 @@ def gather_nd(node: Node) -> Tensor:
     positions = flat_positions(node, indices, dims)
     if batch:
         count = math.prod(x.shape[:batch])
+        node.limit(count)
         offsets = np.arange(count, dtype=np.int64) * math.prod(dims)
         shape = (*x.shape[:batch], *(1 for _ in positions.shape[batch:]))
         positions = node.binary(Binary.ADD, positions, node.const(offsets.reshape(shape)))
@@ -102,6 +103,7 @@ def reverse_sequence(node: Node) -> Tensor:
     lengths = node.int_values(1)
     if time == batch or len(lengths) != x.shape[batch] or any(not 0 <= n <= x.shape[time] for n in lengths):
         node.damaged(f"lengths {lengths} do not fit {list(x.shape)}")
+    node.limit(x.shape[time] * len(lengths))
     order = np.tile(np.arange(x.shape[time], dtype=np.int64), (len(lengths), 1))
     for row, length in enumerate(lengths):
         order[row, :length] = order[row, :length][::-1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from npusim.dtypes import DType
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
@@ -131,5 +129,5 @@ def _softmax(node: Node, x: Tensor, axis: int) -> Tensor:
     if node.op_type != "Hardmax":
         return node.add("softmax", x, axis=axis, log=node.op_type == "LogSoftmax")
     best = node.add("arg_reduce", x, fn="max", axis=axis, keepdims=True)
-    places = node.along(node.const(np.arange(x.shape[axis], dtype=np.int64)), axis, len(x.shape))
+    places = node.along(node.iota(x.shape[axis]), axis, len(x.shape))
     return node.cast(node.binary(Binary.EQ, places, best), x.dtype)

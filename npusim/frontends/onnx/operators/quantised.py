@@ -26,7 +26,8 @@ def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
     groups = -(-x.shape[axis] // block) if block > 0 else -1
     if parameter.shape != (*x.shape[:axis], groups, *x.shape[axis + 1 :]):
         node.damaged(f"scale and zero point {list(parameter.shape)} must have one entry per {block} of axis {axis}")
-    places = node.const((np.arange(x.shape[axis]) // block).astype(np.int64))
+    steps = node.iota(x.shape[axis])
+    places = node.binary(Binary.DIV, steps, node.like(block, steps))
     return node.add("gather", parameter, places, axis=axis)
 
 

@@ -121,6 +121,8 @@ def resize(node: Node, x: Tensor, axes: dict[int, Axis], rule: Rule, extrapolati
             node.refuse(f"dimension {position} is empty")
         if axis.out == axis.size and axis.scale == 1.0 and rule.coordinates != "tf_crop_and_resize":
             continue
+        reach = 4 if not rule.antialias else math.ceil(4 / min(axis.scale, 1.0)) + 2
+        node.limit(8 * axis.out * reach)  # several arrays of doubles per entry
         index, weight = tables(rule, axis)
         if not _identity(index, weight, axis.size):
             x = node.add("resample", x, node.const(index), node.const(weight), axis=position)

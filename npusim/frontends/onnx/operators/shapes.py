@@ -240,6 +240,7 @@ def trilu(node: Node) -> Tensor:
     if len(x.shape) < 2:
         node.damaged(f"the input must have at least 2 dimensions, is {list(x.shape)}")
     rows, columns = x.shape[-2:]
+    node.limit(rows * columns)
     offset = np.arange(columns)[None, :] - np.arange(rows)[:, None]
     mask = offset >= k if node.int_attr("upper", 1) else offset <= k
     return node.add("select", node.const(mask), x, node.like(0, x))
@@ -256,7 +257,7 @@ def one_hot(node: Node) -> Tensor:
     axis = axis + rank + 1 if axis < 0 else axis
     whole = node.cast(indices, DType.INT64)
     column = node.reshape(whole, (*indices.shape[:axis], 1, *indices.shape[axis:]))
-    places = node.along(node.const(np.arange(depth, dtype=np.int64)), axis, rank + 1)
+    places = node.along(node.iota(depth), axis, rank + 1)
     # A negative index counts from the end.
     hit = node.binary(Binary.EQ, places, column)
     wrapped = node.binary(Binary.EQ, places, node.binary(Binary.ADD, column, node.like(depth, column)))

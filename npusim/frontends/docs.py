@@ -1,0 +1,91 @@
+"""The manual's table of supported ONNX operators, made from the importers themselves.
+
+``python -m npusim.frontends.docs`` writes docs/reference/operators.md; with ``--check`` it only says whether that file
+is up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
+from npusim.frontends.onnx.importer import CONTROL, OLDEST_OPSET
+from npusim.frontends.onnx.registry import Entry, entries
+from npusim.ops.base import REGISTRY, REQUIRED
+
+DEFAULT_PATH = Path("docs/reference/operators.md")
+_HEAD = f"""\
+# Supported operators
+
+Made from the code by `python -m npusim.frontends.docs`; do not edit.
+
+ONNX models of operator set {OLDEST_OPSET} up to the newest that the installed `onnx` package knows are read. Each operator
+becomes one or several of the kinds of the graph language (second table). Whatever is not here is refused, together with
+every other problem of the model, by node name and reason.
+
+- Types: float32, float16, bfloat16, int8, uint8, int16, uint16, int32, int64, bool. Values of type float64, uint32 and
+  uint64 are taken where they are constants and vanish by constant folding; 4- and 2-bit integers as constants only.
+- Shapes are static: an open dimension of an input needs `--input-shape`. Operands that decide shapes are constants, or
+  are computed from shapes and constants.
+- An operator that the `onnx` package itself defines by other operators (Attention, RotaryEmbedding, AffineGrid,
+  CenterCropPad, MeanVarianceNormalization, the losses, ...) and that is not in the table is expanded into its definition.
+- Functions of the model are expanded in place; `If` is taken when its condition is known.
+  {" and ".join(f"`{name}`" for name in CONTROL)} are refused.
+"""
+
+
+def _rows(domain: str) -> list[str]:
+    by_name: dict[str, list[Entry]] = {}
+    for entry in entries():
+        if entry.domain == domain:
+            by_name.setdefault(entry.op_type, []).append(entry)
+    rows = ["| operator | limits |", "|---|---|"]
+    for name, versions in by_name.items():
+        limits = [
+            (f"from version {entry.since}: " if entry.since > 1 else "") + limit
+            for entry in versions
+            for limit in entry.limits
+        ]
+        rows.append(f"| {name} | {'; '.join(limits)} |")
+    return rows
+
+
+def _kinds() -> list[str]:
+    rows = ["| kind | attributes | constraints |", "|---|---|---|"]
+    for kind, definition in REGISTRY.items():
+        attributes = [
+            name if default is REQUIRED else f"{name}={default}" for name, default in definition.attrs.items()
+        ]
+        constraints = [" ".join((constraint.__doc__ or "").split()) for constraint in definition.constraints]
+        rows.append(f"| {kind} | {', '.join(attributes)} | {'; '.join(constraints)} |")
+    return rows
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [_HEAD, "## ai.onnx\n", *_rows(""), "\n## com.microsoft\n", *_rows("com.microsoft")]
+    parts += ["\n## Kinds of the graph language\n", *_kinds(), ""]
+    return "\n".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the page; exit code 1 if it is out of date."""
+    parser = argparse.ArgumentParser(prog="python -m npusim.frontends.docs", description=__doc__)
+    parser.add_argument("path", nargs="?", type=Path, default=DEFAULT_PATH)
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    options = parser.parse_args(arguments)
+    page = render()
+    if options.check:
+        same = options.path.is_file() and options.path.read_text(encoding="utf-8") == page
+        print(f"{options.path} is {'up to date' if same else 'out of date'}", file=sys.stderr)
+        return int(not same)
+    options.path.parent.mkdir(parents=True, exist_ok=True)
+    options.path.write_text(page, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
