@@ -22,18 +22,18 @@ _HEAD = f"""\
 
 Made from the code by `python -m npusim.frontends.docs`; do not edit.
 
-ONNX models of operator set {OLDEST_OPSET} up to the newest that the installed `onnx` package knows are read. Each operator
-becomes one or several of the kinds of the graph language (second table). Whatever is not here is refused, together with
-every other problem of the model, by node name and reason.
+ONNX models of operator set {OLDEST_OPSET} up to the newest that the installed `onnx` package knows are read. Each
+operator becomes one or several of the kinds of the graph language (last table). Whatever is not here is refused,
+together with every other problem of the model, by node name and reason.
 
 - Types: float32, float16, bfloat16, int8, uint8, int16, uint16, int32, int64, bool. Values of type float64, uint32 and
   uint64 are taken where they are constants and vanish by constant folding; 4- and 2-bit integers as constants only.
 - Shapes are static: an open dimension of an input needs `--input-shape`. Operands that decide shapes are constants, or
   are computed from shapes and constants.
-- An operator that the `onnx` package itself defines by other operators (Attention, RotaryEmbedding, AffineGrid,
-  CenterCropPad, MeanVarianceNormalization, the losses, ...) and that is not in the table is expanded into its definition.
+- An operator that is not in the table but that the `onnx` package itself defines by other operators is expanded into
+  its definition: Attention, RotaryEmbedding, AffineGrid, CenterCropPad, MeanVarianceNormalization, the losses, ...
 - Functions of the model are expanded in place; `If` is taken when its condition is known.
-  {" and ".join(f"`{name}`" for name in CONTROL)} are refused.
+  {", ".join(f"`{name}`" for name in CONTROL)} are refused.
 """
 
 
