@@ -19,11 +19,16 @@ _MOVEMENT = frozenset({"reshape", "transpose", "slice", "expand", "gather"})
 """Kinds that only move elements: they move quantised ones just as well."""
 
 
-def fuse(graph: Graph) -> Graph:
-    """All passes in order; the result computes the same, integers to the bit, floats within rounding."""
-    for rule in (_sink_dequantize, _integer_matrix, _fold_affine):
+def integerize(graph: Graph) -> Graph:
+    """Compute on quantised values where the model only dequantises and quantises around an operator."""
+    for rule in (_sink_dequantize, _integer_matrix):
         graph = Rewriter(graph).run(rule)
     return graph
+
+
+def fold_affine(graph: Graph) -> Graph:
+    """Scales and shifts per channel go into weights and biases; results differ by rounding only."""
+    return Rewriter(graph).run(_fold_affine)
 
 
 def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
@@ -33,11 +38,27 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
     first = op.inputs[0] if op.inputs else None
     source = rewriter.made_by(first, "dequantize")
     maximum = op.kind == "pool" and op.attrs["fn"] == "max"
-    if source is None or not (op.kind in _MOVEMENT or maximum) or not _per_tensor(source):
+    if source is None or not (op.kind in _MOVEMENT or maximum):
+        return False
+    parameters = source.inputs[1:] if _per_tensor(source) else _transposed_parameters(rewriter, op, source)
+    if parameters is None:
         return False
     moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
-    rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *source.inputs[1:]), source.attrs))
+    rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *parameters), source.attrs))
     return True
+
+
+def _transposed_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tensor, ...] | None:
+    """Scale and zero point along with the dimensions of the tensor; None if they are not constant or not transposed."""
+    parameters = [source.input(1), source.input(2)]
+    if op.kind != "transpose" or any(tensor.data is None for tensor in parameters):
+        return None
+    rank = len(op.output.shape)
+    turned = []
+    for tensor in parameters:
+        full = _data(tensor).reshape((1,) * (rank - len(tensor.shape)) + tensor.shape)
+        turned.append(rewriter.const(f"{tensor.name}.turned", full.transpose(op.attrs["perm"]), tensor.dtype))
+    return tuple(turned)
 
 
 def _cancel_pair(rewriter: Rewriter, op: Op) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from npusim.dtypes import DType
 from npusim.graph import Op, Tensor, consumers
 
 ELEMENTWISE = frozenset({"unary", "binary", "select", "cast", "quantize", "dequantize"})
@@ -17,7 +18,7 @@ VIEWS = frozenset({"reshape", "transpose", "slice", "expand"})
 """Kinds that are another view of the same bytes, wherever strides can say it."""
 
 MAX_LOADS = 6
-"""Tensors that one group may load besides its anchor's operands; more would leave little SRAM for each."""
+"""Tensors of full size that one group may load besides its anchor's; more would leave little SRAM for each."""
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +67,7 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
     groups: dict[int, list[Op]] = {}
     for op in ops:
         members = [op]
-        while fuse and op.kind in ELEMENTWISE:
+        while fuse and op.kind in ELEMENTWISE and not _widens(op):
             joined = _joinable(members, users, kept, group_of)
             if joined is None:
                 break
@@ -77,6 +78,11 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
             for tensor in member.outputs:
                 group_of[tensor] = members
     return [_group(index, members) for index, members in enumerate(groups.values())]
+
+
+def _widens(op: Op) -> bool:
+    """Dequantisation of stored values goes with whoever reads it: stored, the result would be four times as large."""
+    return op.kind == "dequantize" and op.input(0).dtype is not DType.INT32
 
 
 def _joinable(
@@ -102,7 +108,8 @@ def _compatible(joined: list[Op], members: list[Op]) -> bool:
     anchors = sum(member.kind in ANCHORS for member in (*joined, *members))
     made = {tensor for member in (*joined, *members) for tensor in member.outputs}
     chain = [member for member in (*joined, *members) if member.kind not in ANCHORS]
-    loads = {tensor for member in chain for tensor in member.inputs if tensor is not None and tensor not in made}
+    read = {tensor for member in chain for tensor in member.inputs if tensor is not None and tensor not in made}
+    loads = [tensor for tensor in read if tensor.size == members[-1].output.size]
     return anchors <= 1 and len(loads) <= MAX_LOADS
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from npusim.compiler.fuse import fuse
+from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import form_groups
 from npusim.compiler.legalize import legalize, refuse_unsupported, separate_outputs
 from npusim.compiler.lower import lower
@@ -70,7 +70,7 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
 
 def prepare(graph: Graph, config: Config) -> Graph:
     """The graph as it is tiled: legal for the device, fused; its reference is the truth for integer results."""
-    prepared = fuse(legalize(graph))
+    prepared = fold_affine(legalize(integerize(graph)))
     refuse_unsupported(prepared, config)
     return prepared
 
