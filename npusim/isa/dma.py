@@ -177,4 +177,4 @@ class Gather(Instruction):
             index, index_off, self.index_stride, self.index_type, self.dims, self.axis_size, self.itemsize,
         )  # fmt: skip
         if bad >= 0:
-            raise ProgramError(f"dma.gather: index {bad} is outside the axis of {self.axis_size}")
+            raise ProgramError(f"dma.gather: the index at position {bad} is outside the axis of {self.axis_size}")

@@ -65,7 +65,7 @@ class ReduceTile(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
-        yield span(self.acc, self.dims, self.acc_strides, ACCUMULATOR_BYTES, True)
+        yield span(self.acc, self.acc_dims, self.acc_strides, ACCUMULATOR_BYTES, True)
         if self.last:
             yield span(self.dst, self.acc_dims, self.dst_strides, self.dtype.itemsize, True)
 
