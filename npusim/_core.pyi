@@ -126,8 +126,8 @@ def unary(
     src_off: int,
     src_strides: Sequence[int],
     dims: Sequence[int],
-    p0: float = 0,
-    p1: float = 0,
+    p0: float = 0.0,
+    p1: float = 0.0,
 ) -> None: ...
 def binary(
     fn: int,
