@@ -103,7 +103,8 @@ class GraphBuilder:
             shapes = [checked_shape(shape, label) for shape, _ in results]
         except ModelError as error:
             raise ModelError(f"{label} ({kind}): {error}") from None
-        names = [self._tensor_names.unique(f"{label}:{index}" if index else label) for index in range(len(results))]
+        base = name or kind
+        names = [self._tensor_names.unique(f"{base}:{index}" if index else base) for index in range(len(results))]
         outputs = tuple(Tensor(n, s, dtype) for n, s, (_, dtype) in zip(names, shapes, results, strict=True))
         op = Op(label, kind, tuple(inputs), outputs, complete)
         check_constraints(op, definition)

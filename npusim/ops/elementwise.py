@@ -36,12 +36,13 @@ INTEGER_UNARY = frozenset(
 LOGICAL = frozenset({Binary.AND, Binary.OR, Binary.XOR})
 BITWISE = frozenset({Binary.BIT_AND, Binary.BIT_OR, Binary.BIT_XOR, Binary.SHL, Binary.SHR})
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
+_ERFC = np.vectorize(math.erfc, otypes=[np.float64])
 
 
-def erf(x: Array) -> Array:
-    """The error function in double precision, by math.erf on the distinct values."""
+def _distinct(function: Callable[[Array], Array], x: Array) -> Array:
+    """A slow function in double precision, computed once for each distinct value."""
     values, inverse = np.unique(x, return_inverse=True)
-    return _ERF(values)[inverse].reshape(x.shape) if values.size else x.astype(np.float64)
+    return function(values)[inverse].reshape(x.shape) if values.size else x.astype(np.float64)
 
 
 def _sigmoid(x: Array) -> Array:
@@ -61,7 +62,7 @@ def _isinf(x: Array, positive: float, negative: float) -> Array:
 
 
 def _shrink(x: Array, bias: float, limit: float) -> Array:
-    return np.where(x < -limit, x + bias, np.where(x > limit, x - bias, x * 0))
+    return np.where(x < -limit, x + bias, np.where(x > limit, x - bias, np.where(np.isnan(x), x, 0)))
 
 
 _Function = Callable[[Any, Any, Any], Any]
@@ -93,17 +94,17 @@ _DOUBLE: dict[Unary, _Function] = {
     Unary.HARD_SIGMOID: lambda x, p, q: np.clip(p * x + q, 0, 1),
     Unary.HARD_SWISH: lambda x, p, q: x * np.clip(x / 6.0 + 0.5, 0, 1),
     Unary.TANH: lambda x, p, q: np.tanh(x),
-    Unary.GELU: lambda x, p, q: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0))),
+    Unary.GELU: lambda x, p, q: 0.5 * x * _distinct(_ERFC, -x / math.sqrt(2.0)),
     Unary.GELU_TANH: lambda x, p, q: _gelu_tanh(x),
     Unary.MISH: lambda x, p, q: x * np.tanh(_softplus(x)),
-    Unary.THRESHOLDED_RELU: lambda x, p, q: np.where(x > p, x, 0 * x),
+    Unary.THRESHOLDED_RELU: lambda x, p, q: np.where((x > p) | np.isnan(x), x, 0),
     Unary.SILU: lambda x, p, q: x * _sigmoid(p * x),
     Unary.EXP: lambda x, p, q: np.exp(x),
     Unary.LOG: lambda x, p, q: np.log(x),
     Unary.SQRT: lambda x, p, q: np.sqrt(x),
     Unary.RSQRT: lambda x, p, q: 1.0 / np.sqrt(x),
     Unary.RECIPROCAL: lambda x, p, q: 1.0 / x,
-    Unary.ERF: lambda x, p, q: erf(x),
+    Unary.ERF: lambda x, p, q: _distinct(_ERF, x),
     Unary.SIN: lambda x, p, q: np.sin(x),
     Unary.COS: lambda x, p, q: np.cos(x),
     Unary.TAN: lambda x, p, q: np.tan(x),

@@ -51,8 +51,9 @@ def _quantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x = widened(op, arrays, 0).astype(np.float32)
     info = np.iinfo(op.output.dtype.storage)
     with np.errstate(all="ignore"):
-        level = np.rint(x / present(arrays, 1)).astype(np.float64) + present(arrays, 2)
-        return [np.nan_to_num(np.clip(level, info.min, info.max), nan=0.0).astype(op.output.dtype.storage)]
+        level = np.rint(x / present(arrays, 1)).astype(np.float64)
+        level = np.where(np.isnan(level), 0.0, level) + present(arrays, 2)
+        return [np.clip(level, info.min, info.max).astype(op.output.dtype.storage)]
 
 
 def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
