@@ -44,6 +44,7 @@ clean:  ## remove the environment and everything built
 
 # The stamps: the package itself is installed once, editable; what the extras list is added without building it again.
 .venv/core: pyproject.toml $(KERNELS)
+	@echo "setting up .venv: packages are downloaded and the kernels compiled, which takes a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
