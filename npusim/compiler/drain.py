@@ -100,7 +100,9 @@ def _take(drain: Drain, op: Op, channels: int, axis: int) -> bool:
             return _take_bounds(drain, op)
         case "binary" if drain.out_type is DType.FLOAT32 and untouched and drain.scale is None and drain.bias is None:
             return _take_bias(drain, op, _row(_other(op, drain.result), channels, axis, rank))
-        case "dequantize" if drain.out_type is DType.INT32 and op.output.dtype is DType.FLOAT32 and op.inputs[0] is drain.result:
+        case "dequantize" if (
+            drain.out_type is DType.INT32 and op.output.dtype is DType.FLOAT32 and op.inputs[0] is drain.result
+        ):
             return _take_scale(drain, _row(op.inputs[1], channels, axis, rank), op.inputs[2])
         case "quantize" if drain.out_type is DType.FLOAT32 and op.inputs[0] is drain.result:
             return _take_quantize(drain, op)
@@ -141,7 +143,13 @@ def _take_scale(drain: Drain, row: npt.NDArray[Any] | None, zero: Tensor | None)
 
 def _take_quantize(drain: Drain, op: Op) -> bool:
     scale, zero = op.inputs[1], op.inputs[2]
-    if op.output.dtype not in _INTEGER_OUTPUTS or scale is None or scale.data is None or zero is None or zero.data is None:
+    if (
+        op.output.dtype not in _INTEGER_OUTPUTS
+        or scale is None
+        or scale.data is None
+        or zero is None
+        or zero.data is None
+    ):
         return False
     if scale.data.size != 1 or zero.data.size != 1:
         return False
@@ -152,4 +160,3 @@ def _take_quantize(drain: Drain, op: Op) -> bool:
     with np.errstate(over="ignore"):
         drain.low, drain.high = (float(np.rint(np.float32(bound) / step)) + offset for bound in (drain.low, drain.high))
     return True
-

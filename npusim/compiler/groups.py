@@ -43,7 +43,9 @@ class Group:
 
     @property
     def kind(self) -> str:
-        return "+".join(str(op.attrs["fn"].name).lower() if op.kind in ("unary", "binary") else op.kind for op in self.ops)
+        return "+".join(
+            str(op.attrs["fn"].name).lower() if op.kind in ("unary", "binary") else op.kind for op in self.ops
+        )
 
     def loads(self) -> list[Tensor]:
         """Tensors from outside that the chain reads, once each."""

@@ -151,7 +151,9 @@ def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
     rows, cols, kh, kw = w.shape
     if w.data is not None:
         turned = w.data[:, :, ::-1, ::-1].reshape(groups, rows // groups, cols, kh, kw).transpose(0, 2, 1, 3, 4)
-        return rewriter.const(f"{name}.turned", np.ascontiguousarray(turned).reshape(groups * cols, rows // groups, kh, kw), w.dtype)
+        return rewriter.const(
+            f"{name}.turned", np.ascontiguousarray(turned).reshape(groups * cols, rows // groups, kh, kw), w.dtype
+        )
     flip = {"starts": (0, 0, kh - 1, kw - 1), "steps": (1, 1, -1, -1), "sizes": w.shape}
     value = rewriter.add(f"{name}.flip", "slice", (w,), flip)
     value = rewriter.add(f"{name}.groups", "reshape", (value,), {"shape": (groups, rows // groups, cols, kh, kw)})
@@ -172,5 +174,3 @@ def separate_outputs(graph: Graph) -> Graph:
         taken.add(tensor)
         outputs.append(tensor)
     return Graph(graph.name, graph.inputs, tuple(outputs), tuple(ops))
-
-

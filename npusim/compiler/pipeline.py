@@ -25,6 +25,7 @@ from npusim.isa.verify import Limits, verify
 from npusim.program import FIRST_IO, Binding, OpEntry, Program
 from npusim.work import MatrixWork
 
+
 def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     """Compile for one device; the same graph and config give the same bytes.
 
@@ -107,6 +108,3 @@ def _check_capacity(graph: Graph, sizes: tuple[int, ...], config: Config) -> Non
             f"{graph.name}: needs {needed} bytes of DRAM (constants {sizes[0]}, intermediate values {sizes[1]}), "
             f"{config.name} has {config.dram.bytes}"
         )
-
-
-

@@ -64,7 +64,9 @@ class Rewriter:
         """Exactly one operator (or the caller) reads the tensor."""
         return self.uses.get(tensor, 0) == 1
 
-    def add(self, name: str, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None) -> Tensor:
+    def add(
+        self, name: str, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None
+    ) -> Tensor:
         """Append an operator with the shape and type that its kind's rule gives; its one output."""
         definition = REGISTRY[kind]
         complete = MappingProxyType(definition.complete(attrs or {}))

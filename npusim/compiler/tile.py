@@ -111,13 +111,18 @@ def acc_bytes(config: Config) -> int:
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
     model = cost_model(config)
-    best: tuple[int, int, Tiling] | None = None
-    for tile in _candidates(problem, config, budget):
-        steps = _tasks(problem, tile) * _chunks(problem, tile)
-        score = (_estimate(problem, tile, config, model), steps, tile)
-        if best is None or score < best:
-            best = score
-    return best[2] if best else None
+    scored = [
+        (_estimate(problem, tile, config, model), _tasks(problem, tile) * _chunks(problem, tile), tile)
+        for tile in _candidates(problem, config, budget)
+    ]
+    if not scored:
+        return None
+    limit = min(time for time, _, _ in scored) * (100 + _SLACK_PERCENT) // 100
+    return min((steps, time, tile) for time, steps, tile in scored if time <= limit)[2]
+
+
+_SLACK_PERCENT = 6
+"""Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
 
 
 def _fits(problem: MatrixProblem, tile: Tiling, config: Config, budget: int) -> bool:
@@ -214,11 +219,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     traffic = x_loads * bytes_.x + w_loads * bytes_.w + spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
     first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
-    return max(compute, loading, storing, shared) + first + per_core * chunks * _STEP_OVERHEAD_PS
-
-
-_STEP_OVERHEAD_PS = 10_000
-"""Weight of one more step where times tie: fewer, larger instructions simulate faster."""
+    return max(compute, loading, storing, shared) + first
 
 
 def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, chunks: int) -> tuple[int, int]:

@@ -50,7 +50,9 @@ class Chain:
     ``main``: the tensor that an anchor has computed into a slot of its own, or None.
     """
 
-    def __init__(self, context: Context, ops: Sequence[Op], shape: tuple[int, ...], order: Sequence[int], main: Tensor | None) -> None:
+    def __init__(
+        self, context: Context, ops: Sequence[Op], shape: tuple[int, ...], order: Sequence[int], main: Tensor | None
+    ) -> None:
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -169,7 +171,9 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -
     return place
 
 
-def _instructions(op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]) -> Iterator[Item]:
+def _instructions(
+    op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]
+) -> Iterator[Item]:
     """One instruction for up to four dimensions that remain after merging, else one for each of the outer ones."""
     dims = [sizes[axis] for axis in order]
     strides = [[operand.strides[axis] for axis in order] for operand in (dst, *sources)]
@@ -189,7 +193,9 @@ def _encode(op: Op, at: list[tuple[int, tuple[int, ...]]], dims: tuple[int, ...]
     attrs = op.attrs
     match op.kind:
         case "unary":
-            return vector.UnaryOp(Unary(attrs["fn"]), dtypes[0], *at[0], *at[1], dims, attrs.get("p0", 0.0), attrs.get("p1", 0.0))
+            return vector.UnaryOp(
+                Unary(attrs["fn"]), dtypes[0], *at[0], *at[1], dims, attrs.get("p0", 0.0), attrs.get("p1", 0.0)
+            )
         case "binary":
             return vector.BinaryOp(Binary(attrs["fn"]), dtypes[0], *at[0], *at[1], *at[2], dims)
         case "select":
@@ -203,7 +209,10 @@ def _encode(op: Op, at: list[tuple[int, tuple[int, ...]]], dims: tuple[int, ...]
 
 
 def shrink(
-    shape: Sequence[int], order: Sequence[int], fits: Callable[[tuple[int, ...]], bool], floor: Sequence[int] | None = None
+    shape: Sequence[int],
+    order: Sequence[int],
+    fits: Callable[[tuple[int, ...]], bool],
+    floor: Sequence[int] | None = None,
 ) -> tuple[int, ...] | None:
     """Halve a tile from its outermost dimension inwards until ``fits(tile)``; None when even the smallest does not."""
     smallest = floor or (1,) * len(shape)

@@ -170,7 +170,9 @@ class MatrixLowering(Lowering):
                 last = chunk is chunks[-1]
                 if last:
                     slots["p"] = self._parameters(step, table, held, task, extent)
-                step.compute.append(self._instruction(task, extent, chunk, slots, acc, main, first=chunk is chunks[0], last=last))
+                step.compute.append(
+                    self._instruction(task, extent, chunk, slots, acc, main, first=chunk is chunks[0], last=last)
+                )
                 if last:
                     self._finish(step, table, self.box(task, extent), main)
                 yield step
@@ -208,7 +210,9 @@ class MatrixLowering(Lowering):
                 count = extent.groups * extent.channels
                 rows = [row[low : low + count] for row in (drain.bias, drain.scale) if row is not None]
                 data = np.concatenate([row.view(np.uint8) for row in rows])
-                view = self._packed["p", key] = self.context.constants.add(data, f"{self.op.name}.parameters", DType.UINT8)
+                view = self._packed["p", key] = self.context.constants.add(
+                    data, f"{self.op.name}.parameters", DType.UINT8
+                )
             step.loads.extend(load_items((slot.address, (1,), slot), view))
         return slot
 
@@ -227,7 +231,17 @@ class MatrixLowering(Lowering):
         x, w, p = slots["x"], slots["w"], slots.get("p")
         assert x is not None and w is not None
         build = self._depthwise if self.problem.depthwise else self._conv
-        instruction = build(extent, chunk[1], x.address, w.address, acc.address, main.address, self._drain_fields(p, extent), first, last)
+        instruction = build(
+            extent,
+            chunk[1],
+            x.address,
+            w.address,
+            acc.address,
+            main.address,
+            self._drain_fields(p, extent),
+            first,
+            last,
+        )
         reads = (x, w) if p is None else (x, w, p)
         return Item(instruction, reads, (acc, main) if last and main is not acc else (acc,))
 
@@ -243,7 +257,16 @@ class MatrixLowering(Lowering):
         return bias, scale, 4, drain.out_scale, drain.out_zero, drain.low, drain.high
 
     def _conv(
-        self, extent: Extent, ic: int, x: int, w: int, acc: int, out: int, drain: tuple[Any, ...], first: bool, last: bool
+        self,
+        extent: Extent,
+        ic: int,
+        x: int,
+        w: int,
+        acc: int,
+        out: int,
+        drain: tuple[Any, ...],
+        first: bool,
+        last: bool,
     ) -> Conv:
         p = self.problem
         item, out_item = p.x_type.itemsize, self.drain.out_type.itemsize
@@ -258,7 +281,16 @@ class MatrixLowering(Lowering):
         )  # fmt: skip
 
     def _depthwise(
-        self, extent: Extent, ic: int, x: int, w: int, acc: int, out: int, drain: tuple[Any, ...], first: bool, last: bool
+        self,
+        extent: Extent,
+        ic: int,
+        x: int,
+        w: int,
+        acc: int,
+        out: int,
+        drain: tuple[Any, ...],
+        first: bool,
+        last: bool,
     ) -> Depthwise:
         p = self.problem
         out_item = self.drain.out_type.itemsize
@@ -311,7 +343,9 @@ class ConvLowering(MatrixLowering):
         top, above, inner_rows, below = _clip(task.row * p.sh - self.pads[0], rows, height)
         left, before, inner_cols, after = _clip(task.col * p.sw - self.pads[1], cols, width)
         count = extent.groups * channels[1]
-        part = self._x.slice((task.image, top, left, task.group * p.ic + channels[0]), (1, inner_rows, inner_cols, count))
+        part = self._x.slice(
+            (task.image, top, left, task.group * p.ic + channels[0]), (1, inner_rows, inner_cols, count)
+        )
         strides = (0, cols * count * item, count * item, item)
         zero = self.x_zero & ((1 << 8 * item) - 1)
         return copy_items(
@@ -440,7 +474,9 @@ class MatMulLowering(MatrixLowering):
         key = ("w", index, task.channel, channels)
         packed = self._packed.get(key)
         if packed is None:
-            block = self._b.data[index][channels[0] : channels[0] + channels[1], task.channel : task.channel + extent.channels]
+            block = self._b.data[index][
+                channels[0] : channels[0] + channels[1], task.channel : task.channel + extent.channels
+            ]
             packed = self._packed[key] = self.context.constants.add(
                 np.ascontiguousarray(block).reshape(-1), f"{self.op.name}.weights", self._b.dtype
             )
@@ -475,5 +511,3 @@ def _pack(blocks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def _pack_depthwise(blocks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """[mult, 1, KH, KW] of each channel to [KH][KW][channel * mult], flat."""
     return np.concatenate(blocks).transpose(2, 3, 1, 0).reshape(-1)
-
-

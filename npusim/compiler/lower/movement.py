@@ -91,7 +91,11 @@ class ConcatLowering(CopyLowering):
             target = out.slice(starts, tensor.shape)
             at += tensor.shape[axis]
             source = self.context.view(tensor)
-            in_place = source.buffer is target.buffer and source.offset == target.offset and source.strides_match(target.strides)
+            in_place = (
+                source.buffer is target.buffer
+                and source.offset == target.offset
+                and source.strides_match(target.strides)
+            )
             if tensor.size and not in_place:
                 pairs.append((source, target))
         return pairs

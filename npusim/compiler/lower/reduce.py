@@ -62,7 +62,14 @@ class ReduceLowering(TiledLowering):
         return tuple(1 if axis in self._axes else size for axis, size in enumerate(sizes))
 
     def _step(
-        self, table: SlotTable, starts: tuple[int, ...], sizes: tuple[int, ...], acc: Slot, out: Slot, first: bool, last: bool
+        self,
+        table: SlotTable,
+        starts: tuple[int, ...],
+        sizes: tuple[int, ...],
+        acc: Slot,
+        out: Slot,
+        first: bool,
+        last: bool,
     ) -> Step:
         step = Step()
         x, item = table.next("x"), self.x.dtype.itemsize

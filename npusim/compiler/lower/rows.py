@@ -30,9 +30,7 @@ _TARGET_TILES = 4
 _SMALLEST_TILE = 8 << 10
 
 
-def pick_tile(
-    lowering: Lowering, shape: Sequence[int], order: Sequence[int], whole: Sequence[int]
-) -> tuple[int, ...]:
+def pick_tile(lowering: Lowering, shape: Sequence[int], order: Sequence[int], whole: Sequence[int]) -> tuple[int, ...]:
     """A tile that keeps the axes in ``whole`` uncut: small enough to overlap, or as small as SRAM asks."""
     budget = sram_budget(lowering.config)
     floor = tuple(max(dim, 1) if axis in whole else 1 for axis, dim in enumerate(shape))
@@ -42,7 +40,9 @@ def pick_tile(
 
     full = needed(tuple(max(dim, 1) for dim in shape))
     target = min(budget // 2, max(_SMALLEST_TILE, full // (lowering.config.cores * _TARGET_TILES)))
-    tile = shrink(shape, order, lambda t: needed(t) <= target, floor) or shrink(shape, order, lambda t: needed(t) <= budget, floor)
+    tile = shrink(shape, order, lambda t: needed(t) <= target, floor) or shrink(
+        shape, order, lambda t: needed(t) <= budget, floor
+    )
     if tile is None:
         raise refuse_size(lowering.group, needed(floor), budget)
     return tile
@@ -99,7 +99,9 @@ class RowLowering(TiledLowering):
             out_sizes = self._out_sizes(sizes)
             out_packed = ordered_strides(out_sizes, order, self.out.dtype.itemsize)
             dims = self._dims(sizes)
-            instruction = self._instruction(x, out, dims, _strides(dims, self.x), _strides(self._dims(out_sizes), self.out))
+            instruction = self._instruction(
+                x, out, dims, _strides(dims, self.x), _strides(self._dims(out_sizes), self.out)
+            )
             step.compute.append(Item(instruction, (x,), (out,)))
             target = self.out.slice(starts, out_sizes).permute(order)
             step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
@@ -162,7 +164,9 @@ class PoolLowering(TiledLowering):
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item = self.x.dtype.itemsize
-        rows, cols = (min(span, dim) for span, dim in zip(self._extent(tile[1], tile[2]), self.x.shape[1:3], strict=True))
+        rows, cols = (
+            min(span, dim) for span, dim in zip(self._extent(tile[1], tile[2]), self.x.shape[1:3], strict=True)
+        )
         return [SlotSpec("x", rows * cols * tile[3] * item), SlotSpec("out", tile[1] * tile[2] * tile[3] * item)]
 
     def _extent(self, oh: int, ow: int) -> tuple[int, int]:
@@ -239,7 +243,9 @@ class ResampleLowering(TiledLowering):
                 for slot, view in ((index, self._index), (weight, self._weight)):
                     step.loads.extend(load_items((slot.address, view.strides, slot), view))
             packed = ordered_strides(sizes, order, item)
-            step.loads.extend(load_items((x.address, [packed[a] for a in order], x), self.x.slice(starts, sizes).permute(order)))
+            step.loads.extend(
+                load_items((x.address, [packed[a] for a in order], x), self.x.slice(starts, sizes).permute(order))
+            )
             out_sizes = tuple(self.out.shape[axis] if a == axis else size for a, size in enumerate(sizes))
             at = order.index(axis)
             ordered = [out_sizes[a] for a in order]

@@ -38,7 +38,9 @@ def copy_items(
     return items
 
 
-def fill_items(dst: tuple[int, Sequence[int], Resource], dims: Sequence[int], itemsize: int, pattern: int) -> list[Item]:
+def fill_items(
+    dst: tuple[int, Sequence[int], Resource], dims: Sequence[int], itemsize: int, pattern: int
+) -> list[Item]:
     """Set ``dims`` items of dst to a pattern."""
     address, strides, resource = dst
     rows = _merge(dims, strides, strides, (0,) * len(dims), (0,) * len(dims))
