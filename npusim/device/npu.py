@@ -83,6 +83,13 @@ class NpuDevice:
         self.injection.unplugged = True
         self._host.connected = False
 
+    def close(self) -> None:
+        """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
+        self.unplug()
+        self._epoch += 1
+        self.machine.abort()
+        self.machine.memory.release()
+
     def read(self, bar: int, offset: int, size: int) -> int:
         """An access by software; takes no time here."""
         if self.injection.unplugged or size not in (1, 2, 4, 8):

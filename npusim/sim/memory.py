@@ -31,10 +31,17 @@ class DeviceMemory:
         self.dram_bytes = config.dram.bytes
         self.sram_bytes = config.sram.bytes
         self.acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        pages = mmap.mmap(-1, self.dram_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        self._pages = pages = mmap.mmap(-1, self.dram_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
         self.dram: ByteArray = np.frombuffer(pages, np.uint8)
         self.sram = [np.zeros(self.sram_bytes, np.uint8) for _ in range(config.cores)]
         self.acc = [np.zeros(self.acc_bytes, np.uint8) for _ in range(config.cores)]
+
+    def release(self) -> None:
+        """Give the pages of DRAM back to the host's system; the bytes are zeros again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._pages.madvise(mmap.MADV_DONTNEED)
+        else:
+            self.dram[:] = 0
 
     def slice(self, address: int, size: int) -> ByteArray:
         """``size`` bytes of DRAM at a device address, as a view; raises AddressError outside of it."""

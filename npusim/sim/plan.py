@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from npusim.errors import NpusimError, ProgramError
 from npusim.hw.config import Config
@@ -11,7 +12,7 @@ from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
 from npusim.isa.verify import Limits, verify
 from npusim.sim.fabric import Fabric
-from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork
+from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
 HALT = -1
 """``Step.engine`` of the command that ends the job."""
@@ -67,14 +68,28 @@ class PlanError(Exception):
         self.explanation = explanation
 
 
+class Charge(NamedTuple):
+    """The fields of a step that depend on its work alone."""
+
+    fixed_ps: int
+    bus_bytes: int
+    alone_ps: int
+    macs: int
+    bytes: int
+    reads: int
+    writes: int
+    bound: str
+
+
 class Planner:
-    """Makes the steps of programs for one device."""
+    """Makes the steps of programs for one device; looks at each distinct piece of work once."""
 
     def __init__(self, config: Config, layout: Layout, fabric: Fabric) -> None:
         self._config = config
         self._layout = layout
         self._fabric = fabric
         self._cost = cost_model(config).cost
+        self._charges: dict[Work, Charge] = {}
 
     def plan(self, stream: bytes, region_bytes: Sequence[int]) -> list[Step]:
         """The steps of a stream; raises PlanError for one that cannot be decoded or breaks a rule of ``isa.verify``."""
@@ -103,26 +118,30 @@ class Planner:
         work = instruction.work()
         if isinstance(work, ControlWork):
             return _halt(command, begin, end)
-        engine = self._engine(command.core, command.unit)
-        waits = tuple((self._engine(core, unit), count) for core, unit, count in command.waits if count)
-        price = self._cost(work)
-        macs = work.macs if isinstance(work, MatrixWork) else 0
-        size = work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0
-        fixed, bus_bytes, alone, reads, writes = price.ps, 0, price.ps, 0, 0
-        if isinstance(work, DmaWork) and (work.reads or work.writes):
-            reads, writes = work.reads, work.writes
-            fixed, bus_bytes = self._fabric.transfer(work)
-            alone = fixed + self._fabric.flow_ps(bus_bytes)
+        index = self._layout.index
+        try:
+            engine = index[command.core, command.unit]
+            waits = tuple([(index[core, unit], count) for core, unit, count in command.waits if count])
+        except KeyError as error:
+            raise ProgramError(f"{unit_name(*error.args[0])}: the device has no such unit") from None
+        charge = self._charges.get(work)
+        if charge is None:
+            charge = self._charges[work] = self._charge(work)
+        fixed, bus_bytes, alone, macs, size, reads, writes, bound = charge
         return Step(
             engine, waits, fixed, bus_bytes, alone, begin, end, command.core, command.op, instruction.mnemonic, macs,
-            size, reads, writes, price.bound, instruction,
+            size, reads, writes, bound, instruction,
         )  # fmt: skip
 
-    def _engine(self, core: int, unit: int) -> int:
-        try:
-            return self._layout.index[core, unit]
-        except KeyError:
-            raise ProgramError(f"{unit_name(core, unit)}: the device has no such unit") from None
+    def _charge(self, work: Work) -> Charge:
+        price = self._cost(work)
+        if isinstance(work, DmaWork) and (work.reads or work.writes):
+            fixed, bus_bytes = self._fabric.transfer(work)
+            alone = fixed + self._fabric.flow_ps(bus_bytes)
+            return Charge(fixed, bus_bytes, alone, 0, work.bytes, work.reads, work.writes, price.bound)
+        macs = work.macs if isinstance(work, MatrixWork) else 0
+        size = work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0
+        return Charge(price.ps, 0, price.ps, macs, size, 0, 0, price.bound)
 
 
 def _halt(command: Command, begin: int, end: int) -> Step:

@@ -83,6 +83,8 @@ class Run:
             step.instruction.execute(self.memory, step.core)
         except ProgramError as error:
             self.fail(Fault(FaultCode.DATA, command, str(error)))
+        except ValueError as error:  # a kernel refuses fields that the instruction's own check has let through
+            self.fail(Fault(FaultCode.PROGRAM, command, f"{step.kind}: {error}"))
         except AddressError as error:
             self.fail(Fault(FaultCode.ADDRESS, error.address, f"{step.kind}: {error.explanation}"))
         except Exception as error:  # noqa: BLE001 - a device never raises at software, even if its model is wrong

@@ -333,6 +333,13 @@ def test_an_unplugged_device_reads_as_all_ones() -> None:
         Driver(bench.device.bus)
 
 
+def test_a_closed_device_is_gone_for_good() -> None:
+    bench = Bench()
+    bench.device.close()
+    with pytest.raises(DeviceFaultError, match="the device is gone from the bus"):
+        bench.driver.run(bench.good, timing_only=True)
+
+
 def test_a_device_unplugged_in_the_middle_of_a_job() -> None:
     bench = Bench()
     bench.device.machine.clock.after(5 * 10**6, lambda _: bench.device.unplug())  # while the driver waits

@@ -32,6 +32,16 @@ def test_dram_costs_what_is_written_to_it() -> None:
     assert resident_bytes() - before < 16 << 20
 
 
+def test_released_memory_goes_back_to_the_host() -> None:
+    memory = DeviceMemory(TINY)
+    before = resident_bytes()
+    memory.slice(0, 64 << 20)[:] = 1
+    assert resident_bytes() - before > 60 << 20
+    memory.release()
+    assert resident_bytes() - before < 8 << 20
+    assert not memory.slice(0, 4096).any()
+
+
 def test_addresses_lead_to_their_memories() -> None:
     config = TINY.with_(**{"cores": 2, "matrix.accumulator_bytes": 1024})
     memory = DeviceMemory(config)
