@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npusim.cli.base import device
+from npusim.cli.output import replacing
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def save_program(program: Program, path: Path) -> None:
         with tempfile.TemporaryDirectory() as directory:
             draft = Path(directory) / "program.npu"
             write_program(program, draft)
-            with path.open("wb") as file:
-                file.write(draft.read_bytes())
+            with replacing(path) as target:
+                target.write_bytes(draft.read_bytes())
     else:
         write_program(program, path)
 

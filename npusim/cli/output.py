@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -29,18 +30,22 @@ def check_destination(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to instead, which takes the place of ``path`` when the block ends well and vanishes otherwise.
 
-    What is not a regular file (a pipe, /dev/stdout) is written directly: replacing it would destroy it.
+    What is not a regular file (a pipe, /dev/stdout) is written directly: replacing it would destroy it. An OSError
+    names ``path``, which those of a full disk do not.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        yield target
-        return
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    direct = target.exists() and not target.is_file()
+    draft = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         yield draft
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
+        if not direct:
+            os.replace(draft, target)
+    except BaseException as error:
+        if not direct:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+        if isinstance(error, OSError):
+            raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
         raise
 
 

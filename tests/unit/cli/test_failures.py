@@ -108,7 +108,7 @@ def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
 def test_a_full_disk(cli: Cli, option: str) -> None:
     outcome = cli("run", "m.onnx", option, "/dev/full")
     assert outcome.code == 1
-    assert "No space left on device" in outcome.message
+    assert outcome.message == "/dev/full: No space left on device"
     assert os.path.exists("/dev/full")
 
 
@@ -156,6 +156,12 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         draft.write_text("half \ud800", "utf-8")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_error_of_the_system_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="6 requested and 2 written") as caught, replacing(tmp_path / "y.npy"):
+        raise OSError("6 requested and 2 written")  # as numpy says it
+    assert caught.value.filename == str(tmp_path / "y.npy")
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
