@@ -8,6 +8,7 @@ raw data.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 
 GRAPH, INITIALIZER, NAME, RAW = 7, 5, 8, 9
@@ -84,7 +85,7 @@ def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None
     return b"".join(rest)
 
 
-def lift_initializers(data: bytes) -> tuple[bytes, dict[str, memoryview]]:
+def lift_initializers(data: bytes | mmap.mmap) -> tuple[bytes, dict[str, memoryview]]:
     """(the model's bytes without large raw data, that data by initializer name, as views into ``data``).
 
     Bytes that are not protobuf come back as they are: protobuf itself says what is wrong with them.
@@ -93,7 +94,7 @@ def lift_initializers(data: bytes) -> tuple[bytes, dict[str, memoryview]]:
     try:
         return b"".join(_lift_model(memoryview(data), blobs)), blobs
     except MalformedError:
-        return data, {}
+        return bytes(data), {}
 
 
 def _lift_model(data: memoryview, blobs: dict[str, memoryview]) -> Iterator[bytes | memoryview]:
