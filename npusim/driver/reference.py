@@ -28,7 +28,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True, eq=False)
 class LoadedProgram:
-    """A program in device memory: constants and code stay there until it is unloaded. Made by :meth:`Driver.load`."""
+    """A program in device memory: constants and code stay there until it is unloaded. Made by :meth:`Driver.load`.
+
+    ``resident``: its constants have been written, which the first run that computes does.
+    """
 
     program: Program
     code: int
@@ -37,6 +40,7 @@ class LoadedProgram:
     completion: int
     log: int
     loaded: bool = True
+    resident: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,6 @@ class Driver:
             raise
         code, table, completion, log, *regions = blocks
         self._bus.write_memory(code, program.code)
-        if program.constants.size:
-            self._bus.write_memory(regions[CONSTANTS], np.ascontiguousarray(program.constants).data)
         rows = b"".join(header.REGION_ROW.pack(address, size) for address, size in zip(regions, sizes, strict=True))
         self._bus.write_memory(table, rows)
         return LoadedProgram(program, code, tuple(regions), table, completion, log)
@@ -120,7 +122,9 @@ class Driver:
         """
         self._check_loaded(loaded)
         if not timing_only:
-            self._write_inputs(loaded, inputs or {})
+            arrays = check_inputs(loaded.program.inputs, inputs or {})
+            self._write_constants(loaded)
+            self._write_inputs(loaded, arrays)
         fence = self._submit(loaded, timing_only)
         cycles = self._wait(loaded, fence, timeout_ps)
         outputs: dict[str, Array] = {}
@@ -130,10 +134,14 @@ class Driver:
 
     # Steps of a run
 
-    def _write_inputs(self, loaded: LoadedProgram, inputs: Mapping[str, Array]) -> None:
-        bindings = loaded.program.inputs
-        arrays = check_inputs(bindings, inputs)  # all, before the first is written
-        for binding, array in zip(bindings, arrays, strict=True):
+    def _write_constants(self, loaded: LoadedProgram) -> None:
+        constants = loaded.program.constants
+        if constants.size and not loaded.resident:
+            self._bus.write_memory(loaded.regions[CONSTANTS], np.ascontiguousarray(constants).data)
+        loaded.resident = True
+
+    def _write_inputs(self, loaded: LoadedProgram, arrays: Sequence[Array]) -> None:
+        for binding, array in zip(loaded.program.inputs, arrays, strict=True):
             if array.nbytes:
                 self._bus.write_memory(loaded.regions[binding.region], array.reshape(-1).view(np.uint8).data)
 

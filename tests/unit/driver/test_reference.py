@@ -44,6 +44,18 @@ def test_programs_live_side_by_side(driver: Driver) -> None:
         assert np.array_equal(driver.run(program, {"x0": values}).outputs["y0"], values + number)
 
 
+def test_constants_are_written_once_by_the_first_run_that_computes() -> None:
+    device = NpuDevice(TINY)
+    driver = Driver(device.bus)
+    loaded = driver.load(add_constant(bytes([5] * 100)))
+    values = np.zeros(100, np.uint8)
+    driver.run(loaded, timing_only=True)
+    assert not any(device.bus.read_memory(loaded.regions[CONSTANTS], 100))
+    assert driver.run(loaded, {"x0": values}).outputs["y0"].tolist() == [5] * 100
+    device.bus.write_memory(loaded.regions[CONSTANTS], bytes([6] * 100))  # what is there is used again
+    assert driver.run(loaded, {"x0": values}).outputs["y0"].tolist() == [6] * 100
+
+
 def test_fences_grow(driver: Driver) -> None:
     loaded = driver.load(round_trip(64))
     fences = [driver.run(loaded, timing_only=True).fence for _ in range(200)]  # more than the ring has entries
