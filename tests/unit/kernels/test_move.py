@@ -76,9 +76,7 @@ def test_gather_is_take(dims, axis, size, source, target, index_type, seed):
     data = place(words(size, (outer, axis, inner), seed), source)
     index = place(np.random.default_rng(seed).integers(-axis, axis, count).astype(index_type.storage))
     dst = place(np.zeros(dims, SIZES[size]), target)
-    bad = _core.gather(
-        *dst.operand, *data.operand, *index.operand[:2], index.strides[0], index_type, dims, axis, size
-    )
+    bad = _core.gather(*dst.operand, *data.operand, *index.operand[:2], index.strides[0], index_type, dims, axis, size)
     assert bad == -1
     assert_same(dst.array, data.array[:, index.array.astype(int)])
 
@@ -114,9 +112,7 @@ def test_scatter_combines_in_order(dims, axis, dtype, layout, seed, reduction):
         for o, j, i in np.ndindex(*dims):
             at = o, int(index.array[o, j, i]), i
             want[at] = COMBINE[reduction](want[at], upd.array[o, j, i])
-    bad = _core.scatter(
-        *dst.operand, *upd.operand, *index.operand, DType.INT32, dims, axis, dtype, reduction
-    )
+    bad = _core.scatter(*dst.operand, *upd.operand, *index.operand, DType.INT32, dims, axis, dtype, reduction)
     assert bad == -1
     assert_same(dst.array, want)
 

@@ -73,9 +73,7 @@ def place(values: Array, layout: Layout | None = None) -> View:
 def broadcast(values: Array, shape: tuple[int, ...], layout: Layout | None = None) -> View:
     """Values whose axes of 1 are repeated up to ``shape`` by strides of 0."""
     view = place(values, layout)
-    strides = tuple(
-        0 if dim == 1 else stride for dim, stride in zip(values.shape, view.strides, strict=True)
-    )
+    strides = tuple(0 if dim == 1 else stride for dim, stride in zip(values.shape, view.strides, strict=True))
     return View(view.memory, view.offset, strides, np.broadcast_to(view.array, shape))
 
 
