@@ -34,6 +34,10 @@ class RandomModel:
         nodes = " ".join(node.op_type for node in self.model.graph.node)
         return f"<RandomModel {feeds} | {nodes}>"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """hypothesis prints a failing example by this, not by repr."""
+        printer.text(repr(self))
+
 
 @st.composite
 def float_models(draw: st.DrawFn, most_steps: int = MOST_STEPS) -> RandomModel:
