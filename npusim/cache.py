@@ -1,6 +1,7 @@
 """Programs as files: versioned, checked before use, found again by fingerprint; nothing in them is executable.
 
-Layout, little-endian: magic, format version, lengths of the three parts, SHA-256 over lengths and parts; then the parts:
+Layout, little-endian: magic, format version, lengths of the three parts, SHA-256 over lengths and parts; then the
+parts:
 a JSON description, the instruction stream, the constants (each padded to 64 bytes, so that constants can be mapped).
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.dtypes import DType
+from npusim.dtypes import DType, raw_bytes
 from npusim.errors import CacheError, UsageError
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Binding, OpEntry, Program
@@ -56,7 +57,7 @@ def default_directory() -> Path:
 def write_program(program: Program, path: Path) -> None:
     """Write the file whole or not at all, whoever else writes it at the same time. Raises OSError."""
     meta = json.dumps(_describe(program), separators=(",", ":"), sort_keys=True).encode()
-    parts = (meta, program.code, memoryview(np.ascontiguousarray(program.constants)).cast("B"))
+    parts = (meta, program.code, raw_bytes(program.constants).data)
     lengths = tuple(len(part) for part in parts)
     header = _HEADER.pack(_MAGIC, FORMAT_VERSION, ISA_VERSION, *lengths, _digest(lengths, parts))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ def write_program(program: Program, path: Path) -> None:
 
 
 def read_program(path: Path) -> Program:
-    """Read and check a program file. Raises UsageError if it cannot be read, CacheError saying what is wrong with it."""
+    """Read and check a program file. UsageError if it cannot be read, CacheError saying what is wrong with it."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size

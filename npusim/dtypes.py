@@ -81,7 +81,8 @@ def _ml_bfloat16() -> np.dtype[Any] | None:
         import ml_dtypes
     except ImportError:
         return None
-    return np.dtype(ml_dtypes.bfloat16)
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
 
 
 def dtype_of(array: npt.NDArray[Any]) -> DType:
@@ -101,8 +102,13 @@ def to_storage(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
+def raw_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The elements in row-major order as a flat array of bytes; no copy where the array is contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
 def from_storage(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """The inverse of :func:`to_storage`: bfloat16 becomes ml_dtypes.bfloat16 if that is installed, else stays uint16."""
+    """The inverse of :func:`to_storage`; bfloat16 stays uint16 where ml_dtypes is not installed."""
     bfloat16 = _ml_bfloat16()
     return array.view(bfloat16) if dtype is DType.BFLOAT16 and bfloat16 is not None else array
 

@@ -1,7 +1,8 @@
 """What a model is, whoever brought it: tensors, operators, a graph.
 
 Every frontend lowers into this one language of a few dozen operator kinds. Shapes are static, types explicit,
-quantisation is spelt out by ``quantize`` / ``dequantize`` operators and integer matrix operators, layout by an attribute.
+quantisation is spelt out by ``quantize`` / ``dequantize`` operators and integer matrix operators, layout by an
+attribute.
 The shape rule, the constraints and the reference of each kind live in ``npusim.ops``.
 
 Kinds, with their inputs, attributes (all required unless a default is given) and meaning. ``*`` marks an optional input
@@ -12,26 +13,29 @@ unary            (x)                fn: Unary, p0=0.0, p1=0.0
 binary           (a, b)             fn: Binary; a and b have one dtype; comparisons give BOOL
 select           (condition, a, b)  condition BOOL
 cast             (x)                to: DType; float to integer truncates and saturates, to BOOL is != 0
-quantize         (x, scale, zero)   to: DType in int8/uint8/int16/uint16; x float or INT32; scale FLOAT32 and zero INT32 broadcast to
-                                    x; clamp(rint(float32(x) / scale) + zero)
+quantize         (x, scale, zero)   to: DType in int8/uint8/int16/uint16; x float or INT32; scale FLOAT32 and zero
+                                    INT32 broadcast to x; clamp(rint(float32(x) / scale) + zero)
 dequantize       (x, scale, zero)   to: DType float; float32(x - zero) * scale
 ========== matrix
-conv             (x, w, bias*)      layout: "NCHW" | "NHWC" (of x and y); w is always [O, I/groups, KH, KW]; stride (2), dilation (2),
-                                    pads (top, left, bottom, right), groups, x_zero=0. Float: y has x's dtype.
-                                    x INT8/UINT8/INT16 with w INT8/UINT8/INT16: y INT32 = sum (x - x_zero) * w, padding counts as x_zero
-                                    (a weight zero point is subtracted beforehand: w INT16). bias: [O], y's dtype.
-conv_transpose   (x, w, bias*)      w [I, O/groups, KH, KW]; layout, stride, dilation, pads, groups, output_hw (2): the output's height
-                                    and width (output padding is what they imply)
-matmul           (a, b, bias*)      [..., M, K] x [..., K, N], batch dimensions broadcast, both at least rank 2; x_zero=0 as in conv
-                                    (zero of a); INT32 x INT32 -> INT32 wraps; bias: [N], y's dtype
+conv             (x, w, bias*)      layout: "NCHW" | "NHWC" (of x and y); w is always [O, I/groups, KH, KW]; stride,
+                                    dilation (2 each), pads (top, left, bottom, right), groups, x_zero=0.
+                                    Float: y has x's dtype. Integer x and w (int8/uint8/int16): y INT32 is the sum of
+                                    (x - x_zero) * w, padding counts as x_zero; a weight zero point is subtracted
+                                    beforehand (w INT16). bias: [O], y's dtype.
+conv_transpose   (x, w, bias*)      w [I, O/groups, KH, KW]; layout, stride, dilation, pads, groups, output_hw (2):
+                                    the output's height and width (output padding is what they imply)
+matmul           (a, b, bias*)      [..., M, K] x [..., K, N], batch dimensions broadcast, both at least rank 2;
+                                    x_zero=0 as in conv (zero of a); INT32 x INT32 -> INT32 wraps; bias: [N], y's dtype
 ========== windows and reductions
-pool             (x)                fn: "max" | "average" | "l2"; layout, kernel (2), stride (2), dilation (2), pads (4),
-                                    output_hw (2), count_include_pad=False
+pool             (x)                fn: "max" | "average" | "l2"; layout, kernel (2), stride (2), dilation (2),
+                                    pads (4), output_hw (2), count_include_pad=False
 reduce           (x)                fn: Reduce; axes: sorted tuple; keepdims: bool
 arg_reduce       (x)                fn: "max" | "min"; axis; keepdims; select_last=False; y INT64
-topk             (x)                axis, k, largest: bool; outputs (values, INT64 indices), sorted, ties to the lower index
+topk             (x)                axis, k, largest: bool; outputs (values, INT64 indices), sorted, ties to the lower
+                                    index
 resample         (x, index, weight) axis; index INT32 [n, taps], weight FLOAT32 [n, taps], both constant:
-                                    y[.., j, ..] = sum_t weight[j, t] * x[.., index[j, t], ..]; index < 0 contributes nothing
+                                    y[.., j, ..] = sum over t of weight[j, t] * x[.., index[j, t], ..];
+                                    index < 0 contributes nothing
 ========== rows (one whole axis at a time)
 softmax          (x)                axis, log: bool
 normalize        (x)                axis: normalise over all dimensions from axis on; mode: "layer" | "rms"; epsilon
@@ -40,10 +44,11 @@ lrn              (x)                axis, size, alpha, beta, bias
 ========== movement
 reshape          (x)                shape
 transpose        (x)                perm
-slice            (x)                starts, steps, sizes (one of each per dimension; steps may be negative): element i of a
-                                    dimension is x[start + i * step]
+slice            (x)                starts, steps, sizes (one of each per dimension; steps may be negative): element
+                                    i of a dimension is x[start + i * step]
 concat           (*xs)              axis
-pad              (x)                before, after (per dimension, >= 0), mode: "constant" | "edge" | "reflect" | "wrap", value=0
+pad              (x)                before, after (per dimension, >= 0), mode: "constant" | "edge" | "reflect" |
+                                    "wrap", value=0
 expand           (x)                shape (numpy broadcast)
 gather           (x, indices)       axis; indices INT32/INT64 of any rank; negative counts from the end
 gather_elements  (x, indices)       axis
@@ -58,10 +63,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from npusim.dtypes import DType
+from npusim.dtypes import DType, raw_bytes
 from npusim.errors import ModelError
 
 
@@ -170,7 +174,8 @@ class Graph:
             digest.update(repr((op.name, op.kind, operands, [_describe(t) for t in op.outputs])).encode())
             digest.update(repr(sorted(op.attrs.items())).encode())
         for tensor in self.constants():
-            digest.update(np.ascontiguousarray(tensor.data))
+            if tensor.data is not None:
+                digest.update(raw_bytes(tensor.data).data)
         return digest.hexdigest()
 
 

@@ -48,7 +48,8 @@ class Program:
     """A compiled model. ``region_bytes[r]`` is the size that region r must have at least.
 
     ``code``: the instruction stream (see npusim.isa); ``constants``: uint8, the contents of region CONSTANTS;
-    ``macs``: multiply-accumulates of the matrix unit by element type; ``from_cache``: read from a file, not compiled now.
+    ``macs``: multiply-accumulates of the matrix unit by element type; ``from_cache``: read from a file, not compiled
+    now.
     """
 
     name: str

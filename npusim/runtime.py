@@ -37,8 +37,10 @@ Array = npt.NDArray[Any]
 class RunResult:
     """What one run gave and what it took.
 
-    ``outputs``: arrays by name (empty with timing_only). ``cycles`` of the device's clock and ``time_ps``: from doorbell
-    to interrupt. ``macs``: multiply-accumulates of the matrix unit; ``matrix_utilization``: the part of the time in which
+    ``outputs``: arrays by name (empty with timing_only). ``cycles`` of the device's clock and ``time_ps``: from
+    doorbell
+    to interrupt. ``macs``: multiply-accumulates of the matrix unit; ``matrix_utilization``: the part of the time in
+    which
     the matrix units, at their peak for the types used, would have done them. ``ops``: one row for each fused operator.
     """
 
@@ -82,11 +84,13 @@ class RunResult:
 class Session:
     """One simulated device with its driver.
 
-    ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is the
-    user's cache directory, False keeps nothing. A pickled session comes back with a fresh device.
+    ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is
+    the user's cache directory, False keeps nothing. A pickled session comes back with a fresh device.
     """
 
-    def __init__(self, config: Config | str | os.PathLike[str], *, cache_dir: str | os.PathLike[str] | bool | None = None) -> None:
+    def __init__(
+        self, config: Config | str | os.PathLike[str], *, cache_dir: str | os.PathLike[str] | bool | None = None
+    ) -> None:
         self.config = load_config(config)
         self._cache_dir = cache_dir
         self._cache = _open_cache(cache_dir)
@@ -117,7 +121,8 @@ class Session:
     def compile(self, source: Source, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
         """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
 
-        ``input_shapes`` fixes dimensions that the model leaves open. Raises UsageError, ModelError, UnsupportedError, CompileError.
+        ``input_shapes`` fixes dimensions that the model leaves open. Raises UsageError, ModelError, UnsupportedError,
+        CompileError.
         """
         key = self._key(source, input_shapes or {})
         program = self._cache.get(key) if self._cache else None
@@ -134,8 +139,8 @@ class Session:
     ) -> RunResult:
         """Run a program, or a model that is compiled first, once.
 
-        ``inputs``: an array for each input, of its shape and type; none are needed with ``timing_only``, which takes the
-        same simulated time and computes nothing. Raises InputError, DeviceFaultError, DeviceMemoryError.
+        ``inputs``: an array for each input, of its shape and type; none are needed with ``timing_only``, which takes
+        the same simulated time and computes nothing. Raises InputError, DeviceFaultError, DeviceMemoryError.
         """
         if not isinstance(program, Program):
             program = self.compile(program)
@@ -181,7 +186,8 @@ class Session:
         if program.config_fingerprint != self.config.fingerprint():
             raise UsageError(
                 f"program {program.name!r} was compiled for another device (config {program.config_name!r}, "
-                f"fingerprint {program.config_fingerprint[:12]}); this one is {self.config.name!r}, {self.config.fingerprint()[:12]}"
+                f"fingerprint {program.config_fingerprint[:12]}); this one is {self.config.name!r}, "
+                f"{self.config.fingerprint()[:12]}"
             )
 
     def _key(self, source: Source, input_shapes: Mapping[str, Sequence[int]]) -> str:
@@ -189,7 +195,9 @@ class Session:
 
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
-        text = repr((_model_digest(source), _model_name(source), shapes, self.config.fingerprint(), self.config.name, versions))
+        text = repr(
+            (_model_digest(source), _model_name(source), shapes, self.config.fingerprint(), self.config.name, versions)
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 

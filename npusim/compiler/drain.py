@@ -25,8 +25,8 @@ _INTEGER_OUTPUTS = frozenset({DType.INT8, DType.UINT8, DType.INT16})
 class Drain:
     """((acc + bias) * scale) / out_scale, rint and + out_zero for integers, clamped to [low, high].
 
-    ``bias``: int32 or float32, one per output channel; ``scale``: float32 likewise; ``result``: the tensor that this is;
-    ``rest``: the operators of the chain that remain.
+    ``bias``: int32 or float32, one per output channel; ``scale``: float32 likewise; ``result``: the tensor that this
+    is; ``rest``: the operators of the chain that remain.
     """
 
     result: Tensor

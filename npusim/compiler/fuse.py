@@ -93,7 +93,8 @@ def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     if row is None or x.input(0).dtype not in _SMALL or w.input(0).dtype not in _SMALL:
         return False
     x_scale, x_zero = x.input(1).data, x.input(2).data
-    assert x_scale is not None and x_zero is not None
+    assert x_scale is not None
+    assert x_zero is not None
     scales = np.float32(x_scale.item()) * row
     weights = _centred(rewriter, w)
     if weights is None or not np.isfinite(scales).all() or not (scales > 0).all():

@@ -99,9 +99,9 @@ def _joinable(
             continue
         joined = group_of[tensor]
         ends = joined[-1]
-        if ends.output is tensor and inside.issuperset(users[tensor]) and _compatible(joined, members):
-            if ends.kind in ELEMENTWISE or ends.kind in ANCHORS:
-                return joined
+        fusible = ends.kind in ELEMENTWISE or ends.kind in ANCHORS
+        if fusible and ends.output is tensor and inside.issuperset(users[tensor]) and _compatible(joined, members):
+            return joined
     return None
 
 

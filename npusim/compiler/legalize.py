@@ -165,7 +165,8 @@ def separate_outputs(graph: Graph) -> Graph:
     """Give every output a tensor of its own: constants, inputs and repeated outputs are copied."""
     names: Sequence[Tensor] = graph.inputs
     taken = set(names)
-    ops, outputs = list(graph.ops), []
+    ops = list(graph.ops)
+    outputs: list[Tensor] = []
     for tensor in graph.outputs:
         if tensor.is_constant or tensor in taken:
             copy = Tensor(f"{tensor.name}~output{len(outputs)}", tensor.shape, tensor.dtype)

@@ -86,10 +86,10 @@ def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:
         return rank
     sources = group.loads() if group.anchor is None else [t for t in op.inputs if t is not None]
     for source in sources:
-        if source.shape == tensor.shape or (kind != "elementwise" and len(source.shape) == len(rank)):
-            if not source.is_constant:
-                view = trial.view(source)
-                return memory_order(view.shape, view.strides)
+        alike = source.shape == tensor.shape or (kind != "elementwise" and len(source.shape) == len(rank))
+        if alike and not source.is_constant:
+            view = trial.view(source)
+            return memory_order(view.shape, view.strides)
     return rank
 
 

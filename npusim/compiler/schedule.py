@@ -1,8 +1,8 @@
 """Order the work of all operators into one command stream per device, with just the waits that correctness needs.
 
 A lowered operator is a sequence of *steps*: load tiles, compute on them, store results. Loads run one step ahead of the
-compute, across operators too, so DMA and units overlap. Every command states what it reads and writes; waits follow from
-that alone, so no lowering can forget one.
+compute, across operators too, so DMA and units overlap. Every command states what it reads and writes; waits follow
+from that alone, so no lowering can forget one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ ALIGNMENT = 64
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes in one region; ``offset`` is set when the region is laid out. ``born``/``dies``: first and last group using it."""
+    """Bytes in one region, at ``offset`` once laid out; ``born`` and ``dies``: first and last group that uses it."""
 
     name: str
     region: int

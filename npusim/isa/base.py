@@ -107,11 +107,11 @@ def describe_address(address: int) -> str:
 
 
 class Wait(NamedTuple):
-    """Hold until ``unit`` of ``core`` has completed ``count`` commands of this job."""
+    """Hold until ``unit`` of ``core`` has completed ``completed`` commands of this job."""
 
     core: int
     unit: int
-    count: int
+    completed: int
 
 
 class Access(NamedTuple):
@@ -164,7 +164,7 @@ ReduceFn = Annotated[Reduce, "B", Reduce]
 class _Field(NamedTuple):
     name: str
     start: int
-    count: int  # 0: a scalar
+    length: int  # 0: a scalar
     convert: Callable[[int], Any] | None
 
 
@@ -197,7 +197,7 @@ class Instruction:
         values: list[Any] = []
         for field in self.fields:
             value = getattr(self, field.name)
-            if field.count:
+            if field.length:
                 values.extend(value)
             else:
                 values.append(value)
@@ -210,14 +210,14 @@ class Instruction:
 INSTRUCTIONS: dict[int, type[Instruction]] = {}
 """Every instruction by opcode."""
 
-_I = TypeVar("_I", bound=type[Instruction])
+_I = TypeVar("_I", bound=Instruction)
 
 
 @dataclass_transform()
-def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[_I], _I]:
+def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], type[_I]]:
     """Make a class of annotated fields an instruction: a slotted dataclass with an encoding, registered by opcode."""
 
-    def register(cls: _I) -> _I:
+    def register(cls: type[_I]) -> type[_I]:
         if opcode in INSTRUCTIONS:
             raise ValueError(f"opcode {opcode:#x} of {mnemonic} belongs to {INSTRUCTIONS[opcode].mnemonic}")
         made = dataclasses.dataclass(slots=True)(cls)
@@ -254,7 +254,7 @@ class Command:
 
     def to_bytes(self) -> bytes:
         body = self.instruction.to_bytes()
-        waits = b"".join(_WAIT.pack(wait.core, wait.unit, 0, wait.count) for wait in self.waits)
+        waits = b"".join(_WAIT.pack(wait.core, wait.unit, 0, wait.completed) for wait in self.waits)
         length = _HEADER.size + len(waits) + len(body)
         opcode = self.instruction.opcode
         return _HEADER.pack(opcode, self.unit, self.core, len(self.waits), length, 0, self.op) + waits + body
@@ -274,7 +274,9 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
     position, end = 0, len(stream)
     while position < end:
         if end - position < _HEADER.size:
-            raise ProgramError(f"command at byte {position}: {end - position} bytes left, a header takes {_HEADER.size}")
+            raise ProgramError(
+                f"command at byte {position}: {end - position} bytes left, a header takes {_HEADER.size}"
+            )
         opcode, unit, core, count, length, zero, op = _HEADER.unpack_from(stream, position)
         cls = INSTRUCTIONS.get(opcode)
         if cls is None:
@@ -295,9 +297,9 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
 def _decode_fields(cls: type[Instruction], stream: bytes | memoryview, body: int, position: int) -> Instruction:
     raw = cls.layout.unpack_from(stream, body)
     values: list[Any] = []
-    for _, start, count, convert in cls.fields:
-        if count:
-            values.append(raw[start : start + count])
+    for _, start, length, convert in cls.fields:
+        if length:
+            values.append(raw[start : start + length])
         elif convert is None:
             values.append(raw[start])
         else:

@@ -7,8 +7,12 @@ from typing import Any
 
 from npusim.isa.base import Command, describe_address, unit_name
 
-_ADDRESSES = frozenset({"dst", "src", "a", "b", "x", "w", "acc", "out", "bias", "scale", "zero", "index", "data", "values",
-                        "indices", "updates", "weight", "condition"})  # fmt: skip
+_ADDRESSES = frozenset(
+    {
+        *("dst", "src", "a", "b", "x", "w", "acc", "out", "bias", "scale", "zero"),
+        *("index", "data", "values", "indices", "updates", "weight", "condition"),
+    }
+)
 _NOTHING = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -18,9 +22,11 @@ def disassemble(commands: Iterable[Command], op_names: Sequence[str] = ()) -> It
         fields = " ".join(_field(name, value) for name, value in _values(command))
         waits = " ".join(f"{unit_name(core, unit)}>={count}" for core, unit, count in command.waits)
         name = op_names[command.op] if command.op < len(op_names) else str(command.op)
-        yield f"{index:6} {unit_name(command.core, command.unit):14} {command.instruction.mnemonic:18} {fields}" + (
-            f" ; wait {waits}" if waits else ""
-        ) + f" ; {name}"
+        yield (
+            f"{index:6} {unit_name(command.core, command.unit):14} {command.instruction.mnemonic:18} {fields}"
+            + (f" ; wait {waits}" if waits else "")
+            + f" ; {name}"
+        )
 
 
 def _values(command: Command) -> Iterator[tuple[str, Any]]:

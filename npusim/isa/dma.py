@@ -8,19 +8,19 @@ from math import prod
 from npusim import _core
 from npusim.errors import ProgramError
 from npusim.isa.base import (
+    I64,
     U8,
+    U32,
     U64,
     Access,
     Address,
     Dims3,
     Dims4,
-    I64,
     Instruction,
     Memory,
     Strides3,
     Strides4,
     Type,
-    U32,
     Unit,
     instruction,
     is_dram,
@@ -54,7 +54,9 @@ def _transfer(
 ) -> DmaWork:
     total = prod(dims) * itemsize
     sides = [
-        contiguous_runs(dims, strides, itemsize) for address, strides in ((src, src_strides), (dst, dst_strides)) if is_dram(address)
+        contiguous_runs(dims, strides, itemsize)
+        for address, strides in ((src, src_strides), (dst, dst_strides))
+        if is_dram(address)
     ]
     runs, run_bytes = max(sides, default=(1, total))
     reads, writes = (total if is_dram(src) else 0), (total if is_dram(dst) else 0)

@@ -1,8 +1,8 @@
 """Matrix-unit instructions: tiles of convolution and matmul with accumulation across tiles and a post-processing chain.
 
 Channels are summed in blocks of CHANNEL_BLOCK: for each block, each kernel row, each kernel column, each channel of the
-block, one fused multiply-add. A reduction may be cut between blocks, or between kernel rows of one block, and the sum is
-the same to the last bit; the compiler cuts nowhere else.
+block, one fused multiply-add. A reduction may be cut between blocks, or between kernel rows of one block, and the sum
+is the same to the last bit; the compiler cuts nowhere else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from npusim.isa.base import (
     F64,
     I32,
     I64,
+    U16,
+    U32,
     Access,
     Address,
     Flag,
@@ -24,8 +26,6 @@ from npusim.isa.base import (
     Memory,
     Strides3,
     Type,
-    U16,
-    U32,
     Unit,
     instruction,
     span,
@@ -51,7 +51,9 @@ def accumulator_type(x: DType, w: DType) -> DType:
     raise ProgramError(f"matrix unit cannot multiply {x.label} by {w.label}")
 
 
-def _drain_accesses(tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int) -> Iterator[Access | None]:
+def _drain_accesses(
+    tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int
+) -> Iterator[Access | None]:
     if not tile.last:
         return
     if tile.bias != NOTHING:
@@ -73,7 +75,8 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
         batch, channels = 1, batch * channels  # the batch items are neighbouring channels
     for item in range(batch):
         _core.finish(
-            accumulator_type(tile.x_type, tile.w_type), tile.out_type, buffer, offset + item * acc_strides[0], acc_strides,
+            accumulator_type(tile.x_type, tile.w_type), tile.out_type, buffer, offset + item * acc_strides[0],
+            acc_strides,
             out, out_off + item * out_strides[0], out_strides, (1, tile.oh, tile.ow, channels),
             bias, bias_off + 4 * item * channels if bias_off >= 0 else -1,
             scale, scale_off + item * channels * tile.scale_stride if scale_off >= 0 else -1, tile.scale_stride,
@@ -85,11 +88,10 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
 class Conv(Instruction):
     """A batch of convolution tiles; a matmul is oh=1, ow=M, ic=K, kh=kw=1, oc=N.
 
-    x: pixels of ``ic`` contiguous channels, padding included. w: [K][oc] dense, K in the order of summation. acc: ``oc``
-    contiguous accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave through
-    (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into ``out_type``.
-    bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes. ``block``: channels per step of the summation, CHANNEL_BLOCK unless the tile
-    holds a single block.
+    x: pixels of ``ic`` contiguous channels, padding included. w: [K][oc] dense, K in the order of summation. acc:
+    ``oc`` contiguous accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave
+    through (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into
+    ``out_type``. bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes.
     """
 
     x_type: Type
@@ -227,7 +229,8 @@ class Depthwise(Instruction):
     def work(self) -> Work:
         return MatrixWork(
             self.x_type if self.x_type.itemsize >= self.w_type.itemsize else self.w_type,
-            1, self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first, self.last,
+            1, self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first,
+            self.last,
             self.out_type.itemsize,
         )  # fmt: skip
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from math import prod
 
 from npusim import _core
-from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import (
     F64,
-    I32,
     U8,
     U16,
     U32,
@@ -42,8 +40,8 @@ ACCUMULATOR_BYTES = 8
 class ReduceTile(Instruction):
     """Fold src into 8-byte accumulators (strides 0 on reduced dimensions), in row-major order; set first on ``first``.
 
-    On ``last`` the accumulators (``acc_dims``) are finished - MEAN divides by ``count``, L2 takes the root - and written
-    to dst in ``dtype``.
+    On ``last`` the accumulators (``acc_dims``) are finished - MEAN divides by ``count``, L2 takes the root - and
+    written to dst in ``dtype``.
     """
 
     fn: ReduceFn
@@ -84,7 +82,16 @@ class ReduceTile(Instruction):
         if self.last:
             dst, dst_off = memory.locate(core, self.dst)
             _core.reduce_finish(
-                self.fn, self.dtype, dst, dst_off, self.dst_strides, acc, acc_off, self.acc_strides, self.acc_dims, self.count
+                self.fn,
+                self.dtype,
+                dst,
+                dst_off,
+                self.dst_strides,
+                acc,
+                acc_off,
+                self.acc_strides,
+                self.acc_dims,
+                self.count,
             )
 
 
@@ -115,7 +122,16 @@ class ArgReduce(Instruction):
         dst, dst_off = memory.locate(core, self.dst)
         src, src_off = memory.locate(core, self.src)
         _core.arg_reduce(
-            self.fn, self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.select_last
+            self.fn,
+            self.dtype,
+            dst,
+            dst_off,
+            self.dst_strides,
+            src,
+            src_off,
+            self.src_strides,
+            self.dims,
+            self.select_last,
         )
 
 
@@ -155,7 +171,7 @@ class Softmax(Instruction):
 
 @instruction(0x43, "vector.normalize", Unit.VECTOR)
 class Normalize(Instruction):
-    """(x - mean) / sqrt(variance + epsilon), or x / sqrt(mean of squares + epsilon) for rms, over the middle of dims."""
+    """(x - mean) / sqrt(variance + epsilon), for rms x / sqrt(mean of squares + epsilon), over the middle of dims."""
 
     dtype: Type
     dst: Address
@@ -176,7 +192,16 @@ class Normalize(Instruction):
         dst, dst_off = memory.locate(core, self.dst)
         src, src_off = memory.locate(core, self.src)
         _core.normalize(
-            self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.rms, self.epsilon
+            self.dtype,
+            dst,
+            dst_off,
+            self.dst_strides,
+            src,
+            src_off,
+            self.src_strides,
+            self.dims,
+            self.rms,
+            self.epsilon,
         )
 
 
@@ -240,7 +265,8 @@ class Lrn(Instruction):
 
 @instruction(0x46, "vector.pool", Unit.VECTOR)
 class Pool(Instruction):
-    """Windows over src [ih][iw][channels], which holds valid pixels only; ``pads`` (top, left, bottom, right) lie around it.
+    """Windows over src [ih][iw][channels], which holds valid pixels only; ``pads`` (top, left, bottom, right) lie
+    around it.
 
     Dims (rows, columns, channels); strides of both sides likewise. A maximum ignores padding; an average counts it only
     with count_include_pad.
@@ -286,9 +312,11 @@ class Pool(Instruction):
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)
         src, src_off = memory.locate(core, self.src)
+        top, left, bottom, right = self.pads
         _core.pool(
             self.fn, self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.ih, self.iw,
-            self.channels, self.oh, self.ow, self.kh, self.kw, self.sh, self.sw, self.dh, self.dw, *self.pads,
+            self.channels, self.oh, self.ow, self.kh, self.kw, self.sh, self.sw, self.dh, self.dw,
+            top, left, bottom, right,
             self.count_include_pad,
         )  # fmt: skip
 

@@ -136,7 +136,10 @@ class TopK(Instruction):
         outer, row, inner = self.dims
         levels = max(1, (self.k - 1).bit_length())  # a heap of k: one comparison a level for each element
         results = outer * inner * self.k
-        return ScalarWork(outer * row * inner * levels, outer * row * inner * self.dtype.itemsize + results * (8 + self.dtype.itemsize))
+        return ScalarWork(
+            outer * row * inner * levels,
+            outer * row * inner * self.dtype.itemsize + results * (8 + self.dtype.itemsize),
+        )
 
     def execute(self, memory: Memory, core: int) -> None:
         values, values_off = memory.locate(core, self.values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import Any
 
 from npusim import _core
 from npusim.dtypes import DType
@@ -29,10 +30,13 @@ from npusim.isa.functions import COMPARISONS, PREDICATES, Binary, binary_cost, u
 from npusim.work import VectorWork, Work
 
 
-def _work(function: str, dtype: DType, dims: Sequence[int], operands: Sequence[tuple[Sequence[int], DType]]) -> VectorWork:
+def _work(
+    function: str, dtype: DType, dims: Sequence[int], operands: Sequence[tuple[Sequence[int], DType]]
+) -> VectorWork:
     """Elementwise work: every operand's distinct elements are read or written once."""
     moved = sum(
-        prod(dim for dim, stride in zip(dims, strides, strict=True) if stride) * kind.itemsize for strides, kind in operands
+        prod(dim for dim, stride in zip(dims, strides, strict=True) if stride) * kind.itemsize
+        for strides, kind in operands
     )
     return VectorWork(function, dtype, prod(dims), 1, moved)
 
@@ -67,7 +71,17 @@ class UnaryOp(Instruction):
         dst, dst_off = memory.locate(core, self.dst)
         src, src_off = memory.locate(core, self.src)
         _core.unary(
-            self.fn, self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.p0, self.p1
+            self.fn,
+            self.dtype,
+            dst,
+            dst_off,
+            self.dst_strides,
+            src,
+            src_off,
+            self.src_strides,
+            self.dims,
+            self.p0,
+            self.p1,
         )
 
 
@@ -103,13 +117,24 @@ class BinaryOp(Instruction):
         a, a_off = memory.locate(core, self.a)
         b, b_off = memory.locate(core, self.b)
         _core.binary(
-            self.fn, self.dtype, dst, dst_off, self.dst_strides, a, a_off, self.a_strides, b, b_off, self.b_strides, self.dims
+            self.fn,
+            self.dtype,
+            dst,
+            dst_off,
+            self.dst_strides,
+            a,
+            a_off,
+            self.a_strides,
+            b,
+            b_off,
+            self.b_strides,
+            self.dims,
         )
 
 
 @instruction(0x32, "vector.qbinary", Unit.VECTOR)
 class QBinaryOp(Instruction):
-    """Quantised arithmetic: rint((((a - a_zero) * a_scale) fn ((b - b_zero) * b_scale)) / y_scale) + y_zero, clamped."""
+    """Quantised: rint((((a - a_zero) * a_scale) fn ((b - b_zero) * b_scale)) / y_scale) + y_zero, clamped."""
 
     fn: BinaryFn
     dtype: Type
@@ -209,7 +234,9 @@ class Cast(Instruction):
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)
         src, src_off = memory.locate(core, self.src)
-        _core.cast(self.dst_type, dst, dst_off, self.dst_strides, self.src_type, src, src_off, self.src_strides, self.dims)
+        _core.cast(
+            self.dst_type, dst, dst_off, self.dst_strides, self.src_type, src, src_off, self.src_strides, self.dims
+        )
 
 
 @instruction(0x35, "vector.quantize", Unit.VECTOR)
@@ -277,7 +304,7 @@ def _conversion_work(op: Quantize | Dequantize) -> Work:
     return _work("convert", op.src_type, op.dims, operands)
 
 
-def _conversion_arguments(op: Quantize | Dequantize, memory: Memory, core: int) -> tuple[object, ...]:
+def _conversion_arguments(op: Quantize | Dequantize, memory: Memory, core: int) -> tuple[Any, ...]:
     dst, dst_off = memory.locate(core, op.dst)
     src, src_off = memory.locate(core, op.src)
     scale, scale_off = memory.locate(core, op.scale)

@@ -59,7 +59,8 @@ def _check_issue(command: Command, limits: Limits, issued: dict[tuple[int, int],
         _check_unit(core, unit, limits)
         if count > issued.get((core, unit), 0):
             raise ProgramError(
-                f"waits for {count} commands of {unit_name(core, unit)}, {issued.get((core, unit), 0)} were issued before it"
+                f"waits for {count} commands of {unit_name(core, unit)}, "
+                f"{issued.get((core, unit), 0)} were issued before it"
             )
 
 

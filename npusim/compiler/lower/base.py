@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.groups import Group
 from npusim.compiler.schedule import Slot, Step
 from npusim.compiler.values import ALIGNMENT, Buffer, View, align, dense_strides
-from npusim.dtypes import DType, dtype_of
+from npusim.dtypes import DType, dtype_of, raw_bytes
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
@@ -41,7 +40,7 @@ class ConstantPool:
             return self._placed[key]
         offset = align(len(self.data))
         self.data.extend(bytes(offset - len(self.data)))
-        self.data.extend(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+        self.data.extend(raw_bytes(array).data)
         buffer = Buffer(name, CONSTANTS, array.nbytes, offset)
         view = View(buffer, 0, array.shape, dense_strides(array.shape, array.itemsize), kind)
         if small:

@@ -142,7 +142,7 @@ def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
 
 
 def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -> dict[Tensor, str]:
-    """Slot names: ``i*`` loaded operands, ``t*`` values between, ``out``; a result takes over a dying operand's place."""
+    """Slot names: ``i*`` loaded, ``t*`` between, ``out``; a result takes over a dying operand's place."""
     place = {tensor: f"i{index}" for index, tensor in enumerate(views)}
     reusable = {tensor for tensor, view in views.items() if all(view.strides)}
     if main is not None:

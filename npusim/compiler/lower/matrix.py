@@ -24,6 +24,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
+from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import copy_items, load_items, store_items
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, input_extent
@@ -225,11 +226,12 @@ class MatrixLowering(Lowering):
         step.stores.extend(store_items(part, (slot.address, [packed[axis] for axis in order], slot)))
 
     def _instruction(
-        self, task: Task, extent: Extent, chunk: tuple[int, int], slots: dict[str, Slot | None], acc: Slot, main: Slot, *,
-        first: bool, last: bool,
+        self, task: Task, extent: Extent, chunk: tuple[int, int], slots: dict[str, Slot | None],
+        acc: Slot, main: Slot, *, first: bool, last: bool,
     ) -> Item:  # fmt: skip
         x, w, p = slots["x"], slots["w"], slots.get("p")
-        assert x is not None and w is not None
+        assert x is not None
+        assert w is not None
         build = self._depthwise if self.problem.depthwise else self._conv
         instruction = build(
             extent,
@@ -297,7 +299,8 @@ class MatrixLowering(Lowering):
         _, cols = input_extent(p, extent.rows, extent.cols)
         pixel, channels = extent.groups * p.x_type.itemsize, extent.groups * extent.channels
         return Depthwise(
-            p.x_type, p.w_type, self.drain.out_type, x, cols * pixel, pixel, w, acc, extent.cols * channels * 4, channels * 4,
+            p.x_type, p.w_type, self.drain.out_type, x, cols * pixel, pixel, w,
+            acc, extent.cols * channels * 4, channels * 4,
             extent.rows, extent.cols, extent.groups, extent.channels, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero,
             first, last, out, extent.cols * channels * out_item, channels * out_item, *drain,
         )  # fmt: skip
@@ -319,10 +322,11 @@ class ConvLowering(MatrixLowering):
         out_shape = tuple(self._out.shape[axis] for axis in self._axes)
         groups = attrs["groups"]
         oc, ic, kh, kw = w.shape
+        (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
         self.chain = Chain(context, self.drain.rest, self._out.shape, self._axes, self.drain.result)
         in_place = self.drain.out_type.itemsize == 4
         self.problem = MatrixProblem(
-            out_shape[0], out_shape[1], out_shape[2], groups, oc // groups, ic, kh, kw, *attrs["stride"], *attrs["dilation"],
+            out_shape[0], out_shape[1], out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, _per_element(self.chain), in_place,
         )  # fmt: skip
         self.tile = self.choose_tile()
@@ -340,8 +344,8 @@ class ConvLowering(MatrixLowering):
         p, item = self.problem, self.problem.x_type.itemsize
         rows, cols = input_extent(p, extent.rows, extent.cols)
         _, height, width, _ = self._x.shape
-        top, above, inner_rows, below = _clip(task.row * p.sh - self.pads[0], rows, height)
-        left, before, inner_cols, after = _clip(task.col * p.sw - self.pads[1], cols, width)
+        top, above, inner_rows, below = clip(task.row * p.sh - self.pads[0], rows, height)
+        left, before, inner_cols, after = clip(task.col * p.sw - self.pads[1], cols, width)
         count = extent.groups * channels[1]
         part = self._x.slice(
             (task.image, top, left, task.group * p.ic + channels[0]), (1, inner_rows, inner_cols, count)
@@ -488,14 +492,6 @@ def _per_element(chain: Chain) -> int:
     probe = tuple(min(dim, 64) for dim in chain.shape)
     elements = int(np.prod(probe, dtype=np.int64))
     return total_bytes(chain.slots(probe)) // elements if elements else 0
-
-
-def _clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
-    """(first valid, padding before, valid, padding after) of ``count`` positions from ``start`` on, valid in [0, limit)."""
-    low, high = max(start, 0), min(start + count, limit)
-    if low >= high:
-        return 0, count, 0, 0
-    return low, low - start, high - low, start + count - high
 
 
 def _pack(blocks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

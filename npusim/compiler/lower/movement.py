@@ -163,7 +163,8 @@ class GatherLowering(Lowering):
             step = Step(loads=load_items((slot.address, (kind.itemsize,), slot), flat.slice((start,), (count,))))
             instruction = Gather(
                 out.address + start * inner * item, (self._count * inner * item, inner * item, item), data.address,
-                (length * inner * item, inner * item, item), slot.address, kind.itemsize, kind, (outer, count, inner), length, item,
+                (length * inner * item, inner * item, item), slot.address, kind.itemsize, kind, (outer, count, inner),
+                length, item,
             )  # fmt: skip
             step.stores.append(Item(instruction, (slot, data), (out,)))
             yield step
@@ -230,7 +231,8 @@ class ScalarLowering(TiledLowering):
             k, largest = self.op.attrs["k"], self.op.attrs["largest"]
             (indices, indices_strides) = outs[1]
             instruction = scalar.TopK(
-                dtype, out.address, out_strides, indices.address, indices_strides, x.address, x_strides, (outer, length, inner), k,
+                dtype, out.address, out_strides, indices.address, indices_strides, x.address, x_strides, (outer,
+                length, inner), k,
                 largest,
             )  # fmt: skip
             yield Item(instruction, reads, writes)

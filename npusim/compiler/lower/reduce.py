@@ -17,7 +17,7 @@ from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
 
 
 class ReduceLowering(TiledLowering):
-    """Elements are folded in the row-major order of the tensor, however it is cut: the result does not depend on tiles."""
+    """Elements are folded in the row-major order of the tensor: the result does not depend on tiles."""
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)

@@ -182,7 +182,7 @@ class PoolLowering(TiledLowering):
     def _step(self, table: SlotTable, box: Box) -> Step:
         (image, row, col, channel), (_, oh, ow, channels) = box
         attrs, item = self.op.attrs, self.x.dtype.itemsize
-        (sh, sw), pads = attrs["stride"], attrs["pads"]
+        (kh, kw), (sh, sw), (dh, dw), pads = attrs["kernel"], attrs["stride"], attrs["dilation"], attrs["pads"]
         rows, cols = self._extent(oh, ow)
         top, above, ih, below = clip(row * sh - pads[0], rows, self.x.shape[1])
         left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
@@ -191,9 +191,11 @@ class PoolLowering(TiledLowering):
         part = self.x.slice((image, top, left, channel), (1, ih, iw, channels))
         step.loads.extend(load_items((x.address, (0, iw * channels * item, channels * item, item), x), part))
         instruction = reduction.Pool(
-            reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype, out.address, (ow * channels * item, channels * item, item),
-            x.address, (iw * channels * item, channels * item, item), ih, iw, oh, ow, channels, *attrs["kernel"], sh, sw,
-            *attrs["dilation"], (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
+            reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype,
+            out.address, (ow * channels * item, channels * item, item),
+            x.address, (iw * channels * item, channels * item, item),
+            ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
+            (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
         )  # fmt: skip
         step.compute.append(Item(instruction, (x,), (out,)))
         target = self.out.slice(*box)
@@ -202,7 +204,7 @@ class PoolLowering(TiledLowering):
 
 
 def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
-    """(first valid, padding before, valid, padding after) of ``count`` positions from ``start`` on, valid in [0, limit)."""
+    """(first valid, padding, valid, padding) of ``count`` positions from ``start``; [0, limit) is valid."""
     low, high = max(start, 0), min(start + count, limit)
     if low >= high:
         return 0, count, 0, 0
@@ -253,7 +255,8 @@ class ResampleLowering(TiledLowering):
             length, results = sizes[axis], out_sizes[axis]
             instruction = reduction.Resample(
                 self.x.dtype, out.address, (results * inner * item, inner * item, item), x.address,
-                (length * inner * item, inner * item, item), (outer, results, inner), length, index.address, weight.address,
+                (length * inner * item, inner * item, item), (outer, results, inner), length, index.address,
+                weight.address,
                 self._index.shape[1],
             )  # fmt: skip
             step.compute.append(Item(instruction, (x, index, weight), (out,)))

@@ -46,7 +46,7 @@ def _external_files(data: Buffer) -> list[str]:
         proto.ParseFromString(bytes(rest))
     except (DecodeError, ValueError):
         return []
-    names = set()
+    names: set[str] = set()
     for tensor in onnx.external_data_helper._get_all_tensors(proto):
         names.update(entry.value for entry in tensor.external_data if entry.key == "location")
     return sorted(names)
