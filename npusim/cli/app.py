@@ -19,6 +19,7 @@ from npusim.cli import config, device, run, setup
 from npusim.cli.base import Group, Interrupted, State
 from npusim.errors import NpusimError, UsageError
 
+MOST_LINES = 25
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True}
@@ -110,7 +111,7 @@ def explain(error: Exception) -> tuple[int, str]:
         case UsageError():
             return USAGE, str(error)
         case NpusimError():
-            return FAILED, str(error)
+            return FAILED, _shorten(str(error))
         case MemoryError():
             return FAILED, "this machine has too little memory for that"
         case OSError():
@@ -119,6 +120,14 @@ def explain(error: Exception) -> tuple[int, str]:
         case _:
             text = f"{type(error).__name__}: {error}".rstrip(": ")
             return FAILED, f"a defect of npusim, please report it with the output of --debug: {text}"
+
+
+def _shorten(message: str) -> str:
+    """The first lines of a very long list of problems: a screenful is read, a thousand lines are not."""
+    lines = message.splitlines()
+    if len(lines) <= MOST_LINES:
+        return message
+    return "\n".join([*lines[: MOST_LINES - 1], f"... and {len(lines) - MOST_LINES + 1} more; --debug shows them all"])
 
 
 def _abandon_stdout() -> None:

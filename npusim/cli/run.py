@@ -116,6 +116,11 @@ def _prepare(
             raise UsageError("--input-shape: the shapes of a compiled program are fixed")
         program = load_program(model)
         found = device(config, overrides) if config is not None else device_of(program, model, overrides)
+        if program.config_fingerprint != found.fingerprint():
+            raise UsageError(
+                f"{model}: was compiled for a device called {program.config_name!r} that is not this {found.name!r}; "
+                "give the --config and --set that it was compiled with"
+            )
         return open_session(found, None, True), program, found
     found = device(config if config is not None else "edge", overrides)
     session = open_session(found, cache_dir, no_cache)

@@ -174,10 +174,19 @@ def test_a_damaged_cache_file_is_compiled_anew(cli: Cli) -> None:
 
 def test_a_program_for_another_device(cli: Cli) -> None:
     assert cli("compile", "m.onnx", "--config", "tiny").code == 0
-    outcome = cli("run", "m.npu", "--config", "edge")
-    assert outcome.code in (1, 2)
-    assert "tiny" in outcome.message
-    assert "edge" in outcome.message
+    for options in (["--config", "edge"], ["--set", "dma.channels=3"]):
+        outcome = cli("run", "m.npu", *options)
+        assert outcome.code == 2
+        assert "m.npu: was compiled for a device called 'tiny' that is not this" in outcome.message
+
+
+def test_a_program_for_a_device_of_ones_own(cli: Cli, here: Path) -> None:
+    (here / "mine.toml").write_text('inherit = "tiny"\ndma.channels = 2\n')
+    assert cli("compile", "m.onnx", "--config", "mine.toml").code == 0
+    outcome = cli("run", "m.npu")
+    assert outcome.code == 2
+    assert "called 'mine', which does not come with npusim; give its description with --config FILE" in outcome.message
+    assert cli("run", "m.npu", "--config", "mine.toml").code == 0
 
 
 def test_a_program_that_is_missing(cli: Cli) -> None:
