@@ -1,0 +1,90 @@
+"""Small models for the importer's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from npusim.frontends.onnx import load
+from npusim.ops import reference
+
+Array = npt.NDArray[Any]
+OPSET = 21
+
+
+def node_model(
+    op_type: str,
+    inputs: Mapping[str, Array],
+    constants: Sequence[str] = (),
+    *,
+    opset: int = OPSET,
+    domain: str = "",
+    outputs: int = 1,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """A model of one node whose inputs are fed, or are initializers where ``constants`` names them."""
+    names = [name if inputs[name] is not None else "" for name in inputs]
+    results = [f"y{index}" for index in range(outputs)]
+    node = helper.make_node(op_type, names, results, name="node", domain=domain, **attributes)
+    declared = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in inputs.items()
+        if array is not None and name not in constants
+    ]
+    weights = [numpy_helper.from_array(inputs[name], name) for name in constants]
+    produced = [onnx.ValueInfoProto(name=name) for name in results]
+    graph = helper.make_graph([node], "graph", declared, produced, weights)
+    imports = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def evaluate(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Array]:
+    """The model's outputs by the references, in its order."""
+    graph = load(model)
+    results = reference.run(graph, inputs)
+    return [results[output.name] for output in model.graph.output]
+
+
+def run_node(op_type: str, inputs: Mapping[str, Any], constants: Sequence[str] = (), **options: Any) -> list[Array]:
+    """The outputs of a model of one node."""
+    model = node_model(op_type, inputs, constants, **options)
+    fed = {name: array for name, array in inputs.items() if array is not None and name not in constants}
+    return evaluate(model, fed)
+
+
+def text_model(text: str, opset: int = OPSET, ir_version: int = 10) -> onnx.ModelProto:
+    """A model in ONNX's own notation, without its header."""
+    return parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["" : {opset}, "local" : 1]> {text}')
+
+
+def external(array: Array, name: str, location: str, **entries: int) -> TensorProto:
+    """An initializer whose data lies in a file."""
+    tensor = numpy_helper.from_array(array, name)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def weighted(weight: TensorProto) -> onnx.ModelProto:
+    """y = x + w for one initializer w."""
+    shape = list(weight.dims)
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"], name="add")],
+        "graph",
+        [helper.make_tensor_value_info("x", weight.data_type, shape)],
+        [helper.make_tensor_value_info("y", weight.data_type, shape)],
+        [weight],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+
+
+def ramp(*shape: int) -> Array:
+    """Distinct float32 values."""
+    return np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)

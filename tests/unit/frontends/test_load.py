@@ -1,0 +1,308 @@
+"""load: sources, weights wherever they are, open shapes, functions and branches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from npusim.dtypes import DType
+from npusim.errors import ModelError, UnsupportedError, UsageError
+from npusim.frontends.onnx import load
+from npusim.ops import reference
+from tests.unit.frontends.onnx_models import evaluate, external, ramp, run_node, text_model, weighted
+
+RELU = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+
+
+def test_paths_bytes_and_protos_give_the_same_graph(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(RELU, path)
+    prints = {load(source).fingerprint() for source in (path, str(path), path.read_bytes(), RELU)}
+    assert len(prints) == 1
+
+
+def test_names_of_inputs_outputs_and_operators_are_the_models() -> None:
+    model = text_model("g (float[2] x) => (float[2] y, float[2] z) { y = Relu(x) z = Neg(y) }")
+    model.graph.node[0].name = "first"
+    graph = load(model)
+    assert [t.name for t in (*graph.inputs, *graph.outputs)] == ["x", "y", "z"]
+    assert [op.name for op in graph.ops] == ["first", "Neg_1"]
+
+
+def test_outputs_that_are_inputs_constants_or_each_other_are_tensors_of_their_own() -> None:
+    model = text_model("""g (float[2] x) => (float[2] a, float[2] b, float[2] c, int64[1] d, float[2] x) {
+        a = Relu(x) b = Identity(a) c = Identity(x) d = Shape(x) }""")
+    graph = load(model)
+    assert [t.name for t in graph.outputs[:4]] == ["a", "b", "c", "d"]
+    assert len({id(t) for t in (*graph.outputs, *graph.inputs)}) == 6
+    x = np.float32([-1, 2])
+    results = reference.run(graph, {"x": x})
+    assert results["b"].tolist() == [0, 2]
+    assert results["c"].tolist() == [-1, 2]
+    assert results["d"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "int64"]
+)
+@pytest.mark.parametrize("raw", [True, False])
+def test_weights_in_raw_data_and_in_typed_fields(dtype: str, raw: bool) -> None:
+    import ml_dtypes
+
+    values = np.array([1, 2, 100]).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    tensor = numpy_helper.from_array(values, "w")
+    if not raw:
+        tensor.ClearField("raw_data")
+        if dtype in ("float32", "int64"):
+            getattr(tensor, "float_data" if dtype == "float32" else "int64_data").extend(values.tolist())
+        else:
+            bits = values.view(np.uint16) if "float" in dtype else values
+            tensor.int32_data.extend(bits.tolist())
+    (y,) = evaluate(weighted(tensor), {"x": np.zeros_like(values)})
+    assert y.dtype == values.dtype
+    assert y.tolist() == values.tolist()
+
+
+def test_weights_stay_views_into_the_bytes_that_were_read() -> None:
+    data = weighted(numpy_helper.from_array(ramp(64, 64), "w")).SerializeToString()
+    (weight,) = load(data).constants()
+    assert weight.data is not None
+    np.testing.assert_array_equal(weight.data, ramp(64, 64))
+    assert not weight.data.flags.owndata
+    assert not weight.data.flags.writeable
+
+
+def test_external_weights_are_read_from_beside_the_model(tmp_path: Path) -> None:
+    values = ramp(4)
+    (tmp_path / "w.bin").write_bytes(b"skip" + values.tobytes())
+    path = tmp_path / "m.onnx"
+    onnx.save(weighted(external(values, "w", "w.bin", offset=4, length=16)), path)
+    result = reference.run(load(path), {"x": np.zeros(4, np.float32)})
+    np.testing.assert_array_equal(result["y"], values)
+
+
+@pytest.mark.parametrize(
+    ("location", "entries", "message"),
+    [
+        ("../w.bin", {}, "external data '../w.bin' is outside the model's directory"),
+        ("/etc/hostname", {}, "is outside the model's directory"),
+        ("link.bin", {}, "is outside the model's directory"),
+        ("none.bin", {}, "external data file .*none.bin does not exist"),
+        ("w.bin", {"offset": 4}, "bytes 4 to 20 are beyond .*w.bin of 16 bytes"),
+        ("w.bin", {"offset": -4}, "bytes -4 to 12 are beyond"),
+        ("w.bin", {"length": 12}, "needs 16 bytes, its entry for 'w.bin' says 12"),
+        ("", {}, "external data without a location"),
+    ],
+)
+def test_external_weights_are_checked(tmp_path: Path, location: str, entries: dict[str, int], message: str) -> None:
+    inside = tmp_path / "model"
+    inside.mkdir()
+    for file in (tmp_path / "w.bin", inside / "w.bin"):
+        file.write_bytes(bytes(16))
+    (inside / "link.bin").symlink_to(tmp_path / "w.bin")
+    path = inside / "m.onnx"
+    path.write_bytes(weighted(external(ramp(4), "w", location, **entries)).SerializeToString())
+    with pytest.raises(ModelError, match=message):
+        load(path)
+
+
+def test_external_weights_need_a_directory() -> None:
+    with pytest.raises(ModelError, match=r"its data is in the file 'w\.bin'; load the model from its path"):
+        load(weighted(external(ramp(4), "w", "w.bin")))
+
+
+def test_weights_that_are_also_listed_as_inputs_are_weights() -> None:
+    model = weighted(numpy_helper.from_array(ramp(3), "w"))
+    model.ir_version = 3
+    model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [3]))
+    assert [tensor.name for tensor in load(model).inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "value", "dtype"),
+    [
+        ({"value": numpy_helper.from_array(np.int8([1, 2]))}, [1, 2], DType.INT8),
+        ({"value_float": 1.5}, 1.5, DType.FLOAT32),
+        ({"value_floats": [1.5, 2.0]}, [1.5, 2.0], DType.FLOAT32),
+        ({"value_int": 3}, 3, DType.INT64),
+        ({"value_ints": [3, 4]}, [3, 4], DType.INT64),
+    ],
+)
+def test_every_form_of_constant(attributes: dict[str, object], value: object, dtype: DType) -> None:
+    node = helper.make_node("Constant", [], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", [], [onnx.ValueInfoProto(name="y")])
+    (y,) = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])).outputs
+    assert y.dtype is dtype
+    assert y.data is not None
+    assert y.data.tolist() == value
+
+
+def test_a_constant_of_shape_takes_no_memory() -> None:
+    model = text_model("g (float[1] x) => (float[4096, 4096] w, float[1] x) "
+                       "{ s = Constant<value_ints = [4096, 4096]>() w = ConstantOfShape(s) }")  # fmt: skip
+    (w, _) = load(model).outputs
+    assert w.data is not None
+    assert w.data.strides == (0, 0)
+
+
+def test_four_bit_weights_are_unpacked() -> None:
+    packed = helper.make_tensor("w", TensorProto.INT4, [3], np.array([0x8F, 0x07], np.uint8).tobytes(), raw=True)
+    scale = numpy_helper.from_array(np.float32(0.5), "s")
+    graph = helper.make_graph(
+        [helper.make_node("DequantizeLinear", ["w", "s"], ["d"]), helper.make_node("Add", ["x", "d"], ["y"])],
+        "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])], [packed, scale],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    assert evaluate(model, {"x": np.zeros(3, np.float32)})[0].tolist() == [-0.5, -4, 3.5]
+
+
+def test_shape_arithmetic_disappears() -> None:
+    model = text_model("""g (float[2, 3, 4] x) => (float[6, 4] y) {
+        s = Shape(x) i = Constant<value_ints = [2]>() last = Gather(s, i)
+        m = Constant<value_ints = [-1]>() shape = Concat<axis = 0>(m, last) y = Reshape(x, shape) }""")
+    graph = load(model)
+    assert [op.kind for op in graph.ops] == ["reshape"]
+    assert graph.outputs[0].shape == (6, 4)
+
+
+def test_open_dimensions_are_asked_for_and_taken() -> None:
+    model = text_model("g (float[n, 3] x, float[n, 3] z, float[2] w) => (float[n, 3] y) { y = Add(x, z) }")
+    with pytest.raises(ModelError) as caught:
+        load(model)
+    assert "'x' is [n, 3]; 'z' is [n, 3]" in str(caught.value)
+    assert "--input-shape x=1,3" in str(caught.value)
+    graph = load(model, input_shapes={"x": (5, 3)})
+    assert [tensor.shape for tensor in graph.inputs] == [(5, 3), (5, 3), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"q": (1,)}, "a shape is given for 'q', which is no input; inputs: 'x', 'z'"),
+        ({"x": (1, 4)}, r"input 'x' is \[n, 3\] in the model; the shape given is \[1, 4\]"),
+        ({"x": (3,)}, r"the shape given is \[3\]"),
+        ({"x": (-1, 3)}, r"the shape given is \[-1, 3\]"),
+        ({"x": (1, 3), "z": (2, 3)}, "and 'n' is 1 elsewhere"),
+    ],
+)
+def test_given_shapes_must_fit_the_model(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    model = text_model("g (float[n, 3] x, float[n, 3] z) => (float[n, 3] y) { y = Add(x, z) }")
+    with pytest.raises(UsageError, match=message):
+        load(model, input_shapes=shapes)
+
+
+def test_every_unsupported_node_is_listed_once() -> None:
+    model = text_model("""g (float[4] x, string[2] s) => (float[4] y, float[4] z) {
+        a = Bernoulli(x) b = Relu(a) y = Nonsense(b) c = Det(x) z = Add(b, c) }""")
+    with pytest.raises(UnsupportedError) as caught:
+        load(model)
+    assert [(name, kind) for name, kind, _ in caught.value.reasons] == [
+        ("s", "input"),
+        ("Bernoulli_0/RandomUniformLike_1", "RandomUniformLike"),
+        ("Nonsense_5", "Nonsense"),
+        ("Det_6", "Det"),
+    ]
+
+
+def test_dead_nodes_are_not_looked_at() -> None:
+    model = text_model("g (float[4] x) => (float[4] y) { dead = Nonsense(x) y = Relu(x) }")
+    assert [op.kind for op in load(model).ops] == ["unary"]
+
+
+def test_unknown_attributes_are_refused() -> None:
+    model = text_model("g (float[4] x) => (float[4] y) { y = Relu<slope = 2.0>(x) }")
+    with pytest.raises(UnsupportedError, match="attribute slope is not supported in operator set 21"):
+        load(model)
+
+
+@pytest.mark.parametrize("opset", [6, 1000])
+def test_operator_sets_outside_the_range_are_refused(opset: int) -> None:
+    model = text_model("g (float[4] x) => (float[4] y) { y = Relu(x) }", opset=opset)
+    with pytest.raises(UnsupportedError, match=f"operator set {opset} is not supported: 7 to"):
+        load(model)
+
+
+@pytest.mark.parametrize("name", ["double", "uint32", "uint64", "float8e4m3fn", "string"])
+def test_types_that_the_device_has_not_are_refused_by_name(name: str) -> None:
+    model = text_model(f"g ({name}[4] x) => ({name}[4] y) {{ y = Relu(x) }}")
+    label = "float64" if name == "double" else name
+    with pytest.raises(UnsupportedError, match=label):
+        load(model)
+
+
+def test_double_constants_may_be_cast() -> None:
+    model = text_model("""g (float[2] x) => (float[2] y) <double d = {0.5}> {
+        e = Add(d, d) f = Cast<to = 1>(e) y = Mul(x, f) }""")
+    assert evaluate(model, {"x": np.float32([1, 2])})[0].tolist() == [1, 2]
+
+
+def test_model_functions_are_expanded_with_their_attributes() -> None:
+    model = text_model("""g (float[2] x) => (float[2] y) { a = local.leak<slope = 0.5>(x) y = local.leak(a) }
+        <domain: "local", opset_import: ["" : 21]> leak <slope: float = 0.25> (v) => (w) {
+            w = LeakyRelu<alpha: float = @slope>(v) }""")
+    assert evaluate(model, {"x": np.float32([-8, 4])})[0].tolist() == [-1, 4]
+
+
+def test_optional_parameters_of_a_function_stay_absent_for_that_call_only() -> None:
+    model = text_model("""g (float[2] x) => (float[2] a, float[2] b) {
+        low = Constant<value_float = 0.0>() a = local.cut(x, low) b = local.cut(x) }
+        <domain: "local", opset_import: ["" : 21]> cut (v, bound) => (w) { w = Clip(v, bound) }""")
+    a, b = evaluate(model, {"x": np.float32([-1, 1])})
+    assert a.tolist() == [0, 1]
+    assert b.tolist() == [-1, 1]
+
+
+def test_functions_that_call_each_other_end() -> None:
+    model = text_model("""g (float[2] x) => (float[2] y) { y = local.a(x) }
+        <domain: "local", opset_import: ["" : 21, "local" : 1]> a (v) => (w) { w = local.b(v) }
+        <domain: "local", opset_import: ["" : 21, "local" : 1]> b (v) => (w) { w = local.a(v) }""")
+    with pytest.raises(ModelError, match="call each other without end"):
+        load(model)
+
+
+def test_functions_that_multiply_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from npusim.frontends.onnx import importer
+
+    monkeypatch.setattr(importer, "MAX_NODES", 1000)
+    levels = "".join(
+        f'<domain: "local", opset_import: ["" : 21, "local" : 1]> f{i} (v) => (w) '
+        f"{{ u = local.f{i + 1}(v) w = local.f{i + 1}(u) }}"
+        for i in range(30)
+    )
+    last = '<domain: "local", opset_import: ["" : 21, "local" : 1]> f30 (v) => (w) { w = Relu(v) }'
+    model = text_model(f"g (float[2] x) => (float[2] y) {{ y = local.f0(x) }} {levels} {last}")
+    with pytest.raises(ModelError, match="more than 1000 nodes"):
+        load(model)
+
+
+@pytest.mark.parametrize(("flag", "expected"), [(1, [-1.0, 2.0]), (0, [1.0, -2.0])])
+def test_a_known_branch_is_taken(flag: int, expected: list[float]) -> None:
+    model = text_model(f"""g (float[2] x) => (float[2] y) {{ c = Constant<value = bool {{{flag}}}>()
+        y = If (c) <then_branch = t () => (float[2] a) {{ a = Identity(x) }},
+                    else_branch = e () => (float[2] b) {{ b = Neg(x) }}> }}""")
+    assert evaluate(model, {"x": np.float32([-1, 2])})[0].tolist() == expected
+
+
+def test_an_open_branch_and_loops_are_refused() -> None:
+    model = text_model("""g (float[2] x, bool c) => (float[2] y) {
+        y = If (c) <then_branch = t () => (float[2] a) { a = Identity(x) },
+                    else_branch = e () => (float[2] b) { b = Neg(x) }> }""")
+    with pytest.raises(UnsupportedError, match=r"If_0 \(If\): the condition must be a constant"):
+        load(model)
+    loop = text_model("""g (float[2] x, int64 n, bool c) => (float[2] y) {
+        y = Loop (n, c, x) <body = b (int64 i, bool k, float[2] v) => (bool k, float[2] w) { w = Neg(v) }> }""")
+    with pytest.raises(UnsupportedError, match="loops are not supported"):
+        load(loop)
+
+
+def test_operators_with_a_definition_are_expanded() -> None:
+    q = ramp(1, 2, 3, 4)
+    (y,) = run_node("Attention", {"q": q, "k": q, "v": q}, opset=23)
+    scores = q @ q.transpose(0, 1, 3, 2) / 2
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    np.testing.assert_allclose(y, weights / weights.sum(-1, keepdims=True) @ q, rtol=1e-5)
