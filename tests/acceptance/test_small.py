@@ -11,6 +11,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import npusim
 from tests.acceptance.simulated import matrix_macs, simulate
 from tests.models import cnn, oracle, qdq, random_graphs, transformers
 from tests.models.random_configs import config_overrides
@@ -74,3 +75,26 @@ def test_random_integer_graphs_on_random_devices(case: RandomModel, overrides: d
     _, result = simulate(case.model, case.inputs, "tiny", **overrides)
     for name, expected in oracle.runtime_outputs(case.model, case.inputs, optimise=False).items():
         np.testing.assert_array_equal(result.outputs[name], expected, err_msg=name, strict=True)
+
+
+@given(
+    random_graphs.float_models() | random_graphs.int8_models(power_of_two=False), config_overrides(), config_overrides()
+)
+@relaxed
+def test_results_do_not_depend_on_the_device(case: RandomModel, first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Other tiles, other units, other dataflow: not one bit differs."""
+    one, other = (simulate(case.model, case.inputs, "tiny", **device)[1].outputs for device in (first, second))
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name, strict=True)
+
+
+@given(random_graphs.models(), config_overrides())
+@relaxed
+def test_time_does_not_depend_on_arithmetic(case: RandomModel, overrides: dict[str, Any]) -> None:
+    session = npusim.Session(npusim.load_config("tiny").with_(**overrides), cache_dir=False)
+    program = session.compile(case.model)
+    computed = session.run(program, case.inputs)
+    timed = session.run(program, timing_only=True)
+    assert not timed.outputs
+    assert timed.timeline.digest() == computed.timeline.digest()
+    assert timed.cycles == computed.cycles > 0
