@@ -14,6 +14,7 @@ from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import accumulator_type
+from npusim.ops.base import REGISTRY
 
 _SCALAR_KINDS = frozenset({"gather_elements", "scatter_elements", "topk"})
 _VECTOR_KINDS = ELEMENTWISE | {
@@ -74,7 +75,52 @@ def _legalize_op(rewriter: Rewriter, op: Op) -> bool:
     if op.kind == "pad" and op.attrs["mode"] != "constant":
         rewriter.substitute(op.output, _indexed_pad(rewriter, op))
         return True
+    if op.kind in _SUMS and op.output.size and not op.input(0).size:
+        rewriter.substitute(op.output, _sum_of_nothing(rewriter, op))
+        return True
+    if op.kind == "scatter_elements" and any(_beyond(op)):
+        rewriter.substitute(op.output, _partial_scatter(rewriter, op, op.input(0), 0))
+        return True
     return False
+
+
+_SUMS = frozenset({"reduce", "matmul"})
+"""Kinds that make something of nothing: their value over no elements."""
+
+
+def _sum_of_nothing(rewriter: Rewriter, op: Op) -> Tensor:
+    """What the reference says of operands without elements is a constant."""
+    arrays = [None if t is None else np.zeros(t.shape, t.dtype.storage) for t in op.inputs]
+    (value,) = REGISTRY[op.kind].reference(op, arrays)
+    return rewriter.const(f"{op.name}.empty", np.ascontiguousarray(value), op.output.dtype)
+
+
+def _beyond(op: Op) -> list[int]:
+    """Per dimension: elements of the data that the indices of a scatter do not reach; 0 along its axis."""
+    x, index, axis = op.input(0).shape, op.input(1).shape, op.attrs["axis"]
+    return [0 if number == axis else dim - index[number] for number, dim in enumerate(x)]
+
+
+def _partial_scatter(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor:
+    """Scatter into the part that the indices span, and put the rest beside it, one axis after the other."""
+    rest = _beyond(op)
+    axis = next((number for number in range(axis, len(rest)) if rest[number]), len(rest))
+    if axis == len(rest):
+        return rewriter.add(f"{op.name}.part", op.kind, (x, *op.inputs[1:]), op.attrs)
+    span = x.shape[axis] - rest[axis]
+    low, high = (
+        _part(rewriter, f"{op.name}.{side}{axis}", x, axis, start, size)
+        for side, start, size in (("low", 0, span), ("high", span, rest[axis]))
+    )
+    inner = _partial_scatter(rewriter, op, low, axis + 1)
+    return rewriter.add(f"{op.name}.joined{axis}", "concat", (inner, high), {"axis": axis})
+
+
+def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size: int) -> Tensor:
+    """``size`` elements of one axis from ``start`` on."""
+    starts = tuple(start if index == axis else 0 for index in range(len(x.shape)))
+    sizes = tuple(size if index == axis else dim for index, dim in enumerate(x.shape))
+    return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": (1,) * len(sizes), "sizes": sizes})
 
 
 def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor:
@@ -140,10 +186,7 @@ def _crop(rewriter: Rewriter, name: str, x: Tensor, axis: int, low: int, high: i
     start, stop = max(0, -low), x.shape[axis] - max(0, -high)
     if (start, stop) == (0, x.shape[axis]):
         return x, low, high
-    starts = tuple(start if index == axis else 0 for index in range(len(x.shape)))
-    sizes = tuple(stop - start if index == axis else dim for index, dim in enumerate(x.shape))
-    attrs = {"starts": starts, "steps": (1,) * len(sizes), "sizes": sizes}
-    return rewriter.add(f"{name}.crop{axis}", "slice", (x,), attrs), max(low, 0), max(high, 0)
+    return _part(rewriter, f"{name}.crop{axis}", x, axis, start, stop - start), max(low, 0), max(high, 0)
 
 
 def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
