@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests.unit.cli.conftest import Cli
 pytestmark = pytest.mark.usefixtures("fake")
 
 
-def asked(what: str) -> list[object]:
+def asked(what: str) -> list[Any]:
     """The arguments of every call of one method of the session."""
     return [argument for name, argument in fake_runtime.CALLS if name == what]
 
@@ -73,7 +74,7 @@ def test_shapes_reach_the_compiler(cli: Cli) -> None:
 
 def test_overrides_change_the_device(cli: Cli) -> None:
     cli("run", "m.onnx", "--config", "tiny", "--set", "dram.bandwidth=5 GB/s", "--set", "dma.channels=3")
-    config, _ = asked("session")[0]  # type: ignore[misc]
+    config, _ = asked("session")[0]
     assert (config.dram.bandwidth, config.dma.channels) == (5 * 10**9, 3)
 
 
@@ -88,14 +89,14 @@ def test_a_wrong_override_names_the_key(cli: Cli) -> None:
 )
 def test_where_programs_are_kept(cli: Cli, arguments: list[str], wanted: object) -> None:
     cli("run", "m.onnx", *arguments)
-    assert asked("session")[0][1] == wanted  # type: ignore[index]
+    assert asked("session")[0][1] == wanted
 
 
 def test_random_inputs_come_from_the_seed_and_are_announced(cli: Cli) -> None:
     first = cli("run", "m.onnx", "--seed", 7)
     cli("run", "m.onnx", "--seed", 7)
     cli("run", "m.onnx", "--seed", 8)
-    a, b, c = (call["x"] for call in asked("run"))  # type: ignore[index]
+    a, b, c = (call["x"] for call in asked("run"))
     assert a.dtype == np.float32
     assert a.shape == (2, 3)
     assert np.array_equal(a, b)
@@ -110,8 +111,8 @@ def test_inputs_come_from_files(cli: Cli, tmp_path: Path) -> None:
     outcome = cli("run", "m.onnx", "--input", f"x={tmp_path}/x.npy", "-i", f"ids={tmp_path}/ids.npy")
     assert outcome.code == 0, outcome.err
     given = asked("run")[0]
-    assert np.array_equal(given["x"], x)  # type: ignore[index]
-    assert np.array_equal(given["ids"], ids)  # type: ignore[index]
+    assert np.array_equal(given["x"], x)
+    assert np.array_equal(given["ids"], ids)
     assert "from files" in outcome.out
 
 
