@@ -16,10 +16,11 @@ from npusim.isa.interpret import interpret
 from npusim.program import FIRST_IO, SCRATCH
 from npusim.sim.memory import DeviceMemory, JobMemory
 from npusim.sim.run import JobRecord
+from npusim.sim.sequencer import FETCH_BYTES
 from tests.timing.random_streams import CONFIGS, TINY, Action, actions, build
 from tests.timing.random_streams import SCRATCH as SCRATCH_BYTES
 
-PLANS = st.lists(actions(), min_size=1, max_size=25)
+PLANS = st.lists(actions(), min_size=1, max_size=20)
 
 
 def simulate(plan: list[Action], config: Config, timing_only: bool = False) -> tuple[bytes, list[bytes], JobRecord]:
@@ -82,6 +83,26 @@ def test_arithmetic_and_memory_contents_do_not_touch_the_time(plan: list[Action]
     assert with_it.timeline.digest() == without.timeline.digest()
     assert with_it.counters == without.counters
     assert with_it.cycles == without.cycles
+
+
+@given(PLANS, CONFIGS, st.integers(1, 5))
+@settings(max_examples=60)
+def test_more_bandwidth_never_makes_a_program_slower_where_nobody_competes(
+    plan: list[Action], config: Config, more: int
+) -> None:
+    """One channel, and code that is fetched in one piece: transfers come one after another."""
+    slow = config.with_(**{"dma.channels": 1, "cores": 1})
+    fast = slow.with_(**{"dram.bandwidth": slow.dram.bandwidth + more * 10**9})
+    assert len(build(plan, slow).code()) <= FETCH_BYTES
+    assert simulate(plan, fast, timing_only=True)[2].time_ps <= simulate(plan, slow, timing_only=True)[2].time_ps
+
+
+@given(PLANS, CONFIGS)
+@settings(max_examples=40)
+def test_a_deeper_queue_never_makes_a_program_slower_where_nobody_competes(plan: list[Action], config: Config) -> None:
+    shallow = config.with_(**{"dma.channels": 1, "cores": 1})
+    deep = shallow.with_(queue_depth=shallow.queue_depth + 3)
+    assert simulate(plan, deep, timing_only=True)[2].time_ps <= simulate(plan, shallow, timing_only=True)[2].time_ps
 
 
 @given(PLANS)

@@ -1,0 +1,89 @@
+"""Steps: what the simulator charges is what the cost model says, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim.hw.config import list_configs, load_config
+from npusim.hw.cost import cost
+from npusim.isa.base import Unit, Wait, region
+from npusim.sim.fabric import Fabric
+from npusim.sim.machine import Machine
+from npusim.sim.plan import HALT, Layout, PlanError, Planner
+from npusim.sim.run import Job, Run
+from npusim.work import DmaWork
+from tests.timing.programs import Stream, add, copy, fill
+
+CONFIGS = {name: load_config(name) for name in list_configs()}
+PLANNERS = {name: Planner(config, Layout(config), Fabric(config)) for name, config in CONFIGS.items()}
+TINY = CONFIGS["tiny"]
+
+
+@st.composite
+def transfers(draw: st.DrawFn) -> DmaWork:
+    runs, run_bytes = draw(st.integers(1, 300)), draw(st.integers(1, 5000))
+    size = runs * run_bytes
+    reads, writes = draw(st.sampled_from([(size, 0), (0, size), (size, size), (0, 0)]))
+    return DmaWork(size, runs, run_bytes, reads, writes)
+
+
+@given(st.sampled_from(sorted(CONFIGS)), transfers())
+@settings(max_examples=200)
+def test_a_transfer_alone_takes_what_the_cost_model_says(name: str, work: DmaWork) -> None:
+    charge = PLANNERS[name]._charge(work)
+    assert charge.alone_ps == cost(CONFIGS[name], work).ps
+    assert (charge.bus_bytes > 0) == bool(work.reads or work.writes)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+@pytest.mark.parametrize("size", [1, 63, 4096, 100_000])
+def test_the_machine_takes_that_long_for_it(name: str, size: int) -> None:
+    config = CONFIGS[name]
+    stream = Stream()
+    stream.dma(copy(0, region(1), size))
+    code = stream.code()
+    machine = Machine(config)
+    machine.memory.dram[: len(code)] = list(code)
+    ended: list[Run] = []
+    machine.start(Job(0, len(code), [(1 << 16, 0), (1 << 16, size)], 0, arithmetic=False), ended.append)
+    machine.clock.run_until(lambda: bool(ended), 10**12)
+    [span] = ended[0].spans
+    assert span.end_ps - span.start_ps == cost(config, stream.commands[0].instruction.work()).ps
+
+
+def test_steps_carry_the_offsets_of_their_commands() -> None:
+    stream = Stream()
+    stream.dma(fill(0, 8, 1), op=3)
+    stream.vector(add(0, 0, 0, 8), Wait(0, Unit.DMA, 1), Wait(0, Unit.DMA, 0), op=4)
+    steps = PLANNERS["tiny"].plan(stream.code(), (0, 0))
+    first, second = stream.commands
+    assert [(step.begin, step.end) for step in steps] == [
+        (0, first.size),
+        (first.size, first.size + second.size),
+        (first.size + second.size, len(stream.code())),
+    ]
+    layout = Layout(TINY)
+    assert layout.names == ("core0.matrix", "core0.vector", "core0.scalar", "core0.dma0")
+    assert [step.op for step in steps] == [3, 4, 0]
+    assert steps[1].waits == ((layout.index[0, Unit.DMA], 1),)  # a wait for nothing is no wait
+    assert steps[2].engine == HALT
+
+
+def test_units_are_in_a_fixed_order() -> None:
+    config = TINY.with_(**{"cores": 2, "scalar": None, "dma.channels": 2})
+    assert Layout(config).names == (
+        "core0.matrix", "core0.vector", "core0.dma0", "core0.dma1",
+        "core1.matrix", "core1.vector", "core1.dma0", "core1.dma1",
+    )  # fmt: skip
+
+
+def test_a_refused_program_says_where() -> None:
+    stream = Stream()
+    stream.dma(fill(0, 8, 1))
+    stream.dma(fill(1 << 20, 8, 1))
+    with pytest.raises(PlanError) as caught:
+        PLANNERS["tiny"].plan(stream.code(), (0, 0))
+    assert caught.value.offset == stream.commands[0].size
+    assert caught.value.explanation.startswith("command 1 (dma.fill): writes bytes")
