@@ -1,0 +1,158 @@
+"""A race detector for programs: which commands are ordered by waits, and which bytes each of them touches.
+
+Order is that of vector clocks: a unit runs its own commands in order, and a wait orders everything that the awaited command
+itself is ordered after. Bytes are exact, element by element, where an operand is strided: tiles of one tensor interleave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.isa import dma, matrix, reduction, scalar, vector
+from npusim.isa.base import Access, Command, Space, describe_address, offset_of, space_of, span, unit_name
+from npusim.isa.verify import Limits
+
+Bytes = npt.NDArray[np.int64]
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two commands that touch one byte, one of them writing, in no order."""
+
+    first: int
+    second: int
+    where: str
+    commands: tuple[str, str]
+
+
+class _Strided(Access):
+    """An access that remembers its elements."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+
+def _remember(address: int, dims: Iterable[int], strides: Iterable[int], itemsize: int, write: bool) -> Access | None:
+    dims, strides = tuple(dims), tuple(strides)
+    plain = span(address, dims, strides, itemsize, write)
+    if plain is None:
+        return None
+    access = _Strided(*plain)
+    access.dims, access.strides, access.itemsize = dims, strides, itemsize
+    return access
+
+
+@contextmanager
+def exact_accesses() -> Iterator[None]:
+    """While this is active, ``Instruction.accesses`` gives accesses that know their elements."""
+    with (
+        mock.patch.object(dma, "span", _remember),
+        mock.patch.object(matrix, "span", _remember),
+        mock.patch.object(vector, "span", _remember),
+        mock.patch.object(reduction, "span", _remember),
+        mock.patch.object(scalar, "span", _remember),
+    ):
+        yield
+
+
+def bytes_of(access: Access) -> Bytes:
+    """The byte offsets, within their memory, that an access touches."""
+    base = offset_of(access.address)
+    if not isinstance(access, _Strided):
+        return np.arange(base + access.low, base + access.high)
+    offsets = np.arange(access.itemsize, dtype=np.int64) + base
+    for dim, stride in zip(access.dims, access.strides, strict=True):
+        if stride and dim > 1:
+            offsets = np.add.outer(np.arange(dim, dtype=np.int64) * stride, offsets).reshape(-1)
+    return np.unique(offsets)
+
+
+class _Shadow:
+    """For each byte of one memory the last command that wrote it, and the last command of each unit that read it."""
+
+    def __init__(self, size: int, units: int) -> None:
+        self.writer = np.full(size, -1, np.int64)
+        self.readers = np.full((units, size), -1, np.int64)
+
+
+class Detector:
+    """Walks a program in stream order; ``races`` are the pairs that nothing orders."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._shadows: dict[tuple[int, int], _Shadow] = {}
+        self._units = [(c, u) for c in range(limits.cores) for u in (0, 1, 2, 3, *range(8, 8 + limits.dma_channels))]
+        self._number = {key: index for index, key in enumerate(self._units)}
+        self._clocks: dict[Key, list[npt.NDArray[np.int64]]] = {key: [] for key in self._units}
+        self._commands: list[Command] = []
+        self._place: list[tuple[int, int]] = []  # (unit number, 1-based count) of each command
+        self.races: list[Race] = []
+
+    def run(self, commands: Sequence[Command]) -> list[Race]:
+        """Every race of the stream."""
+        with exact_accesses():
+            for command in commands:
+                self._step(command)
+        return self.races
+
+    def _step(self, command: Command) -> None:
+        key = (command.core, command.unit)
+        history = self._clocks[key]
+        clock = history[-1].copy() if history else np.zeros(len(self._units), np.int64)
+        clock[self._number[key]] = len(history)
+        for core, unit, count in command.waits:
+            if count:
+                other = self._clocks[core, unit][count - 1]
+                clock = np.maximum(clock, other)
+                number = self._number[core, unit]
+                clock[number] = max(clock[number], count)
+        history.append(clock)
+        index = len(self._commands)
+        self._commands.append(command)
+        self._place.append((self._number[key], len(history)))
+        touched = [(access, bytes_of(access)) for access in command.instruction.accesses() if access is not None]
+        for access, where in touched:
+            self._compare(index, clock, access, where)
+        for access, where in touched:
+            shadow = self._shadow(command.core, access.address)
+            if access.write:
+                shadow.writer[where] = index
+            else:
+                shadow.readers[self._number[key], where] = index
+
+    def _shadow(self, core: int, address: int) -> _Shadow:
+        space = space_of(address)
+        owner = core if space < Space.REGION else -1
+        shadow = self._shadows.get((owner, space))
+        if shadow is None:
+            limits = self._limits
+            size = {Space.SRAM: limits.sram_bytes, Space.ACC: limits.acc_bytes}.get(space)  # type: ignore[call-overload]
+            if size is None:
+                size = limits.region_bytes[space - Space.REGION]
+            shadow = self._shadows[owner, space] = _Shadow(size, len(self._units))
+        return shadow
+
+    def _compare(self, index: int, clock: npt.NDArray[np.int64], access: Access, where: Bytes) -> None:
+        shadow = self._shadow(self._commands[index].core, access.address)
+        rivals = set(np.unique(shadow.writer[where]).tolist())
+        if access.write:
+            rivals.update(np.unique(shadow.readers[:, where]).tolist())
+        for rival in sorted(rivals - {-1}):
+            unit, count = self._place[rival]
+            if clock[unit] < count:
+                pair = self._commands[rival], self._commands[index]
+                names = tuple(f"{c.instruction.mnemonic} of op {c.op} on {unit_name(c.core, c.unit)}" for c in pair)
+                self.races.append(Race(rival, index, describe_address(access.address), (names[0], names[1])))
+
+
+def find_races(commands: Sequence[Command], limits: Limits) -> list[Race]:
+    """Every pair of commands that touch a byte, one of them writing it, and that no wait orders."""
+    return Detector(limits).run(commands)

@@ -1,0 +1,88 @@
+"""Three ways of running a graph give one result: its reference, its program in order, its program on the device."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from npusim.compiler.pipeline import compile_graph, prepare
+from npusim.dtypes import to_storage
+from npusim.errors import CompileError
+from npusim.hw.config import Config
+from npusim.ops import reference
+from npusim.program import Program
+from tests.property.checking import near_reference, same_bytes
+from tests.property.configs import ROOMY, TINY, Device, devices
+from tests.property.graphs import graphs, graphs_with
+from tests.property.growing import RandomGraph
+from tests.property.running import interpreted, outputs_of, simulated
+from tests.property.steps import STEPS
+
+QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example)
+
+
+def compiled(case: RandomGraph, config: Config) -> Program | None:
+    """The program; None where the SRAM is too small for it, which only a small SRAM may be."""
+    try:
+        return compile_graph(case.graph, config)
+    except CompileError as error:
+        assert "internal" not in str(error), error
+        assert config.sram.bytes < ROOMY or "accumulators" in str(error), error
+        return None
+
+
+def check(case: RandomGraph, config: Config) -> None:
+    """Reference, interpreter and simulator agree."""
+    program = compiled(case, config)
+    if program is None:
+        return
+    prepared = reference.run(prepare(case.graph, config), case.inputs)
+    in_order = interpreted(program, config, case.inputs)
+    named = dict(zip(case.expected, (to_storage(array) for array in prepared.values()), strict=True))
+    near_reference(case, in_order, named)
+    result = simulated(program, config, case.inputs)
+    same_bytes(outputs_of(result), in_order, "simulator against interpreter")
+
+
+@pytest.mark.parametrize("kind", STEPS)
+@settings(max_examples=8, suppress_health_check=QUIET)
+@given(data=st.data())
+def test_every_kind(kind: str, data: st.DataObject) -> None:
+    check(data.draw(graphs_with(kind)), data.draw(devices()).config)
+
+
+@settings(max_examples=60, suppress_health_check=QUIET)
+@given(graphs(), devices())
+def test_any_graph(case: RandomGraph, device: Device) -> None:
+    check(case, device.config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STEPS)
+@settings(max_examples=150, suppress_health_check=QUIET)
+@given(data=st.data())
+def test_every_kind_at_length(kind: str, data: st.DataObject) -> None:
+    check(data.draw(graphs_with(kind)), data.draw(devices()).config)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, suppress_health_check=QUIET)
+@given(graphs(most_steps=10), devices())
+def test_any_graph_at_length(case: RandomGraph, device: Device) -> None:
+    check(case, device.config)
+
+
+@settings(max_examples=25, suppress_health_check=QUIET)
+@given(graphs(), devices(), devices())
+def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, other: Device) -> None:
+    """Tile sizes, cores and channels change no bit, of floats neither."""
+    targets = (one.config, other.config, TINY)
+    programs = [compiled(case, config) for config in targets]
+    results = [
+        interpreted(program, config, case.inputs)
+        for program, config in zip(programs, targets, strict=True)
+        if program is not None
+    ]
+    for result in results[1:]:
+        same_bytes(result, results[0], "another device")

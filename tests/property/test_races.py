@@ -1,0 +1,117 @@
+"""Every conflict of two units over a byte is decided by waits, in every program: no result depends on timing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim.compiler.tile import acc_bytes
+from npusim.hw.config import Config
+from npusim.isa.base import Command, Unit, Wait, decode, region
+from npusim.isa.control import Halt
+from npusim.isa.verify import Limits
+from npusim.program import Program
+from tests.property.configs import Device, devices
+from tests.property.graphs import graphs, graphs_with
+from tests.property.growing import RandomGraph
+from tests.property.races import find_races
+from tests.property.steps import STEPS
+from tests.property.test_equivalence import QUIET, compiled
+from tests.timing.programs import add, copy
+
+LIMITS = Limits((64, 256, 256, 256), 1024, 0, 2, 2)
+
+
+def limits_of(program: Program, config: Config) -> Limits:
+    return Limits(program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels)
+
+
+def check(case: RandomGraph, config: Config) -> None:
+    program = compiled(case, config)
+    if program is not None:
+        races = find_races(list(decode(program.code)), limits_of(program, config))
+        assert not races, f"{len(races)} races, the first: {races[0]}"
+
+
+@settings(max_examples=60, suppress_health_check=QUIET)
+@given(graphs(), devices())
+def test_programs_have_no_races(case: RandomGraph, device: Device) -> None:
+    check(case, device.config)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, suppress_health_check=QUIET)
+@given(graphs(most_steps=10), devices())
+def test_long_programs_have_no_races(case: RandomGraph, device: Device) -> None:
+    check(case, device.config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STEPS)
+@settings(max_examples=100, suppress_health_check=QUIET)
+@given(data=st.data())
+def test_no_kind_has_races(kind: str, data: st.DataObject) -> None:
+    check(data.draw(graphs_with(kind)), data.draw(devices()).config)
+
+
+def stream(*commands: Command) -> list[Command]:
+    return [*commands, Command(0, Unit.CONTROL, 0, (), Halt())]
+
+
+LOAD = Command(0, Unit.DMA, 0, (), copy(0, region(2), 64))
+USE = Command(0, Unit.VECTOR, 0, (Wait(0, Unit.DMA, 1),), add(128, 0, 0, 64))
+STORE = Command(0, Unit.DMA + 1, 0, (Wait(0, Unit.VECTOR, 1),), copy(region(3), 128, 64))
+
+
+def test_the_detector_accepts_what_waits_order() -> None:
+    assert not find_races(stream(LOAD, USE, STORE), LIMITS)
+
+
+def test_the_detector_follows_waits_through_other_units() -> None:
+    """The overwriting load waits for the store, which waited for the reader."""
+    again = Command(1, Unit.DMA, 0, (Wait(0, Unit.DMA + 1, 1),), copy(region(2), region(1), 64))
+    assert not find_races(stream(LOAD, USE, STORE, again), LIMITS)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_detector_finds_a_missing_wait(number: int) -> None:
+    commands = [LOAD, USE, STORE]
+    commands[number] = dataclasses.replace(commands[number], waits=())
+    races = find_races(stream(*commands), LIMITS)
+    assert [(race.first, race.second) for race in races][0] == (number - 1, number)
+
+
+def test_the_detector_finds_a_write_under_a_reader() -> None:
+    late = Command(0, Unit.DMA + 1, 0, (Wait(0, Unit.DMA, 1),), copy(0, region(1), 32))
+    races = find_races(stream(LOAD, USE, late), LIMITS)
+    assert [(race.first, race.second) for race in races] == [(1, 2)]
+
+
+def test_the_detector_knows_that_interleaved_elements_are_apart() -> None:
+    even = dataclasses.replace(copy(region(3), region(2), 32), dst_strides=(0, 0, 0, 2))
+    odd = dataclasses.replace(even, dst=region(3, 1))
+    apart = stream(Command(0, Unit.DMA, 0, (), even), Command(0, Unit.DMA + 1, 0, (), odd))
+    assert not find_races(apart, LIMITS)
+    same = stream(Command(0, Unit.DMA, 0, (), even), Command(0, Unit.DMA + 1, 0, (), even))
+    assert find_races(same, LIMITS)
+
+
+def test_cores_have_memories_of_their_own() -> None:
+    commands = stream(LOAD, Command(1, Unit.DMA, 0, (), copy(0, region(2), 64)))
+    assert not find_races(commands, LIMITS)
+
+
+@settings(max_examples=15, suppress_health_check=QUIET)
+@given(graphs(), devices())
+def test_without_waits_there_are_races(case: RandomGraph, device: Device) -> None:
+    """Wherever the compiler put waits, taking all of them away is seen."""
+    program = compiled(case, device.config)
+    if program is None:
+        return
+    commands = list(decode(program.code))
+    if any(command.waits for command in commands):
+        bare = [dataclasses.replace(command, waits=()) for command in commands]
+        assert find_races(bare, limits_of(program, device.config))
