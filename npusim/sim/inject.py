@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Injection:
-    """Set on ``NpuDevice.injection`` at any time; it takes effect from then on, for commands from the next job on.
+    """``NpuDevice.injection``: its fields may be changed at any time; ``hang`` and ``dma_error`` act from the next job on.
 
-    ``lose_interrupts``: so many interrupts are not delivered, though INT_STATUS shows them. ``hang``: unit name ->
-    commands of a job that it completes before it stops for good, until the device is reset. ``dma_error``: unit name of
-    a DMA channel -> the command of a job (0 = first) whose transfer fails. ``flips``: (DRAM address, bit) inverted when
-    the next job starts, then forgotten. ``unplugged``: reads give all ones, writes go nowhere, no interrupt comes.
+    ``lose_interrupts``: so many interrupts are not delivered, though INT_STATUS shows them. ``hang``: unit name -> how
+    many commands it completes in a job before it stops, in every job until the entry is removed. ``dma_error``: unit
+    name of a DMA channel -> which command of every job (0 = first) fails on the bus. ``flips``: (DRAM address, bit)
+    inverted when the next job starts, then forgotten. ``unplugged``: reads give all ones, writes go nowhere, no
+    interrupt comes.
     """
 
     lose_interrupts: int = 0
