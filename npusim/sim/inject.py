@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Injection:
-    """``NpuDevice.injection``: its fields may be changed at any time; ``hang`` and ``dma_error`` act from the next job on.
+    """``NpuDevice.injection``: fields may change at any time; ``hang`` and ``dma_error`` act from the next job on.
 
     ``lose_interrupts``: so many interrupts are not delivered, though INT_STATUS shows them. ``hang``: unit name -> how
     many commands it completes in a job before it stops, in every job until the entry is removed. ``dma_error``: unit
