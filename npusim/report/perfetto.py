@@ -36,7 +36,7 @@ def write_trace(
 
 
 def _write(file: IO[bytes], spans: Sequence[Span], ops: Sequence[OpEntry], clock_hz: int) -> None:
-    strings = _Strings()
+    slices = _Slices(ops, clock_hz)
     file.write(_packet(_uint(13, _STATE_CLEARED)))
     by_unit = sorted(spans, key=lambda span: (span.unit, span.start_ps, span.end_ps))
     groups = [(unit, list(group)) for unit, group in groupby(by_unit, key=lambda span: span.unit)]
@@ -45,7 +45,7 @@ def _write(file: IO[bytes], spans: Sequence[Span], ops: Sequence[OpEntry], clock
         track = tracks.unit(unit)
         file.write(tracks.take())
         for span in group:
-            file.write(_slice(span, track, strings, ops, clock_hz))
+            file.write(slices.packets(span, track))
     for name, unit_name, steps in _counters(spans):
         track = tracks.counter(name, unit_name)
         file.write(tracks.take())
@@ -54,27 +54,44 @@ def _write(file: IO[bytes], spans: Sequence[Span], ops: Sequence[OpEntry], clock
             file.write(_packet(_uint(8, time) + _message(11, event)))
 
 
-def _slice(span: Span, track: int, strings: _Strings, ops: Sequence[OpEntry], clock_hz: int) -> bytes:
-    """The packets of the begin and the end of a span."""
-    name = ops[span.op].name if span.op < len(ops) else span.kind
-    arguments: dict[str, int | str] = {
-        "instruction": span.kind, "op": span.op, "start_ps": span.start_ps, "duration_ps": span.end_ps - span.start_ps,
-        "macs": span.macs, "bytes": span.bytes, "bound": span.bound,
-    }  # fmt: skip
-    if span.op < len(ops):
-        arguments["op_kind"] = ops[span.op].kind
-    if clock_hz:
-        arguments["cycles"] = -(-(span.end_ps - span.start_ps) * clock_hz // 10**12)
-    notes = b"".join(
-        _message(4, _uint(1, strings.note(key)) + (_uint(3, value) if isinstance(value, int) else _text(6, value)))
-        for key, value in arguments.items()
-    )
-    begin = _uint(9, _BEGIN) + _uint(11, track) + _uint(3, strings.category(span.kind)) + _uint(10, strings.event(name))
-    new = strings.take()
-    end = _uint(9, _END) + _uint(11, track)
-    return _packet(_uint(8, span.start_ps // 1000) + _message(11, begin + notes) + new) + _packet(
-        _uint(8, span.end_ps // 1000) + _message(11, end)
-    )
+class _Slices:
+    """Spans as packets: a begin and an end. What many spans have in common is encoded once."""
+
+    def __init__(self, ops: Sequence[OpEntry], clock_hz: int) -> None:
+        self._ops = ops
+        self._clock_hz = clock_hz
+        self._strings = _Strings()
+        self._common: dict[tuple[int, str, int, int, str], bytes] = {}
+
+    def packets(self, span: Span, track: int) -> bytes:
+        start, duration = span.start_ps, span.end_ps - span.start_ps
+        where = _uint(11, track)
+        event = _uint(9, _BEGIN) + where + self._shared(span) + self._note("start_ps", start)
+        event += self._note("duration_ps", duration)
+        if self._clock_hz:
+            event += self._note("cycles", -(-duration * self._clock_hz // 10**12))
+        begin = _packet(_uint(8, start // 1000) + _message(11, event) + self._strings.take())
+        return begin + _packet(_uint(8, span.end_ps // 1000) + _message(11, _uint(9, _END) + where))
+
+    def _shared(self, span: Span) -> bytes:
+        """Name, category and the arguments that do not depend on the time."""
+        key = (span.op, span.kind, span.macs, span.bytes, span.bound)
+        encoded = self._common.get(key)
+        if encoded is None:
+            entry = self._ops[span.op] if span.op < len(self._ops) else None
+            name = self._strings.event(entry.name if entry else span.kind)
+            encoded = _uint(3, self._strings.category(span.kind)) + _uint(10, name)
+            encoded += self._note("instruction", span.kind) + self._note("op", span.op)
+            if entry:
+                encoded += self._note("op_kind", entry.kind)
+            encoded += self._note("macs", span.macs) + self._note("bytes", span.bytes) + self._note("bound", span.bound)
+            self._common[key] = encoded
+        return encoded
+
+    def _note(self, name: str, value: int | str) -> bytes:
+        """A debug annotation, which a viewer shows as an argument of the slice."""
+        field = _uint(3, value) if isinstance(value, int) else _text(6, value)
+        return _message(4, _uint(1, self._strings.note(name)) + field)
 
 
 def _counters(spans: Sequence[Span]) -> Iterator[tuple[str, str, Iterable[tuple[int, int]]]]:
