@@ -19,7 +19,7 @@
     {                                                                                     \
         const double p0 NPU_UNUSED = p[0], p1 NPU_UNUSED = p[1];                          \
         npu_int i;                                                                        \
-        for (i = 0; i < n; i++) {                                                         \
+        NPU_INDEPENDENT for (i = 0; i < n; i++) {                                         \
             const double d = x[i];                                                        \
             y[i] = (float)(EXPRESSION);                                                   \
         }                                                                                 \
@@ -29,21 +29,21 @@ NPU_F(u_identity, x)
 NPU_F(u_relu, x < 0 ? 0 : x)
 NPU_F2(u_clip, ((x < p0 ? p0 : x) > p1 ? p1 : (x < p0 ? p0 : x)))
 NPU_F1(u_leaky_relu, x < 0 ? p0 * x : x)
-NPU_D(u_elu, d < 0 ? p0 * expm1(d) : d)
-NPU_D(u_selu, p1 * (d < 0 ? p0 * expm1(d) : d))
-NPU_D(u_celu, d < 0 ? p0 * expm1(d / p0) : d)
+NPU_D(u_elu, d < 0 ? p0 * npu_expm1(d) : d)
+NPU_D(u_selu, p1 * (d < 0 ? p0 * npu_expm1(d) : d))
+NPU_D(u_celu, d < 0 ? p0 * npu_expm1(d / p0) : d)
 NPU_D(u_softplus, npu_softplus(d))
 NPU_F(u_softsign, x / (1 + fabsf(x)))
 NPU_D(u_sigmoid, npu_sigmoid(d))
 NPU_F2(u_hard_sigmoid, (p0 * x + p1) < 0 ? 0 : (p0 * x + p1) > 1 ? 1 : (p0 * x + p1))
 NPU_F(u_hard_swish, x * ((x + 3) < 0 ? 0 : (x + 3) > 6 ? 6 : (x + 3)) / 6)
-NPU_D(u_tanh, tanh(d))
-NPU_D(u_gelu, 0.5 * d * erfc(-d * 0.70710678118654752440))
-NPU_D(u_gelu_tanh, 0.5 * d * (1 + tanh(0.79788456080286535588 * (d + 0.044715 * d * d * d))))
-NPU_D(u_mish, d * tanh(npu_softplus(d)))
+NPU_D(u_tanh, npu_tanh(d))
+NPU_D(u_gelu, 0.5 * d * npu_erfc(-d * 0.70710678118654752440))
+NPU_D(u_gelu_tanh, d * npu_sigmoid(1.5957691216057307 * (d + 0.044715 * d * d * d)))
+NPU_D(u_mish, d * npu_tanh(npu_softplus(d)))
 NPU_F1(u_thresholded_relu, x != x ? x : x > p0 ? x : 0)
 NPU_D(u_silu, d * npu_sigmoid(p0 * d))
-NPU_D(u_exp, exp(d))
+NPU_D(u_exp, npu_exp(d))
 NPU_D(u_log, log(d))
 NPU_F(u_sqrt, sqrtf(x))
 NPU_D(u_rsqrt, 1 / sqrt(d))
@@ -54,7 +54,7 @@ NPU_F(u_sign, x > 0 ? 1 : x < 0 ? -1 : x)
 NPU_F(u_floor, floorf(x))
 NPU_F(u_ceil, ceilf(x))
 NPU_F(u_round, rintf(x))
-NPU_D(u_erf, erf(d))
+NPU_D(u_erf, npu_erf(d))
 NPU_D(u_sin, sin(d))
 NPU_D(u_cos, cos(d))
 NPU_D(u_tan, tan(d))

@@ -106,8 +106,8 @@ def conv(p: Problem, x_type: DType, w_type: DType, d: Data, x_zero: int = 0, fir
     acc[1:] = as_bytes(d.acc)
     x, w = np.concatenate([[np.uint8(0)], as_bytes(d.x)]), np.concatenate([[np.uint8(0)], as_bytes(d.w)])
     _core.conv(
-        x_type, w_type, x, 1, w, 1, acc, 1, p.batch, p.oh, p.ow, p.oc, p.ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, p.block,
-        d.x.strides[:3], d.w.strides[0] if p.own_weights else 0, d.acc.strides[:3], x_zero, first,
+        x_type, w_type, x, 1, w, 1, acc, 1, p.batch, p.oh, p.ow, p.oc, p.ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw,
+        p.block, d.x.strides[:3], d.w.strides[0] if p.own_weights else 0, d.acc.strides[:3], x_zero, first,
     )  # fmt: skip
     return acc[1:].view(d.acc.dtype).reshape(d.acc.shape)
 
@@ -239,8 +239,8 @@ def test_nothing_but_the_accumulators_is_written():
     memory = rng.integers(0, 256, 6 * 40 * 4, np.uint8)
     before = memory.copy()
     _core.conv(
-        DType.FLOAT32, DType.FLOAT32, as_bytes(d.x), 0, as_bytes(d.w), 0, memory, 0, 1, 2, 3, 21, 5, 1, 1, 1, 1, 1, 1, 32,
-        d.x.strides[:3], 0, (0, 3 * 40 * 4, 40 * 4), 0, True,
+        DType.FLOAT32, DType.FLOAT32, as_bytes(d.x), 0, as_bytes(d.w), 0, memory, 0, 1, 2, 3, 21, 5, 1, 1, 1, 1, 1, 1,
+        32, d.x.strides[:3], 0, (0, 3 * 40 * 4, 40 * 4), 0, True,
     )  # fmt: skip
     untouched = memory.reshape(6, 160)[:, 84:]
     assert_same(untouched, before.reshape(6, 160)[:, 84:])
@@ -332,5 +332,5 @@ def test_operands_outside_their_memory_are_refused(name):
 
 
 def test_unknown_instruction_set_is_named():
-    with pytest.raises(ValueError, match="instruction set must be one of auto, portable.*, got 'mmx'"):
+    with pytest.raises(ValueError, match=r"instruction set must be one of auto, portable.*, got 'mmx'"):
         _core.set_simd("mmx")

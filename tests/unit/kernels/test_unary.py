@@ -85,7 +85,8 @@ CLOSE: dict[Unary, Callable[[float], float]] = {
     Unary.SIGMOID: sigmoid,
     Unary.TANH: math.tanh,
     Unary.GELU: lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2)),
-    Unary.GELU_TANH: lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    # (1 + tanh(y)) / 2 without the cancellation that it has for negative y.
+    Unary.GELU_TANH: lambda x: x * sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)),
     Unary.MISH: lambda x: x * math.tanh(softplus(x)),
     Unary.SILU: lambda x: x * sigmoid(P0 * x),
     Unary.EXP: math.exp,
@@ -236,7 +237,7 @@ def test_unsupported_is_named(fn, dtype, message):
 @pytest.mark.parametrize(("offset", "stride"), [(-1, 4), (61, 4), (0, 8), (0, -4)])
 def test_operand_outside_its_memory_is_refused(offset, stride):
     memory = np.zeros(64, np.uint8)
-    with pytest.raises(IndexError, match="src: bytes .* are outside its memory of 64 bytes"):
+    with pytest.raises(IndexError, match=r"src: bytes .* are outside its memory of 64 bytes"):
         _core.unary(0, DType.FLOAT32, memory, 0, (0, 0, 0, 0), memory, offset, (0, 0, 0, stride), (1, 1, 1, 16))
 
 
