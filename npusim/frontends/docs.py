@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
-from npusim.frontends.onnx.importer import CONTROL, OLDEST_OPSET
+from npusim.frontends.onnx.control import MAX_ITERATIONS
+from npusim.frontends.onnx.importer import OLDEST_OPSET
 from npusim.frontends.onnx.registry import Entry, entries
 from npusim.ops.base import REGISTRY, REQUIRED
 
@@ -32,8 +33,8 @@ together with every other problem of the model, by node name and reason.
   are computed from shapes and constants.
 - An operator that is not in the table but that the `onnx` package itself defines by other operators is expanded into
   its definition: Attention, RotaryEmbedding, AffineGrid, CenterCropPad, MeanVarianceNormalization, the losses, ...
-- Functions of the model are expanded in place; `If` is taken when its condition is known.
-  {", ".join(f"`{name}`" for name in CONTROL)} are refused.
+- Functions of the model are expanded in place. `If` is taken when its condition is known; `Loop` and `Scan` are
+  unrolled, up to {MAX_ITERATIONS} times, when trip counts and conditions are. Sequences and optionals are refused.
 """
 
 

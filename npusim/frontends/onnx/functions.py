@@ -53,6 +53,8 @@ def is_function(node: NodeProto, version: int) -> bool:
 
 
 def _schema(node: NodeProto, version: int) -> Any:
+    if not 0 < version < 1 << 31:
+        return None
     try:
         return onnx.defs.get_schema(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
     except onnx.defs.SchemaError:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx import AttributeProto, FunctionProto, NodeProto
 
 from npusim.dtypes import DEVICE_DTYPES
 from npusim.errors import InputError, ModelError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
+from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import lookup
+from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
 from npusim.frontends.onnx.signature import check_declared, declared_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
@@ -21,94 +22,10 @@ from npusim.graph import Graph, Tensor
 from npusim.ops.build import GraphBuilder
 
 OLDEST_OPSET = 7
-MAX_DEPTH = 64
-"""Functions and branches may nest this deep."""
 MAX_NODES = 1_000_000
 """A model may have this many nodes after its functions are expanded."""
 STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 """What numpy, protobuf and Python raise over values that make no sense."""
-CONTROL = {"Loop": "loops", "Scan": "scans", "SequenceMap": "loops over sequences"}
-
-
-class Poison:
-    """Stands for the output of a node that is not supported, so that its readers are not reported too."""
-
-
-POISON = Poison()
-Value = Tensor | Poison | None
-"""None is an optional parameter of a function that its caller leaves out."""
-
-
-@dataclass
-class Scope:
-    """The names that nodes of one graph or function body can see."""
-
-    opsets: Mapping[str, int]
-    parent: Scope | None = None
-    prefix: str = ""
-    depth: int = 0
-    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
-    values: dict[str, Value] = field(default_factory=dict)
-    calls: tuple[str, ...] = ()
-
-    def find(self, name: str) -> Value:
-        """The value of a name here or further out; raises KeyError."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            scope = scope.parent
-        raise KeyError(name)
-
-    def result(self, name: str, where: str) -> Value:
-        """The value of an output of this body; raises ModelError when nothing produces it."""
-        try:
-            return self.find(name)
-        except KeyError:
-            raise ModelError(f"{where}: output {name!r} of its body is produced by nothing") from None
-
-    def define(self, name: str, value: Value, where: str) -> None:
-        if name in self.values:
-            raise ModelError(f"{where}: the name {name!r} is defined twice")
-        self.values[name] = value
-
-
-def domain_of(proto: NodeProto | FunctionProto) -> str:
-    """The operator set domain, with the standard one spelt as the empty string."""
-    return "" if proto.domain == "ai.onnx" else proto.domain
-
-
-def opset_imports(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Version by domain."""
-    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
-
-
-def nested_graphs(node: NodeProto) -> list[GraphProto]:
-    """The graphs in a node's attributes."""
-    return [a.g for a in node.attribute if a.type == AttributeProto.GRAPH] + [
-        graph for a in node.attribute if a.type == AttributeProto.GRAPHS for graph in a.graphs
-    ]
-
-
-def names_read(node: NodeProto) -> set[str]:
-    """Every name that a node or a graph inside it reads."""
-    names = {name for name in node.input if name}
-    for graph in nested_graphs(node):
-        names.update(output.name for output in graph.output)
-        for inner in graph.node:
-            names |= names_read(inner)
-    return names
-
-
-def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
-    """The nodes that the outputs depend on, in their order, and the names that are read."""
-    needed = {name for name in outputs if name}
-    kept: list[NodeProto] = []
-    for node in reversed(nodes):
-        if any(name in needed for name in node.output if name):
-            kept.append(node)
-            needed |= names_read(node)
-    return kept[::-1], needed
 
 
 class Importer:
@@ -138,7 +55,7 @@ class Importer:
         self._reserve(scope, nodes)
         self._define_inputs(scope)
         self._define_initializers(scope, needed)
-        self._import_nodes(nodes, needed, scope)
+        self.import_nodes(nodes, needed, scope)
         outputs = self._outputs(scope)
         if self.reasons:
             raise UnsupportedError(self.reasons)
@@ -206,8 +123,9 @@ class Importer:
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def _import_nodes(self, nodes: Sequence[NodeProto], needed: set[str], scope: Scope) -> None:
+    def import_nodes(self, nodes: Sequence[NodeProto], needed: set[str], scope: Scope) -> None:
         for node in nodes:
+            check_text(node)
             name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
             self._nodes += 1
             if self._nodes > MAX_NODES:
@@ -237,19 +155,16 @@ class Importer:
         function = self.functions.get((domain, node.op_type, getattr(node, "overload", "")))
         if function is not None:
             return [POISON] * len(node.output) if poisoned else self._call(function, node, name, inputs, scope)
-        if node.op_type in CONTROL and not domain:
-            raise UnsupportedError([(name, node.op_type, f"{CONTROL[node.op_type]} are not supported")])
         if poisoned:
             self._check_known(node, name, domain, scope)
             return [POISON] * len(node.output)
         attributes = self._attributes(node, scope)
-        if node.op_type == "If" and not domain:
-            return self._branch(node, name, inputs, attributes, scope)
         version = scope.opsets.get(domain)
         if version is None:
             raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
+        region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
-        if handler is None:
+        if handler is None and region is None:
             try:
                 body = schema_function(node, version, inputs, attributes)
             except STUMBLES as error:
@@ -263,6 +178,9 @@ class Importer:
         context = Node(node, name, version, self.builder, inputs, attributes, wanted, directory, self._packed)
         before = self.builder.op_count
         try:
+            if region is not None:
+                return region(self, context, scope)
+            assert handler is not None  # or there is a region, or we have returned
             result = handler(context)
             context.check_all_read()
         except InputError as error:
@@ -282,7 +200,7 @@ class Importer:
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown whatever its inputs are."""
         version = scope.opsets.get(domain, 1)
-        known = node.op_type == "If" or lookup(domain, node.op_type, version) or is_function(node, version)
+        known = node.op_type in CONTROL or lookup(domain, node.op_type, version) or is_function(node, version)
         if not known:
             raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
 
@@ -333,32 +251,8 @@ class Importer:
             inner.define(parameter, inputs[index] if index < len(inputs) else None, name)
         wanted = [output for output, asked in zip(function.output, node.output, strict=False) if asked]
         nodes, needed = needed_nodes(function.node, wanted)
-        self._import_nodes(nodes, needed, inner)
+        self.import_nodes(nodes, needed, inner)
         return [inner.result(output, name) if output in wanted else None for output in function.output]
-
-    def _branch(
-        self,
-        node: NodeProto,
-        name: str,
-        inputs: Sequence[Tensor | None],
-        attributes: Mapping[str, AttributeProto],
-        scope: Scope,
-    ) -> Sequence[Value]:
-        """Import the branch of an If that its condition, which must be known, takes."""
-        condition = self.builder.value_of(inputs[0]) if inputs and inputs[0] is not None else None
-        if condition is None or condition.size != 1:
-            raise UnsupportedError([(name, "If", "the condition must be a constant")])
-        chosen = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-        if chosen not in attributes or scope.depth + 1 >= MAX_DEPTH:
-            raise ModelError(f"{name} (If): attribute {chosen} is missing, or branches nest too deep")
-        graph = attributes[chosen].g
-        inner = Scope(scope.opsets, scope, f"{name}/", scope.depth + 1, scope.attributes, calls=scope.calls)
-        for proto in graph.initializer:
-            data, dtype = read_tensor(proto, self.model.directory, f"initializer {proto.name!r}")
-            inner.define(proto.name, self.builder.const(data, f"{name}/{proto.name}", dtype), name)
-        nodes, needed = needed_nodes(graph.node, (output.name for output in graph.output))
-        self._import_nodes(nodes, needed, inner)
-        return [inner.result(output.name, name) for output in graph.output]
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 
@@ -392,6 +286,14 @@ class Importer:
             return copy
         self.builder.rename(tensor, name, reserved=True)
         return tensor
+
+
+def check_text(node: NodeProto) -> None:
+    """Raise ModelError for names that are not UTF-8, which protobuf hands out as bytes."""
+    names: list[object] = [node.name, node.op_type, node.domain, *node.input, *node.output]
+    for name in names:
+        if isinstance(name, bytes):
+            raise ModelError(f"the model is damaged: {name!r} is not a name in UTF-8")
 
 
 def unknown(node: NodeProto, domain: str, version: int) -> str:

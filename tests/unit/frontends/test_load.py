@@ -292,12 +292,54 @@ def test_an_open_branch_and_loops_are_refused() -> None:
     model = text_model("""g (float[2] x, bool c) => (float[2] y) {
         y = If (c) <then_branch = t () => (float[2] a) { a = Identity(x) },
                     else_branch = e () => (float[2] b) { b = Neg(x) }> }""")
-    with pytest.raises(UnsupportedError, match=r"If_0 \(If\): the condition must be a constant"):
+    with pytest.raises(UnsupportedError, match=r"If_0 \(If\): input 0 \('c'\) must be a constant"):
         load(model)
-    loop = text_model("""g (float[2] x, int64 n, bool c) => (float[2] y) {
-        y = Loop (n, c, x) <body = b (int64 i, bool k, float[2] v) => (bool k, float[2] w) { w = Neg(v) }> }""")
-    with pytest.raises(UnsupportedError, match="loops are not supported"):
-        load(loop)
+
+
+LOOP = """g (float[2] x, bool go) => (float[2] y, float[n, 2] rows) {
+    n = Constant<value_int = 3>()
+    y, rows = Loop (n, COND, x) <body = b (int64 i, bool k, float[2] v) => (bool NEXT, float[2] w, float[2] r) {
+        one = Constant<value_int = 1>() still = Less(i, one) f = Cast<to = 1>(i) w = Add(v, f) r = Neg(v) }> }"""
+
+
+def test_loops_are_unrolled_while_their_conditions_are_known() -> None:
+    x = np.float32([1, 2])
+    y, rows = evaluate(text_model(LOOP.replace("COND", "").replace("NEXT", "k")), {"x": x, "go": np.bool_(True)})
+    assert y.tolist() == [4, 5]
+    assert rows.tolist() == [[-1, -2], [-1, -2], [-2, -3]]
+    y, rows = evaluate(text_model(LOOP.replace("COND", "").replace("NEXT", "still")), {"x": x, "go": np.bool_(True)})
+    assert y.tolist() == [2, 3]
+    assert rows.tolist() == [[-1, -2], [-1, -2]]
+
+
+def test_loops_that_depend_on_data_or_do_not_end_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"Loop_1 \(Loop\): input 1 \('go'\) must be a constant"):
+        load(text_model(LOOP.replace("COND", "go").replace("NEXT", "k")))
+    endless = LOOP.replace("value_int = 3", "value_int = 9223372036854775807")
+    with pytest.raises(UnsupportedError, match="more than 4096 iterations are not supported"):
+        load(text_model(endless.replace("COND", "").replace("NEXT", "k")))
+
+
+@pytest.mark.parametrize("backward", [0, 1])
+def test_scans_are_unrolled_along_their_axes(backward: int) -> None:
+    model = text_model(f"""g (float[2] s, float[2, 3] x) => (float[2] last, float[2, 3] sums) {{
+        last, sums = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [{backward}],
+            scan_output_axes = [-1], scan_output_directions = [{backward}],
+            body = b (float[2] t, float[2] v) => (float[2] u, float[2] w) {{
+                u = Add(t, v) w = Identity(u) }}>(s, x) }}""")
+    x = ramp(2, 3)
+    last, sums = evaluate(model, {"s": np.zeros(2, np.float32), "x": x})
+    order = slice(None, None, -1 if backward else 1)
+    np.testing.assert_allclose(sums, np.cumsum(x[:, order], axis=1)[:, order], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(last, x.sum(1), rtol=1e-6, atol=1e-6)
+
+
+def test_an_unsupported_operator_in_a_body_is_reported_once() -> None:
+    model = text_model("""g (float[3, 2] x) => (float[3, 2] y) { y = Scan<num_scan_inputs = 1,
+        body = b (float[2] v) => (float[2] w) { w = Nonsense(v) }>(x) }""")
+    with pytest.raises(UnsupportedError) as caught:
+        load(model)
+    assert [(name, kind) for name, kind, _ in caught.value.reasons] == [("Scan_0/0/Nonsense_1", "Nonsense")]
 
 
 def test_operators_with_a_definition_are_expanded() -> None:

@@ -1,0 +1,152 @@
+"""If, Scan and Loop: the branch that is taken, the iterations one after the other, all decided while importing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+from onnx import AttributeProto, GraphProto
+
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.scope import POISON, Scope, Value, needed_nodes
+from npusim.frontends.onnx.tensors import read_tensor
+from npusim.graph import Tensor
+
+if TYPE_CHECKING:
+    from npusim.frontends.onnx.importer import Importer
+
+MAX_DEPTH = 64
+"""Functions, branches and loops may nest this deep."""
+MAX_ITERATIONS = 4096
+"""A loop is unrolled up to this many times."""
+
+
+def _body(node: Node, name: str) -> GraphProto:
+    graph: GraphProto | None = node.attribute(name, AttributeProto.GRAPH)
+    if graph is None:
+        node.damaged(f"attribute {name} is required")
+    return graph
+
+
+def run_body(
+    importer: Importer, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope
+) -> list[Value]:
+    """Import a graph inside a node, which sees the names around it, and return its outputs."""
+    inner = Scope(scope.opsets, scope, f"{label}/", scope.depth + 1, scope.attributes, calls=scope.calls)
+    for name, value in values.items():
+        inner.define(name, value, label)
+    for proto in graph.initializer:
+        data, dtype = read_tensor(proto, importer.model.directory, f"initializer {proto.name!r}")
+        inner.define(proto.name, importer.builder.const(data, f"{label}/{proto.name}", dtype), label)
+    nodes, needed = needed_nodes(graph.node, (output.name for output in graph.output))
+    importer.import_nodes(nodes, needed, inner)
+    return [inner.result(output.name, label) for output in graph.output]
+
+
+def _check_depth(node: Node, scope: Scope) -> None:
+    if scope.depth + 1 >= MAX_DEPTH:
+        node.damaged("branches and loops nest too deep")
+
+
+def branch(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
+    """The branch of an If that its condition, which must be known, takes."""
+    _check_depth(node, scope)
+    taken = bool(node.scalar_value(0))
+    return run_body(importer, _body(node, "then_branch" if taken else "else_branch"), node.name, {}, scope)
+
+
+def _stacked(node: Node, parts: list[Tensor], axis: int) -> Tensor:
+    """One value per iteration as a tensor with a new dimension."""
+    axis = node.normal_axis(axis, len(parts[0].shape) + 1)
+    shape = (*parts[0].shape[:axis], 1, *parts[0].shape[axis:])
+    return node.add("concat", *(node.reshape(part, shape) for part in parts), axis=axis)
+
+
+def _tensors(values: Sequence[Value]) -> list[Tensor] | None:
+    """The values if every one is a tensor; None if something in the body is not supported."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    return tensors if len(tensors) == len(values) else None
+
+
+def scan(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
+    """A Scan as one copy of its body for each step along the scanned dimension."""
+    _check_depth(node, scope)
+    if node.opset < 9:
+        node.refuse("Scan is supported from operator set 9 on")
+    body, count = _body(node, "body"), node.int_attr("num_scan_inputs")
+    inputs = [node.input(index) for index in range(len(node.inputs))]
+    held = len(inputs) - count
+    outputs = len(body.output) - held
+    if not 0 < count <= len(inputs) or len(body.input) != len(inputs) or outputs < 0:
+        node.damaged("the body must take the node's inputs and return its states")
+    axes = [node.normal_axis(a, len(x.shape)) for a, x in
+            zip(node.ints_attr("scan_input_axes", [0] * count) or [], inputs[held:], strict=True)]  # fmt: skip
+    backwards = node.ints_attr("scan_input_directions", [0] * count) or []
+    out_axes = node.ints_attr("scan_output_axes", [0] * outputs) or []
+    out_backwards = node.ints_attr("scan_output_directions", [0] * outputs) or []
+    steps = {x.shape[axis] for x, axis in zip(inputs[held:], axes, strict=True)}
+    if len(steps) != 1 or len(backwards) != count or not len(out_axes) == len(out_backwards) == outputs:
+        node.damaged("the scanned dimensions differ, or the attributes do not fit them")
+    total = steps.pop()
+    if not 0 < total <= MAX_ITERATIONS:
+        node.refuse(f"{total} steps; 1 to {MAX_ITERATIONS} are supported")
+    states, rows = inputs[:held], []
+    for step in range(total):
+        slices = []
+        for x, axis, backward in zip(inputs[held:], axes, backwards, strict=True):
+            part = node.slice(x, axis, total - 1 - step if backward else step, 1)
+            slices.append(node.reshape(part, (*x.shape[:axis], *x.shape[axis + 1 :])))
+        bound = dict(zip((value.name for value in body.input), [*states, *slices], strict=True))
+        results = _tensors(run_body(importer, body, f"{node.name}/{step}", bound, scope))
+        if results is None:
+            return [POISON] * len(body.output)
+        states = results[:held]
+        rows.append(results[held:])
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    ordered = [column[::-1] if back else column for column, back in zip(columns, out_backwards, strict=True)]
+    return [*states, *(_stacked(node, column, axis) for column, axis in zip(ordered, out_axes, strict=True))]
+
+
+def loop(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
+    """A Loop whose trip count and conditions are known, as one copy of its body for each iteration."""
+    _check_depth(node, scope)
+    body = _body(node, "body")
+    states = [node.input(index) for index in range(2, len(node.inputs))]
+    held = len(states)
+    if len(body.input) != held + 2 or len(body.output) < held + 1:
+        node.damaged("the body must take and return the loop's values")
+    limit = int(node.scalar_value(0)) if node.optional(0) is not None else MAX_ITERATIONS + 1
+    going = node.optional(1) is None or bool(node.scalar_value(1))
+    names, rows, step = [value.name for value in body.input], [], 0
+    while going and step < limit:
+        if step == MAX_ITERATIONS:
+            node.refuse(f"more than {MAX_ITERATIONS} iterations are not supported")
+        counters = [node.const(np.int64(step)), node.const(np.bool_(True))]
+        bound = dict(zip(names, [*counters, *states], strict=True))
+        results = _tensors(run_body(importer, body, f"{node.name}/{step}", bound, scope))
+        if results is None:
+            return [POISON] * (len(body.output) - 1)
+        condition = node.known(results[0])
+        if condition is None:
+            node.refuse("the condition must be known for every iteration")
+        going = bool(condition.all())
+        states = results[1 : held + 1]
+        rows.append(results[held + 1 :])
+        step += 1
+    if not rows and len(body.output) > held + 1:
+        node.refuse("a loop that is never entered has outputs of unknown shape")
+    return [*states, *(_stacked(node, list(column), 0) for column in zip(*rows, strict=True))]
+
+
+def sequence_map(importer: Importer, node: Node, scope: Scope) -> NoReturn:
+    """Sequences are no tensors."""
+    node.refuse("sequences are not supported")
+
+
+CONTROL: dict[str, Callable[[Importer, Node, Scope], Sequence[Value]]] = {
+    "If": branch,
+    "Loop": loop,
+    "Scan": scan,
+    "SequenceMap": sequence_map,
+}

@@ -1,0 +1,93 @@
+"""Names and what they stand for while a model is walked; which nodes are needed at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+from npusim.errors import ModelError
+from npusim.graph import Tensor
+
+
+class Poison:
+    """Stands for the output of a node that is not supported, so that its readers are not reported too."""
+
+
+POISON = Poison()
+Value = Tensor | Poison | None
+"""None is an optional parameter of a function that its caller leaves out."""
+
+
+@dataclass
+class Scope:
+    """The names that nodes of one graph or function body can see."""
+
+    opsets: Mapping[str, int]
+    parent: Scope | None = None
+    prefix: str = ""
+    depth: int = 0
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
+
+    def find(self, name: str) -> Value:
+        """The value of a name here or further out; raises KeyError."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        raise KeyError(name)
+
+    def result(self, name: str, where: str) -> Value:
+        """The value of an output of this body; raises ModelError when nothing produces it."""
+        try:
+            return self.find(name)
+        except KeyError:
+            raise ModelError(f"{where}: output {name!r} of its body is produced by nothing") from None
+
+    def define(self, name: str, value: Value, where: str) -> None:
+        if name in self.values:
+            raise ModelError(f"{where}: the name {name!r} is defined twice")
+        self.values[name] = value
+
+
+def domain_of(proto: NodeProto | FunctionProto) -> str:
+    """The operator set domain, with the standard one spelt as the empty string."""
+    return "" if proto.domain == "ai.onnx" else proto.domain
+
+
+def opset_imports(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Version by domain."""
+    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
+
+
+def nested_graphs(node: NodeProto) -> list[GraphProto]:
+    """The graphs in a node's attributes."""
+    return [a.g for a in node.attribute if a.type == AttributeProto.GRAPH] + [
+        graph for a in node.attribute if a.type == AttributeProto.GRAPHS for graph in a.graphs
+    ]
+
+
+def names_read(node: NodeProto) -> set[str]:
+    """Every name that a node or a graph inside it reads."""
+    names = {name for name in node.input if name}
+    for graph in nested_graphs(node):
+        names.update(output.name for output in graph.output)
+        for inner in graph.node:
+            names |= names_read(inner)
+    return names
+
+
+def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that the outputs depend on, in their order, and the names that are read."""
+    needed = {name for name in outputs if name}
+    kept: list[NodeProto] = []
+    for node in reversed(nodes):
+        if any(name in needed for name in node.output if name):
+            kept.append(node)
+            needed |= names_read(node)
+    return kept[::-1], needed
