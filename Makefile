@@ -31,9 +31,9 @@ bench: .venv/test  ## speed and memory on real networks, as ratios
 lint: .venv/dev  ## style, types, import order
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/cython-lint npusim
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint npusim
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest npusim._core
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml npusim._core
 	$(BIN)/lint-imports --no-cache
 
 build: .venv/dev  ## wheel and sdist, in dist/
