@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from npusim.errors import DeviceMemoryError
 from npusim.hw.config import Config
 from npusim.isa.base import OFFSET_MASK, ByteArray, Space
 
@@ -25,14 +26,17 @@ class AddressError(Exception):
 
 
 class DeviceMemory:
-    """DRAM is mapped, not allocated: a page that nobody wrote costs nothing. All memories start as zeros."""
+    """DRAM is mapped, not allocated: a page that nobody wrote costs nothing. All memories start as zeros.
+
+    Raises DeviceMemoryError if the host has no room for the addresses.
+    """
 
     def __init__(self, config: Config) -> None:
         self.dram_bytes = config.dram.bytes
         self.sram_bytes = config.sram.bytes
         self.acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        self._pages = pages = mmap.mmap(-1, self.dram_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-        self.dram: ByteArray = np.frombuffer(pages, np.uint8)
+        self._pages = _map(self.dram_bytes)
+        self.dram: ByteArray = np.frombuffer(self._pages, np.uint8)
         self.sram = [np.zeros(self.sram_bytes, np.uint8) for _ in range(config.cores)]
         self.acc = [np.zeros(self.acc_bytes, np.uint8) for _ in range(config.cores)]
 
@@ -48,6 +52,15 @@ class DeviceMemory:
         if address < 0 or size < 0 or address + size > self.dram_bytes:
             raise AddressError(address, f"{size} bytes at {address:#x}: DRAM has {self.dram_bytes:#x} bytes")
         return self.dram[address : address + size]
+
+
+def _map(size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    except OSError as error:
+        raise DeviceMemoryError(
+            f"dram.bytes: the host cannot map {size} bytes of simulated DRAM: {error.strerror}"
+        ) from None
 
 
 class JobMemory:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from npusim.errors import DeviceMemoryError
 from npusim.hw.config import load_config
 from npusim.isa.base import acc, region, sram
 from npusim.sim.machine import PLANS_KEPT, Machine
@@ -30,6 +31,12 @@ def test_dram_costs_what_is_written_to_it() -> None:
     assert memory.dram[(60 << 30) + 5] == 1
     assert memory.dram[(60 << 30) - 1] == 0
     assert resident_bytes() - before < 16 << 20
+
+
+def test_more_dram_than_the_host_can_address() -> None:
+    config = TINY.with_(**{"dram.bytes": 1 << 48})
+    with pytest.raises(DeviceMemoryError, match=r"dram\.bytes: the host cannot map 281474976710656 bytes of"):
+        DeviceMemory(config)
 
 
 def test_released_memory_goes_back_to_the_host() -> None:
