@@ -174,6 +174,11 @@ class Node:
         value = self.attribute(name, AttributeProto.FLOATS)
         return None if value is None else [float(item) for item in value]
 
+    def texts_attr(self, name: str) -> list[str]:
+        """A list of strings; empty when it is absent."""
+        value = self.attribute(name, AttributeProto.STRINGS)
+        return [item.decode("utf-8", "replace") for item in value or ()]
+
     def tensor_attr(self, name: str) -> tuple[Array, DType] | None:
         """A tensor attribute as (array, DType), or None."""
         value = self.attribute(name, AttributeProto.TENSOR)

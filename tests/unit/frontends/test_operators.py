@@ -323,3 +323,38 @@ def test_indices_of_maxima_are_refused_only_when_used() -> None:
         load(model)
     del model.graph.output[1]
     assert kinds(load(model)) == ["reshape", "pool", "reshape"]
+
+
+@pytest.mark.parametrize("op_type", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("options", ["plain", "lengths", "everything"])
+def test_recurrent_layers(op_type: str, direction: str, options: str) -> None:
+    steps, batch, features, hidden = 4, 3, 2, 5
+    directions, gates = 1 + (direction == "bidirectional"), {"RNN": 1, "GRU": 3, "LSTM": 4}[op_type]
+    inputs: dict[str, Any] = {
+        "x": noise(1, steps, batch, features),
+        "w": noise(2, directions, gates * hidden, features),
+        "r": noise(3, directions, gates * hidden, hidden),
+        "b": noise(4, directions, 2 * gates * hidden),
+        "lengths": np.int32([4, 2, 1]) if options != "plain" else None,
+    }
+    attributes: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
+    if options == "everything":
+        inputs["h"] = noise(5, directions, batch, hidden)
+        attributes["clip"] = 0.5
+        if op_type == "GRU":
+            attributes["linear_before_reset"] = 1
+        if op_type == "LSTM":
+            inputs["c"], inputs["p"] = noise(6, directions, batch, hidden), noise(7, directions, 3 * hidden)
+    outputs = 3 if op_type == "LSTM" else 2
+    model = node_model(op_type, inputs, ["w", "r", "b"], outputs=outputs, **attributes)
+    fed = {name: inputs[name] for name in ("x", "lengths", "h", "c", "p") if inputs.get(name) is not None}
+    same_as_onnxruntime(model, fed)
+
+
+def test_recurrent_layers_refuse_what_they_do_not_know() -> None:
+    inputs = {"x": ramp(2, 1, 3), "w": ramp(1, 4, 3), "r": ramp(1, 4, 4)}
+    with pytest.raises(UnsupportedError, match=r"activations \['Affine'\] are not supported: Elu, "):
+        run_node("RNN", inputs, hidden_size=4, activations=["Affine"])
+    with pytest.raises(ModelError, match=r"weights \[1, 4, 3\] and \[1, 4, 4\] do not fit 1 gates of 5"):
+        run_node("RNN", inputs, hidden_size=5)

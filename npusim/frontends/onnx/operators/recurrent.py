@@ -1,0 +1,210 @@
+"""RNN, GRU and LSTM, one copy of the cell for each step; what does not depend on the step before is one product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npusim.frontends.onnx.control import MAX_ITERATIONS
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.registry import handles
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Unary
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+ACTIVATIONS = {
+    "Elu": (Unary.ELU, 1.0, 0.0),
+    "HardSigmoid": (Unary.HARD_SIGMOID, 0.2, 0.5),
+    "LeakyRelu": (Unary.LEAKY_RELU, 0.01, 0.0),
+    "Relu": (Unary.RELU, 0.0, 0.0),
+    "Sigmoid": (Unary.SIGMOID, 0.0, 0.0),
+    "Softplus": (Unary.SOFTPLUS, 0.0, 0.0),
+    "Softsign": (Unary.SOFTSIGN, 0.0, 0.0),
+    "Tanh": (Unary.TANH, 0.0, 0.0),
+}
+
+_LIMITS = [
+    f"up to {MAX_ITERATIONS} steps; activations {', '.join(ACTIVATIONS)} with their default parameters",
+]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One direction of a recurrent layer.
+
+    ``weights`` [H, gates * H] multiply the state, ``bias`` [gates * H] is added to that product; ``peepholes`` are
+    three vectors [H] of an LSTM (input, output, forget), or nothing.
+    """
+
+    node: Node
+    hidden: int
+    weights: Tensor
+    bias: Tensor
+    functions: list[tuple[Unary, float, float]]
+    peepholes: list[Tensor]
+    clip: float
+    linear_before_reset: bool
+    input_forget: bool
+
+    def activate(self, index: int, x: Tensor) -> Tensor:
+        """Activation function number ``index`` of the direction, after the clip that gates have."""
+        if self.clip:
+            x = self.node.unary(Unary.CLIP, x, -self.clip, self.clip)
+        fn, p0, p1 = self.functions[index]
+        return self.node.unary(fn, x, p0, p1)
+
+    def part(self, x: Tensor, first: int, count: int = 1) -> Tensor:
+        """Gates ``first`` to ``first + count`` of [rows, gates * H]."""
+        return self.node.slice(x, 1, first * self.hidden, count * self.hidden)
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.node.binary(Binary.ADD, a, b)
+
+    def mul(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.node.binary(Binary.MUL, a, b)
+
+    def step(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+        """The state after a step; x [batch, gates * H] is the input's share of the gates."""
+        return {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.node.op_type](x, state)
+
+    def _rnn(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+        return [self.activate(0, self.add(x, self.node.add("matmul", state[0], self.weights, self.bias)))]
+
+    def _gru(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+        """Gates in the order update, reset, hidden."""
+        node, h = self.node, state[0]
+        both, last = self.part(self.weights, 0, 2), self.part(self.weights, 2)
+        bias = [node.slice(self.bias, 0, start * self.hidden, count * self.hidden) for start, count in ((0, 2), (2, 1))]
+        gates = self.activate(0, self.add(self.part(x, 0, 2), node.add("matmul", h, both, bias[0])))
+        update, reset = self.part(gates, 0), self.part(gates, 1)
+        if self.linear_before_reset:
+            share = self.mul(reset, node.add("matmul", h, last, bias[1]))
+        else:
+            share = node.add("matmul", self.mul(reset, h), last, bias[1])
+        new = self.activate(1, self.add(self.part(x, 2), share))
+        # (1 - update) * new + update * h
+        return [self.add(new, self.mul(update, node.binary(Binary.SUB, h, new)))]
+
+    def _lstm(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+        """Gates in the order input, output, forget, cell."""
+        node, (h, c) = self.node, state
+        total = self.add(x, node.add("matmul", h, self.weights, self.bias))
+        raw = [self.part(total, gate) for gate in range(4)]
+        if self.peepholes:
+            raw[0] = self.add(raw[0], self.mul(self.peepholes[0], c))
+            raw[2] = self.add(raw[2], self.mul(self.peepholes[2], c))
+        enter = self.activate(0, raw[0])
+        keep = node.binary(Binary.SUB, node.like(1, enter), enter) if self.input_forget else self.activate(0, raw[2])
+        cell = self.add(self.mul(keep, c), self.mul(enter, self.activate(1, raw[3])))
+        if self.peepholes:
+            raw[1] = self.add(raw[1], self.mul(self.peepholes[1], cell))
+        fn, p0, p1 = self.functions[2]
+        return [self.mul(self.activate(0, raw[1]), node.unary(fn, cell, p0, p1)), cell]
+
+
+def _functions(node: Node, directions: int) -> list[list[tuple[Unary, float, float]]]:
+    """The activation functions of each direction."""
+    defaults = DEFAULTS[node.op_type]
+    names = node.texts_attr("activations") or defaults * directions
+    if node.floats_attr("activation_alpha") or node.floats_attr("activation_beta"):
+        node.refuse("parameters of activations are not supported")
+    unknown = [name for name in names if name not in ACTIVATIONS]
+    if unknown or len(names) != len(defaults) * directions:
+        node.refuse(f"activations {names} are not supported: {', '.join(ACTIVATIONS)} are")
+    rows = [ACTIVATIONS[name] for name in names]
+    return [rows[i * len(defaults) : (i + 1) * len(defaults)] for i in range(directions)]
+
+
+def _direction(node: Node, tensor: Tensor, index: int) -> Tensor:
+    """One direction of a parameter that has them as its first dimension."""
+    return node.reshape(node.slice(tensor, 0, index, 1), tensor.shape[1:])
+
+
+def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: bool) -> list[Tensor]:
+    """The hidden state of every step, by time; ``state`` ends as the last one.
+
+    ``share`` [steps * batch, gates * H] is the input's share of the gates.
+    """
+    lengths, batch = node.optional(4), state[0].shape[0]
+    steps = share.shape[0] // batch
+    hidden: dict[int, Tensor] = {}
+    for time in range(steps - 1, -1, -1) if backwards else range(steps):
+        new = cell.step(node.slice(share, 0, time * batch, batch), state)
+        hidden[time] = new[0]
+        if lengths is not None:
+            # A sequence that has ended keeps its state, and its output is zero.
+            alive = node.binary(Binary.GT, node.reshape(lengths, (batch, 1)), node.like(time, lengths))
+            hidden[time] = node.add("select", alive, new[0], node.like(0, new[0]))
+            new = [node.add("select", alive, after, before) for after, before in zip(new, state, strict=True)]
+        state[:] = new
+    return [hidden[time] for time in range(steps)]
+
+
+def _initial(
+    node: Node, count: int, index: int, shape: tuple[int, int], batch_first: bool, like: Tensor
+) -> list[Tensor]:
+    """The states that one direction begins with: given ones, or zeros."""
+    states = []
+    for given in (node.optional(5 + i) for i in range(count)):
+        if given is None:
+            states.append(node.expand(node.like(0, like), shape))
+        else:
+            states.append(_direction(node, node.transpose(given, (1, 0, 2)) if batch_first else given, index))
+    return states
+
+
+def _cells(node: Node, hidden: int, directions: int, like: Tensor) -> list[tuple[Cell, Tensor, Tensor]]:
+    """(cell, the input's weights [features, gates * H], the input's bias) of each direction."""
+    width = GATES[node.op_type] * hidden
+    bias, peephole = node.optional(3), node.optional(7)
+    if bias is None:
+        bias = node.expand(node.like(0, like), (directions, 2 * width))
+    clip = node.float_attr("clip", 0.0)
+    flags = bool(node.int_attr("linear_before_reset", 0)), bool(node.int_attr("input_forget", 0))
+    cells = []
+    for index, functions in enumerate(_functions(node, directions)):
+        pair = _direction(node, bias, index)
+        weights, recurrent = (node.transpose(_direction(node, node.input(i), index), (1, 0)) for i in (1, 2))
+        vectors = []
+        if peephole is not None:
+            row = _direction(node, peephole, index)
+            vectors = [node.slice(row, 0, part * hidden, hidden) for part in range(3)]
+        own = node.slice(pair, 0, width, width)
+        cell = Cell(node, hidden, recurrent, own, functions, vectors, clip, *flags)
+        cells.append((cell, weights, node.slice(pair, 0, 0, width)))
+    return cells
+
+
+def _check(node: Node, x: Tensor, directions: int) -> int:
+    """The hidden size, after a look at the shapes of the weights."""
+    w, r = node.input(1), node.input(2)
+    gates, hidden = GATES[node.op_type], node.int_attr("hidden_size", r.shape[-1] if r.shape else 0)
+    if w.shape != (directions, gates * hidden, x.shape[2]) or r.shape != (directions, gates * hidden, hidden):
+        node.damaged(f"weights {list(w.shape)} and {list(r.shape)} do not fit {gates} gates of {hidden}")
+    if not 0 < x.shape[0] <= MAX_ITERATIONS or not x.shape[1]:
+        node.refuse(f"{x.shape[0]} steps of {x.shape[1]} sequences; 1 to {MAX_ITERATIONS} steps are supported")
+    return hidden
+
+
+@handles("RNN", "GRU", "LSTM", since=7, limits=_LIMITS)
+def recurrent(node: Node) -> list[Tensor]:
+    x, direction = node.input(0), node.text_attr("direction", "forward")
+    batch_first = bool(node.int_attr("layout", 0))
+    if len(x.shape) != 3 or direction not in ("forward", "reverse", "bidirectional"):
+        node.damaged(f"input {list(x.shape)} must have 3 dimensions, direction {direction!r} must be known")
+    x = node.transpose(x, (1, 0, 2)) if batch_first else x
+    (steps, batch, features), directions = x.shape, 2 if direction == "bidirectional" else 1
+    hidden = _check(node, x, directions)
+    flat = node.reshape(x, (steps * batch, features))
+    sequences, finals = [], []
+    for index, (cell, weights, bias) in enumerate(_cells(node, hidden, directions, x)):
+        state = _initial(node, 2 if node.op_type == "LSTM" else 1, index, (batch, hidden), batch_first, x)
+        share = node.add("matmul", flat, weights, bias)
+        outputs = _run(node, cell, share, state, backwards=direction == "reverse" or index == 1)
+        sequences.append(node.add("concat", *(node.reshape(y, (1, 1, batch, hidden)) for y in outputs), axis=0))
+        finals.append([node.reshape(tensor, (1, batch, hidden)) for tensor in state])
+    y = node.add("concat", *sequences, axis=1)
+    last = [node.add("concat", *parts, axis=0) for parts in zip(*finals, strict=True)]
+    if batch_first:
+        return [node.transpose(y, (2, 0, 1, 3)), *(node.transpose(tensor, (1, 0, 2)) for tensor in last)]
+    return [y, *last]
