@@ -1,5 +1,7 @@
 """Elementwise kernels: unary, binary and quantised arithmetic, casts."""
 
+from libc.string cimport memcpy
+
 from npusim._operand cimport (
     NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Walk, each_row, is_float, item_size, operand, take, type_name,
 )
@@ -44,6 +46,17 @@ cdef extern from "functions.h" nogil:
     long long npu_truncate(double value, long long low, long long high)
     long long npu_lowest(int dtype)
     long long npu_highest(int dtype)
+
+cdef extern from "drain.h" nogil:
+    ctypedef void (*npu_load_i32)(int *out, const unsigned char *p, long long stride, long long n) noexcept
+    ctypedef void (*npu_store_i32)(unsigned char *p, long long stride, const int *values, long long n) noexcept
+    ctypedef struct npu_rows:
+        void (*dequantize)(float *v, const int *x, int zero, float scale, long long n) noexcept nogil
+        void (*divide)(float *v, float scale, long long n) noexcept nogil
+        void (*round)(int *y, const float *v, int zero, int low, int high, long long n) noexcept nogil
+    const npu_load_i32[13] npu_loads_i32
+    const npu_store_i32[13] npu_stores_i32
+    const npu_rows *npu_rows_of(int level)
 
 cdef enum:
     UNARY_IDENTITY = 0
@@ -297,8 +310,45 @@ cdef struct Scaling:
     npu_store_i64 store_i64
     npu_requantize requantize
     npu_dequantize dequantize
+    npu_load_i32 load_i32
+    npu_store_i32 store_i32
+    const npu_rows *rows
     long long low
     long long high
+
+
+cdef void _quantize_evenly(unsigned char **p, const long long *s, long long n, const Scaling *c) noexcept nogil:
+    """A row of one scale and one zero point to 8 or 16 bits."""
+    cdef float[NPU_BLOCK] x
+    cdef int[NPU_BLOCK] y
+    cdef float scale
+    cdef int zero
+    cdef long long i, m
+    memcpy(&scale, p[2], 4)
+    memcpy(&zero, p[3], 4)
+    for i from 0 <= i < n by NPU_BLOCK:
+        m = min(n - i, <long long>NPU_BLOCK)
+        c.load_f32(x, p[1] + i * s[1], s[1], m)
+        c.rows.divide(x, scale, m)
+        # Zero points of these types are within 16 bits; what is beyond saturates either way.
+        c.rows.round(y, x, max(-(1 << 28), min(zero, 1 << 28)), <int>c.low, <int>c.high, m)
+        c.store_i32(p[0] + i * s[0], s[0], y, m)
+
+
+cdef void _dequantize_evenly(unsigned char **p, const long long *s, long long n, const Scaling *c) noexcept nogil:
+    """A row of 8 or 16 bits of one scale and one zero point within 16 bits."""
+    cdef int[NPU_BLOCK] x
+    cdef float[NPU_BLOCK] y
+    cdef float scale
+    cdef int zero
+    cdef long long i, m
+    memcpy(&scale, p[2], 4)
+    memcpy(&zero, p[3], 4)
+    for i from 0 <= i < n by NPU_BLOCK:
+        m = min(n - i, <long long>NPU_BLOCK)
+        c.load_i32(x, p[1] + i * s[1], s[1], m)
+        c.rows.dequantize(y, x, zero, scale, m)
+        c.store_f32(p[0] + i * s[0], s[0], y, m)
 
 
 cdef void _quantize_row(unsigned char **p, const long long *s, long long n, const void *context) noexcept nogil:
@@ -308,6 +358,9 @@ cdef void _quantize_row(unsigned char **p, const long long *s, long long n, cons
     cdef long long[NPU_BLOCK] zero
     cdef long long[NPU_BLOCK] y
     cdef long long i, m
+    if s[2] == 0 and s[3] == 0 and c.store_i32 != NULL:
+        _quantize_evenly(p, s, n, c)
+        return
     for i from 0 <= i < n by NPU_BLOCK:
         m = min(n - i, <long long>NPU_BLOCK)
         c.load_f32(x, p[1] + i * s[1], s[1], m)
@@ -324,6 +377,11 @@ cdef void _dequantize_row(unsigned char **p, const long long *s, long long n, co
     cdef float[NPU_BLOCK] scale
     cdef float[NPU_BLOCK] y
     cdef long long i, m
+    cdef int one
+    memcpy(&one, p[3], 4)
+    if s[2] == 0 and s[3] == 0 and c.load_i32 != NULL and -(1 << 16) <= one <= 1 << 16:
+        _dequantize_evenly(p, s, n, c)
+        return
     for i from 0 <= i < n by NPU_BLOCK:
         m = min(n - i, <long long>NPU_BLOCK)
         c.load_i64(x, p[1] + i * s[1], s[1], m)
@@ -338,6 +396,8 @@ cdef int _scaling(Scaling *c, int dst_dtype, int src_dtype) except -1:
     c.store_f32, c.store_i64 = npu_stores_f32[dst_dtype], npu_stores_i64[dst_dtype]
     c.requantize = npu_requantize_avx2 if level() else npu_requantize_portable
     c.dequantize = npu_dequantize_avx2 if level() else npu_dequantize_portable
+    c.load_i32 = npu_loads_i32[src_dtype] if src_dtype != NPU_INT32 else NULL
+    c.store_i32, c.rows = npu_stores_i32[dst_dtype], npu_rows_of(level())
     c.low, c.high = npu_lowest(dst_dtype), npu_highest(dst_dtype)
     return 0
 
@@ -393,35 +453,29 @@ def dequantize(
 
 
 cdef struct Quantised:
-    npu_load_i64 load
-    npu_store_i64 store
+    npu_load_i32 load
+    npu_store_i32 store
     npu_binary_f32 fn
-    npu_requantize requantize
+    const npu_rows *rows
     float[3] scale
-    long long[3] zero
-    long long low
-    long long high
+    int[3] zero
+    int low, high
 
 
 cdef void _qbinary_row(unsigned char **p, const long long *s, long long n, const void *context) noexcept nogil:
     cdef const Quantised *c = <const Quantised *>context
-    cdef long long[NPU_BLOCK] q
+    cdef int[NPU_BLOCK] q
     cdef float[2][NPU_BLOCK] x
-    cdef float[NPU_BLOCK] scale
-    cdef long long[NPU_BLOCK] zero
-    cdef long long i, j, m
+    cdef long long i, m
     cdef int k
-    m = min(n, <long long>NPU_BLOCK)
-    for j in range(m):
-        scale[j], zero[j] = c.scale[2], c.zero[2]
     for i from 0 <= i < n by NPU_BLOCK:
         m = min(n - i, <long long>NPU_BLOCK)
         for k in range(2):
             c.load(q, p[k + 1] + i * s[k + 1], s[k + 1], m)
-            for j in range(m):
-                x[k][j] = <float>(q[j] - c.zero[k]) * c.scale[k]
+            c.rows.dequantize(x[k], q, c.zero[k], c.scale[k], m)
         c.fn(x[0], x[0], x[1], m)
-        c.requantize(q, x[0], scale, zero, m, c.low, c.high)
+        c.rows.divide(x[0], c.scale[2], m)
+        c.rows.round(q, x[0], c.zero[2], c.low, c.high, m)
         c.store(p[0] + i * s[0], s[0], q, m)
 
 
@@ -429,7 +483,7 @@ def qbinary(
     int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
     const unsigned char[::1] a, long long a_off, a_strides,
     const unsigned char[::1] b, long long b_off, b_strides, dims,
-    float a_scale, int a_zero, float b_scale, int b_zero, float y_scale, int y_zero,
+    float a_scale, long long a_zero, float b_scale, long long b_zero, float y_scale, long long y_zero,
 ):
     """dst = quantise(fn(dequantise(a), dequantise(b))) for integer types of up to 16 bits and arithmetic functions."""
     cdef Walk w
@@ -440,9 +494,10 @@ def qbinary(
     _check_binary(fn, NPU_FLOAT32)
     if BINARY_EQ <= fn <= BINARY_GE:
         raise ValueError(f"qbinary: function {fn} is not arithmetic")
-    c.load, c.store = npu_loads_i64[dtype], npu_stores_i64[dtype]
+    if max(abs(a_zero), abs(b_zero), abs(y_zero)) > 1 << 16:
+        raise ValueError(f"qbinary: zero points must be within 16 bits, got {a_zero}, {b_zero} and {y_zero}")
+    c.load, c.store, c.rows = npu_loads_i32[dtype], npu_stores_i32[dtype], npu_rows_of(level())
     c.fn = npu_binaries_f32_avx2[fn] if level() else npu_binaries_f32_portable[fn]
-    c.requantize = npu_requantize_avx2 if level() else npu_requantize_portable
     c.scale[0], c.scale[1], c.scale[2] = a_scale, b_scale, y_scale
     c.zero[0], c.zero[1], c.zero[2] = a_zero, b_zero, y_zero
     c.low, c.high = npu_lowest(dtype), npu_highest(dtype)

@@ -10,7 +10,14 @@ typedef void (*npu_load_i32)(int32_t *out, const npu_byte *p, npu_int stride, np
 NPU_LOADERS(int32_t, i32)
 
 NPU_UNUSED static const npu_load_i32 npu_loads_i32[NPU_DTYPES] = {
-    NULL, npu_load_i8_i32, npu_load_u8_i32, npu_load_i16_i32, NULL, npu_load_i32_i32};
+    NULL, npu_load_i8_i32, npu_load_u8_i32, npu_load_i16_i32, npu_load_u16_i32, npu_load_i32_i32};
+
+typedef void (*npu_store_i32)(npu_byte *p, npu_int stride, const int32_t *in, npu_int n);
+NPU_STORER(npu_store_8_i32, int32_t, uint8_t, x)
+NPU_STORER(npu_store_16_i32, int32_t, uint16_t, x)
+
+NPU_UNUSED static const npu_store_i32 npu_stores_i32[NPU_DTYPES] = {
+    NULL, npu_store_8_i32, npu_store_8_i32, npu_store_16_i32, npu_store_16_i32};
 
 #define NPU_LANES "drain_rows.h"
 

@@ -7,6 +7,7 @@ typedef struct {
     void (*muladd_i32)(int32_t *sum, const int32_t *x, const int32_t *w, int32_t zero, npu_int n);
     void (*value_f32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
     void (*value_i32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
+    void (*dequantize)(float *v, const int32_t *x, int32_t zero, float scale, npu_int n);
     void (*scale)(float *v, const npu_byte *scale, npu_int stride, npu_int n);
     void (*divide)(float *v, float scale, npu_int n);
     void (*clamp)(float *v, float low, float high, npu_int n);
@@ -61,6 +62,12 @@ static void NPU_NAME(npu_value_i32)(float *v, const npu_byte *acc, const npu_byt
         memcpy(&b, bias + 4 * i, 4);
         v[i] = (float)(int32_t)(a + b);
     }
+}
+
+static void NPU_NAME(npu_dequantize_row)(float *v, const int32_t *x, int32_t zero, float scale, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) v[i] = (float)(x[i] - zero) * scale;
 }
 
 static void NPU_NAME(npu_scale_row)(float *v, const npu_byte *scale, npu_int stride, npu_int n)
@@ -129,5 +136,5 @@ static void NPU_NAME(npu_narrow_16)(npu_byte *y, const int32_t *v, npu_int n)
 
 static const npu_rows NPU_NAME(npu_rows) = {
     NPU_NAME(npu_muladd_f32), NPU_NAME(npu_muladd_i32), NPU_NAME(npu_value_f32), NPU_NAME(npu_value_i32),
-    NPU_NAME(npu_scale_row), NPU_NAME(npu_divide_row), NPU_NAME(npu_clamp_row), NPU_NAME(npu_round_row),
+    NPU_NAME(npu_dequantize_row), NPU_NAME(npu_scale_row), NPU_NAME(npu_divide_row), NPU_NAME(npu_clamp_row), NPU_NAME(npu_round_row),
     NPU_NAME(npu_narrow_8), NPU_NAME(npu_narrow_16)};
