@@ -158,6 +158,10 @@ class GraphBuilder:
         if tensor.name != name:
             tensor.name = name if reserved else self._tensor_names.unique(name)
 
+    def rename_op(self, op: Op, name: str) -> None:
+        """Give an operator another name, made unique among operators."""
+        op.name = self._op_names.unique(name)
+
     def finish(self, outputs: Sequence[Tensor]) -> Graph:
         """The validated graph without operators that no output needs."""
         needed = set(outputs)

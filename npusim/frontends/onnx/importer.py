@@ -13,17 +13,19 @@ from npusim.frontends.onnx import operators  # noqa: F401  (registers the import
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
 from npusim.frontends.onnx.node import Node
-from npusim.frontends.onnx.registry import lookup
+from npusim.frontends.onnx.registry import Handler, lookup
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
 from npusim.frontends.onnx.signature import check_declared, declared_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
-from npusim.graph import Graph, Tensor
+from npusim.graph import Graph, Op, Tensor
 from npusim.ops.build import GraphBuilder
 
 OLDEST_OPSET = 7
 MAX_NODES = 1_000_000
 """A model may have this many nodes after its functions are expanded."""
+PRINCIPAL = frozenset({"conv", "conv_transpose", "lrn", "matmul", "normalize", "pool", "reduce", "softmax", "topk"})
+"""Kinds that do a node's work where it becomes several operators."""
 STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 """What numpy, protobuf and Python raise over values that make no sense."""
 
@@ -176,19 +178,27 @@ class Importer:
         wanted = [bool(output) and output in needed for output in node.output]
         directory = self.model.directory
         context = Node(node, name, version, self.builder, inputs, attributes, wanted, directory, self._packed)
-        before = self.builder.op_count
         try:
-            if region is not None:
-                return region(self, context, scope)
-            assert handler is not None  # or there is a region, or we have returned
-            result = handler(context)
-            context.check_all_read()
+            if handler is not None:
+                return self._handle(handler, context)
+            assert region is not None  # or the schema has been asked
+            return region(self, context, scope)
         except InputError as error:
             raise ModelError(f"{name} ({node.op_type}): {error}") from error
         except STUMBLES as error:
             # The model is not ours: whatever it makes an importer stumble over is reported, with the cause chained.
             raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
-        self._check_types(before)
+
+    def _handle(self, handler: Handler, node: Node) -> Sequence[Value]:
+        """Let an operator's importer do its work and look at what it has added."""
+        before = self.builder.op_count
+        result = handler(node)
+        node.check_all_read()
+        added = self.builder.ops_since(before)
+        self._check_types(added)
+        if added:
+            # The operator that does the node's work has the node's name; its helpers have longer ones.
+            self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)
         return [result] if isinstance(result, Tensor) else list(result)
 
     def _read(self, operand: str, name: str, node: NodeProto, scope: Scope) -> Value:
@@ -204,8 +214,8 @@ class Importer:
         if not known:
             raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
 
-    def _check_types(self, before: int) -> None:
-        for op in self.builder.ops_since(before):
+    def _check_types(self, added: Sequence[Op]) -> None:
+        for op in added:
             for tensor in (*op.inputs, *op.outputs):
                 if tensor is not None and tensor.dtype not in DEVICE_DTYPES:
                     reason = f"the device does not compute with {tensor.dtype.label}"

@@ -205,7 +205,7 @@ class Node:
 
     def add(self, kind: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         """Add an operator with one output."""
-        return self.builder.add(kind, inputs, attrs, self.name)
+        return self.builder.add(kind, inputs, attrs, f"{self.name}/{kind}")
 
     def const(self, array: Any, dtype: DType | None = None) -> Tensor:
         """A constant."""

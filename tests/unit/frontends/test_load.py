@@ -33,6 +33,19 @@ def test_names_of_inputs_outputs_and_operators_are_the_models() -> None:
     assert [op.name for op in graph.ops] == ["first", "Neg_1"]
 
 
+def test_the_operator_that_does_the_work_has_the_nodes_name() -> None:
+    model = text_model(
+        "g (float[2, 3] x, float[4, 3] w) => (float[2, 4] y) { y = Gemm<transB = 1, alpha = 0.5>(x, w) }"
+    )
+    graph = load(model)
+    assert {op.kind: op.name for op in graph.ops} == {
+        "transpose": "Gemm_0/transpose",
+        "matmul": "Gemm_0",
+        "binary": "Gemm_0/binary",
+    }
+    assert graph.ops[-1].output.name == "y"
+
+
 def test_outputs_that_are_inputs_constants_or_each_other_are_tensors_of_their_own() -> None:
     model = text_model("""g (float[2] x) => (float[2] a, float[2] b, float[2] c, int64[1] d, float[2] x) {
         a = Relu(x) b = Identity(a) c = Identity(x) d = Shape(x) }""")
