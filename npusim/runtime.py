@@ -165,6 +165,19 @@ class Session:
             summarize(record.timeline, program.ops, self.config),
         )
 
+    def close(self) -> None:
+        """Power the device off and give its memory back at once; the next use powers on a fresh one."""
+        if self._device is not None:
+            self._device.close()
+        self._device = self._driver = None
+        self._loaded.clear()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""
         loaded = self._loaded.pop(program, None)

@@ -49,20 +49,12 @@ def _check_itemsize(itemsize: int) -> None:
         raise ProgramError(f"item size must be one of {ITEM_SIZES}, got {itemsize}")
 
 
-def _transfer(
-    dst: int, dst_strides: Sequence[int], src: int, src_strides: Sequence[int], dims: Sequence[int], itemsize: int
-) -> DmaWork:
-    total = prod(dims) * itemsize
-    sides = [
-        contiguous_runs(dims, strides, itemsize)
-        for address, strides in ((src, src_strides), (dst, dst_strides))
-        if is_dram(address)
-    ]
-    runs, run_bytes = max(sides, default=(1, total))
-    reads, writes = (total if is_dram(src) else 0), (total if is_dram(dst) else 0)
-    if reads:  # broadcast dimensions are read once
-        reads = min(reads, prod(dim for dim, stride in zip(dims, src_strides, strict=True) if stride) * itemsize)
-    return DmaWork(total, runs, run_bytes, reads, writes)
+def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> tuple[int, int, int]:
+    """(bytes in DRAM, runs, bytes of a run) of one side of a transfer; what is broadcast counts once."""
+    if not is_dram(address):
+        return 0, 1, 0
+    distinct = prod(dim for dim, stride in zip(dims, strides, strict=True) if stride or dim == 0) * itemsize
+    return distinct, *contiguous_runs(dims, strides, itemsize)
 
 
 @instruction(0x10, "dma.copy", Unit.DMA)
@@ -95,7 +87,12 @@ class Copy(Instruction):
         yield span(self.dst, self.padded, self.dst_strides, self.itemsize, True)
 
     def work(self) -> Work:
-        return _transfer(self.dst, self.dst_strides, self.src, self.src_strides, self.dims, self.itemsize)
+        """Padding is written like the rest; the side in DRAM with more pieces decides how well bursts are used."""
+        reads, *source = _side(self.src, self.src_strides, self.dims, self.itemsize)
+        writes, *target = _side(self.dst, self.dst_strides, self.padded, self.itemsize)
+        total = prod(self.padded) * self.itemsize
+        runs, run = max(source, target) if reads or writes else (1, total)
+        return DmaWork(total, runs, run, reads, writes)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)

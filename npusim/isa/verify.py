@@ -1,7 +1,7 @@
 """The gate: every command stream, fresh or cached, is checked here before a device runs it.
 
-Checked: units and cores exist, waits look back only (so that no stream can wait for itself), fields mean something, and
-every byte that a command may touch lies inside its memory.
+Checked: units and cores exist, waits look back only (so that no stream can wait for itself), fields mean something,
+every byte that a command may touch lies inside its memory, and only DMA touches DRAM.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
             command.instruction.check()
             for access in command.instruction.accesses():
                 if access is not None:
-                    _check_access(access, limits)
+                    _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
         except ProgramError as error:
             raise ProgramError(f"command {index} ({command.instruction.mnemonic}): {error}") from None
         halted = command.instruction.mnemonic == "halt"
@@ -74,13 +74,15 @@ def _check_unit(core: int, unit: int, limits: Limits) -> None:
         raise ProgramError(f"unit {unit}: there is no such unit")
 
 
-def _check_access(access: Access, limits: Limits) -> None:
+def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:
     space = space_of(access.address)
     if space >= Space.REGION:
         number = space - Space.REGION
         if number >= len(limits.region_bytes):
             raise ProgramError(f"region {number}: the job has {len(limits.region_bytes)}")
         size = limits.region_bytes[number]
+        if not by_dma:
+            raise ProgramError(f"touches {describe_address(access.address)}: only DMA reaches DRAM")
         if access.write and number in READ_ONLY_REGIONS:
             raise ProgramError(f"writes {describe_address(access.address)}: region {number} is read only")
     elif space == Space.SRAM:

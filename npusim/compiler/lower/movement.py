@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Context, Lowering, SlotSpec, SlotTable, boxes, share
-from npusim.compiler.lower.rows import TiledLowering, pick_tile
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share
+from npusim.compiler.lower.rows import TiledLowering, clip, pick_tile
 from npusim.compiler.lower.transfer import copy_items, load_items, store_items
 from npusim.compiler.schedule import Item, Step
 from npusim.compiler.values import View, dense_strides
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.graph import Op
+from npusim.hw.config import Config
 from npusim.isa import scalar
 from npusim.isa.base import Instruction
 from npusim.isa.dma import Gather
@@ -43,7 +44,7 @@ class CopyLowering(Lowering):
         return [(source, whole)]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
-        ways = self.config.cores * max(1, self.config.dma.channels - 1)
+        ways = copy_ways(self.config)
         parts = [part for source, target in self.pairs() for part in _cut(source, target, ways)]
         for source, target in share(parts, core, cores):
             items = copy_items(
@@ -67,15 +68,22 @@ def view_of(op: Op, source: View) -> View | None:
 
 
 def _cut(source: View, target: View, ways: int) -> list[tuple[View, View]]:
-    """Cut along the longest dimension into at most ``ways`` parts that are worth it."""
+    return [(source.slice(*box), target.slice(*box)) for box in _tiles(target, ways)]
+
+
+def _tiles(target: View, ways: int) -> list[Box]:
+    """Cut the outermost dimension in memory into at most ``ways`` boxes that are worth a transfer of their own."""
+    rank = range(len(target.shape))
     nbytes = prod(target.shape) * target.dtype.itemsize
-    ways = min(ways, nbytes // _SMALLEST_PART)
-    if ways <= 1 or not target.shape:
-        return [(source, target)]
-    axis = max(range(len(target.shape)), key=lambda a: (abs(target.strides[a]) if target.shape[a] > 1 else -1, -a))
-    size = -(-target.shape[axis] // ways)
-    tile = tuple(size if a == axis else dim for a, dim in enumerate(target.shape))
-    return [(source.slice(*box), target.slice(*box)) for box in boxes(target.shape, tile, range(len(tile)))]
+    ways = max(1, min(ways, nbytes // _SMALLEST_PART))
+    axis = max(rank, key=lambda a: (abs(target.strides[a]) if target.shape[a] > 1 else -1, -a), default=0)
+    tile = [-(-max(dim, 1) // ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
+    return boxes(target.shape, tile, rank)
+
+
+def copy_ways(config: Config) -> int:
+    """Transfers that can run side by side: the load channels of all cores."""
+    return config.cores * max(1, config.dma.channels - 1)
 
 
 class ConcatLowering(CopyLowering):
@@ -102,25 +110,36 @@ class ConcatLowering(CopyLowering):
 
 
 class PadLowering(Lowering):
-    """Constant padding, written by the copy itself."""
+    """Constant padding, written by the copy itself; cut along the output's outermost dimension."""
 
     def slots(self) -> list[SlotSpec]:
         return []
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
-        if core:
-            return
         op = self.group.ops[0]
         x, out = self.context.view(op.input(0)), self.context.view(op.output)
         pattern = bit_pattern(op.attrs["value"], x.dtype)
         order = out.order()
         source, target = x.permute(order), out.permute(order)
-        before, after = ([op.attrs[side][axis] for axis in order] for side in ("before", "after"))
-        items = copy_items(
-            (target.address, target.strides, target), (source.address, source.strides, source), source.shape,
-            x.dtype.itemsize, before, after, pattern,
-        )  # fmt: skip
-        yield Step(loads=items)
+        before = [op.attrs["before"][axis] for axis in order]
+        for part in share(_tiles(target, copy_ways(self.config)), core, cores):
+            yield Step(loads=_padded_copy(source, target.slice(*part), part, before, pattern))
+
+
+def _padded_copy(source: View, target: View, box: Box, before: Sequence[int], pattern: int) -> list[Item]:
+    """One box of the output: the elements of the source that fall into it, and padding around them."""
+    starts, lows, sizes, highs = [], [], [], []
+    for start, size, limit, low in zip(*box, source.shape, before, strict=True):
+        first, above, valid, below = clip(start - low, size, limit)
+        starts.append(first)
+        lows.append(above)
+        sizes.append(valid)
+        highs.append(below)
+    part = source.slice(starts, sizes)
+    return copy_items(
+        (target.address, target.strides, target), (part.address, part.strides, part), part.shape, part.dtype.itemsize,
+        lows, highs, pattern,
+    )  # fmt: skip
 
 
 def bit_pattern(value: Any, dtype: DType) -> int:
