@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from npusim.cli import compile as compiling
-from npusim.cli import config, device, run, setup
+from npusim.cli import config, device, run, setup, validate
 from npusim.cli.base import Group, Interrupted, State
 from npusim.errors import NpusimError, UsageError
 
@@ -47,6 +47,7 @@ for _command in (
     compiling.disasm,
     device.info,
     config.config,
+    validate.validate,
     setup.demo,
     setup.doctor,
     setup.cache,

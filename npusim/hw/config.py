@@ -19,6 +19,7 @@ from npusim.hw import units as unit_kinds
 from npusim.hw.build import Reading, override, read_section, to_table, walk
 from npusim.hw.files import config_names, read_description
 from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
+from npusim.hw.sections import DirectConfig, MeshConfig
 from npusim.units import Dimension, show
 
 CLOCK = Quantity(Dimension.FREQUENCY, 1_000, 100 * 10**9)
@@ -61,6 +62,11 @@ class MatrixConfig:
         Count(1, 4096), "results that post-processing takes from the accumulators in a cycle", 16
     )
     clock_hz: int | None = key(CLOCK, "clock of its own; left out = the device's clock", None)
+    sums_shift_out: bool = key(
+        Flag(), "output stationary: finished sums pass through the array, a cycle a row; false: leave at its edge", True
+    )
+    mesh: MeshConfig | None = section(MeshConfig, "model mesh", optional=True)
+    direct: DirectConfig | None = section(DirectConfig, "model direct", optional=True)
 
     def rate(self, dtype: str) -> Fraction:
         """MACs per PE and cycle for an element type's label; 0 = the unit does not compute with it."""

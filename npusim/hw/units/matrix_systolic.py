@@ -13,7 +13,8 @@ may have different weights, so that nothing is shared between them). The dataflo
 
     folds   = batch * ceil(rows / R) * ceil(columns / C)       an edge fold costs as much as a full one
     stream  = ceil(streamed / rate)                            cycles of one fold, rate = MACs per PE and cycle
-    swap    = R                                                 to shift a stationary operand in (finished sums out: OS)
+    swap    = R                                                 to shift a stationary operand in (OS: finished sums out,
+                                                                if ``sums_shift_out``; else they leave with the skew)
     skew    = R + C - 2                                         the diagonal wavefront fills and drains
 
 Nothing hidden (``preload_hidden = false``, ``fill_drain = "per_fold"``) this is folds * (stream + R + R + C - 2), the
@@ -55,19 +56,20 @@ class Placement(NamedTuple):
 
 def cost(config: Config, work: MatrixWork) -> Cost:
     """Raises ProgramError if there is no matrix unit or it does not compute with the work's type."""
-    matrix = _unit(config, work)
+    matrix = unit_for(config, work)
     rate = matrix.rate(work.dtype.label)
     placed = place(matrix, work)
     folds = _folds(matrix, placed)
     stream = ceil_div(placed.streamed * rate.denominator, rate.numerator)
-    exposed_swaps = folds * matrix.rows
+    swap = matrix.rows if matrix.sums_shift_out or matrix.dataflow != "output_stationary" else 0
+    exposed_swaps = folds * swap
     if matrix.preload_hidden:
-        exposed_swaps = folds * max(0, matrix.rows - stream) + (matrix.rows if matrix.weight_buffers <= 2 else 0)
+        exposed_swaps = folds * max(0, swap - stream) + (swap if matrix.weight_buffers <= 2 else 0)
     skew = (matrix.rows + matrix.cols - 2) * (folds if matrix.fill_drain == "per_fold" else 1)
     array = folds * stream + exposed_swaps + skew
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
     drain = ceil_div(outputs, matrix.output_elements_per_cycle)
-    traffic = _traffic(config, work, placed)
+    traffic = traffic_cycles(config, work, placed)
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
     if traffic > max(array, drain):
         terms.append(("sram", MEMORY, traffic))
@@ -95,7 +97,8 @@ def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:
     return Placement(rows, columns, streamed, work.batch * work.ic, packed)
 
 
-def _unit(config: Config, work: MatrixWork) -> MatrixConfig:
+def unit_for(config: Config, work: MatrixWork) -> MatrixConfig:
+    """The matrix unit that computes a work; raises ProgramError if there is none for its type."""
     matrix = config.matrix
     if matrix is None:
         raise ProgramError(f"matrix work on {config.name}, which has no matrix unit")
@@ -112,7 +115,7 @@ def _folds(matrix: MatrixConfig, placed: Placement) -> int:
     return ceil_div(placed.matmuls, placed.packed) * blocks
 
 
-def _traffic(config: Config, work: MatrixWork, placed: Placement) -> int:
+def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
     """Cycles of the unit's clock for the bytes that pass the SRAM ports while the work runs."""
     matrix, size = config.matrix, work.dtype.itemsize
     assert matrix is not None

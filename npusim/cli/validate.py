@@ -1,0 +1,59 @@
+"""``npusim validate``: measured points beside what the models say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from npusim.cli.base import Command, json_option
+from npusim.cli.output import check_destination, progress, replacing, write_json
+from npusim.errors import UsageError
+
+
+@click.command(cls=Command, short_help="Compare the timing models with measured points.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the data sets are.",
+    show_default="those that come with npusim's sources",
+)
+@json_option("every row and every error")
+@click.option(
+    "--plot", "plot_file", type=click.Path(path_type=Path), metavar="FILE", help="Draw predicted over measured."
+)
+def validate(data: Path | None, json_file: str | None, plot_file: Path | None) -> None:
+    """Replay measured points - RTL, simulators, chips - and report how far off each prediction is.
+
+    A data set whose file is not there is skipped, and said.
+
+    \b
+    Examples:
+      npusim validate
+      npusim validate --data ../truth --json errors.json --plot errors.svg
+    """
+    from npusim.validate.replay import carried_folder, find, replay
+    from npusim.validate.report import plot, text
+
+    if data is not None and not data.is_dir():
+        raise UsageError(f"--data {data}: must be a directory")
+    if json_file not in (None, "-"):
+        check_destination(Path(str(json_file)))
+    if plot_file is not None:
+        check_destination(plot_file)
+    found, missing = find(data if data is not None else carried_folder())
+    if not found:
+        raise UsageError(
+            f"--data {data or carried_folder()}: has none of the files {', '.join(d.filename for d in missing)}"
+        )
+    with progress(f"replaying {len(found)} data sets"):
+        outcomes = list(replay(found))
+    if plot_file is not None:
+        with replacing(plot_file) as draft:
+            plot(draft, outcomes, plot_file.suffix.removeprefix(".") or "png")
+    if json_file is not None:
+        write_json(json_file, {"unit": "percent", "datasets": [outcome.to_json_dict() for outcome in outcomes],
+                               "skipped": [data_set.name for data_set in missing]})  # fmt: skip
+    if json_file != "-":
+        click.echo(text(outcomes, missing))

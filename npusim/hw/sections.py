@@ -1,0 +1,40 @@
+"""Keys of single matrix cost models: a table below ``[matrix]`` that only the model of that name reads."""
+
+# ruff: noqa: RUF009 - key() and its kin make dataclass fields
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+from npusim.hw.keys import Count, Flag, Ratio, key
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class MeshConfig:
+    """A mesh that is fed one row of operands after the other and answers a fixed time later (model ``mesh``)."""
+
+    row_stall_cycles: int = key(Count(0, 65536), "cycles in which no row is fed, after each row that is", 0)
+    least_rows: int = key(Count(1, 4096), "rows that an operation occupies the mesh for, even if it feeds fewer", 4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DirectConfig:
+    """A convolution core that fetches its operands itself, ``rows`` channels by ``cols`` kernels (model ``direct``)."""
+
+    start_cycles: int = key(Count(0), "cycles of a job besides its transfers and its arithmetic", 0)
+    start_latencies: int = key(Count(0, 64), "memory latencies that follow each other before the first datum", 1)
+    weight_port_bytes: int = key(
+        Count(1, 4096), "bytes of weights a cycle that the buffer gives to the MACs: the least length of a stripe", 8
+    )
+    feature_beats_per_cycle: Fraction = key(
+        Ratio(1, positive=True),
+        "bursts of features a cycle that the fetch unit takes, however fast the memory",
+        Fraction(1),
+    )
+    plain_surfaces: int = key(
+        Count(0, 4096), "channel groups up to which features arrive at one burst a cycle all the same", 0
+    )
+    output_cycles_per_atom: int = key(Count(1, 4096), "cycles that post-processing needs for ``cols`` channels", 1)
+    output_row_atoms: int = key(Count(1, 4096), "atoms that leave in one go", 8)
+    output_gap_cycles: int = key(Count(0, 4096), "cycles lost after each such row of atoms", 0)
+    shared_port: bool = key(Flag(), "results leave by the port that operands come in by", False)

@@ -1,0 +1,170 @@
+"""A direct-convolution core like NVDLA's: ``rows`` input channels (an atom) by ``cols`` kernels a cycle.
+
+Kernels are taken ``cols`` at a time (a group). A group passes over all P output pixels once for each tap and atom of
+channels; the pixels of one such pass are a stripe, and while it runs the next block of weights is read from the buffer:
+
+    mac    = max(P, rows * cols * size / weight_port_bytes) * kh * kw * ceil(ic / rows)        cycles of a group
+    output = P * output_cycles_per_atom + (P // row_atoms) * output_gap        gaps only if P > row_atoms
+
+Post-processing of a group starts with its first row of atoms and runs beside the next group's arithmetic:
+
+    macs(g)  = max(macs(g - 1), weights(g)) + mac
+    done(g)  = max(max(done(g - 1), begin(g) + mac of the first row) + output, macs(g) + output of the last row)
+
+``cost`` prices a tile whose operands lie in the buffer: weights(g) = 0. ``job`` prices a whole job of the core, which
+fetches for itself, in bursts of ``dma.burst_bytes`` over one port:
+
+    beat     = max(burst / bandwidth, memory latency / outstanding bursts)
+    features = all of them arrive before the first stripe, at no more than ``feature_beats_per_cycle``; the weights, for
+               as many bytes as the buffer has left, take every other beat
+    weights  = then one burst a beat; a group starts when all its weights are there; with ``shared_port`` the results
+               of finished groups go before them
+    job      = start + start_latencies * latency + done(last)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from npusim.hw.config import Config, MatrixConfig
+from npusim.hw.dram import dram_model
+from npusim.hw.sections import DirectConfig
+from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
+from npusim.hw.units.dma import latency_ps
+from npusim.hw.units.matrix_systolic import place, traffic_cycles, unit_for
+from npusim.units import ceil_div
+
+if TYPE_CHECKING:
+    from npusim.work import MatrixWork
+
+
+class Group(NamedTuple):
+    """Cycles of one pass over the output: its arithmetic, that up to its first row, all output, the last row's."""
+
+    mac: int
+    first: int
+    output: int
+    tail: int
+
+
+class Schedule(NamedTuple):
+    """When the core is done, and what of that it waited for operands, in cycles."""
+
+    done: int
+    waited: int
+
+
+def cost(config: Config, work: MatrixWork) -> Cost:
+    """A tile in the buffer; raises ProgramError if there is no matrix unit or it does not know the work's type."""
+    matrix = unit_for(config, work)
+    passes = work.batch * (work.ic if work.depthwise else 1)
+    plan = group(matrix, work)
+    groups = ceil_div(_kernels(work), matrix.cols)
+    ready = _scheduled(plan, (0 for _ in range(passes * groups)), work.last)
+    traffic = traffic_cycles(config, work, place(matrix, work))
+    terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
+    macs = passes * groups * plan.mac
+    if traffic > ready.done:
+        terms.append(("sram", MEMORY, traffic))
+    elif ready.done - macs > macs:
+        terms.append(("output", COMPUTE, ready.done))
+    else:
+        terms += [("mac", COMPUTE, macs), ("tail", LATENCY, ready.done - macs)]
+    return total(config.matrix_hz, terms)
+
+
+def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
+    """A whole convolution that the core fetches from and leaves in memory, alone on the device; not depthwise.
+
+    ``input_pixels``: of the input image, without padding. Raises ProgramError as :func:`cost` does.
+    """
+    matrix = unit_for(config, work)
+    direct = matrix.direct or DirectConfig()
+    latency = ceil_div(latency_ps(config) * config.matrix_hz, 10**12)
+    plan = group(matrix, work)
+    features = input_pixels * ceil_div(work.ic, matrix.rows)
+    ready = _scheduled(plan, (0 for _ in range(ceil_div(work.oc, matrix.cols))), True)
+    fetched = _fetched(config, work, features, plan)
+    start = direct.start_cycles + direct.start_latencies * latency
+    macs = ceil_div(work.oc, matrix.cols) * plan.mac
+    terms = [("start", LATENCY, start), ("fetch", MEMORY, fetched.waited)]
+    exposed = fetched.done - fetched.waited
+    if ready.done - macs > macs:
+        terms.append(("output", COMPUTE, exposed))
+    else:
+        terms += [("mac", COMPUTE, min(macs, exposed)), ("tail", LATENCY, max(0, exposed - macs))]
+    return total(config.matrix_hz, terms)
+
+
+def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
+    """The cycles of one group of kernels, alone."""
+    direct = matrix.direct or DirectConfig()
+    pixels = work.oh * work.ow
+    atoms = work.kh * work.kw * (1 if work.depthwise else ceil_div(work.ic, matrix.rows))
+    rate = matrix.rate(work.dtype.label)
+    stripe = ceil_div(pixels * rate.denominator, rate.numerator)
+    least = ceil_div(matrix.rows * matrix.cols * work.dtype.itemsize, direct.weight_port_bytes)
+    mac = max(stripe, least) * atoms
+    gaps = pixels // direct.output_row_atoms if pixels > direct.output_row_atoms else 0
+    output = pixels * direct.output_cycles_per_atom + gaps * direct.output_gap_cycles
+    tail = min(pixels, direct.output_row_atoms) * direct.output_cycles_per_atom
+    return Group(mac, min(mac, direct.output_row_atoms * atoms), output, tail)
+
+
+def _kernels(work: MatrixWork) -> int:
+    return ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
+
+
+def _scheduled(plan: Group, arrivals: Iterator[int], last: bool) -> Schedule:
+    """Groups one after the other; ``arrivals``: when the operands of each are there."""
+    macs = done = waited = 0
+    for there in arrivals:
+        begin = max(macs, there)
+        waited += begin - macs
+        macs = begin + plan.mac
+        done = max(max(done, begin + plan.first) + plan.output, macs + plan.tail) if last else macs
+    return Schedule(done, waited)
+
+
+def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Schedule:
+    """The schedule of a job whose operands come over the port, features (in bursts) first."""
+    matrix, burst = config.matrix, config.dma.burst_bytes
+    assert matrix is not None
+    direct = matrix.direct or DirectConfig()
+    groups = [min(matrix.cols, work.oc - first) for first in range(0, work.oc, matrix.cols)]
+    taps = work.ic * work.kh * work.kw * work.dtype.itemsize
+    bursts = [ceil_div(taps * kernels, burst) for kernels in groups]
+    beat = _beat(config)
+    room = config.sram.bytes // burst - features
+    beside = min(features, sum(bursts), max(0, room))
+    alone = beat
+    if ceil_div(work.ic, matrix.rows) > direct.plain_surfaces:
+        alone = max(beat, 1 / direct.feature_beats_per_cycle)
+    port: Fraction = 2 * beside * beat + (features - beside) * alone
+    results = ceil_div(work.oh * work.ow * matrix.cols * work.out_bytes, burst) if direct.shared_port else 0
+    macs = done = waited = left = 0
+    finished: list[int] = []
+    for size in bursts:
+        missing = max(0, size - beside)
+        beside = max(0, beside - size)
+        if missing:
+            while left < len(finished) and finished[left] <= port:
+                port += results * beat
+                left += 1
+            port += missing * beat
+        begin = max(macs, -(-port.numerator // port.denominator))
+        waited += begin - macs
+        macs = begin + plan.mac
+        done = max(max(done, begin + plan.first) + plan.output, macs + plan.tail)
+        finished.append(done)
+    return Schedule(done, waited)
+
+
+def _beat(config: Config) -> Fraction:
+    """Cycles of the core's clock from one burst to the next."""
+    burst, hz = config.dma.burst_bytes, config.matrix_hz
+    pins = Fraction(burst * hz, dram_model(config).bandwidth)
+    wait = Fraction(latency_ps(config) * hz, 10**12 * config.dma.max_outstanding)
+    return max(Fraction(1), pins, wait)

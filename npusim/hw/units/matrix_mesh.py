@@ -1,0 +1,59 @@
+"""The mesh of Gemmini (rows = cols = D): counted in rows of operands that are fed, as its control logic does.
+
+A matmul M x K x N is cut into operations of at most D rows for one D x D block of the stationary operand; M is the
+innermost loop. The first block is preloaded alone; after that each operation that preloads its successor's block
+feeds D rows, however few it computes, and one that does not feeds its own rows, ``least_rows`` at the least:
+
+    rows   = D + (operations - 1) * D + max(rows of the last one, least_rows)       weight stationary
+    rows   = D + operations * D                                                     output stationary
+    cycles = first row + (rows - 1) * (1 + row_stall) / rate + 2 * D + 1    [+ D: sums shifted out, output stationary]
+
+The first row is accepted ``max(row_stall, 1)`` cycles after its request. Depthwise: every channel is a matmul of its
+own. Beside this runs the SRAM traffic as for the systolic model: what is longer decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from npusim.hw.config import Config, MatrixConfig
+from npusim.hw.sections import MeshConfig
+from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
+from npusim.hw.units.matrix_systolic import Placement, place, traffic_cycles, unit_for
+from npusim.units import ceil_div
+
+if TYPE_CHECKING:
+    from npusim.work import MatrixWork
+
+
+def cost(config: Config, work: MatrixWork) -> Cost:
+    """Raises ProgramError if there is no matrix unit or it does not compute with the work's type."""
+    matrix = unit_for(config, work)
+    mesh = matrix.mesh or MeshConfig()
+    placed = place(matrix, work)
+    rows = rows_fed(matrix, mesh, placed)
+    size, rate = matrix.rows, matrix.rate(work.dtype.label)
+    pipeline = 2 * size + 1 + (size if matrix.dataflow == "output_stationary" else 0)
+    later = (rows - 1) * (1 + mesh.row_stall_cycles)
+    feeding = max(mesh.row_stall_cycles, 1) + ceil_div(later * rate.denominator, rate.numerator)
+    drain = ceil_div(work.batch * work.oh * work.ow * work.oc, matrix.output_elements_per_cycle) if work.last else 0
+    traffic = traffic_cycles(config, work, placed)
+    terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
+    if traffic > max(feeding + pipeline, drain):
+        terms.append(("sram", MEMORY, traffic))
+    elif drain > feeding + pipeline:
+        terms.append(("output", COMPUTE, drain))
+    else:
+        terms += [("rows", COMPUTE, feeding), ("pipeline", LATENCY, pipeline)]
+    return total(config.matrix_hz, terms)
+
+
+def rows_fed(matrix: MatrixConfig, mesh: MeshConfig, placed: Placement) -> int:
+    """Rows of operands that enter the mesh, preloads included."""
+    size = matrix.rows
+    blocks = placed.matmuls * ceil_div(placed.rows, size) * ceil_div(placed.columns, size)
+    operations = blocks * ceil_div(placed.streamed, size)
+    if matrix.dataflow == "output_stationary":
+        return size + operations * size
+    last = (placed.streamed - 1) % size + 1
+    return size + (operations - 1) * size + max(last, mesh.least_rows)

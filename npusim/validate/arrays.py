@@ -1,0 +1,96 @@
+"""Replays of single matrix units: SCALE-Sim's arrays, Gemmini's mesh, NVDLA's convolution core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from npusim.dtypes import DType
+from npusim.hw.config import Config, load_config
+from npusim.hw.cost import cost
+from npusim.hw.units import matrix_direct
+from npusim.validate.base import DataSet, Excluded, Point, Record, read
+from npusim.work import MatrixWork
+
+_DATAFLOWS = {"OS": "output_stationary", "WS": "weight_stationary", "IS": "input_stationary"}
+_LAYERS = "scalesim_layers.csv"
+
+
+def matmul(dtype: DType, m: int, k: int, n: int, out_bytes: int = 1) -> MatrixWork:
+    """A product as one piece of work."""
+    return MatrixWork(dtype, 1, 1, m, n, k, 1, 1, False, True, True, out_bytes)
+
+
+def scalesim(records: Sequence[Record], folder: Path) -> Iterator[Point | Excluded]:
+    """Layers, and ``*`` = whole networks, of which the tool reports one cycle less than its schedule has, per layer."""
+    layers: dict[str, list[tuple[str, int, MatrixWork]]] = {}
+    for layer in read(folder / _LAYERS):
+        work = matmul(DType.INT8, layer.integer("M"), layer.integer("K"), layer.integer("N"))
+        layers.setdefault(layer.text("network"), []).append((layer.text("layer"), layer.integer("count"), work))
+    base = load_config("scalesim")
+    for record in records:
+        network, wanted, dataflow, size = (record.text(column) for column in ("network", "layer", "dataflow", "size"))
+        keys = {"matrix.rows": int(size), "matrix.cols": int(size), "matrix.dataflow": _DATAFLOWS[dataflow]}
+        config = base.with_(**keys)
+        if wanted == "*":
+            cycles = sum(count * (cost(config, work).cycles - 1) for _, count, work in layers[network])
+        else:
+            cycles = next(cost(config, work).cycles - 1 for name, _, work in layers[network] if name == wanted)
+        label = f"{network} {wanted} {dataflow} {size}x{size}"
+        yield Point(label, record.integer("cycles"), cycles, dataflow)
+
+
+def gemmini(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """One product on the mesh alone, from the first request to the last response."""
+    base = load_config("gemmini_mesh16")
+    for record in records:
+        dataflow, m, k, n, stall = (
+            record.text("df"), *(record.integer(column) for column in ("M", "K", "N", "stall"))
+        )  # fmt: skip
+        label = f"{dataflow} {m}x{k}x{n} stall {stall}"
+        if record.integer("ok") != 1:
+            yield Excluded(label, "ok = 0: the outputs of the RTL were wrong")
+            continue
+        config = base.with_(**{"matrix.dataflow": _DATAFLOWS[dataflow], "matrix.mesh.row_stall_cycles": stall})
+        found = cost(config, matmul(DType.INT8, m, k, n))
+        yield Point(label, record.integer("cycles"), found.cycles, dataflow)
+
+
+def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """One job of the convolution core, from its start to its interrupt."""
+    base = load_config("nvdla_small")
+    for record in records:
+        label = f"{record.text('name')} latency {record.text('lat')} beat {record.text('rd_cyc_per_beat')}"
+        if record.integer("match") != 1:
+            yield Excluded(label, "match = 0: the outputs of the RTL were wrong")
+            continue
+        pixels = record.integer("W") * record.integer("H")
+        found = matrix_direct.job(_memory(base, record), _convolution(record), pixels)
+        yield Point(label, record.integer("cycles"), found.cycles, record.text("set"))
+
+
+def _convolution(record: Record) -> MatrixWork:
+    oh, ow, oc, ic, kh, kw = (record.integer(column) for column in ("P", "Q", "K", "C", "R", "S"))
+    return MatrixWork(DType.INT8, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
+
+
+def _memory(base: Config, record: Record) -> Config:
+    """The memory that the testbench put behind the core: an experiment's condition, not the machine's."""
+    hz, beat = base.matrix_hz, record.integer("rd_cyc_per_beat")
+    latency = Fraction(record.integer("lat") * 10**12, hz)
+    keys = {
+        "dram.latency_ps": int(latency),
+        "dram.bandwidth": base.dma.burst_bytes * hz // beat,
+        "matrix.direct.shared_port": bool(record.integer("shared")),
+    }
+    return base.with_(**keys)
+
+
+SETS = (
+    DataSet("scalesim_cycles", "cycles", ("scalesim",), scalesim, carried=True),
+    DataSet("gemmini_mesh16_rtl", "cycles", ("gemmini_mesh16",), gemmini),
+    DataSet("nvdla_nv_small_rtl_gemm", "cycles", ("nvdla_small",), nvdla),
+    DataSet("nvdla_nv_small_rtl_conv", "cycles", ("nvdla_small",), nvdla),
+    DataSet("nvdla_nv_small_rtl_mem", "cycles", ("nvdla_small",), nvdla),
+)

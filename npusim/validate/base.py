@@ -1,0 +1,98 @@
+"""What a data set is, and how its file is read."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npusim.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measured row and what the model says. Times in the data set's unit; ``group``: a kind within the set."""
+
+    label: str
+    measured: float
+    predicted: float
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A row that is not replayed, and the rule that says so."""
+
+    label: str
+    reason: str
+
+
+class Record:
+    """A line of a data file; a cell that is missing or not a number is an InputError that names file, line, column."""
+
+    def __init__(self, path: Path, line: int, cells: dict[str, str]) -> None:
+        self._where = f"{path}: line {line}"
+        self._cells = cells
+
+    def text(self, column: str) -> str:
+        """A cell as it stands."""
+        value = self._cells.get(column)
+        if value is None:
+            raise InputError(f"{self._where}: has no column {column!r}, only {', '.join(self._cells)}")
+        return value.strip()
+
+    def integer(self, column: str) -> int:
+        """A cell that holds a whole number."""
+        try:
+            return int(self.text(column))
+        except ValueError:
+            raise self._bad(column, "a whole number") from None
+
+    def number(self, column: str) -> float:
+        """A cell that holds a finite number."""
+        try:
+            value = float(self.text(column))
+        except ValueError:
+            raise self._bad(column, "a number") from None
+        if not math.isfinite(value):
+            raise self._bad(column, "a finite number")
+        return value
+
+    def _bad(self, column: str, wanted: str) -> InputError:
+        return InputError(f"{self._where}: {column}: must be {wanted}, got {self.text(column)!r}")
+
+
+Replay = Callable[[Sequence[Record], Path], Iterator[Point | Excluded]]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """``replay`` predicts every row of ``file``, and is given the folder too; ``carried``: by this project only."""
+
+    name: str
+    unit: str
+    configs: tuple[str, ...]
+    replay: Replay
+    file: str = ""
+    carried: bool = False
+
+    @property
+    def filename(self) -> str:
+        return self.file or f"{self.name}.csv"
+
+
+def read(path: Path) -> list[Record]:
+    """The lines of a CSV file with a header; raises InputError for one that is empty or not text."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [
+                Record(path, number, {name: cell or "" for name, cell in cells.items() if name is not None})
+                for number, cells in enumerate(csv.DictReader(file), start=2)
+            ]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: is not a CSV file: {error}") from None
+    if not rows:
+        raise InputError(f"{path}: must hold a header and at least one row")
+    return rows

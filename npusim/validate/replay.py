@@ -1,0 +1,103 @@
+"""All data sets, the files that are found of them, and the outcome of replaying them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npusim.validate import arrays
+from npusim.validate.base import DataSet, Excluded, Point, read
+from npusim.validate.stats import Summary, error, summary
+
+SETS: tuple[DataSet, ...] = arrays.SETS
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A data set, replayed."""
+
+    data: DataSet
+    path: Path
+    points: list[Point] = field(default_factory=list)
+    excluded: list[Excluded] = field(default_factory=list)
+
+    @property
+    def summary(self) -> Summary | None:
+        """Of all points; None if every row is excluded."""
+        return summary(self.points)
+
+    def groups(self) -> dict[str, Summary]:
+        """Of each kind of row, in the order of the file."""
+        kinds = dict.fromkeys(point.group for point in self.points)
+        found = {kind: summary([point for point in self.points if point.group == kind]) for kind in kinds}
+        return {kind: value for kind, value in found.items() if value is not None}
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Everything as JSON values; errors in percent."""
+        total = self.summary
+        return {
+            "name": self.data.name,
+            "file": str(self.path),
+            "configs": list(self.data.configs),
+            "unit": self.data.unit,
+            "points": len(self.points),
+            "excluded": len(self.excluded),
+            "exclusions": [{"row": row.label, "reason": row.reason} for row in self.excluded],
+            **(_fields(total) if total else {}),
+            "groups": {kind: {"points": value.points, **_fields(value)} for kind, value in self.groups().items()},
+            "rows": [
+                {
+                    "row": point.label,
+                    "group": point.group,
+                    "measured": point.measured,
+                    "predicted": point.predicted,
+                    "error": error(point),
+                }
+                for point in self.points
+            ],
+        }
+
+
+def _fields(value: Summary) -> dict[str, float | None]:
+    return {
+        "mape": value.mape,
+        "median": value.median,
+        "p90": value.p90,
+        "worst": value.worst,
+        "bias": value.bias,
+        "correlation": value.correlation,
+    }
+
+
+def carried_folder() -> Path:
+    """``validation`` beside the package in a source tree: the points that the project may carry."""
+    return Path(__file__).resolve().parents[2] / "validation"
+
+
+def find(folder: Path) -> tuple[list[tuple[DataSet, Path]], list[DataSet]]:
+    """(data set, file) of those that the folder has a file of, and those that it has not.
+
+    A set that only this project publishes (``carried``) is looked for in the sources, whatever the folder.
+    """
+    found, missing = [], []
+    for data in SETS:
+        path = (carried_folder() if data.carried else folder) / data.filename
+        if path.is_file():
+            found.append((data, path))
+        else:
+            missing.append(data)
+    return found, missing
+
+
+def replay(found: Sequence[tuple[DataSet, Path]]) -> Iterator[Outcome]:
+    """The outcome of each, one after the other; raises InputError for a file that cannot be read."""
+    for data, path in found:
+        outcome = Outcome(data, path)
+        for row in data.replay(read(path), path.parent):
+            if isinstance(row, Point):
+                outcome.points.append(row)
+            else:
+                outcome.excluded.append(row)
+        yield outcome
