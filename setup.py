@@ -47,7 +47,8 @@ def extensions() -> list[Extension]:
 setup(
     ext_modules=cythonize(
         extensions(),
-        build_dir="build/cython",
+        # Apart, because a change of directives alone does not make Cython write a file again.
+        build_dir="build/cython-debug" if DEBUG else "build/cython",
         compiler_directives={
             "language_level": 3,
             "boundscheck": DEBUG,

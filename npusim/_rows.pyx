@@ -1,11 +1,12 @@
 """Kernels over one axis of a (outer, r, inner) view: softmax, normalisation, running sums, LRN, arg-reduce, top-k."""
 
-from libc.math cimport exp, pow, sqrt
 from libc.math cimport log as ln
+from libc.math cimport pow, sqrt
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy
 
 from npusim._operand cimport NPU_BOOL, Operand, is_empty, is_float, item_size, operand, take, type_name
+from npusim._simd cimport level
 
 cdef extern from "convert.h" nogil:
     ctypedef void (*npu_load_f64)(double *out, const unsigned char *p, long long stride, long long n) noexcept
@@ -17,8 +18,10 @@ cdef extern from "convert.h" nogil:
     const npu_store_f32[13] npu_stores_f32
     const npu_store_i64[13] npu_stores_i64
 
-cdef extern from "base.h" nogil:
-    double INFINITY
+cdef extern from "drain.h" nogil:
+    ctypedef struct npu_rows:
+        void (*exponential)(double *y, const double *x, double top, long long n) noexcept nogil
+    const npu_rows *npu_rows_of(int level)
 
 
 cdef struct Params:
@@ -83,8 +86,8 @@ cdef void _softmax(double *y, const double *x, long long n, const Params *p) noe
     for i in range(1, n):
         if x[i] > top or x[i] != x[i]:
             top = x[i]
+    npu_rows_of(level()).exponential(y, x, top, n)
     for i in range(n):
-        y[i] = exp(x[i] - top)
         total += y[i]
     if p.mode:
         total = ln(total)

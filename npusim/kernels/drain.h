@@ -5,6 +5,7 @@
 #include "base.h"
 #include "convert.h"
 #include "pack.h"
+#include "transcend.h"
 
 typedef void (*npu_load_i32)(int32_t *out, const npu_byte *p, npu_int stride, npu_int n);
 NPU_LOADERS(int32_t, i32)

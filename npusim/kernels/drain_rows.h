@@ -12,6 +12,7 @@ typedef struct {
     void (*divide)(float *v, float scale, npu_int n);
     void (*clamp)(float *v, float low, float high, npu_int n);
     void (*round)(int32_t *y, const float *v, int32_t zero, int32_t low, int32_t high, npu_int n);
+    void (*exponential)(double *y, const double *x, double top, npu_int n);
     void (*narrow_8)(npu_byte *y, const int32_t *v, npu_int n);
     void (*narrow_16)(npu_byte *y, const int32_t *v, npu_int n);
 } npu_rows;
@@ -119,6 +120,13 @@ static void NPU_NAME(npu_round_row)(int32_t *y, const float *v, int32_t zero, in
     }
 }
 
+/* y = e^(x - top) */
+static void NPU_NAME(npu_exponential_row)(double *y, const double *x, double top, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) y[i] = npu_exp(x[i] - top);
+}
+
 static void NPU_NAME(npu_narrow_8)(npu_byte *y, const int32_t *v, npu_int n)
 {
     npu_int i;
@@ -137,4 +145,4 @@ static void NPU_NAME(npu_narrow_16)(npu_byte *y, const int32_t *v, npu_int n)
 static const npu_rows NPU_NAME(npu_rows) = {
     NPU_NAME(npu_muladd_f32), NPU_NAME(npu_muladd_i32), NPU_NAME(npu_value_f32), NPU_NAME(npu_value_i32),
     NPU_NAME(npu_dequantize_row), NPU_NAME(npu_scale_row), NPU_NAME(npu_divide_row), NPU_NAME(npu_clamp_row), NPU_NAME(npu_round_row),
-    NPU_NAME(npu_narrow_8), NPU_NAME(npu_narrow_16)};
+    NPU_NAME(npu_exponential_row), NPU_NAME(npu_narrow_8), NPU_NAME(npu_narrow_16)};

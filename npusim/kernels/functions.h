@@ -89,7 +89,8 @@ static inline npu_int npu_shift_right(npu_int a, npu_int b) { return b < 0 || b 
 #define npu_binaries_i64_avx2 npu_binaries_i64_portable
 #define npu_requantize_avx2 npu_requantize_portable
 #define npu_dequantize_avx2 npu_dequantize_portable
-#define npu_add_f32_avx2 npu_add_f32_portable
 #endif
+
+#undef NPU_LANES
 
 #endif

@@ -51,9 +51,21 @@ def twin(acc, out_type, bias, mult, zero, low, high, out_scale):
         return np.clip(value + zero, *limits).astype(np.float64).astype(out_type.storage)
 
 
-@given(dims4, st.sampled_from([DType.FLOAT32, DType.INT32]), st.sampled_from([*INTEGER, *FLOATS]), st.booleans(),
-       st.sampled_from([None, 0, 4]), st.integers(-9, 9), st.sampled_from([(-np.inf, np.inf), (0.0, 6.0), (-20.0, 90.0)]),
-       st.sampled_from([1.0, 0.3]), st.integers(0, 3), st.integers(0, 1000))  # fmt: skip
+LIMITS = ((-np.inf, np.inf), (0.0, 6.0), (-20.0, 90.0))
+
+
+@given(
+    dims4,
+    st.sampled_from([DType.FLOAT32, DType.INT32]),
+    st.sampled_from([*INTEGER, *FLOATS]),
+    st.booleans(),
+    st.sampled_from([None, 0, 4]),
+    st.integers(-9, 9),
+    st.sampled_from(LIMITS),
+    st.sampled_from([1.0, 0.3]),
+    st.integers(0, 3),
+    st.integers(0, 1000),
+)
 def test_finish(dims, acc_type, out_type, biased, stride, zero, limits, out_scale, gap, seed):
     rng = np.random.default_rng(seed)
     values = rng.standard_normal(dims) * 200
