@@ -61,6 +61,9 @@ def _matrix_missing(op: Op, config: Config) -> list[str]:
 
 
 def _legalize_op(rewriter: Rewriter, op: Op) -> bool:
+    if op.kind in _SUMS and op.output.size and not op.input(0).size:
+        rewriter.substitute(op.output, _sum_of_nothing(rewriter, op))
+        return True
     if op.kind == "conv_transpose":
         rewriter.substitute(op.output, _conv_transpose(rewriter, op))
         return True
@@ -75,8 +78,8 @@ def _legalize_op(rewriter: Rewriter, op: Op) -> bool:
     if op.kind == "pad" and op.attrs["mode"] != "constant":
         rewriter.substitute(op.output, _indexed_pad(rewriter, op))
         return True
-    if op.kind in _SUMS and op.output.size and not op.input(0).size:
-        rewriter.substitute(op.output, _sum_of_nothing(rewriter, op))
+    if op.kind == "pad" and len(_padded_axes(op)) > _PADDED_DIMENSIONS:
+        rewriter.substitute(op.output, _pad_in_turns(rewriter, op))
         return True
     if op.kind == "scatter_elements" and any(_beyond(op)):
         rewriter.substitute(op.output, _partial_scatter(rewriter, op, op.input(0), 0))
@@ -84,15 +87,39 @@ def _legalize_op(rewriter: Rewriter, op: Op) -> bool:
     return False
 
 
+_PADDED_DIMENSIONS = 4
+"""Dimensions that one transfer can pad."""
+
+
+def _padded_axes(op: Op) -> list[int]:
+    return [axis for axis, ends in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)) if any(ends)]
+
+
+def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor:
+    """Constant padding of many dimensions, a few at a time."""
+    value, axes = op.input(0), _padded_axes(op)
+    for turn in range(0, len(axes), _PADDED_DIMENSIONS):
+        chosen = axes[turn : turn + _PADDED_DIMENSIONS]
+        ends = {
+            side: tuple(size if axis in chosen else 0 for axis, size in enumerate(op.attrs[side]))
+            for side in ("before", "after")
+        }
+        value = rewriter.add(f"{op.name}.turn{turn}", "pad", (value,), {**op.attrs, **ends})
+    return value
+
+
 _SUMS = frozenset({"reduce", "matmul"})
 """Kinds that make something of nothing: their value over no elements."""
 
 
 def _sum_of_nothing(rewriter: Rewriter, op: Op) -> Tensor:
-    """What the reference says of operands without elements is a constant."""
-    arrays = [None if t is None else np.zeros(t.shape, t.dtype.storage) for t in op.inputs]
-    (value,) = REGISTRY[op.kind].reference(op, arrays)
-    return rewriter.const(f"{op.name}.empty", np.ascontiguousarray(value), op.output.dtype)
+    """What the reference says of operands without elements is a constant; a matmul's bias is added to it."""
+    plain = Op(op.name, op.kind, op.inputs[:2], op.outputs, op.attrs)
+    arrays = [None if t is None else np.zeros(t.shape, t.dtype.storage) for t in plain.inputs]
+    (value,) = REGISTRY[op.kind].reference(plain, arrays)
+    nothing = rewriter.const(f"{op.name}.empty", np.asarray(value, order="C"), op.output.dtype)
+    bias = op.optional(2)
+    return nothing if bias is None else rewriter.add(f"{op.name}.add", "binary", (nothing, bias), {"fn": Binary.ADD})
 
 
 def _beyond(op: Op) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -36,7 +36,8 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
     hosts = _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
     kept: list[Group] = []
     for group in groups:
-        kept.extend(_copies_for_dense(group, context))
+        copies, group = _copies_for_dense(group, context)
+        kept.extend(copies)
         if not _alias(group, context):
             kept.append(group)
             for tensor in group.outputs:
@@ -148,12 +149,12 @@ def _alias(group: Group, context: Context) -> bool:
     return True
 
 
-def _copies_for_dense(group: Group, context: Context) -> Iterable[Group]:
-    """Copies that bring a row-walking operator's operands into dense form; the group then reads those."""
+def _copies_for_dense(group: Group, context: Context) -> tuple[list[Group], Group]:
+    """Copies that bring a row-walking operator's operands into dense form, and the group that reads those instead."""
     op = group.anchor
     if op is None or op.kind not in DENSE_KINDS:
-        return
-    inputs = list(op.inputs)
+        return [], group
+    inputs, copies = list(op.inputs), []
     for index, tensor in enumerate(inputs):
         if tensor is None or context.view(tensor).is_dense():
             continue
@@ -161,8 +162,8 @@ def _copies_for_dense(group: Group, context: Context) -> Iterable[Group]:
         context.views[dense] = _fresh(dense, range(len(dense.shape)))
         copy = Op(dense.name, "reshape", (tensor,), (dense,), MappingProxyType({"shape": tensor.shape}))
         inputs[index] = dense
-        yield Group(0, copy, ())
-    op.inputs = tuple(inputs)
+        copies.append(Group(0, copy, ()))
+    return copies, Group(group.index, Op(op.name, op.kind, tuple(inputs), op.outputs, op.attrs), ())
 
 
 def _lifetimes(groups: Sequence[Group], context: Context, inputs: Sequence[Buffer]) -> list[Buffer]:
