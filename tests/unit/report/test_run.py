@@ -28,7 +28,7 @@ def test_the_first_line_names_what_was_overridden() -> None:
 def test_totals() -> None:
     report = "\n".join(lines())
     assert "x float32[4], random with seed 0" in report
-    assert "2.20 us = 2 200 cycles of 1 GHz, 454545.5 runs/s" in report
+    assert "2.20 us = 2 200 cycles of 1 GHz, 454 545 runs/s" in report
     assert "22.7 % of its peak used, 32 kMAC" in report
     assert "8.40 kB read, 0 B written, 3.82 GB/s = 47.7 % of the pins" in report
 
