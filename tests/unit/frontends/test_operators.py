@@ -358,3 +358,24 @@ def test_recurrent_layers_refuse_what_they_do_not_know() -> None:
         run_node("RNN", inputs, hidden_size=4, activations=["Affine"])
     with pytest.raises(ModelError, match=r"weights \[1, 4, 3\] and \[1, 4, 4\] do not fit 1 gates of 5"):
         run_node("RNN", inputs, hidden_size=5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [0, 1])
+def test_grid_samples_inside_and_outside(mode: str, padding: str, align: int) -> None:
+    inputs = {"x": noise(1, 2, 3, 4, 5), "grid": noise(2, 2, 6, 3, 2) * 1.5}
+    model = node_model("GridSample", inputs, opset=20, mode=mode, padding_mode=padding, align_corners=align)
+    same_as_onnxruntime(model, inputs)
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_caches_are_written_from_each_samples_place(mode: str) -> None:
+    cache, update = np.zeros((2, 1, 4, 2), np.float32), ramp(2, 1, 2, 2)
+    starts = np.int64([1, 3 if mode == "circular" else 2])
+    (y,) = run_node("TensorScatter", {"c": cache, "u": update, "s": starts}, opset=24, mode=mode)
+    expected = cache.copy()
+    for sample, start in enumerate(starts):
+        for row in range(2):
+            expected[sample, :, (start + row) % 4] = update[sample, :, row]
+    np.testing.assert_array_equal(y, expected)

@@ -13,6 +13,7 @@ from npusim.frontends.onnx.operators import (
     recurrent,
     reductions,
     resizing,
+    sampling,
     shapes,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "recurrent",
     "reductions",
     "resizing",
+    "sampling",
     "shapes",
 ]

@@ -86,6 +86,29 @@ def scatter_nd(node: Node) -> Tensor:
     return node.reshape(y, x.shape)
 
 
+@handles("TensorScatter")
+def tensor_scatter(node: Node) -> Tensor:
+    """Write new rows of a cache, each sample's from its own place on."""
+    cache, update = node.input(0), node.input(1)
+    rank, mode = len(cache.shape), node.text_attr("mode", "linear")
+    axis = node.axis(rank, default=-2)
+    rest = [dim for other, dim in enumerate(cache.shape) if other != axis]
+    if axis == 0 or mode not in ("linear", "circular") or len(update.shape) != rank:
+        node.damaged(f"axis {axis}, mode {mode!r} or update {list(update.shape)} is illegal")
+    if [dim for other, dim in enumerate(update.shape) if other != axis] != rest or update.shape[axis] > cache.shape[
+        axis
+    ]:
+        node.damaged(f"update {list(update.shape)} does not fit cache {list(cache.shape)}")
+    places = node.along(node.iota(update.shape[axis]), axis, rank)
+    starts = node.optional(2)
+    if starts is not None:
+        places = node.binary(Binary.ADD, places, node.along(node.cast(starts, DType.INT64), 0, rank))
+    if mode == "circular":
+        places = node.binary(Binary.MOD, places, node.const(np.int64(cache.shape[axis])))
+    index = node.expand(places, update.shape)
+    return node.add("scatter_elements", cache, index, update, axis=axis, reduction="none")
+
+
 @handles("Compress", limits=["the condition is a constant"])
 def compress(node: Node) -> Tensor:
     x = node.input(0)
