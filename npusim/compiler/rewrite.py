@@ -72,7 +72,6 @@ class Rewriter:
         complete = MappingProxyType(definition.complete(attrs or {}))
         ((shape, dtype),) = definition.infer(inputs, complete)
         output = Tensor(self.unique(name), shape, dtype)
-        self.uses[output] = self.uses.get(output, 0) + 1
         self.keep(Op(name, kind, tuple(inputs), (output,), complete))
         return output
 
@@ -85,7 +84,7 @@ class Rewriter:
         if old in self.graph.outputs:
             self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
             return
-        self.uses[new] = self.uses.get(new, 0) - 1 + self.uses.get(old, 0)
+        self.uses[new] = self.uses.get(new, 0) + self.uses.get(old, 0)
         self._replaced[old] = new
 
     def unique(self, name: str) -> str:
