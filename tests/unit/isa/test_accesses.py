@@ -1,0 +1,104 @@
+"""``accesses()`` bounds what ``execute`` touches: the compiler's waits and the verifier's bounds rest on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npusim.errors import ProgramError
+from npusim.isa.base import INSTRUCTIONS, Access, ByteArray, Instruction, Unit, offset_of
+from tests.property.races import exact_accesses
+from tests.unit.isa.making import AREA, Executable
+
+MEMORY = 12 * AREA
+CASES = 80
+CLASSES = [INSTRUCTIONS[opcode] for opcode in sorted(INSTRUCTIONS) if INSTRUCTIONS[opcode].unit is not Unit.CONTROL]
+
+
+class Flat:
+    """One array for everything."""
+
+    def __init__(self, array: ByteArray) -> None:
+        self.array = array
+
+    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
+        return self.array, offset_of(address)
+
+
+def mask(accesses: list[Access]) -> np.ndarray:
+    """True for every byte within an access."""
+    inside = np.zeros(MEMORY, bool)
+    for access in accesses:
+        inside[offset_of(access.address) + access.low : offset_of(access.address) + access.high] = True
+    return inside
+
+
+def fill_indices(instruction: Instruction, memory: ByteArray, rng: np.random.Generator) -> None:
+    """Indices that lie within the axis: random bytes seldom do."""
+    size = getattr(instruction, "axis_size", getattr(instruction, "axis", None))
+    if size is None:
+        return
+    axis_size = max(int(size), 1)
+    for access in instruction.accesses():
+        if access is None or access.address != instruction.index:  # type: ignore[attr-defined]
+            continue
+        width = 4 if not hasattr(instruction, "index_type") else instruction.index_type.itemsize
+        low = -axis_size if hasattr(instruction, "index_type") else -1
+        base = offset_of(access.address)
+        for position in range(base + access.low, base + access.high - width + 1):
+            if (position - base) % width == 0:
+                value = int(rng.integers(low, axis_size))
+                memory[position : position + width] = np.frombuffer(value.to_bytes(width, "little", signed=True), np.uint8)
+
+
+def run(instruction: Instruction, memory: ByteArray) -> bool:
+    """Execute; False when the kernel refuses the fields or the data."""
+    try:
+        instruction.execute(Flat(memory), 0)
+    except (ProgramError, ValueError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.mnemonic)
+def test_nothing_outside_the_accesses_matters(cls: type[Instruction]) -> None:
+    """No byte outside a writing access changes, and no byte outside all accesses has a say in the result."""
+    executed = changed_any = 0
+    for case in range(CASES):
+        source = Executable(cls, case)
+        instruction = source.make()
+        try:
+            instruction.check()
+        except ProgramError:
+            continue
+        accesses = [access for access in instruction.accesses() if access is not None]
+        if any(offset_of(a.address) + a.low < 0 or offset_of(a.address) + a.high > MEMORY for a in accesses):
+            continue
+        one = source.rng.integers(0, 256, MEMORY, np.uint8)
+        fill_indices(instruction, one, source.rng)
+        inside, written = mask(accesses), mask([access for access in accesses if access.write])
+        other = np.where(inside, one, one ^ 0xA7).astype(np.uint8)
+        before_one, before_other = one.copy(), other.copy()
+        ran = run(instruction, one)
+        assert run(instruction, other) == ran, instruction
+        assert not np.any((one != before_one) & ~written), instruction
+        assert not np.any((other != before_other) & ~written), instruction
+        np.testing.assert_array_equal(one[inside], other[inside], err_msg=str(instruction))
+        executed += ran
+        changed_any += bool(ran and np.any(one != before_one))
+    assert executed >= CASES // 8 and changed_any >= executed // 2, f"{executed} executed, {changed_any} changed something"
+
+
+def test_elements_are_within_the_bounds() -> None:
+    """The exact elements that the race detector uses lie within low and high, and touch both ends."""
+    from tests.property.races import bytes_of
+
+    with exact_accesses():
+        for cls in CLASSES:
+            for case in range(20):
+                for access in Executable(cls, case).make().accesses():
+                    if access is not None:
+                        where, base = bytes_of(access), offset_of(access.address)
+                        assert where[0] == base + access.low and where[-1] == base + access.high - 1, access
+
+

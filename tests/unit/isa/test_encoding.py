@@ -1,0 +1,120 @@
+"""Every instruction survives its encoding; bytes that are no program are refused, and by ProgramError alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim.errors import ProgramError
+from npusim.isa.base import INSTRUCTIONS, Command, Instruction, Unit, decode, encode, unit_name
+from npusim.isa.control import Halt
+from npusim.isa.disassemble import disassemble
+from npusim.isa.verify import Limits, verify
+from tests.timing.programs import add, copy
+from tests.unit.isa.making import commands, field_codes
+
+CLASSES = [INSTRUCTIONS[opcode] for opcode in sorted(INSTRUCTIONS)]
+LIMITS = Limits((4096, 4096, 4096), 4096, 4096, 2, 2)
+each_instruction = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.mnemonic)
+
+
+@each_instruction
+@settings(max_examples=25)
+@given(data=st.data())
+def test_encoding_round_trip(cls: type[Instruction], data: st.DataObject) -> None:
+    command = data.draw(commands(cls))
+    raw = encode([command])
+    assert len(raw) == command.size
+    assert list(decode(raw)) == [command]
+    assert list(decode(memoryview(b"\x00" + raw)[1:])) == [command]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.sampled_from(CLASSES).flatmap(commands), max_size=6))
+def test_streams_round_trip(stream: list[Command]) -> None:
+    raw = encode(stream)
+    assert len(raw) == sum(command.size for command in stream)
+    assert list(decode(raw)) == stream
+
+
+@each_instruction
+@settings(max_examples=10)
+@given(data=st.data())
+def test_disassembly_shows_everything(cls: type[Instruction], data: st.DataObject) -> None:
+    command = data.draw(commands(cls).filter(lambda c: c.unit in (0, 1, 2, 3) or c.unit >= 8))
+    (line,) = disassemble([command], ["first"])
+    assert cls.mnemonic in line and unit_name(command.core, command.unit) in line
+    for name in field_codes(cls):
+        assert f" {name}=" in f" {line}", name
+    for core, unit, number in command.waits:
+        assert f"{unit_name(core, unit)}>={number}" in line
+    assert line.endswith("; first" if command.op == 0 else f"; {command.op}")
+
+
+def test_disassembly_names_memories_and_operators() -> None:
+    load = Command(0, Unit.DMA + 1, 0, (), copy(0x40, (16 + 2) << 48 | 0x100, 64))
+    use = Command(1, Unit.VECTOR, 1, (), add(1 << 48 | 8, 0, 64, 64))
+    first, second = disassemble([load, use], ["conv1"])
+    assert "core0.dma1" in first and "dst=sram+0x40" in first and "src=r2+0x100" in first and first.endswith("; conv1")
+    assert "core1.vector" in second and "fn=ADD" in second and "dst=acc+0x8" in second and second.endswith("; 1")
+
+
+@each_instruction
+@settings(max_examples=10)
+@given(data=st.data())
+def test_truncated_streams_are_refused(cls: type[Instruction], data: st.DataObject) -> None:
+    raw = encode([data.draw(commands(cls))])
+    for end in range(1, len(raw)):
+        with pytest.raises(ProgramError, match="command at byte 0: "):
+            list(decode(raw[:end]))
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(CLASSES).flatmap(commands), st.data())
+def test_altered_streams_are_refused_or_mean_something(command: Command, data: st.DataObject) -> None:
+    """Whatever the bytes say: decoding and verification give a verdict, and nothing but ProgramError."""
+    raw = bytearray(encode([command, Command(0, Unit.CONTROL, 0, (), Halt())]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = list(decode(bytes(raw)))
+        verify(found, LIMITS)
+    except ProgramError as error:
+        assert str(error)
+        return
+    assert all(command.instruction.work() is not None for command in found)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(raw: bytes) -> None:
+    try:
+        verify(decode(raw), LIMITS)
+    except ProgramError as error:
+        assert str(error)
+
+
+HALT = Command(0, Unit.CONTROL, 7, (), Halt()).to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"\x01", "command at byte 0: 1 bytes left, a header takes 12"),
+        (HALT + HALT[:4], "command at byte 12: 4 bytes left, a header takes 12"),
+        (b"\xee" + HALT[1:], "command at byte 0: unknown opcode 0xee"),
+        (HALT[:4] + b"\x0d" + HALT[5:], "command at byte 0: halt of length 13 does not fit its fields"),
+        (HALT[:6] + b"\x01" + HALT[7:], "command at byte 0: halt of length 12 does not fit its fields"),
+        (HALT[:3] + b"\x01\x14" + HALT[5:] + bytes([0, 0, 1, 0, 1, 0, 0, 0]), "command at byte 0: reserved bits of a wait are set"),
+    ],
+)
+def test_messages_of_the_decoder(raw: bytes, message: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        list(decode(raw))
+    assert str(caught.value) == message
+
+
+def test_a_value_that_does_not_fit_its_field() -> None:
+    with pytest.raises(ProgramError, match=r"^dma\.copy: .* in Copy\("):
+        encode([Command(0, Unit.DMA, 0, (), copy(-1, 0, 4))])

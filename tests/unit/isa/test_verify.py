@@ -1,0 +1,145 @@
+"""Each rule of the gate, with the words in which it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from npusim.dtypes import DType
+from npusim.errors import ProgramError
+from npusim.isa.base import Command, Instruction, Unit, Wait, acc, region
+from npusim.isa.control import Halt
+from npusim.isa.functions import Binary
+from npusim.isa.matrix import NOTHING, Conv
+from npusim.isa.reduction import Pool
+from npusim.isa.scalar import Scatter, TopK
+from npusim.isa.vector import QBinaryOp
+from npusim.isa.verify import Limits, verify
+from tests.timing.programs import LINE, add, copy, fill, gather
+
+LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2)
+HALT = Command(0, Unit.CONTROL, 0, (), Halt())
+
+
+def dma(instruction: Instruction, *waits: Wait, core: int = 0, channel: int = 0) -> Command:
+    return Command(core, Unit.DMA + channel, 0, waits, instruction)
+
+
+def vector(instruction: Instruction, *waits: Wait, core: int = 0) -> Command:
+    return Command(core, Unit.VECTOR, 0, waits, instruction)
+
+
+GOOD = [dma(copy(0, region(2), 64)), vector(add(64, 0, 0, 64), Wait(0, Unit.DMA, 1)), dma(copy(region(3), 64, 64), Wait(0, Unit.VECTOR, 1))]
+
+
+def refused(*commands: Command) -> str:
+    with pytest.raises(ProgramError) as caught:
+        verify([*commands, HALT], LIMITS)
+    return str(caught.value)
+
+
+def test_a_sound_stream_passes() -> None:
+    verify([*GOOD, HALT], LIMITS)
+    verify([HALT], LIMITS)
+
+
+def test_the_last_byte_of_every_memory_may_be_used() -> None:
+    verify([dma(copy(511, region(3, 63), 1)), dma(fill(acc(127), 1, 3)), dma(copy(region(1, 1023), region(0, 255), 1)), HALT], LIMITS)
+
+
+def test_operands_without_elements_may_be_anywhere() -> None:
+    verify([dma(copy(5000, region(9), 0)), HALT], LIMITS)
+
+
+ZERO3 = (0, 0, 0)
+CONV = Conv(
+    DType.INT8, DType.INT8, DType.INT32, 0, (8, 8, 4), 64, 0, acc(0), (16, 16, 4), 1, 1, 4, 1, 4, 1, 1, 1, 1, 1, 1, 0, True,
+    True, 128, ZERO3, NOTHING, NOTHING, 0, 1.0, 0, 0.0, 0.0,
+)  # fmt: skip
+QBINARY = QBinaryOp(Binary.EQ, DType.INT8, 0, LINE, 0, LINE, 0, LINE, (1, 1, 1, 4), 1.0, 0, 1.0, 0, 1.0, 0)
+POOL = Pool(3, DType.INT8, 0, ZERO3, 0, ZERO3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, (0, 0, 0, 0), False)
+SCATTER = Scatter(DType.INT8, 0, ZERO3, 0, ZERO3, DType.INT32, 0, ZERO3, (1, 1, 1), 1, 5)
+TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (dma(copy(0, 0, 4), core=2), "command 0 (dma.copy): core 2: the device has 2"),
+        (dma(copy(0, 0, 4), channel=2), "command 0 (dma.copy): DMA channel 2: the device has 2"),
+        (Command(0, 5, 0, (), copy(0, 0, 4)), "command 0 (dma.copy): unit 5: there is no such unit"),
+        (vector(copy(0, 0, 4)), "command 0 (dma.copy): is for unit dma, issued to core0.vector"),
+        (dma(add(0, 0, 0, 4)), "command 0 (vector.binary): is for unit vector, issued to core0.dma0"),
+        (Command(0, Unit.MATRIX, 0, (), add(0, 0, 0, 4)), "command 0 (vector.binary): is for unit vector, issued to core0.matrix"),
+        (
+            vector(add(0, 0, 0, 4), Wait(0, Unit.VECTOR, 1)),
+            "command 0 (vector.binary): waits for 1 commands of core0.vector, 0 were issued before it",
+        ),
+        (
+            vector(add(0, 0, 0, 4), Wait(1, Unit.DMA, 3)),
+            "command 0 (vector.binary): waits for 3 commands of core1.dma0, 0 were issued before it",
+        ),
+        (vector(add(0, 0, 0, 4), Wait(3, Unit.DMA, 0)), "command 0 (vector.binary): core 3: the device has 2"),
+        (dma(copy(510, 0, 4)), "command 0 (dma.copy): writes bytes 510..514 of sram+0x1fe: the memory has 512"),
+        (dma(copy(0, 510, 4)), "command 0 (dma.copy): reads bytes 510..514 of sram+0x1fe: the memory has 512"),
+        (dma(copy(acc(126), 0, 4)), "command 0 (dma.copy): writes bytes 126..130 of acc+0x7e: the memory has 128"),
+        (dma(copy(0, region(2, 62), 4)), "command 0 (dma.copy): reads bytes 62..66 of r2+0x3e: the memory has 64"),
+        (dma(copy(region(0), 0, 4)), "command 0 (dma.copy): writes r0+0x0: region 0 is read only"),
+        (dma(copy(0, region(4), 4)), "command 0 (dma.copy): region 4: the job has 4"),
+        (dma(copy(0, 7 << 48, 4)), f"command 0 (dma.copy): address {7 << 48:#x}: there is no memory space 7"),
+        (
+            dma(dataclasses.replace(copy(0, 4, 8), src_strides=(0, 0, 0, -1))),
+            "command 0 (dma.copy): reads bytes -3..5 of sram+0x4: the memory has 512",
+        ),
+        (
+            dma(dataclasses.replace(copy(500, 0, 8), after=(0, 0, 0, 5))),
+            "command 0 (dma.copy): writes bytes 500..513 of sram+0x1f4: the memory has 512",
+        ),
+        (dma(dataclasses.replace(copy(0, 0, 1), itemsize=3)), "command 0 (dma.copy): item size must be one of (1, 2, 4, 8), got 3"),
+        (dma(dataclasses.replace(fill(0, 1, 0), itemsize=0)), "command 0 (dma.fill): item size must be one of (1, 2, 4, 8), got 0"),
+        (
+            dma(dataclasses.replace(gather(0, 0, 0, 1, 1), index_type=DType.FLOAT32)),
+            "command 0 (dma.gather): index type must be an integer, got float32",
+        ),
+        (dma(gather(0, 500, 0, 1, 20)), "command 0 (dma.gather): reads bytes 500..520 of sram+0x1f4: the memory has 512"),
+        (
+            Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, kh=0)),
+            "command 0 (matrix.conv): matrix.conv: every dimension and stride must be >= 1",
+        ),
+        (
+            Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, w_type=DType.FLOAT32)),
+            "command 0 (matrix.conv): matrix unit cannot multiply int8 by float32",
+        ),
+        (
+            Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, acc=acc(120))),
+            "command 0 (matrix.conv): writes bytes 120..136 of acc+0x78: the memory has 128",
+        ),
+        (vector(QBINARY), "command 0 (vector.qbinary): vector.qbinary: EQ is not arithmetic"),
+        (vector(POOL), "command 0 (vector.pool): vector.pool: function must be below 3, got 3"),
+        (vector(dataclasses.replace(POOL, fn=0, dh=0)), "command 0 (vector.pool): vector.pool: kernel, stride and dilation must be >= 1"),
+        (Command(0, Unit.SCALAR, 0, (), SCATTER), "command 0 (scalar.scatter): scalar.scatter: reduction must be below 5, got 5"),
+        (Command(0, Unit.SCALAR, 0, (), TOPK), "command 0 (scalar.topk): scalar.topk: k must be at most the row length 3, got 4"),
+    ],
+)
+def test_rules(command: Command, message: str) -> None:
+    assert refused(command) == message
+
+
+def test_waits_look_back_only() -> None:
+    """A wait for oneself or for what comes later would never end."""
+    late = dataclasses.replace(GOOD[1], waits=(Wait(0, Unit.DMA, 2),))
+    message = "command 1 (vector.binary): waits for 2 commands of core0.dma0, 1 were issued before it"
+    assert refused(GOOD[0], late, GOOD[2]) == message
+
+
+def test_the_stream_ends_in_halt_and_nothing_follows() -> None:
+    with pytest.raises(ProgramError, match=r"^the stream does not end in halt$"):
+        verify(GOOD, LIMITS)
+    with pytest.raises(ProgramError, match=r"^the stream does not end in halt$"):
+        verify([], LIMITS)
+    assert refused(HALT) == "command 1 (halt): follows halt"
+
+
+def test_the_first_offender_is_named() -> None:
+    assert refused(*GOOD, dma(copy(0, 9999, 4)), dma(copy(9999, 0, 4))).startswith("command 3 (dma.copy): reads")
