@@ -8,6 +8,7 @@ a JSON description, the instruction stream, the constants (each padded to 64 byt
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -60,6 +61,8 @@ def write_program(program: Program, path: Path) -> None:
     parts = (meta, program.code, raw_bytes(program.constants).data)
     lengths = tuple(len(part) for part in parts)
     header = _HEADER.pack(_MAGIC, FORMAT_VERSION, ISA_VERSION, *lengths, _digest(lengths, parts))
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "is not a regular file, and would be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
@@ -116,13 +119,13 @@ class Cache:
     def get(self, key: str) -> Program | None:
         """The program, or None when there is none that is sound."""
         path = self.path(key)
-        if not path.exists():
-            return None
         try:
+            if not path.exists():
+                return None
             program = read_program(path)
             if program.key != key:
                 raise CacheError(f"{path}: holds the program of key {program.key[:16]}..., not of its name")
-        except (CacheError, UsageError) as error:
+        except (CacheError, UsageError, OSError) as error:
             _log.warning("%s; compiling again", error)
             return None
         program.from_cache = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -153,10 +154,10 @@ def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size:
 def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor:
     """Padding with elements of the tensor itself is a gather along each padded axis."""
     value = op.input(0)
-    modes = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
+    mode: Literal["edge", "reflect", "wrap"] = op.attrs["mode"]
     for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
         if before or after:
-            index = np.pad(np.arange(value.shape[axis], dtype=np.int32), (before, after), mode=modes[op.attrs["mode"]])  # type: ignore[call-overload]
+            index = np.pad(np.arange(value.shape[axis], dtype=np.int32), (before, after), mode=mode)
             table = rewriter.const(f"{op.name}.index{axis}", index.astype(np.int32))
             value = rewriter.add(f"{op.name}.axis{axis}", "gather", (value, table), {"axis": axis})
     return value

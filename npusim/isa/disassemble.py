@@ -35,7 +35,7 @@ def _values(command: Command) -> Iterator[tuple[str, Any]]:
 
 
 def _field(name: str, value: Any) -> str:
-    if name in _ADDRESSES:
+    if name in _ADDRESSES and isinstance(value, int):  # the bias of lrn is a number
         return f"{name}={'none' if value == _NOTHING else describe_address(value)}"
     if isinstance(value, tuple):
         return f"{name}=[{','.join(map(str, value))}]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -161,3 +161,53 @@ def refuse_size(group: Group, needed: int, available: int, what: str = "SRAM") -
     return CompileError(
         f"{group.name} ({group.kind}): its smallest tile takes {needed} bytes of {what}, the device has {available}"
     )
+
+
+_TARGET_TILES = 4
+"""Tiles that a core's share is cut into where it is large enough, so that loads, work and stores overlap."""
+
+_SMALLEST_TILE = 8 << 10
+"""Bytes below which cutting further costs more in latency than overlap gains."""
+
+
+def small_tile(
+    lowering: Lowering,
+    shape: Sequence[int],
+    order: Sequence[int],
+    slots: Callable[[tuple[int, ...]], list[SlotSpec]],
+    whole: Sequence[int] = (),
+) -> tuple[int, ...]:
+    """A tile that keeps the axes in ``whole`` uncut: small enough to overlap, or as small as SRAM asks.
+
+    ``slots(tile)``: what a tile needs. Raises CompileError when the smallest one does not fit.
+    """
+    config, budget = lowering.config, sram_budget(lowering.config)
+    floor = tuple(max(dim, 1) if axis in whole else 1 for axis, dim in enumerate(shape))
+
+    def needed(tile: tuple[int, ...]) -> int:
+        return total_bytes(slots(tile))
+
+    full = needed(tuple(max(dim, 1) for dim in shape))
+    wanted = min(budget // 2, max(_SMALLEST_TILE, full // (config.cores * _TARGET_TILES)))
+    for limit in (wanted, budget):
+        tile = _shrink(shape, order, floor, limit, needed)
+        if tile is not None:
+            return tile
+    raise refuse_size(lowering.group, needed(floor), budget)
+
+
+def _shrink(
+    shape: Sequence[int],
+    order: Sequence[int],
+    floor: Sequence[int],
+    limit: int,
+    needed: Callable[[tuple[int, ...]], int],
+) -> tuple[int, ...] | None:
+    """Halve a tile from its outermost dimension inwards until it fits; None when even the smallest does not."""
+    tile = [max(dim, 1) for dim in shape]
+    while needed(tuple(tile)) > limit:
+        axis = next((a for a in order if tile[a] > floor[a]), None)
+        if axis is None:
+            return None
+        tile[axis] = max(floor[axis], -(-tile[axis] // 2))
+    return tuple(tile)

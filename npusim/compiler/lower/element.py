@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -15,10 +15,8 @@ from npusim.compiler.lower.base import (
     SlotSpec,
     SlotTable,
     boxes,
-    refuse_size,
     share,
-    sram_budget,
-    total_bytes,
+    small_tile,
 )
 from npusim.compiler.lower.transfer import load_items, store_items
 from npusim.compiler.schedule import Item, Slot, Step
@@ -28,12 +26,6 @@ from npusim.graph import Op, Tensor
 from npusim.isa import vector
 from npusim.isa.base import Instruction
 from npusim.isa.functions import Binary, Unary
-
-_TARGET_TILES = 4
-"""Tiles that a core's share is cut into where it is large enough, so that loads, work and stores overlap."""
-
-_SMALLEST_TILE = 8 << 10
-"""Bytes below which cutting further costs more in latency than overlap gains."""
 
 
 @dataclass(slots=True)
@@ -208,23 +200,6 @@ def _encode(op: Op, at: list[tuple[int, tuple[int, ...]]], dims: tuple[int, ...]
             return vector.Dequantize(op.output.dtype, *at[0], dtypes[0], *at[1], *at[2], *at[3], dims)
 
 
-def shrink(
-    shape: Sequence[int],
-    order: Sequence[int],
-    fits: Callable[[tuple[int, ...]], bool],
-    floor: Sequence[int] | None = None,
-) -> tuple[int, ...] | None:
-    """Halve a tile from its outermost dimension inwards until ``fits(tile)``; None when even the smallest does not."""
-    smallest = floor or (1,) * len(shape)
-    tile = [max(dim, 1) for dim in shape]
-    while not fits(tuple(tile)):
-        axis = next((a for a in order if tile[a] > smallest[a]), None)
-        if axis is None:
-            return None
-        tile[axis] = max(smallest[axis], -(-tile[axis] // 2))
-    return tuple(tile)
-
-
 class Elementwise(Lowering):
     """A group without an anchor: load the operands of a tile, compute, store."""
 
@@ -232,7 +207,7 @@ class Elementwise(Lowering):
         super().__init__(context, group)
         self._out = context.view(group.outputs[0])
         self._chain = Chain(context, group.chain, self._out.shape, self._out.order(), None)
-        self._tile = self._choose()
+        self._tile = small_tile(self, self._out.shape, self._chain.order, self._chain.slots)
 
     def slots(self) -> list[SlotSpec]:
         return self._chain.slots(self._tile)
@@ -246,17 +221,3 @@ class Elementwise(Lowering):
             packed = self._chain.packed(box[1], self._out.dtype)
             step.stores.extend(store_items(part, (slot.address, [packed[axis] for axis in self._chain.order], slot)))
             yield step
-
-    def _choose(self) -> tuple[int, ...]:
-        def needed(tile: tuple[int, ...]) -> int:
-            return total_bytes(self._chain.slots(tile))
-
-        budget = sram_budget(self.config)
-        wanted = max(_SMALLEST_TILE, needed(self._out.shape) // (self.config.cores * _TARGET_TILES))
-        target = min(budget // 2, wanted)
-        tile = shrink(self._out.shape, self._chain.order, lambda t: needed(t) <= target)
-        if tile is None:
-            tile = shrink(self._out.shape, self._chain.order, lambda t: needed(t) <= budget)
-        if tile is None:
-            raise refuse_size(self.group, needed((1,) * len(self._out.shape)), budget)
-        return tile

@@ -10,7 +10,7 @@ import numpy as np
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share
-from npusim.compiler.lower.rows import TiledLowering, clip, pick_tile
+from npusim.compiler.lower.rows import TiledLowering, clip
 from npusim.compiler.lower.transfer import copy_items, load_items, store_items
 from npusim.compiler.schedule import Item, Step
 from npusim.compiler.values import View, dense_strides
@@ -196,7 +196,7 @@ class ScalarLowering(TiledLowering):
         super().__init__(context, group)
         self._axis = self.op.attrs["axis"]
         self._rest = [dim for axis, dim in enumerate(self._walked()) if axis != self._axis]
-        self._tile = pick_tile(self, self._walked(), range(len(self._walked())), (self._axis,))
+        self._tile = self.pick_tile(self._walked(), range(len(self._walked())), (self._axis,))
 
     def _walked(self) -> tuple[int, ...]:
         """The shape whose other dimensions are cut."""

@@ -8,7 +8,7 @@ from math import prod
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share
-from npusim.compiler.lower.rows import TiledLowering, insert_axis, pick_tile
+from npusim.compiler.lower.rows import TiledLowering, insert_axis
 from npusim.compiler.lower.transfer import load_items, store_items
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.values import collapse, dense_strides, pad4
@@ -28,7 +28,7 @@ class ReduceLowering(TiledLowering):
                 self.out = insert_axis(self.out, axis)
         kept = [axis for axis in range(len(self.x.shape)) if axis not in self._axes]
         self._order = (*kept, *self._axes)  # cut kept dimensions first, reduced ones outermost first
-        self._tile = pick_tile(self, self.x.shape, self._order, ())
+        self._tile = self.pick_tile(self.x.shape, self._order)
 
     def slots(self) -> list[SlotSpec]:
         return self.slots_for(self._tile)

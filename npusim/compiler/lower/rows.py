@@ -14,38 +14,14 @@ from npusim.compiler.lower.base import (
     SlotSpec,
     SlotTable,
     boxes,
-    refuse_size,
     share,
-    sram_budget,
-    total_bytes,
+    small_tile,
 )
-from npusim.compiler.lower.element import shrink
 from npusim.compiler.lower.transfer import load_items, store_items
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.values import View, ordered_strides
 from npusim.isa import reduction
 from npusim.isa.base import Instruction
-
-_TARGET_TILES = 4
-_SMALLEST_TILE = 8 << 10
-
-
-def pick_tile(lowering: Lowering, shape: Sequence[int], order: Sequence[int], whole: Sequence[int]) -> tuple[int, ...]:
-    """A tile that keeps the axes in ``whole`` uncut: small enough to overlap, or as small as SRAM asks."""
-    budget = sram_budget(lowering.config)
-    floor = tuple(max(dim, 1) if axis in whole else 1 for axis, dim in enumerate(shape))
-
-    def needed(tile: tuple[int, ...]) -> int:
-        return total_bytes(lowering.slots_for(tile))  # type: ignore[attr-defined]
-
-    full = needed(tuple(max(dim, 1) for dim in shape))
-    target = min(budget // 2, max(_SMALLEST_TILE, full // (lowering.config.cores * _TARGET_TILES)))
-    tile = shrink(shape, order, lambda t: needed(t) <= target, floor) or shrink(
-        shape, order, lambda t: needed(t) <= budget, floor
-    )
-    if tile is None:
-        raise refuse_size(lowering.group, needed(floor), budget)
-    return tile
 
 
 class TiledLowering(Lowering):
@@ -62,6 +38,10 @@ class TiledLowering(Lowering):
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         """Slots for a tile of these sizes."""
 
+    def pick_tile(self, shape: Sequence[int], order: Sequence[int], whole: Sequence[int] = ()) -> tuple[int, ...]:
+        """A tile that keeps the axes in ``whole`` uncut; dimensions are cut in ``order``."""
+        return small_tile(self, shape, order, self.slots_for, whole)
+
 
 class RowLowering(TiledLowering):
     """softmax, normalize, cumsum, lrn, arg_reduce: rows along one axis (normalize: all axes from one on)."""
@@ -73,7 +53,7 @@ class RowLowering(TiledLowering):
         self._axis = attrs["axis"]
         self._row = range(self._axis, rank) if self.op.kind == "normalize" else range(self._axis, self._axis + 1)
         self._order = tuple(range(rank)) if self.op.kind == "normalize" else self.x.order()
-        self._tile = pick_tile(self, self.x.shape, self._order, self._row)
+        self._tile = self.pick_tile(self.x.shape, self._order, self._row)
         if self.op.kind == "arg_reduce" and not attrs["keepdims"]:
             self.out = insert_axis(self.out, self._axis)
 
@@ -157,7 +137,7 @@ class PoolLowering(TiledLowering):
         super().__init__(context, group)
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
-        self._tile = pick_tile(self, self.out.shape, (0, 1, 3, 2), ())
+        self._tile = self.pick_tile(self.out.shape, (0, 1, 3, 2))
 
     def slots(self) -> list[SlotSpec]:
         return self.slots_for(self._tile)
@@ -219,7 +199,7 @@ class ResampleLowering(TiledLowering):
         self._axis = self.op.attrs["axis"]
         self._index, self._weight = context.view(self.op.input(1)), context.view(self.op.input(2))
         self._order = self.x.order()
-        self._tile = pick_tile(self, self.x.shape, self._order, (self._axis,))
+        self._tile = self.pick_tile(self.x.shape, self._order, (self._axis,))
 
     def slots(self) -> list[SlotSpec]:
         return self.slots_for(self._tile)
