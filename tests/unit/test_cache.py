@@ -1,0 +1,347 @@
+"""Program files: whole or not there, checked before use, and never a reason to fail."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import multiprocessing
+import os
+import resource
+import shutil
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npusim import cache
+from npusim.cache import Cache, entries, read_program, write_program
+from npusim.compiler.pipeline import compile_graph
+from npusim.errors import CacheError, UsageError
+from npusim.hw.config import load_config
+from npusim.program import Program
+from npusim.runtime import Session
+from tests.unit.compiler.samples import increment, product, residual_net
+
+TINY = load_config("tiny")
+KEY = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return compile_graph(residual_net(8, 8, 1), TINY, KEY)
+
+
+@pytest.fixture
+def file(program: Program, tmp_path: Path) -> Path:
+    path = tmp_path / "program.npu"
+    write_program(program, path)
+    return path
+
+
+def same(one: Program, other: Program) -> bool:
+    fields = [name for name in Program.__slots__ if name not in ("constants", "from_cache")]
+    return one.constants.tobytes() == other.constants.tobytes() and all(
+        getattr(one, name) == getattr(other, name) for name in fields
+    )
+
+
+def test_round_trip(program: Program, file: Path) -> None:
+    found = read_program(file)
+    assert same(found, program)
+    x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    session = Session(TINY, cache_dir=False)
+    fresh, cached = (session.run(candidate, {"x": x}) for candidate in (program, found))
+    assert fresh.timeline.digest() == cached.timeline.digest()
+    assert [a.tobytes() for a in fresh.outputs.values()] == [a.tobytes() for a in cached.outputs.values()]
+
+
+def test_the_file_depends_on_the_program_alone(program: Program, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.npu", tmp_path / "deep" / "down" / "other.npu"
+    write_program(program, one)
+    write_program(program, other)
+    assert one.read_bytes() == other.read_bytes()
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["deep", "one.npu"]
+
+
+def test_loading_takes_a_small_part_of_compiling(tmp_path: Path) -> None:
+    graph = residual_net(32, 32, 6)
+    started = time.perf_counter()
+    program = compile_graph(graph, TINY.with_(**{"sram.bytes": 32768}), KEY)
+    compiling = time.perf_counter() - started
+    path = tmp_path / "program.npu"
+    write_program(program, path)
+    loading = min(_timed(path) for _ in range(5))
+    assert loading < compiling / 5, f"{loading:.4f} s of {compiling:.4f} s"
+
+
+def _timed(path: Path) -> float:
+    started = time.perf_counter()
+    read_program(path)
+    return time.perf_counter() - started
+
+
+# Damage
+
+
+def test_truncated_anywhere(file: Path) -> None:
+    raw = file.read_bytes()
+    rng = np.random.default_rng(1)
+    ends = {*range(0, 130), len(raw) - 1, len(raw) - 64, *rng.integers(0, len(raw), 60).tolist()}
+    for end in sorted(ends):
+        file.write_bytes(raw[:end])
+        with pytest.raises(CacheError) as caught:
+            read_program(file)
+        message = str(caught.value)
+        assert message.startswith(f"{file}: ")
+        assert f"{end} bytes, too short for a program file" in message or f"is truncated: {end} bytes, its header says {len(raw)}" in message
+
+
+def test_altered_anywhere(program: Program, file: Path) -> None:
+    """Every byte that means something is covered; what is only padding changes nothing."""
+    raw = file.read_bytes()
+    rng = np.random.default_rng(2)
+    positions = {*range(0, 80), len(raw) - 1, *rng.integers(0, len(raw), 150).tolist()}
+    refused = 0
+    for position in sorted(positions):
+        damaged = bytearray(raw)
+        damaged[position] ^= int(rng.integers(1, 256))
+        file.write_bytes(damaged)
+        try:
+            assert same(read_program(file), program)
+        except CacheError as error:
+            assert str(error).startswith(f"{file}: ")
+            refused += 1
+        else:
+            assert raw[position] == 0, position
+    assert refused >= 200
+
+
+def test_trailing_bytes(file: Path) -> None:
+    size = file.stat().st_size
+    with file.open("ab") as stream:
+        stream.write(b"more")
+    with pytest.raises(CacheError, match=f"has bytes behind its end: {size + 4} bytes, its header says {size}"):
+        read_program(file)
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    path = tmp_path / "image.npu"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(500))
+    with pytest.raises(CacheError, match=r"image\.npu: is not a program file of npusim$"):
+        read_program(path)
+
+
+def test_missing_and_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.npu: cannot be read: No such file or directory$"):
+        read_program(tmp_path / "none.npu")
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read_program(tmp_path)
+
+
+@pytest.mark.parametrize("offset", [8, 12], ids=["format", "instruction set"])
+def test_other_versions(file: Path, offset: int) -> None:
+    """A newer or older file is not damaged: it says which version it has."""
+    raw = bytearray(file.read_bytes())
+    raw[offset : offset + 4] = struct.pack("<I", 77)
+    file.write_bytes(raw)
+    with pytest.raises(CacheError, match=r"has format \d+ and instruction set \d+; this npusim reads format"):
+        read_program(file)
+
+
+def test_a_sound_checksum_around_nonsense(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for nonsense in (b"{}", b"[1, 2]", b"null", b"\xff\xfe", b'{"name": "x"'):
+        path = tmp_path / "odd.npu"
+        monkeypatch.setattr(cache.json, "dumps", lambda *args, value=nonsense, **kwargs: value.decode("latin-1"))
+        write_program(program, path)
+        monkeypatch.undo()
+        with pytest.raises(CacheError, match="the description does not make sense"):
+            read_program(path)
+
+
+# The directory
+
+
+def test_hit_and_miss(program: Program, tmp_path: Path) -> None:
+    store = Cache(tmp_path / "cache")
+    assert store.get(KEY) is None
+    store.put(program)
+    found = store.get(KEY)
+    assert found is not None and found.from_cache and same(found, program)
+    assert store.get("another") is None
+
+
+def test_a_program_under_a_wrong_name(program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Cache(tmp_path)
+    store.put(program)
+    shutil.copy(store.path(KEY), store.path("wrong"))
+    with caplog.at_level(logging.WARNING, "npusim.cache"):
+        assert store.get("wrong") is None
+    assert "wrong.npu: holds the program of key 0123456789abcdef" in caplog.text
+    assert "compiling again" in caplog.text
+
+
+def test_entries_leave_out_what_is_no_program(program: Program, tmp_path: Path) -> None:
+    assert entries(tmp_path / "nowhere") == []
+    store = Cache(tmp_path)
+    store.put(program)
+    (tmp_path / "a.npu").write_bytes(b"not a program")
+    (tmp_path / "b.npu").write_bytes(store.path(KEY).read_bytes()[:90])
+    (tmp_path / "c.txt").write_text("text")
+    (entry,) = entries(tmp_path)
+    assert (entry.path, entry.model, entry.config) == (store.path(KEY), "residual", "tiny")
+    assert entry.bytes == store.path(KEY).stat().st_size
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NPUSIM_CACHE_DIR", str(tmp_path / "chosen"))
+    assert cache.default_directory() == tmp_path / "chosen"
+    monkeypatch.delenv("NPUSIM_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.default_directory() == tmp_path / "xdg" / "npusim"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.default_directory() == tmp_path / ".cache" / "npusim"
+
+
+# A session with a cache
+
+
+def only_file(directory: Path) -> Path:
+    (path,) = directory.glob("*.npu")
+    return path
+
+
+def test_a_session_compiles_once(tmp_path: Path) -> None:
+    graph = product(8, 32, 8)
+    first, second = (Session("tiny", cache_dir=tmp_path).compile(graph) for _ in range(2))
+    assert not first.from_cache and second.from_cache and same(first, second)
+    assert Session("tiny", cache_dir=False).compile(graph).from_cache is False
+
+
+def test_another_device_or_model_has_another_key(tmp_path: Path) -> None:
+    Session("tiny", cache_dir=tmp_path).compile(product(8, 32, 8))
+    others = [
+        Session(TINY.with_(**{"cores": 2}), cache_dir=tmp_path).compile(product(8, 32, 8)),
+        Session(TINY.with_(**{"dram.bandwidth": 10**9}), cache_dir=tmp_path).compile(product(8, 32, 8)),
+        Session("tiny", cache_dir=tmp_path).compile(product(8, 32, 9)),
+    ]
+    assert not any(program.from_cache for program in others)
+    assert len(list(tmp_path.glob("*.npu"))) == 4
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "foreign", "version", "empty", "directory"])
+def test_damage_is_named_and_compiled_again(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    graph = product(8, 32, 8)
+    fresh = Session("tiny", cache_dir=tmp_path).compile(graph)
+    path = only_file(tmp_path)
+    raw = bytearray(path.read_bytes())
+    words = {
+        "truncated": "is truncated", "altered": "has been altered", "foreign": "is not a program file of npusim",
+        "version": "has format", "empty": "0 bytes, too short", "directory": "cannot be read",
+    }[damage]  # fmt: skip
+    if damage == "truncated":
+        path.write_bytes(raw[:-70])
+    elif damage == "altered":
+        raw[200] ^= 1
+        path.write_bytes(raw)
+    elif damage == "foreign":
+        path.write_bytes(b"something else" * 20)
+    elif damage == "version":
+        raw[8] = 99
+        path.write_bytes(raw)
+    elif damage == "empty":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+        path.mkdir()
+    with caplog.at_level(logging.WARNING, "npusim.cache"):
+        again = Session("tiny", cache_dir=tmp_path).compile(graph)
+    assert not again.from_cache and same(again, fresh)
+    assert words in caplog.text and "compiling again" in caplog.text and path.name in caplog.text
+    if damage != "directory":
+        assert Session("tiny", cache_dir=tmp_path).compile(graph).from_cache, "the damaged file was replaced"
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("in the way")
+    with caplog.at_level(logging.WARNING, "npusim.cache"):
+        program = Session("tiny", cache_dir=blocker / "cache").compile(increment())
+    assert program.commands and "the program is not kept: Not a directory" in caplog.text
+
+
+def test_a_read_only_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() == 0:  # to whom permissions mean nothing: refuse in their place
+        def refuse(*args: object, **kwargs: object) -> None:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+        monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    tmp_path.chmod(0o555)
+    with caplog.at_level(logging.WARNING, "npusim.cache"):
+        program = Session("tiny", cache_dir=tmp_path).compile(increment())
+    tmp_path.chmod(0o755)
+    assert program.commands and f"{tmp_path}: the program is not kept: Permission denied" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def no_room_for(size: int) -> Iterator[None]:
+    """Files of this process may not grow beyond ``size`` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_nothing_behind(program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Cache(tmp_path)
+    with caplog.at_level(logging.WARNING, "npusim.cache"), no_room_for(1000):
+        store.put(program)
+    assert "the program is not kept: File too large" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_keeps_what_was_there(program: Program, tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+    store.put(program)
+    before = store.path(KEY).read_bytes()
+    with no_room_for(1000):
+        store.put(program)
+    assert store.path(KEY).read_bytes() == before
+    assert [item.name for item in tmp_path.iterdir()] == [f"{KEY}.npu"]
+
+
+# Several at once
+
+
+def _write_often(directory: str, times: int) -> None:
+    program = compile_graph(product(4, 64, 64), TINY, KEY)
+    for _ in range(times):
+        write_program(program, Path(directory) / f"{KEY}.npu")
+
+
+def test_concurrent_writers_never_tear_a_file(tmp_path: Path) -> None:
+    """Processes and threads write one file over and over; whoever reads it meanwhile finds a whole one."""
+    path = tmp_path / f"{KEY}.npu"
+    program = compile_graph(product(4, 64, 64), TINY, KEY)
+    write_program(program, path)
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_often, args=(str(tmp_path), 100)) for _ in range(2)]
+    threads = [threading.Thread(target=_write_often, args=(str(tmp_path), 50)) for _ in range(2)]
+    for worker in (*writers, *threads):
+        worker.start()
+    reads = 0
+    while any(worker.is_alive() for worker in (*writers, *threads)) or reads < 50:
+        assert same(read_program(path), program)
+        reads += 1
+    for worker in (*writers, *threads):
+        worker.join()
+    assert [process.exitcode for process in writers] == [0, 0]
+    assert [item.name for item in tmp_path.iterdir()] == [path.name], "drafts are gone"
