@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from npusim.compiler.groups import VIEWS, Group
 from npusim.compiler.lower.base import Context, Lowering
+from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.lower.element import Elementwise
-from npusim.compiler.lower.matrix import ConvLowering, MatMulLowering
+from npusim.compiler.lower.matmul import MatMulLowering
 from npusim.compiler.lower.movement import ConcatLowering, CopyLowering, GatherLowering, PadLowering, ScalarLowering
 from npusim.compiler.lower.reduce import ReduceLowering
 from npusim.compiler.lower.rows import PoolLowering, ResampleLowering, RowLowering

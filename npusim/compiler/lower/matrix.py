@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from npusim.compiler.drain import Drain, absorb
 from npusim.compiler.groups import Group
@@ -24,8 +23,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
-from npusim.compiler.lower.rows import clip
-from npusim.compiler.lower.transfer import copy_items, load_items, store_items
+from npusim.compiler.lower.transfer import load_items, store_items
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, input_extent
 from npusim.compiler.values import View
@@ -306,204 +304,8 @@ class MatrixLowering(Lowering):
         )  # fmt: skip
 
 
-class ConvLowering(MatrixLowering):
-    """A 2-D convolution, grouped and depthwise ones included."""
-
-    def __init__(self, context: Context, group: Group) -> None:
-        super().__init__(context, group)
-        attrs = self.op.attrs
-        x, w = self.op.input(0), self.op.input(1)
-        self._axes = (0, 2, 3, 1) if attrs["layout"] == "NCHW" else (0, 1, 2, 3)
-        self._x = context.view(x).permute(self._axes)
-        self._w = w
-        self._out = context.view(group.outputs[0])
-        self.pads = tuple(attrs["pads"])
-        self.x_zero = int(attrs.get("x_zero", 0))
-        out_shape = tuple(self._out.shape[axis] for axis in self._axes)
-        groups = attrs["groups"]
-        oc, ic, kh, kw = w.shape
-        (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
-        self.chain = Chain(context, self.drain.rest, self._out.shape, self._axes, self.drain.result)
-        in_place = self.drain.out_type.itemsize == 4
-        self.problem = MatrixProblem(
-            out_shape[0], out_shape[1], out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
-            ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, _per_element(self.chain), in_place,
-        )  # fmt: skip
-        self.tile = self.choose_tile()
-
-    def out_view(self) -> View:
-        return self._out
-
-    def box(self, task: Task, extent: Extent) -> Box:
-        starts = (task.image, task.row, task.col, task.group * self.problem.oc + task.channel)
-        sizes = (1, extent.rows, extent.cols, extent.groups * extent.channels)
-        place = {axis: index for index, axis in enumerate(self._axes)}
-        return tuple(starts[place[a]] for a in range(4)), tuple(sizes[place[a]] for a in range(4))
-
-    def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
-        p, item = self.problem, self.problem.x_type.itemsize
-        rows, cols = input_extent(p, extent.rows, extent.cols)
-        _, height, width, _ = self._x.shape
-        top, above, inner_rows, below = clip(task.row * p.sh - self.pads[0], rows, height)
-        left, before, inner_cols, after = clip(task.col * p.sw - self.pads[1], cols, width)
-        count = extent.groups * channels[1]
-        part = self._x.slice(
-            (task.image, top, left, task.group * p.ic + channels[0]), (1, inner_rows, inner_cols, count)
-        )
-        strides = (0, cols * count * item, count * item, item)
-        zero = self.x_zero & ((1 << 8 * item) - 1)
-        return copy_items(
-            (slot.address, strides, slot), (part.address, part.strides, part), part.shape, item,
-            (0, above, before, 0), (0, below, after, 0), zero,
-        )  # fmt: skip
-
-    def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
-        if self._w.data is None:
-            return self._load_dynamic(task, extent, channels, slot)
-        key = ("w", task.group, task.channel, channels)
-        view = self._packed.get(key)
-        if view is None:
-            blocks = []
-            for index in range(extent.groups):
-                low = (task.group + index) * self.problem.oc + task.channel
-                block = self._w.data[low : low + extent.channels, channels[0] : channels[0] + channels[1]]
-                blocks.append(block)
-            packed = _pack_depthwise(blocks) if self.problem.depthwise else _pack(blocks)
-            view = self._packed[key] = self.context.constants.add(packed, f"{self.op.name}.weights", self._w.dtype)
-        return load_items((slot.address, (view.dtype.itemsize,), slot), view)
-
-    def _load_dynamic(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
-        """Weights that are computed: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""
-        p, item = self.problem, self.problem.w_type.itemsize
-        view = self.context.view(self._w)
-        items: list[Item] = []
-        if p.depthwise:
-            low, count = task.group * p.oc, extent.groups * p.oc
-            part = view.slice((low, 0, 0, 0), (count, 1, p.kh, p.kw)).permute((2, 3, 1, 0))
-            return load_items((slot.address, (p.kw * count * item, count * item, 0, item), slot), part)
-        address = slot.address
-        for index, low in product(range(extent.groups), range(0, channels[1], CHANNEL_BLOCK)):
-            block = min(CHANNEL_BLOCK, channels[1] - low)
-            start = ((task.group + index) * p.oc + task.channel, channels[0] + low, 0, 0)
-            part = view.slice(start, (extent.channels, block, p.kh, p.kw)).permute((2, 3, 1, 0))
-            row = extent.channels * item
-            strides = (p.kw * block * row, block * row, row, item)
-            items.extend(load_items((address, strides, slot), part))
-            address += p.kh * p.kw * block * row
-        return items
-
-
-class MatMulLowering(MatrixLowering):
-    """Matmul as a convolution of one row: the columns are M, the channels K and N.
-
-    With one right operand for the whole batch the batch joins M; otherwise each batch item is an image.
-    """
-
-    def __init__(self, context: Context, group: Group) -> None:
-        super().__init__(context, group)
-        a, b = self.op.input(0), self.op.input(1)
-        self._b = b
-        out = context.view(group.outputs[0])
-        self.x_zero = int(self.op.attrs.get("x_zero", 0))
-        self._batch = out.shape[:-2]
-        m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
-        self._flat = self._try_flat(out, a.shape[-1])
-        images = 1 if self._flat else int(np.prod(self._batch, dtype=np.int64))
-        if self._flat:
-            self._a, self._out, views = self._flat
-            shape: tuple[int, ...] = self._out.shape
-            inner = Context(context.config, context.constants, views)
-        else:
-            self._a = context.view(a).broadcast((*self._batch, *a.shape[-2:]))
-            self._out, shape, inner = out, out.shape, context
-        self.chain = Chain(inner, self.drain.rest, shape, range(len(shape)), self.drain.result)
-        self.problem = MatrixProblem(
-            images, 1, shape[-2] if self._flat else m, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, a.dtype, b.dtype,
-            self.drain.out_type, _per_element(self.chain), self.drain.out_type.itemsize == 4,
-        )  # fmt: skip
-        self.tile = self.choose_tile()
-
-    @property
-    def _shared(self) -> bool:
-        """One right operand serves the whole batch."""
-        return all(dim == 1 for dim in self._b.shape[:-2])
-
-    def _try_flat(self, out: View, k: int) -> tuple[View, View, dict[Any, View]] | None:
-        """The operands with the batch folded into M, where views allow it."""
-        if not self._shared:
-            return None
-        rows = int(np.prod(out.shape[:-1], dtype=np.int64))
-        a = self.context.view(self.op.input(0)).broadcast((*self._batch, out.shape[-2], k)).reshape((rows, k))
-        flat_out = out.reshape((rows, out.shape[-1]))
-        views: dict[Any, View] = {}
-        for tensor in self.group.loads():
-            view = self.context.view(tensor).broadcast(out.shape).reshape((rows, out.shape[-1]))
-            if view is None:
-                return None
-            views[tensor] = view
-        return None if a is None or flat_out is None else (a, flat_out, views)
-
-    def out_view(self) -> View:
-        return self._out
-
-    def weights_key(self, task: Task) -> Any:
-        return (0 if self._shared else task.image, task.channel)
-
-    def _index(self, image: int, batch: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(int(i) for i in np.unravel_index(image, batch)) if batch else ()
-
-    def box(self, task: Task, extent: Extent) -> Box:
-        if self._flat:
-            return (task.col, task.channel), (extent.cols, extent.channels)
-        index = self._index(task.image, self._batch)
-        return (*index, task.col, task.channel), (*(1 for _ in index), extent.cols, extent.channels)
-
-    def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
-        item = self.problem.x_type.itemsize
-        index = () if self._flat else self._index(task.image, self._batch)
-        part = self._a.slice((*index, task.col, channels[0]), (*(1 for _ in index), extent.cols, channels[1]))
-        strides = (*(0 for _ in index), channels[1] * item, item)
-        return load_items((slot.address, strides, slot), part)
-
-    def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
-        item = self.problem.w_type.itemsize
-        index = tuple(0 for _ in self._b.shape[:-2])
-        if not self._shared:
-            full = self._index(task.image, self._batch)[len(self._batch) - len(index) :]
-            index = tuple(i if dim > 1 else 0 for i, dim in zip(full, self._b.shape[:-2], strict=True))
-        if self._b.data is None:
-            view = self.context.view(self._b)
-            part = view.slice((*index, channels[0], task.channel), (*(1 for _ in index), channels[1], extent.channels))
-            return load_items((slot.address, (*(0 for _ in index), extent.channels * item, item), slot), part)
-        key = ("w", index, task.channel, channels)
-        packed = self._packed.get(key)
-        if packed is None:
-            block = self._b.data[index][
-                channels[0] : channels[0] + channels[1], task.channel : task.channel + extent.channels
-            ]
-            packed = self._packed[key] = self.context.constants.add(
-                np.ascontiguousarray(block).reshape(-1), f"{self.op.name}.weights", self._b.dtype
-            )
-        return load_items((slot.address, (item,), slot), packed)
-
-
-def _per_element(chain: Chain) -> int:
+def per_element(chain: Chain) -> int:
     """SRAM bytes of the chain's own slots for each output element, operands that are broadcast left out."""
     probe = tuple(min(dim, 64) for dim in chain.shape)
     elements = int(np.prod(probe, dtype=np.int64))
     return total_bytes(chain.slots(probe)) // elements if elements else 0
-
-
-def _pack(blocks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """[O, I, KH, KW] of each group to [I block][KH][KW][I][O], flat."""
-    parts = []
-    for block in blocks:
-        moved = block.transpose(2, 3, 1, 0)
-        for low in range(0, moved.shape[2], CHANNEL_BLOCK):
-            parts.append(moved[:, :, low : low + CHANNEL_BLOCK].reshape(-1))
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _pack_depthwise(blocks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """[mult, 1, KH, KW] of each channel to [KH][KW][channel * mult], flat."""
-    return np.concatenate(blocks).transpose(2, 3, 1, 0).reshape(-1)

@@ -1,0 +1,110 @@
+"""Matmul with batch dimensions, on the matrix unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import Box, Context
+from npusim.compiler.lower.element import Chain
+from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task, per_element
+from npusim.compiler.lower.transfer import load_items
+from npusim.compiler.schedule import Item, Slot
+from npusim.compiler.tile import MatrixProblem
+from npusim.compiler.values import View
+
+
+class MatMulLowering(MatrixLowering):
+    """Matmul as a convolution of one row: the columns are M, the channels K and N.
+
+    With one right operand for the whole batch the batch joins M; otherwise each batch item is an image.
+    """
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        a, b = self.op.input(0), self.op.input(1)
+        self._b = b
+        out = context.view(group.outputs[0])
+        self.x_zero = int(self.op.attrs.get("x_zero", 0))
+        self._batch = out.shape[:-2]
+        m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
+        self._flat = self._try_flat(out, a.shape[-1])
+        images = 1 if self._flat else int(np.prod(self._batch, dtype=np.int64))
+        if self._flat:
+            self._a, self._out, views = self._flat
+            shape: tuple[int, ...] = self._out.shape
+            inner = Context(context.config, context.constants, views)
+        else:
+            self._a = context.view(a).broadcast((*self._batch, *a.shape[-2:]))
+            self._out, shape, inner = out, out.shape, context
+        self.chain = Chain(inner, self.drain.rest, shape, range(len(shape)), self.drain.result)
+        self.problem = MatrixProblem(
+            images, 1, shape[-2] if self._flat else m, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, a.dtype, b.dtype,
+            self.drain.out_type, per_element(self.chain), self.drain.out_type.itemsize == 4,
+        )  # fmt: skip
+        self.tile = self.choose_tile()
+
+    @property
+    def _shared(self) -> bool:
+        """One right operand serves the whole batch."""
+        return all(dim == 1 for dim in self._b.shape[:-2])
+
+    def _try_flat(self, out: View, k: int) -> tuple[View, View, dict[Any, View]] | None:
+        """The operands with the batch folded into M, where views allow it."""
+        if not self._shared:
+            return None
+        rows = int(np.prod(out.shape[:-1], dtype=np.int64))
+        a = self.context.view(self.op.input(0)).broadcast((*self._batch, out.shape[-2], k)).reshape((rows, k))
+        flat_out = out.reshape((rows, out.shape[-1]))
+        views: dict[Any, View] = {}
+        for tensor in self.group.loads():
+            view = self.context.view(tensor).broadcast(out.shape).reshape((rows, out.shape[-1]))
+            if view is None:
+                return None
+            views[tensor] = view
+        return None if a is None or flat_out is None else (a, flat_out, views)
+
+    def out_view(self) -> View:
+        return self._out
+
+    def weights_key(self, task: Task) -> Any:
+        return (0 if self._shared else task.image, task.channel)
+
+    def _index(self, image: int, batch: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(int(i) for i in np.unravel_index(image, batch)) if batch else ()
+
+    def box(self, task: Task, extent: Extent) -> Box:
+        if self._flat:
+            return (task.col, task.channel), (extent.cols, extent.channels)
+        index = self._index(task.image, self._batch)
+        return (*index, task.col, task.channel), (*(1 for _ in index), extent.cols, extent.channels)
+
+    def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+        item = self.problem.x_type.itemsize
+        index = () if self._flat else self._index(task.image, self._batch)
+        part = self._a.slice((*index, task.col, channels[0]), (*(1 for _ in index), extent.cols, channels[1]))
+        strides = (*(0 for _ in index), channels[1] * item, item)
+        return load_items((slot.address, strides, slot), part)
+
+    def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+        item = self.problem.w_type.itemsize
+        index = tuple(0 for _ in self._b.shape[:-2])
+        if not self._shared:
+            full = self._index(task.image, self._batch)[len(self._batch) - len(index) :]
+            index = tuple(i if dim > 1 else 0 for i, dim in zip(full, self._b.shape[:-2], strict=True))
+        if self._b.data is None:
+            view = self.context.view(self._b)
+            part = view.slice((*index, channels[0], task.channel), (*(1 for _ in index), channels[1], extent.channels))
+            return load_items((slot.address, (*(0 for _ in index), extent.channels * item, item), slot), part)
+        key = ("w", index, task.channel, channels)
+        packed = self._packed.get(key)
+        if packed is None:
+            block = self._b.data[index][
+                channels[0] : channels[0] + channels[1], task.channel : task.channel + extent.channels
+            ]
+            packed = self._packed[key] = self.context.constants.add(
+                np.ascontiguousarray(block).reshape(-1), f"{self.op.name}.weights", self._b.dtype
+            )
+        return load_items((slot.address, (item,), slot), packed)
