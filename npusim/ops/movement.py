@@ -89,7 +89,8 @@ def _infer_concat(inputs: Inputs, attrs: Attrs) -> list[Result]:
     total = 0
     for tensor in inputs:
         assert tensor is not None  # the kind is variadic: check_arity has looked
-        if tensor.shape[:axis] != first.shape[:axis] or tensor.shape[axis + 1 :] != first.shape[axis + 1 :]:
+        around = (tensor.shape[:axis], tensor.shape[axis + 1 :])
+        if len(tensor.shape) != len(first.shape) or around != (first.shape[:axis], first.shape[axis + 1 :]):
             raise ModelError(f"shapes {list(first.shape)} and {list(tensor.shape)} differ outside axis {axis}")
         total += tensor.shape[axis]
     return [((*first.shape[:axis], total, *first.shape[axis + 1 :]), same_dtype(*inputs))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto
@@ -75,6 +75,7 @@ class Importer:
         return opsets
 
     def _reserve(self, scope: Scope, nodes: Sequence[NodeProto]) -> None:
+        check_text(value.name for value in (*self.graph.input, *self.graph.output, *self.graph.initializer))
         defined = [name for node in nodes for name in node.output if name]
         weights = {tensor.name for tensor in self.graph.initializer}
         produced = weights.union(defined)
@@ -127,7 +128,8 @@ class Importer:
 
     def import_nodes(self, nodes: Sequence[NodeProto], needed: set[str], scope: Scope) -> None:
         for node in nodes:
-            check_text(node)
+            check_text((node.name, node.op_type, node.domain, *node.input, *node.output))
+            check_text(attribute.name for attribute in node.attribute)
             name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
             self._nodes += 1
             if self._nodes > MAX_NODES:
@@ -298,9 +300,8 @@ class Importer:
         return tensor
 
 
-def check_text(node: NodeProto) -> None:
+def check_text(names: Iterable[object]) -> None:
     """Raise ModelError for names that are not UTF-8, which protobuf hands out as bytes."""
-    names: list[object] = [node.name, node.op_type, node.domain, *node.input, *node.output]
     for name in names:
         if isinstance(name, bytes):
             raise ModelError(f"the model is damaged: {name!r} is not a name in UTF-8")

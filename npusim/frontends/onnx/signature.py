@@ -25,7 +25,7 @@ def declared_dims(value: ValueInfoProto) -> list[Dim] | None:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             dims.append(dim.dim_value)
         else:
-            dims.append(dim.dim_param or None)
+            dims.append(str(dim.dim_param) or None)
     return dims
 
 

@@ -183,3 +183,5 @@ def test_moves_keep_every_element() -> None:
     matches(run("expand", X[:, :1], shape=(2, 3, 4, 5)), np.broadcast_to(X[:, :1], (2, 3, 4, 5)))
     with pytest.raises(ModelError, match="differ outside axis 0"):
         run("concat", X, X[:, :1], axis=0)
+    with pytest.raises(ModelError, match=r"shapes \[3, 4, 5\] and \[3, 4\] differ outside axis 2"):
+        run("concat", X, X[:, :, 0], axis=2)
