@@ -1,0 +1,31 @@
+"""Write the record anew, after a change that was meant to change cycles: ``python -m tests.golden.regenerate``.
+
+The difference in version control then shows what the change did to every graph on every device.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.golden.graphs import CONFIGS, GRAPHS, record
+
+PATH = Path(__file__).with_name("cycles.json")
+
+
+def load() -> dict[str, dict[str, Any]]:
+    """The record: by ``graph on config``."""
+    found = json.loads(PATH.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def main() -> None:
+    """Replace the record."""
+    rows = {f"{graph} on {config}": record(graph, config) for graph in GRAPHS for config in CONFIGS}
+    PATH.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
