@@ -130,8 +130,9 @@ def _resample(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     shape[axis] = index.shape[0]
     y = np.zeros(op.output.shape, np.float32)
     for tap in range(index.shape[1]):
-        factor = np.where(index[:, tap] >= 0, weight[:, tap], np.float32(0)).reshape(shape)
-        y = y + factor * np.take(wide, np.maximum(index[:, tap], 0), axis=axis)
+        counts = (index[:, tap] >= 0).reshape(shape)  # masked, not weighted by 0: 0 times infinity is not nothing
+        term = weight[:, tap].reshape(shape) * np.take(wide, np.maximum(index[:, tap], 0), axis=axis)
+        y = y + np.where(counts, term, np.float32(0))
     if op.output.dtype.is_integer:
         info = np.iinfo(op.output.dtype.storage)
         return [np.clip(np.rint(y).astype(np.float64), info.min, info.max).astype(op.output.dtype.storage)]
