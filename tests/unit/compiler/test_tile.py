@@ -1,0 +1,81 @@
+"""Tilings fit the memory they are made for, and everything that is compiled stays within it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim.compiler.pipeline import compile_graph
+from npusim.compiler.tile import MatrixProblem, acc_bytes, choose, footprint, sram_bytes
+from npusim.dtypes import DType
+from npusim.errors import CompileError
+from npusim.hw.config import load_config
+from npusim.isa.base import Space, decode, offset_of, space_of
+from npusim.isa.matrix import CHANNEL_BLOCK
+from tests.unit.compiler.samples import product, residual_net
+
+TINY = load_config("tiny")
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> MatrixProblem:
+    kernel = draw(st.integers(1, 5))
+    groups = draw(st.sampled_from([1, 1, 2, 8]))
+    depthwise = groups == 8 and draw(st.booleans())
+    wide = draw(st.sampled_from([DType.INT8, DType.FLOAT32]))
+    return MatrixProblem(
+        images=draw(st.integers(1, 3)), oh=draw(st.integers(1, 60)), ow=draw(st.integers(1, 60)), groups=groups,
+        oc=1 if depthwise else draw(st.integers(1, 200)), ic=1 if depthwise else draw(st.integers(1, 300)),
+        kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)), dh=1, dw=1,
+        depthwise=depthwise, shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
+        out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([0, 4, 8])),
+        in_place=False,
+    )  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(problems(), st.sampled_from([8, 16, 64, 256]), st.sampled_from([0, 1024, 8192]))
+def test_a_tiling_fits(problem: MatrixProblem, kib: int, accumulators: int) -> None:
+    config = TINY.with_(**{"sram.bytes": kib << 10, "matrix.accumulator_bytes": accumulators})
+    tile = choose(problem, config, kib << 10)
+    if tile is None:
+        assert kib < 64 or accumulators == 1024
+        return
+    assert sram_bytes(problem, tile, config) <= kib << 10
+    assert 1 <= tile.oh <= problem.oh and 1 <= tile.ow <= problem.ow and 1 <= tile.oc <= problem.oc
+    assert not accumulators or footprint(problem, tile).acc <= acc_bytes(config) == accumulators
+    assert tile.ic == problem.ic or tile.ic % CHANNEL_BLOCK == 0, "sums are cut between blocks only"
+
+
+@given(problems())
+@settings(max_examples=20)
+def test_more_memory_is_never_a_worse_plan(problem: MatrixProblem) -> None:
+    """What fits in little fits in more."""
+    if choose(problem, TINY, 16 << 10) is not None:
+        assert choose(problem, TINY, 64 << 10) is not None
+
+
+@pytest.mark.parametrize("kib", [8, 16, 32, 128])
+@pytest.mark.parametrize("accumulators", [0, 4096])
+def test_commands_stay_within_the_sram(kib: int, accumulators: int) -> None:
+    config = TINY.with_(**{"sram.bytes": kib << 10, "matrix.accumulator_bytes": accumulators})
+    used = {Space.SRAM: 0, Space.ACC: 0}
+    for command in decode(compile_graph(residual_net(16, 16, 1), config).code):
+        for access in command.instruction.accesses():
+            if access is not None and space_of(access.address) in used:
+                space = Space(space_of(access.address))
+                used[space] = max(used[space], offset_of(access.address) + access.high)
+    assert (kib << 10) // 4 < used[Space.SRAM] <= kib << 10, "plans use what there is"
+    assert used[Space.ACC] <= accumulators and bool(used[Space.ACC]) == bool(accumulators)
+
+
+def test_what_does_not_fit_is_refused_with_both_sizes() -> None:
+    with pytest.raises(CompileError, match=r"^\w+ \(conv\+relu\): its smallest tile takes \d+ bytes of SRAM, the device has 1024$"):
+        compile_graph(residual_net(16, 16, 1), TINY.with_(**{"sram.bytes": 1024}))
+
+
+def test_dram_that_is_too_small_is_refused() -> None:
+    config = TINY.with_(**{"dram.bytes": 1 << 20})
+    with pytest.raises(CompileError, match=r"^product: needs \d+ bytes of DRAM \(constants \d+, intermediate values 0\), tiny has 1048576$"):
+        compile_graph(product(64, 2048, 1024), config)

@@ -1,0 +1,311 @@
+"""Session: what goes in, what comes out, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from npusim.dtypes import DType
+from npusim.errors import DeviceMemoryError, InputError, ModelError, UnsupportedError, UsageError
+from npusim.graph import Graph
+from npusim.hw.config import load_config
+from npusim.isa.functions import Binary, Unary
+from npusim.ops.build import GraphBuilder
+from npusim.runtime import Session
+from tests.unit.compiler.samples import increment, product, relu, residual_net
+
+TINY = load_config("tiny")
+X = np.arange(8, dtype=np.int32)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(TINY, cache_dir=False)
+
+
+def identity(dtype: DType, shape: tuple[int, ...] = (2, 3)) -> Graph:
+    """Its elements, moved."""
+    build = GraphBuilder("identity")
+    x = build.input("x", shape, dtype)
+    return build.finish([build.add("transpose", [x], {"perm": tuple(range(len(shape)))[::-1]}, "y")])
+
+
+# Results
+
+
+def test_a_run_says_everything(session: Session) -> None:
+    result = session.run(increment(), {"x": X})
+    np.testing.assert_array_equal(result.outputs["y"], X + 1)
+    assert (result.model, result.config, result.compile_from_cache) == ("increment", "tiny", False)
+    assert result.time_ps > 0 and result.cycles == -(-result.time_ps // 1000)
+    assert result.macs == 0 and result.matrix_utilization == 0.0
+    assert result.dram_read_bytes > 32 and result.dram_write_bytes == 32
+    assert result.counters.duration_ps == result.time_ps
+    assert [op.kind for op in result.ops] == ["add"]
+    told = json.loads(json.dumps(result.to_json_dict()))
+    assert told["cycles"] == result.cycles and told["timeline_digest"] == result.timeline.digest()
+    assert "outputs" not in told
+
+
+def test_macs_and_utilization(session: Session) -> None:
+    result = session.run(session.compile(product(64, 128, 64)), timing_only=True)
+    assert result.macs == 64 * 128 * 64
+    assert 0.3 < result.matrix_utilization <= 1
+
+
+@pytest.mark.parametrize("dtype", [DType.INT64, DType.BOOL, DType.UINT8, DType.INT16, DType.UINT16, DType.FLOAT16, DType.FLOAT32])
+def test_element_types_come_back(session: Session, dtype: DType) -> None:
+    x = np.arange(6).reshape(2, 3).astype(dtype.storage)
+    y = session.run(identity(dtype), {"x": x}).outputs["y"]
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y, x.T)
+
+
+def test_int64_keeps_all_its_bits(session: Session) -> None:
+    x = np.array([2**62 + 1, -(2**63), 2**63 - 1, -1], np.int64)
+    y = session.run(increment(4, DType.INT64), {"x": x}).outputs["y"]
+    np.testing.assert_array_equal(y, np.array([2**62 + 2, -(2**63) + 1, -(2**63), 0]))
+
+
+def test_bfloat16_as_values_and_as_bits(session: Session) -> None:
+    x = np.array([[1.5, -2, 3], [0, 0.25, 1e30]], ml_dtypes.bfloat16)
+    program = session.compile(identity(DType.BFLOAT16))
+    for form in (x, x.view(np.uint16)):
+        y = session.run(program, {"x": form}).outputs["y"]
+        assert y.dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(y.view(np.uint16), x.T.view(np.uint16))
+
+
+def test_inputs_may_be_lists_views_or_of_other_byte_order(session: Session) -> None:
+    program = session.compile(identity(DType.INT32))
+    wanted = np.arange(6, dtype=np.int32).reshape(2, 3)
+    wide = np.arange(12, dtype=np.int32).reshape(2, 6)[:, ::2] // 2
+    for form in (wanted, wanted.astype(">i4"), np.asfortranarray(wanted), wide + wanted - wide):
+        np.testing.assert_array_equal(session.run(program, {"x": form}).outputs["y"], wanted.T)
+    booleans = session.compile(identity(DType.BOOL, (3,)))
+    np.testing.assert_array_equal(session.run(booleans, {"x": [True, False, True]}).outputs["y"], [True, False, True])
+
+
+def test_outputs_that_are_inputs_constants_or_repeated(session: Session) -> None:
+    build = GraphBuilder("mirror")
+    x = build.input("x", (3,), DType.INT32)
+    constant = build.const(np.array([7, 8], np.int8), "c")
+    y = build.add("unary", [x], {"fn": Unary.NEG}, "y")
+    graph = Graph("mirror", (x,), (x, constant, y), build.finish([y]).ops)
+    outputs = session.run(graph, {"x": np.array([1, -2, 3], np.int32)}).outputs
+    np.testing.assert_array_equal(outputs["x"], [1, -2, 3])
+    np.testing.assert_array_equal(outputs["c"], [7, 8])
+    np.testing.assert_array_equal(outputs["y"], [-1, 2, -3])
+
+
+def test_one_result_under_two_outputs(session: Session) -> None:
+    build = GraphBuilder("twice")
+    x = build.input("x", (3,), DType.INT32)
+    y = build.add("unary", [x], {"fn": Unary.NEG}, "y")
+    program = session.compile(Graph("twice", (x,), (y, y), build.finish([y]).ops))
+    assert [binding.name for binding in program.outputs] == ["y", "y"]
+    assert program.outputs[0].region != program.outputs[1].region
+    np.testing.assert_array_equal(session.run(program, {"x": np.array([1, 2, 3], np.int32)}).outputs["y"], [-1, -2, -3])
+
+
+def test_a_model_without_inputs(session: Session) -> None:
+    build = GraphBuilder("constant")
+    c = build.const(np.arange(5, dtype=np.int32))
+    y = build.add("binary", [c, c], {"fn": Binary.MUL}, "y")
+    np.testing.assert_array_equal(session.run(build.finish([y])).outputs["y"], np.arange(5) ** 2)
+
+
+def test_a_model_without_work(session: Session) -> None:
+    build = GraphBuilder("nothing")
+    x = build.input("x", (0, 4), DType.FLOAT32)
+    y = build.add("unary", [x], {"fn": Unary.EXP}, "y")
+    result = session.run(build.finish([y]), {"x": np.zeros((0, 4), np.float32)})
+    assert result.outputs["y"].shape == (0, 4) and result.ops == []
+
+
+def test_unused_inputs_are_still_inputs(session: Session) -> None:
+    build = GraphBuilder("unused")
+    x, _ = build.input("x", (4,), DType.INT32), build.input("spare", (2,), DType.INT8)
+    graph = build.finish([build.add("unary", [x], {"fn": Unary.ABS}, "y")])
+    outputs = session.run(graph, {"x": np.array([-1, 2, -3, 4], np.int32), "spare": np.zeros(2, np.int8)}).outputs
+    np.testing.assert_array_equal(outputs["y"], [1, 2, 3, 4])
+    with pytest.raises(InputError, match=r"^input 'spare' is missing: int8\[2\]$"):
+        session.run(graph, {"x": np.zeros(4, np.int32)})
+
+
+def test_outputs_belong_to_the_caller(session: Session) -> None:
+    program = session.compile(increment())
+    first = session.run(program, {"x": X}).outputs["y"]
+    session.run(program, {"x": X * 5})
+    np.testing.assert_array_equal(first, X + 1)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "input 'x' is missing: int32[8]"),
+        ({"x": X, "z": X}, "there is no input 'z'; the program takes x"),
+        ({"x": X[:7]}, "input 'x': shape must be [8], got [7]"),
+        ({"x": X.reshape(1, 8)}, "input 'x': shape must be [8], got [1, 8]"),
+        ({"x": X.astype(np.int64)}, "input 'x': type must be int32, got int64"),
+        ({"x": X.astype(np.float32)}, "input 'x': type must be int32, got float32"),
+        ({"x": X.astype(np.complex64)}, "input 'x': type must be int32, got complex64"),
+        ({"x": ["a"] * 8}, "input 'x': type must be int32, got <U1"),
+        ({"x": None}, "input 'x': type must be int32, got object"),
+    ],
+)
+def test_wrong_inputs(session: Session, inputs: dict[str, object], message: str) -> None:
+    program = session.compile(increment())
+    with pytest.raises(InputError) as caught:
+        session.run(program, inputs)
+    assert str(caught.value) == message
+    np.testing.assert_array_equal(session.run(program, {"x": X}).outputs["y"], X + 1)
+
+
+def test_a_program_for_another_device_is_refused(session: Session) -> None:
+    program = Session("edge", cache_dir=False).compile(increment())
+    with pytest.raises(UsageError, match=r"^program 'increment' was compiled for another device \(config 'edge', fingerprint"):
+        session.run(program, {"x": X})
+    almost = Session(TINY.with_(**{"dram.latency": "99 ns"}), cache_dir=False)
+    with pytest.raises(UsageError, match="another device"):
+        almost.run(session.compile(increment()), {"x": X})
+
+
+def test_shapes_of_a_graph_are_fixed(session: Session) -> None:
+    with pytest.raises(UsageError, match="input_shapes: the shapes of a Graph are fixed"):
+        session.compile(increment(), {"x": (9,)})
+
+
+def test_unsupported_operators_are_all_named() -> None:
+    build = GraphBuilder("needs")
+    x = build.input("x", (4, 4), DType.FLOAT32)
+    values, _ = build.add_all("topk", [x], {"axis": 1, "k": 2, "largest": True}, "best")
+    total = build.add("matmul", [x, values], name="product")
+    bare = Session(TINY.with_(scalar=None, matrix=None), cache_dir=False)
+    with pytest.raises(UnsupportedError) as caught:
+        bare.compile(build.finish([total]))
+    assert caught.value.reasons == (("best", "topk", "tiny has no scalar unit"), ("product", "matmul", "tiny has no matrix unit"))
+    assert str(caught.value).startswith("2 unsupported:\nbest (topk): tiny has no scalar unit")
+
+
+@pytest.mark.parametrize("dtype", [DType.UINT32, DType.UINT64, DType.FLOAT64])
+def test_types_that_the_device_does_not_have(session: Session, dtype: DType) -> None:
+    build = GraphBuilder("odd")
+    x = build.input("x", (4,), dtype)
+    with pytest.raises(UnsupportedError, match=f"tiny does not compute with {dtype.label}"):
+        session.compile(build.finish([build.add("binary", [x, x], {"fn": Binary.ADD})]))
+
+
+def test_missing_and_damaged_models(session: Session, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.onnx"):
+        session.compile(tmp_path / "none.onnx")
+    with pytest.raises(ModelError):
+        session.compile(b"this is no model")
+
+
+# Programs on the device
+
+
+def test_programs_live_side_by_side(session: Session) -> None:
+    programs = [session.compile(increment(amount=amount)) for amount in (1, 2, 3)]
+    for _ in range(2):
+        for amount, program in zip((1, 2, 3), programs, strict=True):
+            np.testing.assert_array_equal(session.run(program, {"x": X}).outputs["y"], X + amount)
+
+
+def test_a_program_runs_in_the_same_time_wherever_it_lies(session: Session) -> None:
+    program = session.compile(residual_net(8, 8, 1))
+    alone = session.run(program, timing_only=True)
+    session.unload(program)
+    session.run(session.compile(product(8, 32, 8)), timing_only=True)
+    assert session.run(program, timing_only=True).timeline.digest() == alone.timeline.digest()
+
+
+def test_timing_only_needs_no_inputs_and_gives_no_outputs(session: Session) -> None:
+    program = session.compile(increment())
+    timed = session.run(program, timing_only=True)
+    assert timed.outputs == {} and timed.cycles == session.run(program, {"x": X}).cycles
+
+
+def test_memory_makes_room_for_the_next_program() -> None:
+    """Each program takes more than half of the DRAM: the older one is unloaded, and loaded again when it runs again."""
+    build = GraphBuilder("large")
+    x = build.input("x", (300_000,), DType.INT8)
+    graphs = [build.finish([relu(build, x)])]
+    build = GraphBuilder("also large")
+    x = build.input("x", (300_000,), DType.INT8)
+    graphs.append(build.finish([build.add("unary", [x], {"fn": Unary.NEG})]))
+    session = Session(TINY.with_(**{"dram.bytes": "1 MiB"}), cache_dir=False)
+    programs = [session.compile(graph) for graph in graphs]
+    data = np.arange(300_000).astype(np.int8)
+    for program in (*programs, *programs):
+        (y,) = session.run(program, {"x": data}).outputs.values()
+        np.testing.assert_array_equal(y, np.maximum(data, 0) if program is programs[0] else -data)
+    for program in programs:
+        session.unload(program)
+    session.unload(programs[0])  # what is not there may be unloaded, too
+    assert session.driver.free_bytes > 1_000_000
+
+
+def test_a_program_that_never_fits() -> None:
+    """It fits the DRAM, but not beside what the driver itself needs there."""
+    build = GraphBuilder("whole")
+    x = build.input("x", (2**19 - 256,), DType.INT8)
+    session = Session(TINY.with_(**{"dram.bytes": 2**20}), cache_dir=False)
+    program = session.compile(build.finish([relu(build, x)]))
+    with pytest.raises(DeviceMemoryError):
+        session.run(program, timing_only=True)
+    np.testing.assert_array_equal(session.run(increment(), {"x": X}).outputs["y"], X + 1)
+
+
+def test_a_closed_session_starts_afresh() -> None:
+    with Session(TINY, cache_dir=False) as session:
+        program = session.compile(increment())
+        first = session.run(program, {"x": X})
+        session.close()
+        again = session.run(program, {"x": X})
+    assert again.timeline.digest() == first.timeline.digest()
+    np.testing.assert_array_equal(again.outputs["y"], first.outputs["y"])
+    session.close()
+
+
+def test_a_pickled_session_comes_back(tmp_path: Path) -> None:
+    session = Session(TINY.with_(**{"cores": 2}), cache_dir=tmp_path)
+    first = session.run(increment(), {"x": X})
+    copy = pickle.loads(pickle.dumps(session))
+    again = copy.run(increment(), {"x": X})
+    assert copy.config == session.config and again.compile_from_cache and not first.compile_from_cache
+    assert again.timeline.digest() == first.timeline.digest()
+    assert pickle.loads(pickle.dumps(Session("tiny", cache_dir=False)))._cache is None
+
+
+def test_configs_by_name_path_and_object(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text((Path(__file__).parents[2] / "configs" / "tiny.toml").read_text())
+    by_name, by_path = Session("tiny", cache_dir=False), Session(path, cache_dir=False)
+    assert by_path.config.name == "mine" and by_path.config.fingerprint() == by_name.config.fingerprint()
+    assert Session(by_name.config, cache_dir=False).config is by_name.config
+
+
+def test_models_by_path_bytes_and_object(session: Session, tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("Add", ["x", "x"], ["y"])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.INT32, ["n"]) for name in "xy")
+    model = helper.make_model(helper.make_graph([node], "double", [x], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    path = tmp_path / "double.onnx"
+    path.write_bytes(model.SerializeToString())
+    for source in (path, str(path), model.SerializeToString(), model):
+        program = session.compile(source, {"x": (8,)})
+        np.testing.assert_array_equal(session.run(program, {"x": X}).outputs["y"], 2 * X)
+    assert session.compile(path, {"x": (3,)}).inputs[0].shape == (3,)
+    with pytest.raises(ModelError):
+        session.compile(path)
