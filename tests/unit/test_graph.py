@@ -1,0 +1,113 @@
+"""The graph language: what is well-formed, and fingerprints that know equal graphs from different ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from npusim.dtypes import DType
+from npusim.errors import ModelError
+from npusim.graph import Graph, Op, Tensor, consumers
+from npusim.isa.functions import Binary, Unary
+from npusim.ops.build import GraphBuilder
+
+NEG = MappingProxyType({"fn": Unary.NEG, "p0": 0.0, "p1": 0.0})
+
+
+def tensor(name: str, data: object = None) -> Tensor:
+    return Tensor(name, (2,), DType.INT32, None if data is None else np.asarray(data, np.int32))
+
+
+def op(name: str, x: Tensor | None, y: Tensor) -> Op:
+    return Op(name, "unary", (x,), (y,), NEG)
+
+
+X, Y, Z = tensor("x"), tensor("y"), tensor("z")
+
+
+def test_a_sound_graph_passes() -> None:
+    Graph("g", (X,), (Z,), (op("a", X, Y), op("b", Y, Z))).validate()
+    Graph("g", (X,), (X,), ()).validate()
+    Graph("g", (), (tensor("c", [1, 2]),), ()).validate()
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (Graph("g", (X,), (Z,), (op("b", Y, Z), op("a", X, Y))), "b (unary): reads 'y' before anything produces it"),
+        (Graph("g", (X,), (Y,), (op("a", X, Y), op("b", X, Y))), "b (unary): the name 'y' is already taken by another tensor"),
+        (Graph("g", (X, X), (X,), ()), "graph input: the name 'x' is already taken by another tensor"),
+        (Graph("g", (X,), (Y,), ()), "graph output 'y' is produced by nothing"),
+        (Graph("g", (X,), (Y,), (op("a", tensor("x"), Y),)), "a (unary): reads 'x' before anything produces it"),
+        (Graph("g", (X,), (Y,), (op("a", tensor("x", [1, 2]), Y),)), "a (unary): reads 'x' before anything produces it"),
+        (Graph("g", (X,), (tensor("y"),), (op("a", X, Y),)), "graph output 'y' is produced by nothing"),
+    ],
+)
+def test_what_is_refused(graph: Graph, message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        graph.validate()
+    assert str(caught.value) == message
+
+
+def test_sizes() -> None:
+    value = Tensor("t", (3, 0, 2), DType.FLOAT16)
+    assert (value.size, value.nbytes, value.is_constant) == (0, 0, False)
+    assert Tensor("t", (), DType.INT64).nbytes == 8
+    assert repr(Tensor("t", (2, 3), DType.BFLOAT16)) == "<value 't' bfloat16[2, 3]>"
+    assert repr(tensor("c", [1, 2])) == "<const 'c' int32[2]>"
+
+
+def test_operands() -> None:
+    absent = Op("c", "conv", (X, Y, None), (Z,))
+    assert absent.input(0) is X and absent.optional(2) is None and absent.optional(7) is None
+    assert absent.output is Z and repr(absent) == "<conv 'c'>"
+    with pytest.raises(ModelError, match=r"^c \(conv\): input 2 is required$"):
+        absent.input(2)
+
+
+def test_constants_come_once_in_order() -> None:
+    one, two = tensor("one", [1, 1]), tensor("two", [2, 2])
+    ops = (Op("a", "binary", (two, one), (Y,)), Op("b", "binary", (two, None), (Z,)))
+    assert list(Graph("g", (), (Z, one), ops).constants()) == [two, one]
+
+
+def test_consumers() -> None:
+    twice = Op("a", "binary", (X, X), (Y,))
+    last = op("b", X, Z)
+    assert consumers([twice, last]) == {X: [twice, last]}
+
+
+def sample(weight: float = 1.0, fn: Unary = Unary.NEG, name: str = "y", size: int = 3, dtype: DType = DType.FLOAT32) -> Graph:
+    build = GraphBuilder("g")
+    x = build.input("x", (size,), dtype)
+    y = build.add("unary", [x], {"fn": fn}, name)
+    constant = build.const(np.full(size, weight), dtype=dtype)
+    return build.finish([build.add("binary", [y, constant], {"fn": Binary.MUL})])
+
+
+def test_equal_graphs_have_equal_fingerprints() -> None:
+    assert sample().fingerprint() == sample().fingerprint()
+    others = [
+        sample(weight=2.0), sample(fn=Unary.ABS), sample(name="other"), sample(size=4), sample(dtype=DType.FLOAT16)
+    ]  # fmt: skip
+    assert len({graph.fingerprint() for graph in (sample(), *others)}) == 6
+
+
+def test_the_layout_of_a_constant_does_not_matter() -> None:
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    prints = set()
+    for form in (data, np.asfortranarray(data), np.repeat(data, 2, axis=1)[:, ::2]):
+        build = GraphBuilder("g")
+        y = build.add("transpose", [build.const(form)], {"perm": (1, 0)})
+        prints.add(build.finish([y]).fingerprint())
+    assert len(prints) == 1
+
+
+def test_fingerprints_do_not_depend_on_the_process() -> None:
+    script = "from tests.unit.test_graph import sample; print(sample().fingerprint())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == sample().fingerprint()
