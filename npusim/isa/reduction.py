@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from math import prod
 
@@ -14,6 +15,7 @@ from npusim.isa.base import (
     U32,
     Access,
     Address,
+    ByteArray,
     Dims3,
     Dims4,
     Flag,
@@ -95,17 +97,41 @@ class ReduceTile(Instruction):
             )
 
 
-@instruction(0x41, "vector.arg_reduce", Unit.VECTOR)
-class ArgReduce(Instruction):
-    """The INT64 position of the maximum (fn 0) or minimum (1) of each row; dims (outer, row, inner)."""
+_Walk = tuple[int, ...]
+_RowOperands = tuple[DType, ByteArray, int, _Walk, ByteArray, int, _Walk, _Walk]
 
-    fn: U8
+
+@dataclasses.dataclass(slots=True)
+class RowInstruction(Instruction):
+    """What the instructions on whole rows share: src to dst, rows along the middle of dims (outer, row, inner)."""
+
     dtype: Type
     dst: Address
     dst_strides: Strides3
     src: Address
     src_strides: Strides3
     dims: Dims3
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.dtype.itemsize, True)
+
+    def _work(self, function: str, passes: int) -> VectorWork:
+        elements = prod(self.dims)
+        return VectorWork(function, self.dtype, elements, passes, elements * self.dtype.itemsize * (passes + 1))
+
+    def _operands(self, memory: Memory, core: int) -> _RowOperands:
+        """The leading arguments of a row kernel."""
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        return self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims
+
+
+@instruction(0x41, "vector.arg_reduce", Unit.VECTOR)
+class ArgReduce(RowInstruction):
+    """The INT64 position of the maximum (fn 0) or minimum (1) of each row."""
+
+    fn: U8
     select_last: Flag
 
     def accesses(self) -> Iterator[Access | None]:
@@ -119,148 +145,64 @@ class ArgReduce(Instruction):
         return VectorWork("reduce", self.dtype, elements, 1, elements * self.dtype.itemsize + outer * inner * 8)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        _core.arg_reduce(
-            self.fn,
-            self.dtype,
-            dst,
-            dst_off,
-            self.dst_strides,
-            src,
-            src_off,
-            self.src_strides,
-            self.dims,
-            self.select_last,
-        )
-
-
-def _row_accesses(op: Softmax | Normalize | CumSum | Lrn) -> Iterator[Access | None]:
-    yield span(op.src, op.dims, op.src_strides, op.dtype.itemsize, False)
-    yield span(op.dst, op.dims, op.dst_strides, op.dtype.itemsize, True)
-
-
-def _row_work(op: Softmax | Normalize | CumSum | Lrn, function: str, passes: int) -> VectorWork:
-    elements = prod(op.dims)
-    return VectorWork(function, op.dtype, elements, passes, elements * op.dtype.itemsize * (passes + 1))
+        _core.arg_reduce(self.fn, *self._operands(memory, core), self.select_last)
 
 
 @instruction(0x42, "vector.softmax", Unit.VECTOR)
-class Softmax(Instruction):
-    """Softmax, or its logarithm, over the middle of dims (outer, row, inner): passes for maximum, sum and quotient."""
+class Softmax(RowInstruction):
+    """Softmax, or its logarithm, of each row: passes for maximum, sum and quotient."""
 
-    dtype: Type
-    dst: Address
-    dst_strides: Strides3
-    src: Address
-    src_strides: Strides3
-    dims: Dims3
     log: Flag
 
-    def accesses(self) -> Iterator[Access | None]:
-        return _row_accesses(self)
-
     def work(self) -> Work:
-        return _row_work(self, "transcendental", 3)
+        return self._work("transcendental", 3)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        _core.softmax(self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.log)
+        _core.softmax(*self._operands(memory, core), self.log)
 
 
 @instruction(0x43, "vector.normalize", Unit.VECTOR)
-class Normalize(Instruction):
-    """(x - mean) / sqrt(variance + epsilon), for rms x / sqrt(mean of squares + epsilon), over the middle of dims."""
+class Normalize(RowInstruction):
+    """(x - mean) / sqrt(variance + epsilon), for rms x / sqrt(mean of squares + epsilon), of each row."""
 
-    dtype: Type
-    dst: Address
-    dst_strides: Strides3
-    src: Address
-    src_strides: Strides3
-    dims: Dims3
     rms: Flag
     epsilon: F64
 
-    def accesses(self) -> Iterator[Access | None]:
-        return _row_accesses(self)
-
     def work(self) -> Work:
-        return _row_work(self, "simple", 2 if self.rms else 3)
+        return self._work("simple", 2 if self.rms else 3)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        _core.normalize(
-            self.dtype,
-            dst,
-            dst_off,
-            self.dst_strides,
-            src,
-            src_off,
-            self.src_strides,
-            self.dims,
-            self.rms,
-            self.epsilon,
-        )
+        _core.normalize(*self._operands(memory, core), self.rms, self.epsilon)
 
 
 @instruction(0x44, "vector.cumsum", Unit.VECTOR)
-class CumSum(Instruction):
-    """Running sums over the middle of dims."""
+class CumSum(RowInstruction):
+    """Running sums of each row."""
 
-    dtype: Type
-    dst: Address
-    dst_strides: Strides3
-    src: Address
-    src_strides: Strides3
-    dims: Dims3
     exclusive: Flag
     reverse: Flag
 
-    def accesses(self) -> Iterator[Access | None]:
-        return _row_accesses(self)
-
     def work(self) -> Work:
-        return _row_work(self, "reduce", 1)
+        return self._work("reduce", 1)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        _core.cumsum(
-            self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims,
-            self.exclusive, self.reverse,
-        )  # fmt: skip
+        _core.cumsum(*self._operands(memory, core), self.exclusive, self.reverse)
 
 
 @instruction(0x45, "vector.lrn", Unit.VECTOR)
-class Lrn(Instruction):
-    """Local response normalisation over a window of ``size`` in the middle of dims."""
+class Lrn(RowInstruction):
+    """Local response normalisation over a window of ``size`` along each row."""
 
-    dtype: Type
-    dst: Address
-    dst_strides: Strides3
-    src: Address
-    src_strides: Strides3
-    dims: Dims3
     size: U32
     alpha: F64
     beta: F64
     bias: F64
 
-    def accesses(self) -> Iterator[Access | None]:
-        return _row_accesses(self)
-
     def work(self) -> Work:
-        return _row_work(self, "transcendental", 2)
+        return self._work("transcendental", 2)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        _core.lrn(
-            self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims,
-            self.size, self.alpha, self.beta, self.bias,
-        )  # fmt: skip
+        _core.lrn(*self._operands(memory, core), self.size, self.alpha, self.beta, self.bias)
 
 
 @instruction(0x46, "vector.pool", Unit.VECTOR)

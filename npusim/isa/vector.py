@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
@@ -239,9 +240,9 @@ class Cast(Instruction):
         )
 
 
-@instruction(0x35, "vector.quantize", Unit.VECTOR)
-class Quantize(Instruction):
-    """dst = clamp(rint(float32(src) / scale) + zero)."""
+@dataclasses.dataclass(slots=True)
+class Conversion(Instruction):
+    """Between stored integers and numbers: src by a FLOAT32 scale and an INT32 zero point, both strided like it."""
 
     dst_type: Type
     dst: Address
@@ -256,60 +257,38 @@ class Quantize(Instruction):
     dims: Dims4
 
     def accesses(self) -> Iterator[Access | None]:
-        yield from _conversion_accesses(self)
+        yield span(self.src, self.dims, self.src_strides, self.src_type.itemsize, False)
+        yield span(self.scale, self.dims, self.scale_strides, 4, False)
+        yield span(self.zero, self.dims, self.zero_strides, 4, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.dst_type.itemsize, True)
 
     def work(self) -> Work:
-        return _conversion_work(self)
+        parameters = ((self.scale_strides, DType.FLOAT32), (self.zero_strides, DType.INT32))
+        operands = ((self.src_strides, self.src_type), (self.dst_strides, self.dst_type), *parameters)
+        return _work("convert", self.src_type, self.dims, operands)
+
+    def _operands(self, memory: Memory, core: int) -> tuple[Any, ...]:
+        dst, dst_off = memory.locate(core, self.dst)
+        src, src_off = memory.locate(core, self.src)
+        scale, scale_off = memory.locate(core, self.scale)
+        zero, zero_off = memory.locate(core, self.zero)
+        return (
+            self.dst_type, dst, dst_off, self.dst_strides, self.src_type, src, src_off, self.src_strides,
+            scale, scale_off, self.scale_strides, zero, zero_off, self.zero_strides, self.dims,
+        )  # fmt: skip
+
+
+@instruction(0x35, "vector.quantize", Unit.VECTOR)
+class Quantize(Conversion):
+    """dst = clamp(rint(float32(src) / scale) + zero)."""
 
     def execute(self, memory: Memory, core: int) -> None:
-        _core.quantize(*_conversion_arguments(self, memory, core))
+        _core.quantize(*self._operands(memory, core))
 
 
 @instruction(0x36, "vector.dequantize", Unit.VECTOR)
-class Dequantize(Instruction):
+class Dequantize(Conversion):
     """dst = float32(src - zero) * scale, rounded to dst_type."""
 
-    dst_type: Type
-    dst: Address
-    dst_strides: Strides4
-    src_type: Type
-    src: Address
-    src_strides: Strides4
-    scale: Address
-    scale_strides: Strides4
-    zero: Address
-    zero_strides: Strides4
-    dims: Dims4
-
-    def accesses(self) -> Iterator[Access | None]:
-        yield from _conversion_accesses(self)
-
-    def work(self) -> Work:
-        return _conversion_work(self)
-
     def execute(self, memory: Memory, core: int) -> None:
-        _core.dequantize(*_conversion_arguments(self, memory, core))
-
-
-def _conversion_accesses(op: Quantize | Dequantize) -> Iterator[Access | None]:
-    yield span(op.src, op.dims, op.src_strides, op.src_type.itemsize, False)
-    yield span(op.scale, op.dims, op.scale_strides, 4, False)
-    yield span(op.zero, op.dims, op.zero_strides, 4, False)
-    yield span(op.dst, op.dims, op.dst_strides, op.dst_type.itemsize, True)
-
-
-def _conversion_work(op: Quantize | Dequantize) -> Work:
-    parameters = ((op.scale_strides, DType.FLOAT32), (op.zero_strides, DType.INT32))
-    operands = ((op.src_strides, op.src_type), (op.dst_strides, op.dst_type), *parameters)
-    return _work("convert", op.src_type, op.dims, operands)
-
-
-def _conversion_arguments(op: Quantize | Dequantize, memory: Memory, core: int) -> tuple[Any, ...]:
-    dst, dst_off = memory.locate(core, op.dst)
-    src, src_off = memory.locate(core, op.src)
-    scale, scale_off = memory.locate(core, op.scale)
-    zero, zero_off = memory.locate(core, op.zero)
-    return (
-        op.dst_type, dst, dst_off, op.dst_strides, op.src_type, src, src_off, op.src_strides,
-        scale, scale_off, op.scale_strides, zero, zero_off, op.zero_strides, op.dims,
-    )  # fmt: skip
+        _core.dequantize(*self._operands(memory, core))

@@ -114,7 +114,7 @@ class RowLowering(TiledLowering):
             case "lrn":
                 return reduction.Lrn(*operands, attrs["size"], attrs["alpha"], attrs["beta"], attrs["bias"])
             case _:
-                return reduction.ArgReduce(("max", "min").index(attrs["fn"]), *operands, attrs["select_last"])
+                return reduction.ArgReduce(*operands, ("max", "min").index(attrs["fn"]), attrs["select_last"])
 
 
 def _strides(dims: tuple[int, int, int], view: View) -> tuple[int, int, int]:
