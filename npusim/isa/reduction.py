@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from npusim import _core
+from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import (
     F64,
