@@ -52,6 +52,20 @@ class Extent(NamedTuple):
     channels: int
 
 
+class _Operands(NamedTuple):
+    """What one instruction works on: addresses, and the last fields of its encoding, which say how sums leave."""
+
+    extent: Extent
+    ic: int
+    x: int
+    w: int
+    acc: int
+    out: int
+    drain: tuple[Any, ...]
+    first: bool
+    last: bool
+
+
 @dataclass(slots=True)
 class _Held:
     """What a core's slots hold at the moment, so that a tile that is still there is not loaded again."""
@@ -230,8 +244,7 @@ class MatrixLowering(Lowering):
         x, w, p = slots["x"], slots["w"], slots.get("p")
         assert x is not None
         assert w is not None
-        build = self._depthwise if self.problem.depthwise else self._conv
-        instruction = build(
+        operands = _Operands(
             extent,
             chunk[1],
             x.address,
@@ -242,6 +255,7 @@ class MatrixLowering(Lowering):
             first,
             last,
         )
+        instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
         reads = (x, w) if p is None else (x, w, p)
         return Item(instruction, reads, (acc, main) if last and main is not acc else (acc,))
 
@@ -256,19 +270,8 @@ class MatrixLowering(Lowering):
                 scale = slot.address + offset
         return bias, scale, 4, drain.out_scale, drain.out_zero, drain.low, drain.high
 
-    def _conv(
-        self,
-        extent: Extent,
-        ic: int,
-        x: int,
-        w: int,
-        acc: int,
-        out: int,
-        drain: tuple[Any, ...],
-        first: bool,
-        last: bool,
-    ) -> Conv:
-        p = self.problem
+    def _conv(self, tile: _Operands) -> Conv:
+        p, (extent, ic, x, w, acc, out, drain, first, last) = self.problem, tile
         item, out_item = p.x_type.itemsize, self.drain.out_type.itemsize
         _, cols = input_extent(p, extent.rows, extent.cols)
         pixel, channels = extent.groups * ic * item, extent.groups * extent.channels
@@ -280,19 +283,8 @@ class MatrixLowering(Lowering):
             (extent.channels * out_item, extent.cols * channels * out_item, channels * out_item), *drain,
         )  # fmt: skip
 
-    def _depthwise(
-        self,
-        extent: Extent,
-        ic: int,
-        x: int,
-        w: int,
-        acc: int,
-        out: int,
-        drain: tuple[Any, ...],
-        first: bool,
-        last: bool,
-    ) -> Depthwise:
-        p = self.problem
+    def _depthwise(self, tile: _Operands) -> Depthwise:
+        p, (extent, _, x, w, acc, out, drain, first, last) = self.problem, tile
         out_item = self.drain.out_type.itemsize
         _, cols = input_extent(p, extent.rows, extent.cols)
         pixel, channels = extent.groups * p.x_type.itemsize, extent.groups * extent.channels
