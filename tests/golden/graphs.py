@@ -70,7 +70,9 @@ def lookups() -> Graph:
     """The scalar unit's operators, and a transcendental on its way."""
     build = GraphBuilder("lookups")
     x = build.input("x", (6, 50), DType.FLOAT32)
-    values, indices = build.add_all("topk", [build.add("unary", [x], {"fn": Unary.TANH})], {"axis": 1, "k": 5, "largest": True})
+    values, indices = build.add_all(
+        "topk", [build.add("unary", [x], {"fn": Unary.TANH})], {"axis": 1, "k": 5, "largest": True}
+    )
     picked = build.add("gather_elements", [x, indices], {"axis": 1})
     return build.finish([values, build.add("cumsum", [picked], {"axis": 1, "exclusive": False, "reverse": False})])
 

@@ -14,7 +14,9 @@ RECORD = load()
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_cycles_are_those_on_record(graph: str, config: str) -> None:
     wanted, got = RECORD[f"{graph} on {config}"], record(graph, config)
-    changed = [f"  {name}: {wanted[name]} on record, now {value}" for name, value in got.items() if wanted[name] != value]
+    changed = [
+        f"  {name}: {wanted[name]} on record, now {value}" for name, value in got.items() if wanted[name] != value
+    ]
     if changed:
         lines = "\n".join([f"{graph} on {config}:", *changed])
         pytest.fail(f"{lines}\nif this is meant: python -m tests.golden.regenerate", pytrace=False)

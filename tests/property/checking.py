@@ -18,7 +18,8 @@ def same_bytes(got: Mapping[str, Array], wanted: Mapping[str, Array], what: str)
     """Every output equal to the last bit."""
     assert set(got) == set(wanted)
     for name, array in wanted.items():
-        assert got[name].dtype == array.dtype and got[name].shape == array.shape, f"{what}: {name}"
+        assert got[name].dtype == array.dtype, f"{what}: {name}"
+        assert got[name].shape == array.shape, f"{what}: {name}"
         if got[name].tobytes() != np.ascontiguousarray(array).tobytes():
             wrong = int((got[name] != array).sum())
             raise AssertionError(f"{what}: {name}: {wrong} of {array.size} differ\n{got[name]}\n{array}")

@@ -28,8 +28,10 @@ MOST_ELEMENTS = 4000
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor and its reference. ``peak``: absolute errors are small multiples of the type's epsilon times this; 0 means
-    that not a bit may differ."""
+    """A tensor and its reference.
+
+    ``peak``: absolute errors are small multiples of the type's epsilon times this; 0 means that not a bit may differ.
+    """
 
     tensor: Tensor
     array: Array
@@ -140,7 +142,7 @@ class Grower:
         """An existing value that fits, the newest most likely, or a new input."""
         known = [v for v in self.values if v.dtype in dtypes and fits(v) and (v.exact or not exact)]
         if known and self.integer(0, 3):
-            return known[-1] if self.integer(0, 2) else self.pick(known)
+            return known[-1 if self.integer(0, 2) else self.integer(0, len(known) - 1)]
         return self.fresh((shape or self.shape)(), self.pick(dtypes))
 
     def other(self, shape: Sequence[int], dtype: DType, exact: bool = False) -> Value:
@@ -148,13 +150,13 @@ class Grower:
         known = [v for v in self.values if v.shape == tuple(shape) and v.dtype is dtype and (v.exact or not exact)]
         kind = self.integer(0, 2)
         if kind == 0 and known:
-            return self.pick(known)
+            return known[self.integer(0, len(known) - 1)]
         return self.constant(self.data(shape, dtype), dtype) if kind == 1 else self.fresh(shape, dtype)
 
     def add(self, kind: str, operands: Sequence[Value | None], peak: float = 0.0, **attrs: Any) -> list[Value]:
         """Add an operator; ``peak`` as in Value, for results of float type."""
         before = self.build.op_count
-        outputs = self.build.add_all(kind, [v and v.tensor for v in operands], attrs)
+        outputs = self.build.add_all(kind, [None if v is None else v.tensor for v in operands], attrs)
         (op,) = self.build.ops_since(before)
         arrays = REGISTRY[kind].reference(op, [None if v is None else v.array for v in operands])
         results = [

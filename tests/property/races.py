@@ -1,7 +1,8 @@
 """A race detector for programs: which commands are ordered by waits, and which bytes each of them touches.
 
-Order is that of vector clocks: a unit runs its own commands in order, and a wait orders everything that the awaited command
-itself is ordered after. Bytes are exact, element by element, where an operand is strided: tiles of one tensor interleave.
+Order is that of vector clocks: a unit runs its own commands in order, and a wait orders everything that the awaited
+command itself is ordered after. Bytes are exact, element by element, where an operand is strided: tiles of one tensor
+interleave.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 def interpreted(program: Program, config: Config, inputs: Mapping[str, npt.NDArray[Any]], poison: int = 0x5A) -> Arrays:
     """Outputs in storage form by the sequential meaning of the program.
 
-    Everything but constants and inputs starts as ``poison``: whoever reads what nobody wrote gets another result than on
-    the device, whose memories start as zeros.
+    Everything but constants and inputs starts as ``poison``: whoever reads what nobody wrote gets another result than
+    on the device, whose memories start as zeros.
     """
     memory = DeviceMemory(config)
     for array in (*memory.sram, *memory.acc):
@@ -57,5 +57,3 @@ def simulated(program: Program, config: Config, inputs: Mapping[str, Any], *, ti
 def outputs_of(result: RunResult) -> Arrays:
     """The outputs of a run in storage form."""
     return {name: to_storage(array) for name, array in result.outputs.items()}
-
-

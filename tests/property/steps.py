@@ -69,7 +69,11 @@ def binary(g: Grower) -> None:
         fn = Binary.ADD
     operands = [b, a] if g.flag() and fn is not Binary.PRELU else [a, b]
     inexact = not (a.exact and b.exact) or (a.dtype.is_float and fn in (Binary.POW, Binary.MOD, Binary.FMOD))
-    peak = (a.reach + 1) * (b.reach + 1) if fn not in (Binary.ADD, Binary.SUB, Binary.MIN, Binary.MAX) else a.reach + b.reach
+    peak = (
+        (a.reach + 1) * (b.reach + 1)
+        if fn not in (Binary.ADD, Binary.SUB, Binary.MIN, Binary.MAX)
+        else a.reach + b.reach
+    )
     if fn is Binary.SQUARED_DIFFERENCE:
         peak = (a.reach + b.reach) ** 2
     g.add("binary", operands, peak if inexact else 0.0, fn=fn)
@@ -183,9 +187,10 @@ def conv_transpose(g: Grower) -> None:
         - window["pads"][i] - window["pads"][i + 2]
         for i, size in enumerate((h, w))
     ]  # fmt: skip
-    extra = [g.integer(0, max(window["stride"][i], window["dilation"][i]) - 1) for i in range(2)]
-    output = tuple(max(1, size) + more for size, more in zip(least, extra, strict=True))
-    output = tuple(min(o, n + max(window["stride"][i], window["dilation"][i]) - 1) for i, (o, n) in enumerate(zip(output, least, strict=True)))  # fmt: skip
+    more = [max(pair) - 1 for pair in zip(window["stride"], window["dilation"], strict=True)]
+    output = tuple(
+        min(max(1, size) + g.integer(0, limit), size + limit) for size, limit in zip(least, more, strict=True)
+    )
     if min(output) < 1:
         return
     bias = _bias(g, shape[1] * groups, x.dtype)
@@ -220,7 +225,10 @@ def pool(g: Grower) -> None:
     window = _window(g, h, w)
     kernel, stride, dilation = window["kernel"], window["stride"], window["dilation"]
     pads = window["pads"] = tuple(g.integer(0, max(0, kernel[i % 2] - 1)) for i in range(4))
-    size = [h + pads[0] + pads[2] - (kernel[0] - 1) * dilation[0] - 1, w + pads[1] + pads[3] - (kernel[1] - 1) * dilation[1] - 1]
+    size = [
+        h + pads[0] + pads[2] - (kernel[0] - 1) * dilation[0] - 1,
+        w + pads[1] + pads[3] - (kernel[1] - 1) * dilation[1] - 1,
+    ]
     if min(size) < 0:
         return
     output = tuple(extent // step + 1 for extent, step in zip(size, stride, strict=True))
@@ -260,7 +268,9 @@ def _along(value: Value) -> bool:
 
 
 def arg_reduce(g: Grower) -> None:
-    x = g.operand(NUMBERS, lambda v: v.rank > 0 and 0 not in v.shape, exact=True, shape=lambda: g.shape(least=1, empty=False))
+    x = g.operand(
+        NUMBERS, lambda v: v.rank > 0 and 0 not in v.shape, exact=True, shape=lambda: g.shape(least=1, empty=False)
+    )
     axis = g.integer(0, x.rank - 1)
     g.add("arg_reduce", [x], fn=g.pick(("max", "min")), axis=axis, keepdims=g.flag(), select_last=g.flag())
 
@@ -359,7 +369,9 @@ def pad(g: Grower) -> None:
     most = [{"constant": 3, "edge": 3 if dim else 0, "reflect": max(dim - 1, 0), "wrap": dim}[mode] for dim in x.shape]
     before = tuple(g.integer(0, min(3, limit)) for limit in most)
     after = tuple(g.integer(0, min(3, limit)) for limit in most)
-    value = bool(g.flag()) if x.dtype is DType.BOOL else g.pick((0, 1, 7)) if x.dtype.is_integer else g.pick((0.0, -1.5))
+    value = (
+        bool(g.flag()) if x.dtype is DType.BOOL else g.pick((0, 1, 7)) if x.dtype.is_integer else g.pick((0.0, -1.5))
+    )
     g.moved("pad", [x], before=before, after=after, mode=mode, value=value)
 
 
@@ -418,7 +430,9 @@ def scatter_elements(g: Grower) -> None:
 def island(g: Grower) -> None:
     """Dequantise, multiply, perhaps activate, quantise: what a quantised layer of a model looks like."""
     small = (DType.INT8, DType.UINT8)
-    x = g.operand(small, lambda v: v.rank in (2, 3) and 0 not in v.shape, shape=lambda: g.shape(g.integer(2, 3), empty=False))
+    x = g.operand(
+        small, lambda v: v.rank in (2, 3) and 0 not in v.shape, shape=lambda: g.shape(g.integer(2, 3), empty=False)
+    )
     wtype, to = g.pick(small), g.pick(small)
     n = g.pick((1, 4, 9))
     weights = g.constant(g.data((x.shape[-1], n), wtype), wtype)

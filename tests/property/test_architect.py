@@ -5,6 +5,7 @@ Tilings are chosen by estimates, so a device with more may end up a hair later; 
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +21,11 @@ from tests.unit.compiler.samples import product, residual_net
 
 TINY = load_config("tiny")
 SLACK = 1.005
-GRAPHS = {"conv net": residual_net(), "matmul": product(64, 256, 64), "float matmul": product(48, 200, 100, DType.FLOAT32)}
+GRAPHS = {
+    "conv net": residual_net(),
+    "matmul": product(64, 256, 64),
+    "float matmul": product(48, 200, 100, DType.FLOAT32),
+}
 every_graph = pytest.mark.parametrize("name", GRAPHS)
 
 
@@ -44,7 +49,7 @@ def traffic(result: RunResult) -> int:
 @every_graph
 def test_halving_the_bandwidth_is_never_faster(name: str) -> None:
     times = [cycles(name, **{"dram.bandwidth": rate * 10**9}).time_ps for rate in (32, 16, 8, 4, 2, 1)]
-    for faster, slower in zip(times, times[1:], strict=False):
+    for faster, slower in itertools.pairwise(times):
         assert slower * SLACK >= faster
 
 
@@ -66,7 +71,7 @@ def test_memory_bound_time_is_traffic_over_bandwidth(name: str) -> None:
 def test_less_sram_never_means_less_traffic(name: str) -> None:
     """Smaller tiles load the same elements more often; the time follows only when memory is the bottleneck."""
     totals = [traffic(cycles(name, **{"sram.bytes": size << 10})) for size in (256, 64, 32, 16, 8)]
-    for roomy, cramped in zip(totals, totals[1:], strict=False):
+    for roomy, cramped in itertools.pairwise(totals):
         assert cramped >= roomy * 0.99
     assert totals[-1] > 1.5 * totals[0]
 
@@ -89,7 +94,9 @@ def test_another_channel_is_never_slower_where_loads_are_the_bottleneck(name: st
     one, two, three, four = (
         cycles(name, **{"dma.channels": count, "dma.bytes_per_cycle": 1}).time_ps for count in (1, 2, 3, 4)
     )
-    assert one * SLACK >= two and two * SLACK >= three and three * SLACK >= four
+    assert one * SLACK >= two
+    assert two * SLACK >= three
+    assert three * SLACK >= four
     assert four < one
 
 
@@ -106,7 +113,7 @@ def test_another_channel_never_hurts_much(name: str) -> None:
 @every_graph
 def test_doubling_the_array_is_never_slower(name: str) -> None:
     times = [cycles(name, **{"matrix.rows": size, "matrix.cols": size}).time_ps for size in (2, 4, 8, 16)]
-    for small, large in zip(times, times[1:], strict=False):
+    for small, large in itertools.pairwise(times):
         assert large <= small * SLACK
 
 
@@ -124,8 +131,8 @@ def test_more_cores_are_faster_when_compute_bound(name: str) -> None:
 
 @every_graph
 def test_a_deeper_queue_never_hurts(name: str) -> None:
-    times = [cycles(name, **{"queue_depth": depth}).time_ps for depth in (1, 2, 8, 16)]
-    for shallow, deep in zip(times, times[1:], strict=False):
+    times = [cycles(name, queue_depth=depth).time_ps for depth in (1, 2, 8, 16)]
+    for shallow, deep in itertools.pairwise(times):
         assert deep <= shallow * SLACK
 
 
@@ -136,13 +143,15 @@ def test_a_deeper_queue_never_hurts(name: str) -> None:
 def test_twice_the_clock_of_everything_is_half_the_time(name: str) -> None:
     host = {f"host.{key}": getattr(TINY.host, f"{key}_ps") // 2 for key in ("mmio", "irq", "link_latency", "submit")}
     double = {
-        "clock": 2 * TINY.clock_hz, "dram.bandwidth": 2 * TINY.dram.bandwidth, "dram.latency": TINY.dram.latency_ps // 2,
-        "host.link_bandwidth": 2 * TINY.host.link_bandwidth, **host,
+        "clock": 2 * TINY.clock_hz, "dram.bandwidth": 2 * TINY.dram.bandwidth,
+        "dram.latency": TINY.dram.latency_ps // 2, "host.link_bandwidth": 2 * TINY.host.link_bandwidth, **host,
     }  # fmt: skip
     base, fast = cycles(name), cycles(name, **double)
     assert fast.cycles == base.cycles
     assert 2 * fast.time_ps == pytest.approx(base.time_ps, rel=1e-6)
-    assert [(s.unit, s.op, s.kind) for s in fast.timeline.spans] == [(s.unit, s.op, s.kind) for s in base.timeline.spans]
+    assert [(s.unit, s.op, s.kind) for s in fast.timeline.spans] == [
+        (s.unit, s.op, s.kind) for s in base.timeline.spans
+    ]
 
 
 EDGE = load_config("edge")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from unittest import mock
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npusim.compiler.groups import form_groups
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import to_storage
-from npusim.errors import CompileError
-from npusim.hw.config import Config
+from npusim.errors import CompileError, UnsupportedError
+from npusim.hw.config import Config, load_config
 from npusim.ops import reference
 from npusim.program import Program
 from tests.property.checking import near_reference, same_bytes
@@ -27,9 +31,10 @@ def compiled(case: RandomGraph, config: Config) -> Program | None:
     try:
         return compile_graph(case.graph, config)
     except CompileError as error:
-        assert "internal" not in str(error), error
-        assert config.sram.bytes < ROOMY or "accumulators" in str(error), error
-        return None
+        said = str(error)
+    assert "internal" not in said, said
+    assert config.sram.bytes < ROOMY or "accumulators" in said, said
+    return None
 
 
 def check(case: RandomGraph, config: Config) -> None:
@@ -86,3 +91,36 @@ def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, oth
     ]
     for result in results[1:]:
         same_bytes(result, results[0], "another device")
+
+
+@settings(max_examples=25, suppress_health_check=QUIET)
+@given(graphs(), devices())
+def test_fusion_changes_no_bit(case: RandomGraph, device: Device) -> None:
+    """What stays on chip between two operators is rounded as if it had been stored."""
+    fused = compiled(case, device.config)
+    apart = functools.partial(form_groups, fuse=False)
+    with mock.patch("npusim.compiler.pipeline.form_groups", apart):
+        unfused = compiled(case, device.config)
+    if fused is not None and unfused is not None:
+        wanted = interpreted(unfused, device.config, case.inputs)
+        same_bytes(interpreted(fused, device.config, case.inputs), wanted, "fused against apart")
+
+
+SHIPPED = ("tiny", "edge", "gemmini", "mobile", "server", "tpuv1")
+
+
+@settings(max_examples=10, suppress_health_check=QUIET)
+@given(graphs())
+def test_every_shipped_device_gives_the_same_result(case: RandomGraph) -> None:
+    """Or says which operator it has no unit for."""
+    results = {}
+    for name in SHIPPED:
+        config = load_config(name)
+        try:
+            program = compile_graph(case.graph, config)
+        except UnsupportedError as error:
+            assert name != "tiny", error
+            continue
+        results[name] = interpreted(program, config, case.inputs)
+    for name, result in results.items():
+        same_bytes(result, results["tiny"], name)

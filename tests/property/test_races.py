@@ -81,7 +81,7 @@ def test_the_detector_finds_a_missing_wait(number: int) -> None:
     commands = [LOAD, USE, STORE]
     commands[number] = dataclasses.replace(commands[number], waits=())
     races = find_races(stream(*commands), LIMITS)
-    assert [(race.first, race.second) for race in races][0] == (number - 1, number)
+    assert next((race.first, race.second) for race in races) == (number - 1, number)
 
 
 def test_the_detector_finds_a_write_under_a_reader() -> None:

@@ -33,8 +33,8 @@ def test_sizes_and_kinds(dtype: DType) -> None:
 def test_codes_are_those_of_the_instructions() -> None:
     """They are in every compiled program: a change here needs another ISA version."""
     assert [dtype.name for dtype in sorted(DType)] == [
-        "BOOL", "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64", "FLOAT16", "BFLOAT16", "FLOAT32",
-        "FLOAT64",
+        "BOOL", "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64", "FLOAT16", "BFLOAT16",
+        "FLOAT32", "FLOAT64",
     ]  # fmt: skip
     assert [int(dtype) for dtype in sorted(DType)] == list(range(13))
     assert set(DType) - DEVICE_DTYPES == {DType.UINT32, DType.UINT64, DType.FLOAT64}
@@ -50,14 +50,15 @@ def test_bfloat16_is_recognised_and_stored_as_bits() -> None:
     array = np.array([1.0, -2.5], ml_dtypes.bfloat16)
     assert dtype_of(array) is DType.BFLOAT16
     stored = to_storage(array)
-    assert stored.dtype == np.uint16 and stored.tolist() == [0x3F80, 0xC020]
+    assert stored.dtype == np.uint16
+    assert stored.tolist() == [0x3F80, 0xC020]
     assert from_storage(stored, DType.BFLOAT16).dtype == ml_dtypes.bfloat16
     assert from_storage(stored, DType.UINT16) is stored
 
 
 @pytest.mark.parametrize("strange", [np.complex64, "U3", object, "datetime64[s]", ml_dtypes.float8_e4m3fn])
 def test_other_types_are_refused_by_name(strange: object) -> None:
-    array = np.zeros(2, strange)
+    array = np.zeros(2, np.dtype(strange))  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="no element type for numpy dtype"):
         dtype_of(array)
 

@@ -29,7 +29,9 @@ EXAMPLES: list[NpusimError] = [
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_errors_can_be_made_again_from_their_arguments(error: NpusimError) -> None:
     for again in (type(error)(*error.args), pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert type(again) is type(error) and str(again) == str(error) and again.args == error.args
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert again.args == error.args
         assert vars(again) == vars(error)
 
 

@@ -39,11 +39,17 @@ def test_a_sound_graph_passes() -> None:
     ("graph", "message"),
     [
         (Graph("g", (X,), (Z,), (op("b", Y, Z), op("a", X, Y))), "b (unary): reads 'y' before anything produces it"),
-        (Graph("g", (X,), (Y,), (op("a", X, Y), op("b", X, Y))), "b (unary): the name 'y' is already taken by another tensor"),
+        (
+            Graph("g", (X,), (Y,), (op("a", X, Y), op("b", X, Y))),
+            "b (unary): the name 'y' is already taken by another tensor",
+        ),
         (Graph("g", (X, X), (X,), ()), "graph input: the name 'x' is already taken by another tensor"),
         (Graph("g", (X,), (Y,), ()), "graph output 'y' is produced by nothing"),
         (Graph("g", (X,), (Y,), (op("a", tensor("x"), Y),)), "a (unary): reads 'x' before anything produces it"),
-        (Graph("g", (X,), (Y,), (op("a", tensor("x", [1, 2]), Y),)), "a (unary): reads 'x' before anything produces it"),
+        (
+            Graph("g", (X,), (Y,), (op("a", tensor("x", [1, 2]), Y),)),
+            "a (unary): reads 'x' before anything produces it",
+        ),
         (Graph("g", (X,), (tensor("y"),), (op("a", X, Y),)), "graph output 'y' is produced by nothing"),
     ],
 )
@@ -63,8 +69,11 @@ def test_sizes() -> None:
 
 def test_operands() -> None:
     absent = Op("c", "conv", (X, Y, None), (Z,))
-    assert absent.input(0) is X and absent.optional(2) is None and absent.optional(7) is None
-    assert absent.output is Z and repr(absent) == "<conv 'c'>"
+    assert absent.input(0) is X
+    assert absent.optional(2) is None
+    assert absent.optional(7) is None
+    assert absent.output is Z
+    assert repr(absent) == "<conv 'c'>"
     with pytest.raises(ModelError, match=r"^c \(conv\): input 2 is required$"):
         absent.input(2)
 
@@ -81,7 +90,9 @@ def test_consumers() -> None:
     assert consumers([twice, last]) == {X: [twice, last]}
 
 
-def sample(weight: float = 1.0, fn: Unary = Unary.NEG, name: str = "y", size: int = 3, dtype: DType = DType.FLOAT32) -> Graph:
+def sample(
+    weight: float = 1.0, fn: Unary = Unary.NEG, name: str = "y", size: int = 3, dtype: DType = DType.FLOAT32
+) -> Graph:
     build = GraphBuilder("g")
     x = build.input("x", (size,), dtype)
     y = build.add("unary", [x], {"fn": fn}, name)

@@ -42,13 +42,17 @@ def test_a_run_says_everything(session: Session) -> None:
     result = session.run(increment(), {"x": X})
     np.testing.assert_array_equal(result.outputs["y"], X + 1)
     assert (result.model, result.config, result.compile_from_cache) == ("increment", "tiny", False)
-    assert result.time_ps > 0 and result.cycles == -(-result.time_ps // 1000)
-    assert result.macs == 0 and result.matrix_utilization == 0.0
-    assert result.dram_read_bytes > 32 and result.dram_write_bytes == 32
+    assert result.time_ps > 0
+    assert result.cycles == -(-result.time_ps // 1000)
+    assert result.macs == 0
+    assert result.matrix_utilization == 0.0
+    assert result.dram_read_bytes > 32
+    assert result.dram_write_bytes == 32
     assert result.counters.duration_ps == result.time_ps
     assert [op.kind for op in result.ops] == ["add"]
     told = json.loads(json.dumps(result.to_json_dict()))
-    assert told["cycles"] == result.cycles and told["timeline_digest"] == result.timeline.digest()
+    assert told["cycles"] == result.cycles
+    assert told["timeline_digest"] == result.timeline.digest()
     assert "outputs" not in told
 
 
@@ -58,7 +62,9 @@ def test_macs_and_utilization(session: Session) -> None:
     assert 0.3 < result.matrix_utilization <= 1
 
 
-@pytest.mark.parametrize("dtype", [DType.INT64, DType.BOOL, DType.UINT8, DType.INT16, DType.UINT16, DType.FLOAT16, DType.FLOAT32])
+@pytest.mark.parametrize(
+    "dtype", [DType.INT64, DType.BOOL, DType.UINT8, DType.INT16, DType.UINT16, DType.FLOAT16, DType.FLOAT32]
+)
 def test_element_types_come_back(session: Session, dtype: DType) -> None:
     x = np.arange(6).reshape(2, 3).astype(dtype.storage)
     y = session.run(identity(dtype), {"x": x}).outputs["y"]
@@ -125,7 +131,8 @@ def test_a_model_without_work(session: Session) -> None:
     x = build.input("x", (0, 4), DType.FLOAT32)
     y = build.add("unary", [x], {"fn": Unary.EXP}, "y")
     result = session.run(build.finish([y]), {"x": np.zeros((0, 4), np.float32)})
-    assert result.outputs["y"].shape == (0, 4) and result.ops == []
+    assert result.outputs["y"].shape == (0, 4)
+    assert result.ops == []
 
 
 def test_unused_inputs_are_still_inputs(session: Session) -> None:
@@ -172,7 +179,9 @@ def test_wrong_inputs(session: Session, inputs: dict[str, object], message: str)
 
 def test_a_program_for_another_device_is_refused(session: Session) -> None:
     program = Session("edge", cache_dir=False).compile(increment())
-    with pytest.raises(UsageError, match=r"^program 'increment' was compiled for another device \(config 'edge', fingerprint"):
+    with pytest.raises(
+        UsageError, match=r"^program 'increment' was compiled for another device \(config 'edge', fingerprint"
+    ):
         session.run(program, {"x": X})
     almost = Session(TINY.with_(**{"dram.latency": "99 ns"}), cache_dir=False)
     with pytest.raises(UsageError, match="another device"):
@@ -192,7 +201,10 @@ def test_unsupported_operators_are_all_named() -> None:
     bare = Session(TINY.with_(scalar=None, matrix=None), cache_dir=False)
     with pytest.raises(UnsupportedError) as caught:
         bare.compile(build.finish([total]))
-    assert caught.value.reasons == (("best", "topk", "tiny has no scalar unit"), ("product", "matmul", "tiny has no matrix unit"))
+    assert caught.value.reasons == (
+        ("best", "topk", "tiny has no scalar unit"),
+        ("product", "matmul", "tiny has no matrix unit"),
+    )
     assert str(caught.value).startswith("2 unsupported:\nbest (topk): tiny has no scalar unit")
 
 
@@ -232,7 +244,8 @@ def test_a_program_runs_in_the_same_time_wherever_it_lies(session: Session) -> N
 def test_timing_only_needs_no_inputs_and_gives_no_outputs(session: Session) -> None:
     program = session.compile(increment())
     timed = session.run(program, timing_only=True)
-    assert timed.outputs == {} and timed.cycles == session.run(program, {"x": X}).cycles
+    assert timed.outputs == {}
+    assert timed.cycles == session.run(program, {"x": X}).cycles
 
 
 def test_memory_makes_room_for_the_next_program() -> None:
@@ -278,11 +291,13 @@ def test_a_closed_session_starts_afresh() -> None:
 
 
 def test_a_pickled_session_comes_back(tmp_path: Path) -> None:
-    session = Session(TINY.with_(**{"cores": 2}), cache_dir=tmp_path)
+    session = Session(TINY.with_(cores=2), cache_dir=tmp_path)
     first = session.run(increment(), {"x": X})
     copy = pickle.loads(pickle.dumps(session))
     again = copy.run(increment(), {"x": X})
-    assert copy.config == session.config and again.compile_from_cache and not first.compile_from_cache
+    assert copy.config == session.config
+    assert again.compile_from_cache
+    assert not first.compile_from_cache
     assert again.timeline.digest() == first.timeline.digest()
     assert pickle.loads(pickle.dumps(Session("tiny", cache_dir=False)))._cache is None
 
@@ -291,7 +306,8 @@ def test_configs_by_name_path_and_object(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text((Path(__file__).parents[2] / "configs" / "tiny.toml").read_text())
     by_name, by_path = Session("tiny", cache_dir=False), Session(path, cache_dir=False)
-    assert by_path.config.name == "mine" and by_path.config.fingerprint() == by_name.config.fingerprint()
+    assert by_path.config.name == "mine"
+    assert by_path.config.fingerprint() == by_name.config.fingerprint()
     assert Session(by_name.config, cache_dir=False).config is by_name.config
 
 
@@ -300,7 +316,9 @@ def test_models_by_path_bytes_and_object(session: Session, tmp_path: Path) -> No
 
     node = helper.make_node("Add", ["x", "x"], ["y"])
     x, y = (helper.make_tensor_value_info(name, TensorProto.INT32, ["n"]) for name in "xy")
-    model = helper.make_model(helper.make_graph([node], "double", [x], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    model = helper.make_model(
+        helper.make_graph([node], "double", [x], [y]), opset_imports=[helper.make_opsetid("", 17)]
+    )
     path = tmp_path / "double.onnx"
     path.write_bytes(model.SerializeToString())
     for source in (path, str(path), model.SerializeToString(), model):

@@ -40,7 +40,8 @@ def test_operators_may_overlap_and_come_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy", "bound"), [((600, 100), "memory"), ((100, 600), "compute"), ((500, 100), "latency"), ((100, 500), "latency")]
+    ("busy", "bound"),
+    [((600, 100), "memory"), ((100, 600), "compute"), ((500, 100), "latency"), ((100, 500), "latency")],
 )
 def test_what_held_it_up(busy: tuple[int, int], bound: str) -> None:
     """More than half of the time on one unit says which; otherwise nobody was busy, and it was latency."""

@@ -43,7 +43,9 @@ def test_a_tiling_fits(problem: MatrixProblem, kib: int, accumulators: int) -> N
         assert kib < 64 or accumulators == 1024
         return
     assert sram_bytes(problem, tile, config) <= kib << 10
-    assert 1 <= tile.oh <= problem.oh and 1 <= tile.ow <= problem.ow and 1 <= tile.oc <= problem.oc
+    assert 1 <= tile.oh <= problem.oh
+    assert 1 <= tile.ow <= problem.ow
+    assert 1 <= tile.oc <= problem.oc
     assert not accumulators or footprint(problem, tile).acc <= acc_bytes(config) == accumulators
     assert tile.ic == problem.ic or tile.ic % CHANNEL_BLOCK == 0, "sums are cut between blocks only"
 
@@ -67,15 +69,21 @@ def test_commands_stay_within_the_sram(kib: int, accumulators: int) -> None:
                 space = Space(space_of(access.address))
                 used[space] = max(used[space], offset_of(access.address) + access.high)
     assert (kib << 10) // 4 < used[Space.SRAM] <= kib << 10, "plans use what there is"
-    assert used[Space.ACC] <= accumulators and bool(used[Space.ACC]) == bool(accumulators)
+    assert used[Space.ACC] <= accumulators
+    assert bool(used[Space.ACC]) == bool(accumulators)
 
 
 def test_what_does_not_fit_is_refused_with_both_sizes() -> None:
-    with pytest.raises(CompileError, match=r"^\w+ \(conv\+relu\): its smallest tile takes \d+ bytes of SRAM, the device has 1024$"):
+    with pytest.raises(
+        CompileError, match=r"^\w+ \(conv\+relu\): its smallest tile takes \d+ bytes of SRAM, the device has 1024$"
+    ):
         compile_graph(residual_net(16, 16, 1), TINY.with_(**{"sram.bytes": 1024}))
 
 
 def test_dram_that_is_too_small_is_refused() -> None:
     config = TINY.with_(**{"dram.bytes": 1 << 20})
-    with pytest.raises(CompileError, match=r"^product: needs \d+ bytes of DRAM \(constants \d+, intermediate values 0\), tiny has 1048576$"):
+    with pytest.raises(
+        CompileError,
+        match=r"^product: needs \d+ bytes of DRAM \(constants \d+, intermediate values 0\), tiny has 1048576$",
+    ):
         compile_graph(product(64, 2048, 1024), config)

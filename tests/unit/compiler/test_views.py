@@ -123,7 +123,8 @@ def test_extent_is_where_the_elements_are(view: View) -> None:
 
 def test_reshape_of_nothing() -> None:
     view = View(BUFFER, 0, (0, 3), (6, 2), DType.INT16).reshape((5, 0))
-    assert view is not None and view.shape == (5, 0)
+    assert view is not None
+    assert view.shape == (5, 0)
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(1, 4), min_size=4, max_size=4))
@@ -139,11 +140,14 @@ def test_memory_order_and_ordered_strides_are_inverse(order: list[int], shape: l
 def test_collapse_keeps_every_operand(view: View, data: st.DataObject) -> None:
     other = dense_strides(view.shape, 4)
     dims, (mine, theirs) = collapse(view.shape, view.strides, other)
-    assert math.prod(dims) == math.prod(view.shape) and len(dims) <= len(view.shape)
+    assert math.prod(dims) == math.prod(view.shape)
+    assert len(dims) <= len(view.shape)
     for strides, merged in ((view.strides, mine), (other, theirs)):
         full = sum(np.ix_(*(np.arange(d) * s for d, s in zip(view.shape, strides, strict=True))), np.zeros((), int))
         short = sum(np.ix_(*(np.arange(d) * s for d, s in zip(dims, merged, strict=True))), np.zeros((), int))
-        np.testing.assert_array_equal(np.ravel(np.broadcast_to(full, view.shape)), np.ravel(np.broadcast_to(short, dims)))
+        np.testing.assert_array_equal(
+            np.ravel(np.broadcast_to(full, view.shape)), np.ravel(np.broadcast_to(short, dims))
+        )
 
 
 def test_collapse_joins_what_is_dense() -> None:
@@ -174,7 +178,8 @@ def test_the_arena_never_overlaps_what_lives_at_once(buffers: list[Buffer]) -> N
     for buffer in sorted(buffers, key=lambda b: b.born):
         arena.place(buffer)
     for index, one in enumerate(buffers):
-        assert one.offset % ALIGNMENT == 0 and one.offset + one.nbytes <= arena.nbytes
+        assert one.offset % ALIGNMENT == 0
+        assert one.offset + one.nbytes <= arena.nbytes
         for other in buffers[:index]:
             if one.born <= other.dies and other.born <= one.dies and one.nbytes and other.nbytes:
                 assert one.offset + one.nbytes <= other.offset or other.offset + other.nbytes <= one.offset

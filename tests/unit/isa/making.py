@@ -1,4 +1,4 @@
-"""Instructions made from the declarations of their fields: any that can be encoded, and small ones that can be executed."""
+"""Instructions made from the declarations of their fields: any that can be encoded, small ones that can be executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.isa.base import Command, Instruction, Unit, Wait
 from npusim.isa.matrix import NOTHING
 
-_INTEGERS = {"B": (0, 2**8), "H": (0, 2**16), "I": (0, 2**32), "Q": (0, 2**64), "i": (-(2**31), 2**31), "q": (-(2**63), 2**63)}
+_INTEGERS = {
+    "B": (0, 2**8),
+    "H": (0, 2**16),
+    "I": (0, 2**32),
+    "Q": (0, 2**64),
+    "i": (-(2**31), 2**31),
+    "q": (-(2**63), 2**63),
+}
 
 
 def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:

@@ -44,7 +44,8 @@ def test_streams_round_trip(stream: list[Command]) -> None:
 def test_disassembly_shows_everything(cls: type[Instruction], data: st.DataObject) -> None:
     command = data.draw(commands(cls).filter(lambda c: c.unit in (0, 1, 2, 3) or c.unit >= 8))
     (line,) = disassemble([command], ["first"])
-    assert cls.mnemonic in line and unit_name(command.core, command.unit) in line
+    assert cls.mnemonic in line
+    assert unit_name(command.core, command.unit) in line
     for name in field_codes(cls):
         assert f" {name}=" in f" {line}", name
     for core, unit, number in command.waits:
@@ -56,8 +57,14 @@ def test_disassembly_names_memories_and_operators() -> None:
     load = Command(0, Unit.DMA + 1, 0, (), copy(0x40, (16 + 2) << 48 | 0x100, 64))
     use = Command(1, Unit.VECTOR, 1, (), add(1 << 48 | 8, 0, 64, 64))
     first, second = disassemble([load, use], ["conv1"])
-    assert "core0.dma1" in first and "dst=sram+0x40" in first and "src=r2+0x100" in first and first.endswith("; conv1")
-    assert "core1.vector" in second and "fn=ADD" in second and "dst=acc+0x8" in second and second.endswith("; 1")
+    assert "core0.dma1" in first
+    assert "dst=sram+0x40" in first
+    assert "src=r2+0x100" in first
+    assert first.endswith("; conv1")
+    assert "core1.vector" in second
+    assert "fn=ADD" in second
+    assert "dst=acc+0x8" in second
+    assert second.endswith("; 1")
 
 
 @each_instruction
@@ -80,8 +87,7 @@ def test_altered_streams_are_refused_or_mean_something(command: Command, data: s
     try:
         found = list(decode(bytes(raw)))
         verify(found, LIMITS)
-    except ProgramError as error:
-        assert str(error)
+    except ProgramError:
         return
     assert all(command.instruction.work() is not None for command in found)
 
@@ -89,10 +95,9 @@ def test_altered_streams_are_refused_or_mean_something(command: Command, data: s
 @settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(raw: bytes) -> None:
-    try:
-        verify(decode(raw), LIMITS)
-    except ProgramError as error:
-        assert str(error)
+    if raw != HALT:
+        with pytest.raises(ProgramError):
+            verify(decode(raw), LIMITS)
 
 
 HALT = Command(0, Unit.CONTROL, 7, (), Halt()).to_bytes()
@@ -106,7 +111,10 @@ HALT = Command(0, Unit.CONTROL, 7, (), Halt()).to_bytes()
         (b"\xee" + HALT[1:], "command at byte 0: unknown opcode 0xee"),
         (HALT[:4] + b"\x0d" + HALT[5:], "command at byte 0: halt of length 13 does not fit its fields"),
         (HALT[:6] + b"\x01" + HALT[7:], "command at byte 0: halt of length 12 does not fit its fields"),
-        (HALT[:3] + b"\x01\x14" + HALT[5:] + bytes([0, 0, 1, 0, 1, 0, 0, 0]), "command at byte 0: reserved bits of a wait are set"),
+        (
+            HALT[:3] + b"\x01\x14" + HALT[5:] + bytes([0, 0, 1, 0, 1, 0, 0, 0]),
+            "command at byte 0: reserved bits of a wait are set",
+        ),
     ],
 )
 def test_messages_of_the_decoder(raw: bytes, message: str) -> None:

@@ -30,7 +30,11 @@ def vector(instruction: Instruction, *waits: Wait, core: int = 0) -> Command:
     return Command(core, Unit.VECTOR, 0, waits, instruction)
 
 
-GOOD = [dma(copy(0, region(2), 64)), vector(add(64, 0, 0, 64), Wait(0, Unit.DMA, 1)), dma(copy(region(3), 64, 64), Wait(0, Unit.VECTOR, 1))]
+GOOD = [
+    dma(copy(0, region(2), 64)),
+    vector(add(64, 0, 0, 64), Wait(0, Unit.DMA, 1)),
+    dma(copy(region(3), 64, 64), Wait(0, Unit.VECTOR, 1)),
+]
 
 
 def refused(*commands: Command) -> str:
@@ -45,7 +49,15 @@ def test_a_sound_stream_passes() -> None:
 
 
 def test_the_last_byte_of_every_memory_may_be_used() -> None:
-    verify([dma(copy(511, region(3, 63), 1)), dma(fill(acc(127), 1, 3)), dma(copy(region(1, 1023), region(0, 255), 1)), HALT], LIMITS)
+    verify(
+        [
+            dma(copy(511, region(3, 63), 1)),
+            dma(fill(acc(127), 1, 3)),
+            dma(copy(region(1, 1023), region(0, 255), 1)),
+            HALT,
+        ],
+        LIMITS,
+    )
 
 
 def test_operands_without_elements_may_be_anywhere() -> None:
@@ -54,8 +66,8 @@ def test_operands_without_elements_may_be_anywhere() -> None:
 
 ZERO3 = (0, 0, 0)
 CONV = Conv(
-    DType.INT8, DType.INT8, DType.INT32, 0, (8, 8, 4), 64, 0, acc(0), (16, 16, 4), 1, 1, 4, 1, 4, 1, 1, 1, 1, 1, 1, 0, True,
-    True, 128, ZERO3, NOTHING, NOTHING, 0, 1.0, 0, 0.0, 0.0,
+    DType.INT8, DType.INT8, DType.INT32, 0, (8, 8, 4), 64, 0, acc(0), (16, 16, 4), 1, 1, 4, 1, 4, 1, 1, 1, 1, 1, 1, 0,
+    True, True, 128, ZERO3, NOTHING, NOTHING, 0, 1.0, 0, 0.0, 0.0,
 )  # fmt: skip
 QBINARY = QBinaryOp(Binary.EQ, DType.INT8, 0, LINE, 0, LINE, 0, LINE, (1, 1, 1, 4), 1.0, 0, 1.0, 0, 1.0, 0)
 POOL = Pool(3, DType.INT8, 0, ZERO3, 0, ZERO3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, (0, 0, 0, 0), False)
@@ -71,7 +83,10 @@ TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
         (Command(0, 5, 0, (), copy(0, 0, 4)), "command 0 (dma.copy): unit 5: there is no such unit"),
         (vector(copy(0, 0, 4)), "command 0 (dma.copy): is for unit dma, issued to core0.vector"),
         (dma(add(0, 0, 0, 4)), "command 0 (vector.binary): is for unit vector, issued to core0.dma0"),
-        (Command(0, Unit.MATRIX, 0, (), add(0, 0, 0, 4)), "command 0 (vector.binary): is for unit vector, issued to core0.matrix"),
+        (
+            Command(0, Unit.MATRIX, 0, (), add(0, 0, 0, 4)),
+            "command 0 (vector.binary): is for unit vector, issued to core0.matrix",
+        ),
         (
             vector(add(0, 0, 0, 4), Wait(0, Unit.VECTOR, 1)),
             "command 0 (vector.binary): waits for 1 commands of core0.vector, 0 were issued before it",
@@ -96,13 +111,22 @@ TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
             dma(dataclasses.replace(copy(500, 0, 8), after=(0, 0, 0, 5))),
             "command 0 (dma.copy): writes bytes 500..513 of sram+0x1f4: the memory has 512",
         ),
-        (dma(dataclasses.replace(copy(0, 0, 1), itemsize=3)), "command 0 (dma.copy): item size must be one of (1, 2, 4, 8), got 3"),
-        (dma(dataclasses.replace(fill(0, 1, 0), itemsize=0)), "command 0 (dma.fill): item size must be one of (1, 2, 4, 8), got 0"),
+        (
+            dma(dataclasses.replace(copy(0, 0, 1), itemsize=3)),
+            "command 0 (dma.copy): item size must be one of (1, 2, 4, 8), got 3",
+        ),
+        (
+            dma(dataclasses.replace(fill(0, 1, 0), itemsize=0)),
+            "command 0 (dma.fill): item size must be one of (1, 2, 4, 8), got 0",
+        ),
         (
             dma(dataclasses.replace(gather(0, 0, 0, 1, 1), index_type=DType.FLOAT32)),
             "command 0 (dma.gather): index type must be an integer, got float32",
         ),
-        (dma(gather(0, 500, 0, 1, 20)), "command 0 (dma.gather): reads bytes 500..520 of sram+0x1f4: the memory has 512"),
+        (
+            dma(gather(0, 500, 0, 1, 20)),
+            "command 0 (dma.gather): reads bytes 500..520 of sram+0x1f4: the memory has 512",
+        ),
         (
             Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, kh=0)),
             "command 0 (matrix.conv): matrix.conv: every dimension and stride must be >= 1",
@@ -117,9 +141,18 @@ TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
         ),
         (vector(QBINARY), "command 0 (vector.qbinary): vector.qbinary: EQ is not arithmetic"),
         (vector(POOL), "command 0 (vector.pool): vector.pool: function must be below 3, got 3"),
-        (vector(dataclasses.replace(POOL, fn=0, dh=0)), "command 0 (vector.pool): vector.pool: kernel, stride and dilation must be >= 1"),
-        (Command(0, Unit.SCALAR, 0, (), SCATTER), "command 0 (scalar.scatter): scalar.scatter: reduction must be below 5, got 5"),
-        (Command(0, Unit.SCALAR, 0, (), TOPK), "command 0 (scalar.topk): scalar.topk: k must be at most the row length 3, got 4"),
+        (
+            vector(dataclasses.replace(POOL, fn=0, dh=0)),
+            "command 0 (vector.pool): vector.pool: kernel, stride and dilation must be >= 1",
+        ),
+        (
+            Command(0, Unit.SCALAR, 0, (), SCATTER),
+            "command 0 (scalar.scatter): scalar.scatter: reduction must be below 5, got 5",
+        ),
+        (
+            Command(0, Unit.SCALAR, 0, (), TOPK),
+            "command 0 (scalar.topk): scalar.topk: k must be at most the row length 3, got 4",
+        ),
     ],
 )
 def test_rules(command: Command, message: str) -> None:
