@@ -16,6 +16,7 @@ import click
 
 from npusim.cli import compile as compiling
 from npusim.cli import config, device, run, setup, validate
+from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
 from npusim.errors import NpusimError, UsageError
 
@@ -46,6 +47,7 @@ for _command in (
     compiling.compile_,
     compiling.disasm,
     device.info,
+    explaining.explain,
     config.config,
     validate.validate,
     setup.demo,

@@ -96,14 +96,14 @@ def run(
     destinations.check(timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
-    session, program, found = _prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
+    session, program, found = prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
     arrays, note = _inputs(program, inputs, seed, allow_nan, timing_only)
     with progress(f"simulating {program.name} on {found.name}"):
         result: RunResult = session.run(program, arrays, timing_only=timing_only)
     _deliver(result, program, found, note, destinations, top)
 
 
-def _prepare(
+def prepare(
     model: Path,
     config: str | None,
     overrides: tuple[str, ...],
@@ -111,6 +111,7 @@ def _prepare(
     cache_dir: Path | None,
     no_cache: bool,
 ) -> tuple[Any, Program, Config]:
+    """A session, the program of a model file on it, and the device: what commands that simulate start with."""
     if model.suffix == ".npu":
         if input_shapes:
             raise UsageError("--input-shape: the shapes of a compiled program are fixed")

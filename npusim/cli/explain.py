@@ -1,0 +1,49 @@
+"""``npusim explain``: the equation behind an operator's time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from npusim.cli.base import Command, cache_options, config_options, json_option, model_argument, shape_option
+from npusim.cli.output import progress, write_json
+from npusim.cli.run import prepare
+
+
+@click.command(cls=Command, short_help="Why an operator takes the time it takes.")
+@model_argument
+@config_options(default=None)
+@click.option("--op", required=True, metavar="NAME", help="The operator's name, or a part of it that no other has.")
+@shape_option
+@json_option("the equations' terms")
+@cache_options
+def explain(
+    model: Path,
+    config: str | None,
+    overrides: tuple[str, ...],
+    op: str,
+    input_shapes: tuple[str, ...],
+    json_file: str | None,
+    cache_dir: Path | None,
+    no_cache: bool,
+) -> None:
+    """Show for one operator of MODEL the equations of every unit it uses, their terms, and the term that binds.
+
+    \b
+    Examples:
+      npusim explain m.onnx --config edge --op conv3
+      npusim explain m.npu --op classifier --json -
+    """
+    from npusim.report.explain import as_json, find_operator, text
+    from npusim.report.explain import explain as explained
+
+    session, program, found = prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
+    index = find_operator(program, op)
+    with progress(f"simulating {program.name} on {found.name}"):
+        result = session.run(program, timing_only=True)
+    explanation = explained(program, result, found, index)
+    if json_file is not None:
+        write_json(json_file, as_json(explanation))
+    if json_file != "-":
+        click.echo(text(explanation, found))

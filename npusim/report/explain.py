@@ -1,0 +1,181 @@
+"""Why an operator takes the time it takes: the equations of the cost models, with its numbers in them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from npusim.errors import UsageError
+from npusim.hw.config import Config
+from npusim.hw.cost import Cost, cost_model
+from npusim.isa.base import Unit, decode
+from npusim.program import Program
+from npusim.report.format import counted, duration, grouped, percent, table
+from npusim.report.result import OpTiming, Result
+from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One kind of instruction of an operator: how many, their work, and the price of one."""
+
+    mnemonic: str
+    count: int
+    work: Work
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An operator's charges by unit (``matrix``, ``vector``, ``scalar``, ``dma``), most expensive first."""
+
+    timing: OpTiming
+    charges: dict[str, list[Charge]]
+    busy_ps: dict[str, int]
+
+
+def find_operator(program: Program, text: str) -> int:
+    """The index of the operator of this name, or of the only one whose name contains it; UsageError otherwise."""
+    names = [entry.name for entry in program.ops]
+    if text in names:
+        return names.index(text)
+    found = [name for name in names if text in name]
+    if len(found) == 1:
+        return names.index(found[0])
+    near = found or difflib.get_close_matches(text, names, 5, 0.0)
+    shown = ", ".join(near[:_MOST_NAMES]) + (", ..." if len(near) > _MOST_NAMES else "")
+    problem = f"stands in {len(found)} operators" if found else "is no operator of this program"
+    raise UsageError(f"operator {text!r} {problem}: {shown}")
+
+
+_MOST_NAMES = 12
+
+
+def explain(program: Program, result: Result, config: Config, op: int) -> Explanation:
+    """What the instructions of one operator ask for and cost; ``result`` is a run of the program on the device.
+
+    Raises UsageError for an operator that has no instructions, such as one whose output is empty.
+    """
+    price = cost_model(config).cost
+    counts: Counter[tuple[str, str, Work]] = Counter()
+    for command in decode(program.code):
+        if command.op == op and command.unit != Unit.CONTROL:
+            unit = "dma" if command.unit >= Unit.DMA else Unit(command.unit).name.lower()
+            counts[unit, command.instruction.mnemonic, command.instruction.work()] += 1
+    entry = program.ops[op]
+    timing = next((row for row in result.ops if row.name == entry.name), None)
+    if timing is None or not counts:
+        raise UsageError(f"operator {entry.name!r} has no instructions: nothing of it is computed or moved")
+    charges: dict[str, list[Charge]] = {}
+    for (unit, mnemonic, work), count in counts.items():
+        charges.setdefault(unit, []).append(Charge(mnemonic, count, work, price(work)))
+    for rows in charges.values():
+        rows.sort(key=lambda row: (-row.count * row.cost.ps, row.mnemonic, repr(row.work)))
+    busy = dict.fromkeys(charges, 0)
+    for span in result.timeline.spans:
+        if span.op == op and "." in span.unit:
+            unit = span.unit.partition(".")[2].rstrip("0123456789")
+            busy[unit] += span.end_ps - span.start_ps
+    return Explanation(timing, charges, busy)
+
+
+def text(found: Explanation, config: Config) -> str:
+    """The explanation for a person."""
+    row = found.timing
+    lines = [
+        f"{row.name} ({row.kind}) on {config.name}: {duration(row.end_ps - row.start_ps)} from its first load to its "
+        f"last store, {row.bound}-bound on {row.unit}",
+        "",
+    ]
+    lines += table(("unit", "busy", "of its time", "instructions"), list(_units(found)), right="<>>>")
+    for unit, charges in found.charges.items():
+        lines += ["", f"{unit}: what one instruction takes", *_equations(unit, config), ""]
+        lines += table(("count", "instruction", "work", "cycles", "binds"), list(_rows(charges)), right="><<<<")
+    return "\n".join(lines)
+
+
+def as_json(found: Explanation) -> dict[str, Any]:
+    """The explanation as JSON values; times in ps, terms in cycles of the unit's clock."""
+    row = found.timing
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "bound": row.bound,
+        "unit": row.unit,
+        "time_ps": row.end_ps - row.start_ps,
+        "units": {
+            unit: {
+                "busy_ps": found.busy_ps[unit],
+                "instructions": [
+                    {
+                        "mnemonic": charge.mnemonic,
+                        "count": charge.count,
+                        "work": _work(charge.work),
+                        "cycles": charge.cost.cycles,
+                        "terms": dict(charge.cost.terms),
+                        "bound": charge.cost.bound,
+                    }
+                    for charge in charges
+                ],
+            }
+            for unit, charges in found.charges.items()
+        },
+    }
+
+
+def _units(found: Explanation) -> Iterator[tuple[str, str, str, str]]:
+    total = found.timing.end_ps - found.timing.start_ps
+    for unit, charges in found.charges.items():
+        count = counted(sum(charge.count for charge in charges), "instruction")
+        yield unit, duration(found.busy_ps[unit]), percent(found.busy_ps[unit], total), count
+
+
+def _rows(charges: list[Charge]) -> Iterator[tuple[str, str, str, str, str]]:
+    for charge in charges[:_MOST_ROWS]:
+        terms = " + ".join(f"{name} {grouped(cycles)}" for name, cycles in charge.cost.terms)
+        yield (
+            str(charge.count),
+            charge.mnemonic,
+            _work(charge.work),
+            f"{grouped(charge.cost.cycles)} = {terms}",
+            charge.cost.bound,
+        )
+    if len(charges) > _MOST_ROWS:
+        rest = sum(charge.count for charge in charges[_MOST_ROWS:])
+        yield str(rest), "others", f"{len(charges) - _MOST_ROWS} more kinds", "", ""
+
+
+_MOST_ROWS = 8
+
+
+def _equations(unit: str, config: Config) -> list[str]:
+    """The equations of a unit's cost model, as its manual states them: the indented lines of the module's text."""
+    name = unit if unit != "matrix" or config.matrix is None else f"matrix_{config.matrix.model}"
+    module = importlib.import_module(f"npusim.hw.units.{name}")
+    manual = inspect.cleandoc(module.__doc__ or "")
+    return [line for line in manual.splitlines() if line.startswith("    ") and " = " in line]
+
+
+def _work(work: Work) -> str:
+    """A piece of work in the words of the equations."""
+    match work:
+        case MatrixWork():
+            batch = f"{work.batch} x " if work.batch > 1 else ""
+            depth = work.kh * work.kw * (1 if work.depthwise else work.ic)
+            kind = "depthwise " if work.depthwise else ""
+            return f"{kind}{work.dtype.label} {batch}M {work.oh * work.ow} ({work.oh}x{work.ow}) K {depth} N {work.oc}"
+        case VectorWork():
+            amount = f"{grouped(work.elements)} elements x {work.passes}, {grouped(work.bytes)} B"
+            return f"{work.function} {work.dtype.label}, {amount}"
+        case DmaWork():
+            way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
+            return f"{way} {grouped(work.bytes)} B in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B"
+        case ScalarWork():
+            return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"
+        case _:
+            return ""

@@ -1,0 +1,79 @@
+"""The equations behind an operator's time."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+from npusim.dtypes import DType
+from npusim.errors import UsageError
+from npusim.graph import Graph
+from npusim.hw.units import kinds
+from npusim.isa.functions import Unary
+from npusim.ops.build import GraphBuilder
+from npusim.program import Program
+from npusim.report.explain import as_json, explain, find_operator, text
+from npusim.runtime import RunResult, Session
+
+
+def _graph() -> Graph:
+    build = GraphBuilder("net")
+    x = build.input("x", (40, 96), DType.FLOAT32)
+    w = build.const(np.ones((96, 24), np.float32), "w")
+    first = build.add("unary", [build.add("matmul", [x, w], name="dense")], {"fn": Unary.GELU}, name="gelu")
+    values, _ = build.add_all("topk", [first], {"axis": 1, "k": 2, "largest": True}, name="dense.top")
+    return build.finish([first, values])
+
+
+@pytest.fixture(scope="module")
+def ran() -> tuple[Program, RunResult, Session]:
+    session = Session("tiny", cache_dir=False)
+    program = session.compile(_graph())
+    return program, session.run(program, timing_only=True), session
+
+
+def test_terms_add_up_to_the_cycles_and_busy_times_to_the_spans(ran: tuple[Program, RunResult, Session]) -> None:
+    program, result, session = ran
+    for op in range(len(program.ops)):
+        found = explain(program, result, session.config, op)
+        for unit, charges in found.charges.items():
+            for charge in charges:
+                assert sum(cycles for _, cycles in charge.cost.terms) == charge.cost.cycles
+            spans = [s for s in result.timeline.spans if s.op == op and unit in s.unit]
+            assert found.busy_ps[unit] == sum(s.end_ps - s.start_ps for s in spans)
+            assert sum(charge.count for charge in charges) == len(spans)
+
+
+def test_the_text_has_the_equation_its_terms_and_the_one_that_binds(ran: tuple[Program, RunResult, Session]) -> None:
+    program, result, session = ran
+    said = text(explain(program, result, session.config, find_operator(program, "dense")), session.config)
+    assert "dense (matmul+gelu) on tiny" in said
+    assert "folds   = batch * ceil(rows / R) * ceil(columns / C)" in said
+    assert "stream " in said
+    assert "compute" in said
+
+
+def test_json_carries_the_terms(ran: tuple[Program, RunResult, Session]) -> None:
+    program, result, session = ran
+    found = as_json(explain(program, result, session.config, find_operator(program, "top")))
+    (charge,) = found["units"]["scalar"]["instructions"]
+    assert charge["mnemonic"] == "scalar.topk"
+    assert sum(charge["terms"].values()) == charge["cycles"]
+
+
+def test_an_operator_is_found_by_a_part_of_its_name_if_no_other_has_it(ran: tuple[Program, RunResult, Session]) -> None:
+    program = ran[0]
+    assert find_operator(program, "dense") == 0
+    assert find_operator(program, "top") == 1
+    with pytest.raises(UsageError, match=r"operator 'den' stands in 2 operators: dense, dense.top"):
+        find_operator(program, "den")
+    with pytest.raises(UsageError, match=r"operator 'conv9' is no operator of this program: "):
+        find_operator(program, "conv9")
+
+
+@pytest.mark.parametrize("name", ["dma", "vector", *(f"matrix_{kind}" for kind in kinds("matrix"))])
+def test_every_cost_model_states_its_equations(name: str) -> None:
+    manual = importlib.import_module(f"npusim.hw.units.{name}").__doc__ or ""
+    assert any(line.startswith("    ") and " = " in line for line in manual.splitlines())
