@@ -14,7 +14,20 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("NPUSIM_DEBUG_KERNELS", "") not in ("", "0")
-MODULES = ("_core", "_simd", "_move", "_lanes", "_matrix", "_drain", "_index", "_reduce", "_rows", "_window")
+MODULES = (
+    "_core",
+    "_dram",
+    "_leap",
+    "_simd",
+    "_move",
+    "_lanes",
+    "_matrix",
+    "_drain",
+    "_index",
+    "_reduce",
+    "_rows",
+    "_window",
+)
 HEADERS = sorted(str(path) for path in Path("npusim/kernels").glob("*.h"))
 
 # No -march and no -ffast-math: the build runs on any machine of its family and gives the same bits on all of them.

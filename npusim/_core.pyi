@@ -10,6 +10,8 @@ _Writable: TypeAlias = npt.NDArray[np.uint8] | bytearray | memoryview
 _Readable: TypeAlias = _Writable | bytes
 
 __all__ = [
+    "DRAM_PARAMETERS",
+    "DRAM_RESULTS",
     "arg_reduce",
     "binary",
     "cast",
@@ -18,6 +20,8 @@ __all__ = [
     "cumsum",
     "depthwise",
     "dequantize",
+    "dram_serve",
+    "dram_serve_runs",
     "fill",
     "finish",
     "gather",
@@ -39,6 +43,29 @@ __all__ = [
     "unary",
 ]
 
+DRAM_PARAMETERS: tuple[str, ...]
+DRAM_RESULTS: tuple[str, ...]
+
+def dram_serve(
+    parameters: Sequence[int],
+    requests: npt.NDArray[np.int64],
+    unit: int,
+    outstanding: int,
+    pace: int,
+    probes: npt.NDArray[np.int64],
+    warmup: int,
+) -> tuple[int, ...]: ...
+def dram_serve_runs(
+    parameters: Sequence[int],
+    base: int,
+    other: int,
+    runs: int,
+    run: int,
+    stride: int,
+    mode: int,
+    outstanding: int,
+    fast: bool,
+) -> tuple[int, ...]: ...
 def simd() -> str: ...
 def set_simd(name: str) -> None: ...
 def copy(

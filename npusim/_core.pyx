@@ -6,6 +6,10 @@ names an element type that it does not support. Results are the same bits with e
 """
 
 from npusim._drain import depthwise, finish
+from npusim._dram import PARAMETERS as DRAM_PARAMETERS
+from npusim._dram import RESULTS as DRAM_RESULTS
+from npusim._dram import serve as dram_serve
+from npusim._dram import serve_runs as dram_serve_runs
 from npusim._index import gather, gather_elements, scatter
 from npusim._lanes import binary, cast, dequantize, qbinary, quantize, unary
 from npusim._matrix import conv
@@ -16,6 +20,8 @@ from npusim._simd import set_simd, simd
 from npusim._window import pool, resample
 
 __all__ = [
+    "DRAM_PARAMETERS",
+    "DRAM_RESULTS",
     "arg_reduce",
     "binary",
     "cast",
@@ -24,6 +30,8 @@ __all__ = [
     "cumsum",
     "depthwise",
     "dequantize",
+    "dram_serve",
+    "dram_serve_runs",
     "fill",
     "finish",
     "gather",

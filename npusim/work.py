@@ -67,6 +67,7 @@ class DmaWork:
     """A transfer of ``runs`` contiguous pieces of ``run_bytes`` on the DRAM side (the worse side).
 
     ``reads`` / ``writes``: bytes read from and written to DRAM; both 0 for a transfer within SRAM of ``bytes`` bytes.
+    ``stride``: bytes from the start of one piece to that of the next on the DRAM side; 0 if that is not known.
     """
 
     bytes: int
@@ -74,6 +75,7 @@ class DmaWork:
     run_bytes: int
     reads: int
     writes: int
+    stride: int = 0
 
 
 @dataclass(frozen=True, slots=True)

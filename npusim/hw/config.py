@@ -17,6 +17,7 @@ from npusim.errors import ConfigError
 from npusim.hw import dram as dram_kinds
 from npusim.hw import units as unit_kinds
 from npusim.hw.build import Reading, override, read_section, to_table, walk
+from npusim.hw.dram._parts import MAPPING, PARTS, bad_dram
 from npusim.hw.files import config_names, read_description
 from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
 from npusim.hw.sections import DirectConfig, MeshConfig
@@ -138,6 +139,13 @@ class DramConfig:
     latency_ps: int = key(TIME, "from a request to its first data", 100_000)
     channels: int = key(Count(1, 1024), "channels that make up the bandwidth; kind fixed sees their sum only", 1)
     efficiency: Fraction = key(Ratio(1, positive=True), "part of the peak that sequential streams reach", Fraction(1))
+    part: str = key(Choice(("none", *PARTS)), "kind jedec: the chips, a row of JEDEC timings", "none")
+    ranks: int = key(Count(1, 8, power_of_two=True), "kind jedec: ranks of chips that share the pins of a channel", 1)
+    mapping: str = key(Text(), "kind jedec: fields of an address, highest first: ro, ra, bg, ba, co, ch", MAPPING)
+    read_queue: int = key(Count(1, 256), "kind jedec: reads that a channel's controller chooses among", 32)
+    write_queue: int = key(Count(1, 256), "kind jedec: writes that a channel's controller gathers", 32)
+    bank_queue: int = key(Count(0, 64), "kind jedec: entries of a queue per bank; 0 chooses among all reads", 8)
+    refresh: bool = key(Flag(), "kind jedec: refresh takes its time", True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,6 +302,7 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
     yield from _bad_sram(config)
     if config.matrix is not None:
         yield from _bad_matrix(config.matrix)
+    yield from bad_dram(config.dram)
     yield from _bad_energy(config)
 
 

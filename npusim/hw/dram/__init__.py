@@ -24,12 +24,15 @@ class DramModel(Protocol):
         """What long sequential streams reach together, in bytes a second."""
 
     def transfer_bytes(self, work: DmaWork) -> int:
-        """Bytes on the pins for a transfer, with what its bursts waste; 0 if it does not touch the DRAM."""
+        """What a transfer takes of ``bandwidth``, with what its pattern wastes; 0 if it does not touch the DRAM."""
+
+    def waiting_ps(self, work: DmaWork) -> int:
+        """What a transfer that is alone waits besides: beyond the latency and its bytes at ``bandwidth``."""
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of DRAM, sorted: the modules of this package."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+    """The kinds of DRAM, sorted: the modules of this package but for those with an underscore."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_"))
 
 
 @functools.lru_cache(maxsize=64)

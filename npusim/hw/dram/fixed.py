@@ -30,5 +30,9 @@ class FixedDram:
         padded = ceil_div(work.run_bytes, self.burst_bytes) * self.burst_bytes
         return (ceil_div(work.reads, work.run_bytes) + ceil_div(work.writes, work.run_bytes)) * padded
 
+    def waiting_ps(self, work: DmaWork) -> int:
+        """Nothing: the latency is for the first burst, and the others follow it."""
+        return 0
+
 
 Dram = FixedDram

@@ -41,7 +41,7 @@ def transfer(config: Config, work: DmaWork) -> Transfer:
     if not bus_bytes:
         beats = work.runs * ceil_div(work.run_bytes, config.dma.bytes_per_cycle)
         return Transfer(start, 0, 0, cycles_to_ps(beats, config.clock_hz))
-    return Transfer(start, latency_ps(config), bus_bytes, 0)
+    return Transfer(start, latency_ps(config) + model.waiting_ps(work), bus_bytes, 0)
 
 
 def latency_ps(config: Config) -> int:

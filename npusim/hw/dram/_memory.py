@@ -1,0 +1,185 @@
+"""A memory of JEDEC parts behind a controller: what the compiled model of its banks and queues is told.
+
+The controller keeps reads and writes apart in two queues. With ``bank_queue`` entries for each bank, transactions move
+on into the queue of their bank, and the banks take turns; a row with hits pending stays open for up to ``HIT_CAP`` of
+them. With ``bank_queue`` 0 the whole window is looked at: rows that are being opened first, then the oldest entry whose
+command can be issued. Writes wait until there are many of them or there is nothing to read. Pages stay open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from npusim import _core
+from npusim.hw.dram._parts import MAPPING, Part
+from npusim.units import PS_PER_S, ceil_div
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+HIT_CAP = 4
+BUBBLE = 2
+"""Clocks between the data of a read and those of a write that follows it (JEDEC: the strobes change hands)."""
+RANK_SWITCH = 1
+"""Clocks between the data of two ranks."""
+READS, WRITES, COPY = 0, 1, 2
+"""Modes of a transfer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a simulation returns. ``cycles`` to the last datum; latencies are sums over all reads, in clocks.
+
+    ``hits``, ``misses``, ``conflicts``: bursts that found their row open, no row open, another row open. ``skipped``:
+    bursts that were accounted for without being looked at, because the stream repeated itself.
+    """
+
+    cycles: int
+    reads: int
+    writes: int
+    hits: int
+    misses: int
+    conflicts: int
+    latency: int
+    refreshes: int
+    probes: int
+    probe_latency: int
+    skipped: int
+
+
+assert tuple(field.name for field in fields(Result)) == _core.DRAM_RESULTS
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """``channels`` of a part with ``ranks`` each; ``mapping`` names the fields of an address, highest bits first.
+
+    ``turn``: clocks from a datum at the pins until its requester may ask for the next burst. ``shared``: a refresh of
+    one rank keeps the others waiting, too, and all ranks are refreshed at the same time.
+    """
+
+    part: Part
+    channels: int = 1
+    ranks: int = 1
+    mapping: str = MAPPING
+    read_queue: int = 32
+    write_queue: int = 32
+    bank_queue: int = 8
+    refresh: bool = True
+    turn: int = 0
+    shared: bool = False
+
+    @property
+    def unit(self) -> int:
+        """log2 of the bytes of one burst."""
+        return self.part.burst_bytes.bit_length() - 1
+
+    @property
+    def bandwidth(self) -> int:
+        """Peak of all channels in bytes a second."""
+        return self.channels * self.part.bandwidth
+
+    @property
+    def bytes(self) -> int:
+        """Capacity."""
+        return self.channels * self.levels["ra"] * self.part.rank_bytes
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """How many there are of each: channels, ranks (or pseudo channels), bank groups, banks in each, columns."""
+        part = self.part
+        return {
+            "ch": self.channels,
+            "ra": part.pseudo if part.pseudo > 1 else self.ranks,
+            "bg": part.groups,
+            "ba": part.banks,
+            "co": part.row_bytes // part.burst_bytes,
+        }
+
+    def parameters(self) -> tuple[int, ...]:
+        """The numbers that ``_core.dram_serve`` wants, in the order of ``_core.DRAM_PARAMETERS``."""
+        values = {**self._timings(), **self._queues(), **self._fields()}
+        return tuple(values[name] for name in _core.DRAM_PARAMETERS)
+
+    def _timings(self) -> dict[str, int]:
+        part = self.part
+        same = (
+            "cl", "cwl", "rcd_rd", "rcd_wr", "rp", "ras", "rc", "rtp", "wr", "rrd_s", "rrd_l", "faw", "ccd_s", "ccd_l",
+            "wtr_s", "wtr_l", "rfc", "act_slots",
+        )  # fmt: skip
+        return {
+            **{name: getattr(part, name) for name in same},
+            "burst": part.burst_clocks,
+            "rtw": max(1, part.cl + part.burst_clocks + BUBBLE - part.cwl),
+            "rtrs": RANK_SWITCH,
+            "refi": part.refi if self.refresh else 0,
+            "dual": int(part.dual),
+            "pseudo": int(part.pseudo > 1),
+            "turn": self.turn,
+        }
+
+    def _queues(self) -> dict[str, int]:
+        window = not self.bank_queue
+        return {
+            "read_queue": self.read_queue,
+            "write_queue": self.write_queue,
+            "bank_queue": self.bank_queue,
+            # Bank queues: a full write queue is emptied; window: from 80 % full to below 20 %.
+            "write_high": self.write_queue * 8 // 10 + 1 if window else self.write_queue,
+            "write_low": self.write_queue * 2 // 10 + 1 if window else 0,
+            "write_idle": 1 if window else min(9, self.write_queue),
+            "hit_cap": HIT_CAP,
+            "stagger": int(not self.shared),
+        }
+
+    def _fields(self) -> dict[str, int]:
+        levels = self.levels
+        values = {"channels": levels["ch"], "ranks": levels["ra"], "groups": levels["bg"], "banks": levels["ba"]}
+        at = 0
+        for name in reversed([self.mapping[i : i + 2] for i in range(0, len(self.mapping), 2)]):
+            values[f"{name}_shift"] = at
+            if name != "ro":
+                values[f"{name}_bits"] = levels[name].bit_length() - 1
+                at += values[f"{name}_bits"]
+        return values
+
+    def serve(
+        self,
+        requests: npt.NDArray[np.int64],
+        outstanding: int,
+        pace: int = 0,
+        probes: npt.NDArray[np.int64] | None = None,
+        warmup: int = 0,
+    ) -> Result:
+        """Serve bursts one by one; see ``_core.dram_serve``."""
+        asked = requests[:0] if probes is None else probes
+        return Result(*_core.dram_serve(self.parameters(), requests, self.unit, outstanding, pace, asked, warmup))
+
+    def transfer(self, runs: int, run: int, stride: int, mode: int, outstanding: int, fast: bool = True) -> Result:
+        """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts apart; a copy writes to the other half of the rows.
+
+        Refresh stops everything for the time that it takes to close the rows, refresh, and open a row again.
+        """
+        other = self.bytes >> self.unit + 1
+        quiet = replace(self, refresh=False).parameters()
+        found = Result(*_core.dram_serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
+        if not self.refresh:
+            return found
+        lost = self.part.rp + self.part.rfc + self.part.rcd_rd
+        count = found.cycles // max(1, self.part.refi - lost)
+        return replace(found, cycles=found.cycles + count * lost, refreshes=count)
+
+    def ps(self, clocks: int) -> int:
+        """The time of so many clocks."""
+        return clocks * self.part.tck_ps
+
+    def clocks(self, ps: int) -> int:
+        """The clocks that cover a time."""
+        return ceil_div(ps, self.part.tck_ps)
+
+    def bandwidth_of(self, result: Result) -> int:
+        """Bytes a second that a simulation has moved."""
+        moved = (result.reads + result.writes) << self.unit
+        return moved * PS_PER_S // max(1, self.ps(result.cycles))

@@ -1,0 +1,113 @@
+"""DRAM of JEDEC parts: what a transfer takes follows from its pattern, over banks, rows, buses and refresh.
+
+The bank model (``_dram.pyx``) serves the pattern of a transfer twice, alone: with the bursts that one DMA channel may
+have on the way, which gives the time that it takes; and with as many as the controller's queues hold, which gives the
+time that it occupies the DRAM. The second is its share of the bandwidth that all transfers compete for; what the first
+is longer by is waiting, during which the DRAM serves others.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from npusim.hw.dram._memory import COPY, READS, WRITES, Memory, Result
+from npusim.hw.dram._parts import PARTS
+from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+    from npusim.work import DmaWork
+
+EXACT = 1 << 12
+"""Bursts of a pattern that are served one by one; of a longer one the second half goes on as it was."""
+STREAM = 1 << 15
+"""Bursts of the sequential read that defines the bandwidth."""
+MANY = 1 << 20
+
+
+class JedecDram:
+    """``latency_ps`` of a read that finds its bank closed; ``bandwidth`` of a long sequential read with full queues."""
+
+    def __init__(self, config: Config) -> None:
+        dram = config.dram
+        self.memory = memory = memory_of(config)
+        part = memory.part
+        self.latency_ps = dram.latency_ps + memory.ps(part.rcd_rd + part.cl + part.burst_clocks)
+        self.burst_bytes = max(part.burst_bytes, config.dma.burst_bytes)
+        self.outstanding = max(1, config.dma.max_outstanding * config.dma.burst_bytes // part.burst_bytes)
+        self._first = part.rcd_rd + part.cl + part.burst_clocks
+        whole = memory.transfer(1, STREAM, STREAM, READS, MANY)
+        self.bandwidth = (STREAM << memory.unit) * PS_PER_S // memory.ps(whole.cycles - self._first)
+        self._occupancy = functools.lru_cache(maxsize=1 << 14)(self._occupied)
+        self._alone = functools.lru_cache(maxsize=1 << 14)(self._taken)
+
+    def transfer_bytes(self, work: DmaWork) -> int:
+        """The time that a transfer occupies the DRAM, as bytes of a sequential stream; 0 if it does not touch it."""
+        pattern = self._pattern(work)
+        return self._occupancy(*pattern) if pattern else 0
+
+    def waiting_ps(self, work: DmaWork) -> int:
+        """What a transfer waits beyond the first latency and the time that it occupies the DRAM."""
+        pattern = self._pattern(work)
+        if not pattern:
+            return 0
+        flows = ceil_div(self._occupancy(*pattern) * PS_PER_S, self.bandwidth)
+        return max(0, self._alone(*pattern) - self.memory.ps(self._first) - flows)
+
+    def _pattern(self, work: DmaWork) -> tuple[int, int, int, int] | None:
+        """(runs, bursts of one, bursts from start to start, mode); each run fills whole bursts."""
+        moved = max(work.reads, work.writes)
+        if not work.run_bytes or not moved:
+            return None
+        run = ceil_div(work.run_bytes, self.burst_bytes) * self.burst_bytes >> self.memory.unit
+        runs = ceil_div(moved, work.run_bytes)
+        mode = COPY if work.reads and work.writes else READS if work.reads else WRITES
+        if runs == 1:
+            return 1, run, run, mode
+        # A stride that is not known: a tile of a tensor that is twice as wide.
+        apart = ceil_div(work.stride, self.memory.part.burst_bytes) if work.stride else 2 * run
+        return runs, run, max(run, apart), mode
+
+    def _occupied(self, runs: int, run: int, stride: int, mode: int) -> int:
+        clocks = self._serve(runs, run, stride, mode, MANY)
+        occupied = self.memory.ps(max(1, clocks - self._first))
+        least = runs * run * (2 if mode == COPY else 1) << self.memory.unit  # at the pins' peak
+        return max(ceil_div(occupied * self.bandwidth, PS_PER_S), least * self.bandwidth // self.memory.bandwidth)
+
+    def _taken(self, runs: int, run: int, stride: int, mode: int) -> int:
+        return self.memory.ps(self._serve(runs, run, stride, mode, self.outstanding))
+
+    def _serve(self, runs: int, run: int, stride: int, mode: int, outstanding: int) -> int:
+        """Clocks from the first request to the last datum."""
+        total = runs * run
+        if total <= EXACT or stride == run:
+            return self.memory.transfer(runs, run, stride, mode, outstanding).cycles
+        if run > EXACT:  # long runs are streams, whatever lies between them
+            one = self.memory.transfer(1, run, run, mode, outstanding).cycles
+            return runs * one
+        half = max(1, EXACT // 2 // run)
+        first: Result = self.memory.transfer(half, run, stride, mode, outstanding)
+        both = self.memory.transfer(2 * half, run, stride, mode, outstanding)
+        return both.cycles + ceil_div((both.cycles - first.cycles) * (runs - 2 * half), half)
+
+
+def memory_of(config: Config) -> Memory:
+    """The memory that a config with ``dram.kind = "jedec"`` describes."""
+    dram = config.dram
+    part = PARTS[dram.part]
+    outside = dram.latency_ps + cycles_to_ps(config.interconnect.latency_cycles, config.clock_hz)
+    return Memory(
+        part=part,
+        channels=dram.channels,
+        ranks=dram.ranks,
+        mapping=dram.mapping,
+        read_queue=dram.read_queue,
+        write_queue=dram.write_queue,
+        bank_queue=dram.bank_queue,
+        refresh=dram.refresh,
+        turn=ceil_div(outside, part.tck_ps),
+    )
+
+
+Dram = JedecDram
