@@ -46,7 +46,7 @@ def capabilities(config: Config) -> Capabilities:
     """The peaks of a device; a run may come close to them and never passes them."""
     peak_macs: dict[str, int] = {}
     if config.matrix is not None:
-        elements = config.cores * config.matrix.rows * config.matrix.cols * config.matrix_hz
+        elements = config.cores * config.matrix.elements * config.matrix_hz
         peak_macs = {dtype: int(elements * rate) for dtype, rate in config.matrix.throughput.items() if rate}
     vector_ops: dict[str, int] = {}
     if config.vector is not None:

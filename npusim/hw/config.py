@@ -20,7 +20,7 @@ from npusim.hw.build import Reading, override, read_section, to_table, walk
 from npusim.hw.dram._parts import MAPPING, PARTS, bad_dram
 from npusim.hw.files import config_names, read_description
 from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
-from npusim.hw.sections import DirectConfig, MeshConfig
+from npusim.hw.sections import DirectConfig, GridConfig, MeshConfig
 from npusim.units import Dimension, show
 
 CLOCK = Quantity(Dimension.FREQUENCY, 1_000, 100 * 10**9)
@@ -66,8 +66,18 @@ class MatrixConfig:
     sums_shift_out: bool = key(
         Flag(), "output stationary: finished sums pass through the array, a cycle a row; false: leave at its edge", True
     )
+    arrays: int = key(Count(1, 64), "arrays of rows x cols that share the folds of an instruction", 1)
+    port_bytes_per_cycle: int = key(
+        Count(0, 1 << 16), "operands and results pass the SRAM port before and after the array's work; 0 = beside it", 0
+    )
     mesh: MeshConfig | None = section(MeshConfig, "model mesh", optional=True)
     direct: DirectConfig | None = section(DirectConfig, "model direct", optional=True)
+    grid: GridConfig | None = section(GridConfig, "model grid", optional=True)
+
+    @property
+    def elements(self) -> int:
+        """PEs of all arrays."""
+        return self.rows * self.cols * self.arrays
 
     def rate(self, dtype: str) -> Fraction:
         """MACs per PE and cycle for an element type's label; 0 = the unit does not compute with it."""
@@ -91,6 +101,9 @@ class VectorConfig:
         "cycles for one operation in every lane, by class of function",
     )
     clock_hz: int | None = key(CLOCK, "clock of its own; left out = the device's clock", None)
+    port_bytes_per_cycle: int = key(
+        Count(0, 1 << 16), "SRAM bytes that its load and store ports pass in a cycle; 0 = all that the SRAM gives", 0
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +140,13 @@ class DmaConfig:
     burst_bytes: int = key(
         Quantity(Dimension.SIZE, 1, 1 << 16, power_of_two=True), "unit of DRAM traffic; a short run wastes the rest", 64
     )
+    local_bytes_per_cycle: int = key(Count(0, 4096), "what a copy within SRAM moves in a cycle; 0 = bytes_per_cycle", 0)
+    local_least_cycles: int = key(Count(0), "what a copy within SRAM takes at the least, its set-up included", 0)
+    gather_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 20), "data that is collected before the first of it is passed on", 0
+    )
+    write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
+    duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

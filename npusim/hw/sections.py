@@ -38,3 +38,18 @@ class DirectConfig:
     output_row_atoms: int = key(Count(1, 4096), "atoms that leave in one go", 8)
     output_gap_cycles: int = key(Count(0, 4096), "cycles lost after each such row of atoms", 0)
     shared_port: bool = key(Flag(), "results leave by the port that operands come in by", False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class GridConfig:
+    """A grid of MACs over output pixels and channels (model ``grid``)."""
+
+    pixel_rows: int = key(Count(1, 256), "output rows that are computed side by side", 4)
+    pixel_cols: int = key(Count(1, 256), "output columns that are computed side by side", 4)
+    output_channels: int = key(Count(1, 4096), "output channels that are computed side by side", 16)
+    start_cycles: int = key(Count(0), "cycles of a workload besides its arithmetic", 0)
+    operand_bytes_per_cycle: int = key(Count(1, 1 << 16), "bytes of windows a cycle that reach the MACs", 4096)
+    depthwise_bytes: int = key(Count(1, 4096), "bytes of channels that a depthwise pass takes side by side", 32)
+    depthwise_cycles: Fraction = key(
+        Ratio(64, positive=True), "cycles of a depthwise pass over one block of pixels, per tap", Fraction(4)
+    )

@@ -116,7 +116,7 @@ def _why_compute(layer: Layer, config: Config) -> str:
     if unit != "matrix" or config.matrix is None or not layer.timing.macs:
         return f"{text} with {counted(layer.instructions, 'instruction')}"
     rate = layer.timing.macs * 10**12 / (busy * config.matrix_hz)
-    elements = config.matrix.rows * config.matrix.cols * config.cores
+    elements = config.matrix.elements * config.cores
     return f"{text} at {quantity(rate, 'MACs')}/cycle on {elements} elements"
 
 

@@ -5,7 +5,10 @@
     transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes a second
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
 
-A transfer within SRAM moves its runs over the channel's width and touches no DRAM.
+A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
+no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first
+is passed on: their time over the channel counts twice. A copy within DRAM passes the bus twice; with ``duplex`` once,
+but not faster than the DRAM takes both ways.
 """
 
 from __future__ import annotations
@@ -39,9 +42,28 @@ def transfer(config: Config, work: DmaWork) -> Transfer:
     model = dram_model(config)
     bus_bytes = model.transfer_bytes(work)
     if not bus_bytes:
-        beats = work.runs * ceil_div(work.run_bytes, config.dma.bytes_per_cycle)
-        return Transfer(start, 0, 0, cycles_to_ps(beats, config.clock_hz))
-    return Transfer(start, latency_ps(config) + model.waiting_ps(work), bus_bytes, 0)
+        return Transfer(start, 0, 0, _local_ps(config, work, start))
+    if config.dma.duplex and work.reads and work.writes:
+        bus_bytes = _duplex_bytes(config, bus_bytes)
+    waiting = config.dma.write_latency_ps if not work.reads else None
+    latency = latency_ps(config) if waiting is None else waiting
+    gathered = ceil_div(min(work.bytes, config.dma.gather_bytes), config.dma.bytes_per_cycle)
+    latency += model.waiting_ps(work)
+    return Transfer(start, latency + cycles_to_ps(gathered, config.clock_hz), bus_bytes, 0)
+
+
+def _local_ps(config: Config, work: DmaWork, start: int) -> int:
+    """What a copy within SRAM takes after its start."""
+    beats = work.runs * ceil_div(work.run_bytes, config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle)
+    least = cycles_to_ps(config.dma.local_least_cycles, config.clock_hz)
+    return max(cycles_to_ps(beats, config.clock_hz), least - start) if work.bytes else 0
+
+
+def _duplex_bytes(config: Config, both_ways: int) -> int:
+    """Bytes one way that take as long as a copy which reads and writes at once: the DRAM still sees both."""
+    pins = dram_model(config).bandwidth
+    rate = min(channel_bandwidth(config), interconnect_bandwidth(config), pins)
+    return max(ceil_div(both_ways, 2), ceil_div(both_ways * rate, pins))
 
 
 def latency_ps(config: Config) -> int:

@@ -11,7 +11,8 @@ may have different weights, so that nothing is shared between them). The dataflo
     input_stationary    K       M          N         a K x M block of inputs
     ==================  ======  =========  ========  ======================
 
-    folds   = batch * ceil(rows / R) * ceil(columns / C)       an edge fold costs as much as a full one
+    folds   = batch * ceil(rows / R) * ceil(columns / C)       an edge fold costs as much as a full one; several
+                                                                ``arrays`` share them and, R at a time, their streams
     stream  = ceil(streamed / rate)                            cycles of one fold, rate = MACs per PE and cycle
     swap    = R                                                 to shift a stationary operand in (OS: finished sums out,
                                                                 if ``sums_shift_out``; else they leave with the skew)
@@ -28,7 +29,9 @@ side lie on the diagonal of one fold, D = max(1, min(R // rows, C // columns)), 
 folds = ceil(channels / D) * ceil(rows / R) * ceil(columns / C).
 
 Beside this run the post-processing (on ``last``: outputs / output_elements_per_cycle) and the SRAM traffic: operands,
-outputs, and, without dedicated accumulators, partial sums. The longest of the three decides.
+outputs, and, without dedicated accumulators, partial sums. The longest of the three decides. With
+``port_bytes_per_cycle`` nothing is hidden: both operands and the results, each once, pass that port beforehand and
+afterwards, and their cycles are added.
 """
 
 from __future__ import annotations
@@ -62,21 +65,25 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     folds = _folds(matrix, placed)
     stream = ceil_div(placed.streamed * rate.denominator, rate.numerator)
     swap = matrix.rows if matrix.sums_shift_out or matrix.dataflow != "output_stationary" else 0
-    exposed_swaps = folds * swap
+    rounds = ceil_div(folds, matrix.arrays)
+    exposed_swaps = rounds * swap
     if matrix.preload_hidden:
-        exposed_swaps = folds * max(0, swap - stream) + (swap if matrix.weight_buffers <= 2 else 0)
-    skew = (matrix.rows + matrix.cols - 2) * (folds if matrix.fill_drain == "per_fold" else 1)
-    array = folds * stream + exposed_swaps + skew
+        exposed_swaps = rounds * max(0, swap - stream) + (swap if matrix.weight_buffers <= 2 else 0)
+    skew = (matrix.rows + matrix.cols - 2) * (rounds if matrix.fill_drain == "per_fold" else 1)
+    streams = max(ceil_div(folds * stream, matrix.arrays), min(stream, matrix.rows))
+    array = streams + exposed_swaps + skew
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
     drain = ceil_div(outputs, matrix.output_elements_per_cycle)
-    traffic = traffic_cycles(config, work, placed)
+    traffic = 0 if matrix.port_bytes_per_cycle else traffic_cycles(config, work, placed)
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
     if traffic > max(array, drain):
         terms.append(("sram", MEMORY, traffic))
     elif drain > array:
         terms.append(("output", COMPUTE, drain))
     else:
-        terms += [("stream", COMPUTE, folds * stream), ("swap", LATENCY, exposed_swaps), ("skew", LATENCY, skew)]
+        terms += [("stream", COMPUTE, streams), ("swap", LATENCY, exposed_swaps), ("skew", LATENCY, skew)]
+    if matrix.port_bytes_per_cycle:
+        terms.append(("port", MEMORY, ceil_div(_once(work), matrix.port_bytes_per_cycle)))
     return total(config.matrix_hz, terms)
 
 
@@ -113,6 +120,15 @@ def unit_for(config: Config, work: MatrixWork) -> MatrixConfig:
 def _folds(matrix: MatrixConfig, placed: Placement) -> int:
     blocks = ceil_div(placed.rows, matrix.rows) * ceil_div(placed.columns, matrix.cols)
     return ceil_div(placed.matmuls, placed.packed) * blocks
+
+
+def _once(work: MatrixWork) -> int:
+    """Bytes of both operands, as the product sees them, and of the results, each once."""
+    depth = work.kh * work.kw * (1 if work.depthwise else work.ic)
+    pixels = work.batch * work.oh * work.ow
+    inputs = pixels * depth * (work.ic if work.depthwise else 1)
+    weights = work.batch * depth * work.oc
+    return (inputs + weights) * work.dtype.itemsize + (pixels * work.oc * work.out_bytes if work.last else 0)
 
 
 def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:

@@ -3,8 +3,8 @@
     compute = ceil(elements * words / per_group) * cost[function] * passes
 
 ``words``: how many lane widths an element takes (a 64-bit type in 32-bit lanes: 2). ``per_group``: lanes, times the
-elements that share a lane if the unit packs narrow types. Beside it runs the SRAM traffic, bytes / (banks * width); the
-longer one decides. Set-up and the SRAM's latency come first.
+elements that share a lane if the unit packs narrow types. Beside it runs the SRAM traffic, bytes / (banks * width) or
+bytes / port_bytes_per_cycle, if that is less; the longer one decides. Set-up and the SRAM's latency come first.
 """
 
 from __future__ import annotations
@@ -33,4 +33,7 @@ def cost(config: Config, work: VectorWork) -> Cost:
     compute = groups * vector.cost[work.function] * work.passes
     hz = config.vector_hz
     start = first_datum(config, vector.setup_cycles, hz)
-    return total(hz, start + beside(compute, sram_cycles(config, work.bytes, hz)))
+    traffic = sram_cycles(config, work.bytes, hz)
+    if vector.port_bytes_per_cycle:
+        traffic = max(traffic, ceil_div(work.bytes, vector.port_bytes_per_cycle))
+    return total(hz, start + beside(compute, traffic))

@@ -69,7 +69,8 @@ def test_large_work_comes_close_to_the_peak(name):
     for dtype in peaks.dtypes:
         work = MatrixWork(DType[dtype.upper()], 1, 1, 16_384, 1024, 1024, 1, 1, False, True, True, 1)
         reached = Fraction(work.macs * 10**12 * config.cores, cost(config, work).ps * peaks.peak_macs[dtype])
-        assert Fraction(95, 100) < reached <= 1
+        serial = config.matrix.port_bytes_per_cycle  # operands and results pass before and after: no overlap
+        assert Fraction(60 if serial else 95, 100) < reached <= 1
     copy = DmaWork(2**24, 1, 2**24, 2**24, 0)
     channels = config.cores * config.dma.channels
     reached = Fraction(copy.bytes * 10**12, cost(config, copy).ps * peaks.dram_bandwidth)

@@ -41,8 +41,14 @@ def problems(source):
     return list(caught.value.problems)
 
 
+SHIPPED = (
+    "edge", "gemmini", "gemmini_mesh16", "intel_npu27", "intel_npu40", "mobile", "nvdla_small", "scalesim", "server",
+    "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
+)  # fmt: skip
+
+
 def test_the_shipped_devices_are_those_that_the_manual_names():
-    assert list_configs() == ("edge", "gemmini", "mobile", "server", "tiny", "tpuv1")
+    assert list_configs() == SHIPPED
 
 
 @pytest.mark.parametrize("name", list_configs())
@@ -109,7 +115,8 @@ ONE_CHANGE = [
         "rows = 4",
         "row = 4\nrows = 4",
         "matrix.row: unknown key (did you mean 'rows'?); allowed: rows, cols, dataflow, model, throughput, "
-        "preload_hidden, weight_buffers, fill_drain, setup_cycles, accumulator_bytes, output_elements_per_cycle, clock",
+        "preload_hidden, weight_buffers, fill_drain, setup_cycles, accumulator_bytes, output_elements_per_cycle, clock, "
+        "sums_shift_out, arrays, port_bytes_per_cycle, mesh, direct, grid",
     ),
     ("rows = 4", "", "matrix.rows: missing; must be given: PEs in a column of the array (whole number, 1 to 4096)"),
     (
@@ -250,7 +257,7 @@ def test_a_folder_is_no_description(tmp_path):
     assert problems(tmp_path) == [f"{tmp_path}: cannot be read: Is a directory"]
 
 
-KNOWN = "known names: edge, gemmini, mobile, server, tiny, tpuv1; anything else is a path to a TOML file"
+KNOWN = f"known names: {', '.join(SHIPPED)}; anything else is a path to a TOML file"
 
 
 def test_a_name_that_is_not_there_lists_those_that_are(tmp_path):

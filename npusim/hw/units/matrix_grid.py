@@ -1,0 +1,62 @@
+"""A grid of MAC elements over output pixels and channels, like the DPU of Intel's NPUs.
+
+One block of ``pixel_rows`` x ``pixel_cols`` outputs by ``output_channels`` is computed side by side, each element
+taking as many input channels a cycle as the MACs allow (``rows`` * ``cols`` in all). Edges are filled to whole blocks;
+pixels of a 1x1 kernel have no neighbours and fill blocks in any order:
+
+    mac      = blocks * block MACs * ic * kh * kw / (rows * cols * rate)
+    operands = oh * ow * ic * kh * kw * size / operand_bytes_per_cycle              each window, once for all channels
+    cycles   = setup + start + max(mac, operands)
+
+Depthwise has no channels to sum over; ``depthwise_bytes`` of channels go side by side, a tap at a time:
+
+    cycles   = setup + start + pixel blocks * kh * kw * ceil(oc * size / depthwise_bytes) * depthwise_cycles
+
+Outputs leave beside this, as for the systolic model. ``dataflow`` decides only how SRAM traffic is counted there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from npusim.hw.config import Config
+from npusim.hw.sections import GridConfig
+from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
+from npusim.hw.units.matrix_systolic import unit_for
+from npusim.units import ceil_div
+
+if TYPE_CHECKING:
+    from npusim.work import MatrixWork
+
+
+def cost(config: Config, work: MatrixWork) -> Cost:
+    """Raises ProgramError if there is no matrix unit or it does not compute with the work's type."""
+    matrix = unit_for(config, work)
+    grid = matrix.grid or GridConfig()
+    rate, size = matrix.rate(work.dtype.label), work.dtype.itemsize
+    taps = work.kh * work.kw
+    pixel_blocks = work.batch * ceil_div(work.oh, grid.pixel_rows) * ceil_div(work.ow, grid.pixel_cols)
+    operands = 0
+    if work.depthwise:
+        passes = pixel_blocks * taps * ceil_div(work.oc * size, grid.depthwise_bytes)
+        mac = ceil_div(passes * grid.depthwise_cycles.numerator, grid.depthwise_cycles.denominator)
+    else:
+        pixels = grid.pixel_rows * grid.pixel_cols
+        if taps == 1:
+            pixel_blocks = work.batch * ceil_div(work.oh * work.ow, pixels)
+        blocks = pixel_blocks * ceil_div(work.oc, grid.output_channels)
+        macs = blocks * pixels * grid.output_channels * work.ic * taps
+        mac = ceil_div(macs * rate.denominator, matrix.elements * rate.numerator)
+        moved = work.batch * work.oh * work.ow * work.ic * taps * size
+        operands = ceil_div(moved, grid.operand_bytes_per_cycle)
+    outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
+    drain = ceil_div(outputs, matrix.output_elements_per_cycle)
+    terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
+    terms.append(("start", LATENCY, grid.start_cycles))
+    if operands > max(mac, drain):
+        terms.append(("operands", MEMORY, operands))
+    elif drain > mac:
+        terms.append(("output", COMPUTE, drain))
+    else:
+        terms.append(("mac", COMPUTE, mac))
+    return total(config.matrix_hz, terms)

@@ -1,0 +1,167 @@
+"""Replays of Google's TPUs: kernels of one operator unit by unit, whole calls as compiled programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isqrt, prod
+from pathlib import Path
+
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from npusim.hw.cost import cost
+from npusim.ops.build import GraphBuilder
+from npusim.runtime import Session
+from npusim.units import ceil_div
+from npusim.validate.base import DataSet, Excluded, Point, Record
+from npusim.work import DmaWork, MatrixWork, VectorWork
+
+_PS = 1e6
+"""Picoseconds in a microsecond."""
+
+
+def copy(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """One transfer from HBM to VMEM."""
+    config = load_config("tpuv4")
+    for record in records:
+        size = record.integer("raw_bytes")
+        label = f"{record.text('kernel')} {size} B"
+        yield Point(label, record.number("copy_done_us"), cost(config, _read(size)).ps / _PS)
+
+
+def _read(size: int) -> DmaWork:
+    return DmaWork(size, 1, size, size, 0)
+
+
+def _write(size: int) -> DmaWork:
+    return DmaWork(size, 1, size, 0, size)
+
+
+def matmul_v4(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """One kernel: both operands come in, the product, the result goes out, one after the other."""
+    config = load_config("tpuv4")
+    for record in records:
+        m, n, k = (record.integer(column) for column in ("M", "N", "K"))
+        label, dtype = f"{m}x{k}x{n} {record.text('dtype')}", _FLOATS.get(record.text("dtype"))
+        if record.text("op") != "matmul" or dtype is None:
+            yield Excluded(label, f"no law for {record.text('op')} {record.text('dtype')}")
+            continue
+        size = dtype.itemsize
+        work = MatrixWork(dtype, 1, 1, m, n, k, 1, 1, False, True, True, size)
+        steps = (_read(size * (m * k + k * n)), work, _write(size * m * n))
+        predicted = sum(cost(config, step).ps for step in steps)
+        yield Point(label, record.number("fusion_avg_us"), predicted / _PS, f"up to {record.text('set')}")
+
+
+_FLOATS = {"f16": DType.FLOAT16, "bf16": DType.BFLOAT16, "f32": DType.FLOAT32}
+
+_CLASSES = {
+    "add": "simple", "sub": "simple", "mul": "simple", "div": "divide", "relu": "simple", "leaky_relu": "simple",
+    "parametric_relu": "simple", "elu": "transcendental", "selu": "transcendental", "sigmoid": "transcendental",
+    "tanh": "transcendental", "linear": "simple", "binary_step": "simple", "batch_norm_inference": "simple",
+}  # fmt: skip
+_TWO_OPERANDS = frozenset({"add", "sub", "mul", "div"})
+_NARROW = frozenset({"batch_norm_inference"})
+"""Kinds measured on two-byte elements; all others on four-byte ones."""
+_BLOCK = 512
+
+
+def vector(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """One kernel, whose blocks stream through: one comes in, all pass the slower of the two, one goes out."""
+    config = load_config("tpuv4")
+    for record in records:
+        op, shape = record.text("op"), record.text("shape")
+        label = f"{op} {shape}"
+        if record.text("stable") != "1":
+            yield Excluded(label, "stable = 0: the measurement varies")
+        elif op not in _CLASSES:
+            yield Excluded(label, f"{op} is no single function of the vector unit")
+        else:
+            stored = _stored([int(extent) for extent in shape.split("x")])
+            dtype = DType.BFLOAT16 if op in _NARROW else DType.FLOAT32
+            yield Point(label, record.number("avg_us"), _streamed(config, op, dtype, stored) / _PS, op)
+
+
+def _streamed(config: Config, op: str, dtype: DType, elements: int) -> int:
+    """Picoseconds of an element by element kernel."""
+    writes = elements * dtype.itemsize
+    reads = writes * (2 if op in _TWO_OPERANDS else 1)
+    lead, tail = cost(config, _read(_BLOCK)), cost(config, _write(_BLOCK))
+    both = cost(config, DmaWork(reads + writes, (reads + writes) // writes, writes, reads, writes))
+    moving = dict(both.terms)["transfer"] * 10**12 // config.clock_hz
+    work = VectorWork(_CLASSES[op], dtype, elements, 1, reads + writes)
+    return lead.ps + max(moving, cost(config, work).ps) + tail.ps
+
+
+def _stored(shape: Sequence[int]) -> int:
+    """Elements of an array with the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so."""
+    return min(prod(shape) // extent * ceil_div(extent, 128) * 128 for extent in shape)
+
+
+_CHIPS = {"TPU_v6e": "tpuv6e", "TPU_v7": "tpuv7"}
+_TYPES = {"bfloat16": DType.BFLOAT16, "float32": DType.FLOAT32, "int8": DType.INT8}
+
+
+def gemm(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """A compiled product: the job on the device if a trace timed it, with the host's submission if a host did."""
+    sessions: dict[str, Session] = {}
+    known: dict[tuple[str, str, tuple[int, int, int]], int] = {}
+    for record in records:
+        chip, timing, dtype = record.text("hw"), record.text("timing").split("(")[0], record.text("dtype")
+        m, n, k = (record.integer(column) for column in ("M", "N", "K"))
+        label = f"{chip} {timing} {m}x{k}x{n} {dtype}"
+        if chip not in _CHIPS or dtype not in _TYPES:
+            yield Excluded(label, f"no config or type for {chip} {dtype}")
+            continue
+        session = sessions.setdefault(chip, Session(load_config(_CHIPS[chip]), cache_dir=False))
+        name = (chip, dtype, (m, k, n))
+        if name not in known:
+            known[name] = _job(session, product(m, k, n, _TYPES[dtype]))
+        hosted = 0 if timing == "trace" else session.config.host.submit_ps
+        yield Point(label, record.number("latency_us"), (known[name] + hosted) / _PS, f"{chip} {timing}")
+
+
+def product(m: int, k: int, n: int, dtype: DType) -> Graph:
+    """A network of one matrix product; of int8 with a result of 32 bits."""
+    net = GraphBuilder("product")
+    inputs = (net.input("a", (m, k), dtype), net.input("b", (k, n), dtype))
+    return net.finish([net.add("matmul", inputs, {}, "y")])
+
+
+def _job(session: Session, graph: Graph) -> int:
+    """Picoseconds from doorbell to interrupt."""
+    program = session.compile(graph)
+    result = session.run(program, timing_only=True)
+    session.unload(program)
+    return result.time_ps
+
+
+def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """TOPS of equal, square layers that hold the published weights: the layers' shapes were never published.
+
+    A layer is a product with as many rows as there are operations per byte of weights; its weights come from DRAM in
+    whole tiles of the array while the layer before computes, so that the longer of the two counts.
+    """
+    config = load_config("tpuv1")
+    assert config.matrix is not None
+    for record in records:
+        app, rows, layers = record.text("app"), record.integer("ops_per_weight_byte"), record.integer("layers")
+        if record.number("unused_macs_pct") > record.number("useful_macs_pct"):
+            yield Excluded(app, "more MACs lie idle for the layers' shapes than work, and the shapes are not published")
+            continue
+        weights = int(float(record.text("weights").removesuffix("M")) * 10**6)
+        side = isqrt(weights // layers)
+        work = MatrixWork(DType.INT8, 1, 1, rows, side, side, 1, 1, False, True, True, 1)
+        tiles = ceil_div(side, config.matrix.rows) * ceil_div(side, config.matrix.cols)
+        fetch = _read(tiles * config.matrix.rows * config.matrix.cols)
+        time = max(cost(config, fetch).ps, cost(config, work).ps)
+        yield Point(app, record.number("measured_tops"), 2 * rows * side * side / time, record.text("type"))
+
+
+SETS = (
+    DataSet("tpu_v4_hbm_to_vmem_copy", "us", ("tpuv4",), copy),
+    DataSet("tpu_v4_vector_ops", "us", ("tpuv4",), vector),
+    DataSet("tpu_v4_matmul", "us", ("tpuv4",), matmul_v4),
+    DataSet("tpu_v1_isca17", "TOPS", ("tpuv1",), applications),
+    DataSet("tpu_v6e_v7_gemm", "us", ("tpuv6e", "tpuv7"), gemm),
+)
