@@ -11,9 +11,9 @@ from tests.property.steps import STEPS, island
 MOST_STEPS = 6
 
 
-def grown(draw: st.DrawFn, names: list[str]) -> RandomGraph:
+def grown(draw: st.DrawFn, names: list[str], special: bool = False) -> RandomGraph:
     """A graph of the named steps; its outputs are the newest value and some older ones."""
-    grower = Grower(draw, np.random.default_rng(draw(st.integers(0, 2**32 - 1))))
+    grower = Grower(draw, np.random.default_rng(draw(st.integers(0, 2**32 - 1))), special=special)
     for name in names:
         (island if name == "island" else STEPS[name])(grower)
     made = [value for value in grower.values if not grower.build.is_input(value.tensor)]
@@ -29,10 +29,10 @@ def grown(draw: st.DrawFn, names: list[str]) -> RandomGraph:
 
 
 @st.composite
-def graphs(draw: st.DrawFn, most_steps: int = MOST_STEPS) -> RandomGraph:
+def graphs(draw: st.DrawFn, most_steps: int = MOST_STEPS, special: bool = False) -> RandomGraph:
     """Any mix of kinds; shrinks to few of them."""
     names = draw(st.lists(st.sampled_from((*STEPS, "island")), min_size=1, max_size=most_steps))
-    return grown(draw, names)
+    return grown(draw, names, special)
 
 
 @st.composite

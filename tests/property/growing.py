@@ -24,6 +24,7 @@ INTEGERS = (DType.INT32, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DTy
 NUMBERS = (*FLOATS, *INTEGERS)
 ANY = (*NUMBERS, DType.BOOL)
 MOST_ELEMENTS = 4000
+SPECIAL = np.array([np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1e30, 65000, 1e-40], np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,8 @@ class Grower:
     build: GraphBuilder = field(default_factory=lambda: GraphBuilder("random"))
     values: list[Value] = field(default_factory=list)
     inputs: dict[str, Array] = field(default_factory=dict)
+    special: bool = False
+    """Floats include infinities, NaNs of both signs, -0, denormals: their bits are promised, their closeness is not."""
 
     def integer(self, low: int, high: int) -> int:
         return self.draw(st.integers(low, high))
@@ -110,10 +113,14 @@ class Grower:
         if dtype is DType.BOOL:
             return self.rng.random(tuple(shape)) < 0.5
         if dtype.is_float:
-            values = (self.rng.standard_normal(tuple(shape)) * 2).astype(np.float32)
+            values = np.asarray(self.rng.standard_normal(tuple(shape)) * 2, np.float32)
+            if self.special:
+                odd = self.rng.choice(SPECIAL, values.shape)
+                values = np.where(self.rng.random(values.shape) < 0.15, odd, values)
             if dtype is DType.BFLOAT16:
                 return float32_to_bfloat16(values).reshape(tuple(shape))
-            return values.astype(dtype.storage)
+            with np.errstate(over="ignore"):
+                return values.astype(dtype.storage)
         info = np.iinfo(dtype.storage)
         wide = self.flag()
         low, high = (info.min, info.max) if wide else (max(info.min, -9), 9)

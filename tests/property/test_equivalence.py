@@ -51,13 +51,13 @@ def check(case: RandomGraph, config: Config) -> None:
 
 
 @pytest.mark.parametrize("kind", STEPS)
-@settings(max_examples=8, suppress_health_check=QUIET)
+@settings(max_examples=15, suppress_health_check=QUIET)
 @given(data=st.data())
 def test_every_kind(kind: str, data: st.DataObject) -> None:
     check(data.draw(graphs_with(kind)), data.draw(devices()).config)
 
 
-@settings(max_examples=60, suppress_health_check=QUIET)
+@settings(max_examples=100, suppress_health_check=QUIET)
 @given(graphs(), devices())
 def test_any_graph(case: RandomGraph, device: Device) -> None:
     check(case, device.config)
@@ -78,8 +78,8 @@ def test_any_graph_at_length(case: RandomGraph, device: Device) -> None:
     check(case, device.config)
 
 
-@settings(max_examples=25, suppress_health_check=QUIET)
-@given(graphs(), devices(), devices())
+@settings(max_examples=40, suppress_health_check=QUIET)
+@given(graphs() | graphs(special=True), devices(), devices())
 def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, other: Device) -> None:
     """Tile sizes, cores and channels change no bit, of floats neither."""
     targets = (one.config, other.config, TINY)
@@ -93,8 +93,8 @@ def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, oth
         same_bytes(result, results[0], "another device")
 
 
-@settings(max_examples=25, suppress_health_check=QUIET)
-@given(graphs(), devices())
+@settings(max_examples=40, suppress_health_check=QUIET)
+@given(graphs() | graphs(special=True), devices())
 def test_fusion_changes_no_bit(case: RandomGraph, device: Device) -> None:
     """What stays on chip between two operators is rounded as if it had been stored."""
     fused = compiled(case, device.config)
@@ -118,9 +118,9 @@ def test_every_shipped_device_gives_the_same_result(case: RandomGraph) -> None:
         config = load_config(name)
         try:
             program = compile_graph(case.graph, config)
-        except UnsupportedError as error:
-            assert name != "tiny", error
+        except UnsupportedError:
             continue
         results[name] = interpreted(program, config, case.inputs)
+    assert "tiny" in results, "it has every unit"
     for name, result in results.items():
         same_bytes(result, results["tiny"], name)

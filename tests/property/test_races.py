@@ -36,7 +36,7 @@ def check(case: RandomGraph, config: Config) -> None:
         assert not races, f"{len(races)} races, the first: {races[0]}"
 
 
-@settings(max_examples=60, suppress_health_check=QUIET)
+@settings(max_examples=100, suppress_health_check=QUIET)
 @given(graphs(), devices())
 def test_programs_have_no_races(case: RandomGraph, device: Device) -> None:
     check(case, device.config)
