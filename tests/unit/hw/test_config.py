@@ -159,7 +159,7 @@ ONE_CHANGE = [
     ('"64 KiB"', "512", "sram.bytes: must be >= 1 KiB, got 512 B"),
     ('"64 KiB"', '"65 kB"', "sram.bytes: must be a multiple of banks * bytes_per_cycle = 256 B, got 65000 B"),
     ('"1 GiB"', '"1 MiB"\nefficiency = 0', "dram.efficiency: must be > 0, got 0"),
-    ('"1 GiB"', '"1 GiB"\nkind = "ddr9"', "dram.kind: must be one of fixed, got 'ddr9'"),
+    ('"1 GiB"', '"1 GiB"\nkind = "ddr9"', "dram.kind: must be one of fixed, jedec, got 'ddr9'"),
     ("[dram]", "[dma]\nburst_bytes = 48\n[dram]", "dma.burst_bytes: must be a power of two, got 48 B"),
     ("[dram]", "[vector]\nlanes = 4\nlane_bytes = 3\n[dram]", "vector.lane_bytes: must be a power of two, got 3"),
     ("[dram]", "[vector]\nlanes = 4\npacked = 1\n[dram]", "vector.packed: must be true or false, got 1"),
@@ -327,10 +327,11 @@ def test_overrides_are_checked_again():
         "configs/tiny.toml: turbo: unknown key; allowed: name, description, clock, cores, queue_depth, matrix, vector, "
         "scalar, sram, dma, dram, interconnect, host, energy",
         "configs/tiny.toml: dram.bytes: unknown key (did you mean 'bytes'?); allowed: bytes, bandwidth, kind, latency, "
-        "channels, efficiency",
+        "channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, refresh",
         "configs/tiny.toml (override): matrix.rows: must be >= 1, got 0",
         "configs/tiny.toml (override): dram.bandwith: unknown key (did you mean 'bandwidth'?); allowed: bytes, "
-        "bandwidth, kind, latency, channels, efficiency",
+        "bandwidth, kind, latency, channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, "
+        "refresh",
     )
 
 
