@@ -176,10 +176,12 @@ def small_tile(
     order: Sequence[int],
     slots: Callable[[tuple[int, ...]], list[SlotSpec]],
     whole: Sequence[int] = (),
+    inner: int | None = None,
 ) -> tuple[int, ...]:
     """A tile that keeps the axes in ``whole`` uncut: small enough to overlap, or as small as SRAM asks.
 
-    ``slots(tile)``: what a tile needs. Raises CompileError when the smallest one does not fit.
+    ``slots(tile)``: what a tile needs; ``inner``: the axis that is contiguous in memory. Raises CompileError when the
+    smallest one does not fit.
     """
     config, budget = lowering.config, sram_budget(lowering.config)
     floor = tuple(max(dim, 1) if axis in whole else 1 for axis, dim in enumerate(shape))
@@ -187,13 +189,21 @@ def small_tile(
     def needed(tile: tuple[int, ...]) -> int:
         return total_bytes(slots(tile))
 
-    full = needed(tuple(max(dim, 1) for dim in shape))
-    wanted = min(budget // 2, max(_SMALLEST_TILE, full // (config.cores * _TARGET_TILES)))
-    for limit in (wanted, budget):
-        tile = _shrink(shape, order, floor, limit, needed)
-        if tile is not None:
-            return tile
-    raise refuse_size(lowering.group, needed(floor), budget)
+    full = tuple(max(dim, 1) for dim in shape)
+    wanted = min(budget // 2, max(_SMALLEST_TILE, needed(full) // (config.cores * _TARGET_TILES)))
+    gentle = list(floor)
+    if inner is not None:
+        gentle[inner] = max(floor[inner], min(full[inner], _SHORTEST_RUN))
+    tile = _shrink(full, order, gentle, wanted, needed)
+    if needed(tile) > budget:
+        tile = _shrink(full, order, floor, budget, needed)
+    if needed(tile) > budget:
+        raise refuse_size(lowering.group, needed(floor), budget)
+    return tile
+
+
+_SHORTEST_RUN = 16
+"""Elements next to each other in memory that are not parted for the sake of overlap: bursts would go to waste."""
 
 
 def _shrink(
@@ -202,12 +212,12 @@ def _shrink(
     floor: Sequence[int],
     limit: int,
     needed: Callable[[tuple[int, ...]], int],
-) -> tuple[int, ...] | None:
-    """Halve a tile from its outermost dimension inwards until it fits; None when even the smallest does not."""
-    tile = [max(dim, 1) for dim in shape]
+) -> tuple[int, ...]:
+    """Halve a tile from its outermost dimension inwards until it fits, or nothing is left to halve."""
+    tile = list(shape)
     while needed(tuple(tile)) > limit:
         axis = next((a for a in order if tile[a] > floor[a]), None)
         if axis is None:
-            return None
+            break
         tile[axis] = max(floor[axis], -(-tile[axis] // 2))
     return tuple(tile)

@@ -207,7 +207,9 @@ class Elementwise(Lowering):
         super().__init__(context, group)
         self._out = context.view(group.outputs[0])
         self._chain = Chain(context, group.chain, self._out.shape, self._out.order(), None)
-        self._tile = small_tile(self, self._out.shape, self._chain.order, self._chain.slots)
+        self._tile = small_tile(
+            self, self._out.shape, self._chain.order, self._chain.slots, inner=(self._chain.order or (None,))[-1]
+        )
 
     def slots(self) -> list[SlotSpec]:
         return self._chain.slots(self._tile)

@@ -40,7 +40,8 @@ class TiledLowering(Lowering):
 
     def pick_tile(self, shape: Sequence[int], order: Sequence[int], whole: Sequence[int] = ()) -> tuple[int, ...]:
         """A tile that keeps the axes in ``whole`` uncut; dimensions are cut in ``order``."""
-        return small_tile(self, shape, order, self.slots_for, whole)
+        inner = self.x.order()[-1] if self.x.shape else None
+        return small_tile(self, shape, order, self.slots_for, whole, inner)
 
 
 class RowLowering(TiledLowering):
