@@ -398,7 +398,13 @@ cdef long long drive(
                 table = NULL
         m.mark = False
         stalled = False
-        while i < s.count and m.outstanding < limit and allowed <= m.now * 16:
+        if j < probe.count and not m.probing and m.now >= warmup:
+            if accept(m, probe, j, True):
+                m.probing = True
+                j += 1
+            else:
+                stalled = True
+        while not stalled and i < s.count and m.outstanding < limit and allowed <= m.now * 16:
             if not accept(m, s, i, False):
                 stalled = True
                 break
@@ -409,9 +415,6 @@ cdef long long drive(
                 base = i
                 m.mark = True
         m.over = i >= s.count
-        if j < probe.count and not m.probing and m.now >= warmup and accept(m, probe, j, True):
-            m.probing = True
-            j += 1
         next_at = FAR
         busy = False
         for k in range(m.p.channels):

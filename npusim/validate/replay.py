@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npusim.validate import arrays, intel, tpu
+from npusim.validate import arrays, dram, intel, tpu
 from npusim.validate.base import DataSet, Excluded, Point, read
 from npusim.validate.stats import Summary, error, summary
 
-SETS: tuple[DataSet, ...] = (*arrays.SETS, *intel.SETS, *tpu.SETS)
+SETS: tuple[DataSet, ...] = (*arrays.SETS, *dram.SETS, *intel.SETS, *tpu.SETS)
 
 
 @dataclass(frozen=True, slots=True)

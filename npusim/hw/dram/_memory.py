@@ -82,6 +82,17 @@ class Memory:
         return self.channels * self.part.bandwidth
 
     @property
+    def sustained(self) -> int:
+        """What refresh leaves of the peak, in bytes a second."""
+        lost = self.refresh_clocks if self.refresh else 0
+        return self.bandwidth * (self.part.refi - lost) // self.part.refi
+
+    @property
+    def refresh_clocks(self) -> int:
+        """Clocks of every refresh interval in which no data move."""
+        return self.part.rp + self.part.rfc + self.part.rcd_rd
+
+    @property
     def bytes(self) -> int:
         """Capacity."""
         return self.channels * self.levels["ra"] * self.part.rank_bytes
@@ -160,16 +171,17 @@ class Memory:
     def transfer(self, runs: int, run: int, stride: int, mode: int, outstanding: int, fast: bool = True) -> Result:
         """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts apart; a copy writes to the other half of the rows.
 
-        Refresh stops everything for the time that it takes to close the rows, refresh, and open a row again.
+        Refresh takes its share of the time, wherever in its interval the transfer begins: everything stops while the
+        rows are closed, refreshed, and one of them is opened again.
         """
         other = self.bytes >> self.unit + 1
         quiet = replace(self, refresh=False).parameters()
         found = Result(*_core.dram_serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
         if not self.refresh:
             return found
-        lost = self.part.rp + self.part.rfc + self.part.rcd_rd
-        count = found.cycles // max(1, self.part.refi - lost)
-        return replace(found, cycles=found.cycles + count * lost, refreshes=count)
+        between = self.part.refi - self.refresh_clocks
+        whole = ceil_div(found.cycles * self.part.refi, between)
+        return replace(found, cycles=whole, refreshes=found.cycles // between)
 
     def ps(self, clocks: int) -> int:
         """The time of so many clocks."""

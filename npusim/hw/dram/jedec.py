@@ -21,29 +21,26 @@ if TYPE_CHECKING:
 
 EXACT = 1 << 12
 """Bursts of a pattern that are served one by one; of a longer one the second half goes on as it was."""
-STREAM = 1 << 15
-"""Bursts of the sequential read that defines the bandwidth."""
 MANY = 1 << 20
 
 
 class JedecDram:
-    """``latency_ps`` of a read that finds its bank closed; ``bandwidth`` of a long sequential read with full queues."""
+    """``latency_ps``: of a read that finds its bank closed; ``bandwidth``: what refresh leaves of the pins' peak."""
 
     def __init__(self, config: Config) -> None:
         dram = config.dram
         self.memory = memory = memory_of(config)
         part = memory.part
-        self.latency_ps = dram.latency_ps + memory.ps(part.rcd_rd + part.cl + part.burst_clocks)
+        self._first = part.rcd_rd + part.cl
+        self.latency_ps = dram.latency_ps + memory.ps(self._first)
+        self.bandwidth = memory.sustained
         self.burst_bytes = max(part.burst_bytes, config.dma.burst_bytes)
         self.outstanding = max(1, config.dma.max_outstanding * config.dma.burst_bytes // part.burst_bytes)
-        self._first = part.rcd_rd + part.cl + part.burst_clocks
-        whole = memory.transfer(1, STREAM, STREAM, READS, MANY)
-        self.bandwidth = (STREAM << memory.unit) * PS_PER_S // memory.ps(whole.cycles - self._first)
         self._occupancy = functools.lru_cache(maxsize=1 << 14)(self._occupied)
         self._alone = functools.lru_cache(maxsize=1 << 14)(self._taken)
 
     def transfer_bytes(self, work: DmaWork) -> int:
-        """The time that a transfer occupies the DRAM, as bytes of a sequential stream; 0 if it does not touch it."""
+        """The time that a transfer occupies the DRAM, as bytes at ``bandwidth``; 0 if it does not touch it."""
         pattern = self._pattern(work)
         return self._occupancy(*pattern) if pattern else 0
 
@@ -70,10 +67,8 @@ class JedecDram:
         return runs, run, max(run, apart), mode
 
     def _occupied(self, runs: int, run: int, stride: int, mode: int) -> int:
-        clocks = self._serve(runs, run, stride, mode, MANY)
-        occupied = self.memory.ps(max(1, clocks - self._first))
-        least = runs * run * (2 if mode == COPY else 1) << self.memory.unit  # at the pins' peak
-        return max(ceil_div(occupied * self.bandwidth, PS_PER_S), least * self.bandwidth // self.memory.bandwidth)
+        clocks = self._serve(runs, run, stride, mode, MANY) - self._first
+        return ceil_div(self.memory.ps(max(1, clocks)) * self.bandwidth, PS_PER_S)
 
     def _taken(self, runs: int, run: int, stride: int, mode: int) -> int:
         return self.memory.ps(self._serve(runs, run, stride, mode, self.outstanding))

@@ -1,0 +1,222 @@
+"""Replays of DRAM simulators: access patterns on one memory, through the bank model that ``dram.kind = "jedec"`` uses.
+
+Both simulators were driven by us; what their drivers do is stated here and nothing is fitted per row. Random choices
+(addresses, which request is a write) are drawn from a generator with a fixed seed: the originals' are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.hw.dram._memory import Memory
+from npusim.hw.dram._parts import PARTS
+from npusim.units import PS_PER_S
+from npusim.validate.base import DataSet, Excluded, Point, Record
+
+Addresses = npt.NDArray[np.int64]
+
+SEED = 1
+UNLIMITED = 1 << 20
+GIGA = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One row of a table of patterns, in bytes; ``count`` requests of ``size`` in a memory of ``capacity``."""
+
+    pattern: str
+    parameter: int
+    count: int
+    size: int
+    capacity: int
+
+
+# DRAMsim3: ``outstanding`` requests at most, the next one offered in the clock after a slot is free. Memories as its
+# shipped files have them: 32 transactions a channel, 8 entries a bank. DDR4 and LPDDR4 hold two ranks.
+DRAMSIM3 = {
+    "DDR4_8Gb_x8_2400": 2,
+    "DDR4_8Gb_x8_3200": 2,
+    "DDR4_8Gb_x16_3200": 2,
+    "LPDDR3_8Gb_x32_1866": 1,
+    "LPDDR4_8Gb_x16_2400": 2,
+    "HBM1_4Gb_x128": 1,
+    "HBM2_8Gb_x128": 1,
+    "GDDR6_8Gb_x16": 1,
+}
+"""Ranks of each memory."""
+REQUESTS = 16_000
+"""Requests to replay, for each channel up to four: several refresh intervals."""
+OFFSET = 8192
+"""Bytes by which ``streamsoff`` shifts one stream against the one before."""
+
+WIDTH = 1024
+"""Bytes of a line of ``tile2d``; the other patterns need no such choice."""
+
+
+def patterns(load: Load) -> Addresses:
+    """Byte addresses of the requests of a pattern; raises KeyError for one that is not known."""
+    return _PATTERNS[load.pattern](load) % load.capacity
+
+
+def _sequential(load: Load) -> Addresses:
+    return np.arange(load.count, dtype=np.int64) * load.size
+
+
+def _random(load: Load) -> Addresses:
+    places = np.random.default_rng(SEED).integers(0, load.capacity // load.size, load.count, np.int64)
+    return places * load.size
+
+
+def _blocks(load: Load) -> Addresses:
+    """Blocks of ``parameter`` bytes at random places, each read from its start to its end."""
+    each = max(1, load.parameter // load.size)
+    count = -(-load.count // each)
+    starts = np.random.default_rng(SEED).integers(0, load.capacity // load.parameter, count, np.int64) * load.parameter
+    return (starts[:, None] + np.arange(each, dtype=np.int64) * load.size).ravel()[: load.count]
+
+
+def _strided(load: Load) -> Addresses:
+    return np.arange(load.count, dtype=np.int64) * load.parameter
+
+
+def _tile(load: Load) -> Addresses:
+    """Lines of ``WIDTH`` bytes, ``parameter`` bytes from one to the next."""
+    each = WIDTH // load.size
+    turn = np.arange(load.count, dtype=np.int64)
+    return turn // each * load.parameter + turn % each * load.size
+
+
+def _streams(load: Load, offset: int = 0) -> Addresses:
+    """``parameter`` sequential streams in turn, each in its own part of the memory."""
+    turn = np.arange(load.count, dtype=np.int64)
+    apart = load.capacity // load.parameter // load.size * load.size + offset
+    return turn % load.parameter * apart + turn // load.parameter * load.size
+
+
+_PATTERNS = {
+    "seq": _sequential,
+    "rand": _random,
+    "rblk": _blocks,
+    "stride": _strided,
+    "streams": _streams,
+    "streamsoff": lambda load: _streams(load, OFFSET),
+    "tile2d": _tile,
+}
+
+
+def _requests(addresses: Addresses, read_pct: int) -> Addresses:
+    """What the model is given: address * 2 + write, the writes drawn by chance."""
+    draws = np.random.default_rng(SEED + 1).integers(0, 100, len(addresses), np.int64)
+    return addresses * 2 + (draws >= read_pct)
+
+
+def dramsim3(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Achieved bandwidth of one pattern."""
+    for record in records:
+        name, mapping = (record.text("cfg") + "__").split("__")[:2]
+        pattern, parameter = record.text("pattern"), record.integer("param")
+        percent, outstanding = record.integer("read_pct"), record.integer("outstanding")
+        label = f"{name} {mapping} {pattern} {parameter}, {percent} % reads, {outstanding} outstanding"
+        if name not in DRAMSIM3:
+            yield Excluded(label, f"no timings of {name}")
+            continue
+        if pattern not in _PATTERNS:
+            yield Excluded(label, f"how {pattern} walks is not documented")
+            continue
+        part = PARTS[name]
+        memory = Memory(part, record.integer("channels"), DRAMSIM3[name], mapping, turn=1)
+        count = REQUESTS * min(4, memory.channels)
+        load = Load(pattern, parameter, count, part.burst_bytes, memory.bytes)
+        result = memory.serve(_requests(patterns(load), percent), outstanding)
+        yield Point(label, record.number("achieved_gbs"), memory.bandwidth_of(result) / GIGA, _kind(pattern, percent))
+
+
+def _kind(pattern: str, percent: int) -> str:
+    """The classes that the goals speak of."""
+    if percent not in {0, 100}:
+        return f"{pattern}, mixed"
+    return pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A memory of Ramulator 2; ``ticks``: of its driver in a clock of the memory. Banks are the lowest address bits."""
+
+    part: str
+    mapping: str
+    ticks: int
+    rfc: int = 0
+
+
+# The pseudo channels of HBM share one controller with 32 + 32 entries for each; the small HBM2 refreshes in 160 ns.
+RAMULATOR2 = {
+    "DDR4_3200AA": Preset("DDR4_3200AA", "rocorachbabg", 8),
+    "DDR4_3200W": Preset("DDR4_3200W", "rocorachbabg", 8),
+    "LPDDR5_6400": Preset("LPDDR5_6400", "rocorachbabg", 8),
+    "DDR5_6400AN": Preset("DDR5_6400AN", "rocorachbabg", 8),
+    "HBM2_2000Mbps": Preset("HBM2_2000Mbps", "rocochbabgra", 16, 160),
+    "HBM2_2400Mbps": Preset("HBM2_2400Mbps", "rocochbabgra", 16, 193),
+    "HBM3_6400Mbps": Preset("HBM3_6400Mbps", "rocochbabgra", 16),
+}
+STREAM = 50_000
+"""Requests of a row in mode ``stream``: 50 000 in the original."""
+PROBES = 3_000
+"""Reads of a row with probes, one after the other, from clock WARMUP on; as in the original."""
+WARMUP = 10_000
+BESIDE = 480_000
+"""Requests beside them at the most."""
+
+
+def ramulator2(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Achieved bandwidth of a sequential stream, alone or beside a chain of random reads."""
+    for record in records:
+        name, mode = record.text("timing_preset"), record.text("mode")
+        percent, nops = record.integer("read_pct"), record.integer("nop")
+        label = f"{name} {mode}, {percent} % reads, nop {nops}, refresh {record.text('refresh')}"
+        if name not in RAMULATOR2:
+            yield Excluded(label, f"no timings of {name}")
+            continue
+        preset = RAMULATOR2[name]
+        memory = _memory(preset, record.integer("refresh") == 1)
+        if mode == "stream":
+            predicted = _stream(memory, percent)
+        else:
+            predicted = _beside(memory, percent, 32 * nops // preset.ticks)
+        group = mode if percent in {0, 100} else f"{mode}, mixed"
+        yield Point(label, record.number("achieved_gbs"), predicted / GIGA, group)
+
+
+def _memory(preset: Preset, refresh: bool) -> Memory:
+    part = PARTS[preset.part]
+    if preset.rfc:
+        part = replace(part, rfc=preset.rfc)
+    queue = 32 * part.pseudo
+    return Memory(
+        part, 1, 1, preset.mapping, read_queue=queue, write_queue=queue, bank_queue=0, refresh=refresh, shared=True
+    )
+
+
+def _stream(memory: Memory, percent: int) -> int:
+    load = Load("seq", 0, STREAM, memory.part.burst_bytes, memory.bytes)
+    return memory.bandwidth_of(memory.serve(_requests(patterns(load), percent), UNLIMITED))
+
+
+def _beside(memory: Memory, percent: int, pace: int) -> int:
+    """The stream goes at its pace as long as the probes last."""
+    size = memory.part.burst_bytes
+    stream = Load("seq", 0, BESIDE, size, memory.bytes)
+    probes = _random(Load("rand", 0, PROBES, size, memory.bytes)) * 2
+    result = memory.serve(_requests(patterns(stream), percent), UNLIMITED, pace, probes, WARMUP)
+    moved = (result.reads + result.writes) * size
+    return moved * PS_PER_S // memory.ps(result.cycles)
+
+
+SETS: tuple[DataSet, ...] = (
+    DataSet("ramulator2_bw", "GB/s", (), ramulator2),
+    DataSet("dramsim3_bw", "GB/s", (), dramsim3),
+)
