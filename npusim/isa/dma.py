@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import NamedTuple
 
 from npusim import _core
 from npusim.errors import ProgramError
@@ -31,17 +32,28 @@ from npusim.work import DmaWork, Work
 ITEM_SIZES = (1, 2, 4, 8)
 
 
-def contiguous_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
-    """(number of runs, bytes of one) when an engine walks the operand in the order of its addresses."""
-    run = itemsize
-    rest = 1
+class Runs(NamedTuple):
+    """An operand as its engine walks it, in the order of addresses: ``pieces`` of ``nbytes``, ``stride`` apart.
+
+    ``stride``: bytes from the start of one piece to the next nearest one; 0 for a single piece.
+    """
+
+    pieces: int
+    nbytes: int
+    stride: int
+
+
+def contiguous_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> Runs:
+    """The pieces of a strided operand; what is read again (stride 0) comes from the engine's buffer, free."""
+    nbytes, count, apart = itemsize, 1, 0
     walk = sorted((abs(stride), dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
     for stride, dim in walk:
-        if stride == run:
-            run *= dim
-        elif stride:  # a stride of 0 reads the same bytes again: from the engine's buffer, free
-            rest *= dim
-    return rest, run
+        if stride == nbytes and not apart:
+            nbytes *= dim
+        elif stride:
+            count *= dim
+            apart = apart or stride
+    return Runs(count, nbytes, apart)
 
 
 def _check_itemsize(itemsize: int) -> None:
@@ -49,12 +61,12 @@ def _check_itemsize(itemsize: int) -> None:
         raise ProgramError(f"item size must be one of {ITEM_SIZES}, got {itemsize}")
 
 
-def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> tuple[int, int, int]:
-    """(bytes in DRAM, runs, bytes of a run) of one side of a transfer; what is broadcast counts once."""
+def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> tuple[int, Runs]:
+    """(bytes in DRAM, runs) of one side of a transfer; what is broadcast counts once."""
     if not is_dram(address):
-        return 0, 1, 0
+        return 0, Runs(1, 0, 0)
     distinct = prod(dim for dim, stride in zip(dims, strides, strict=True) if stride or dim == 0) * itemsize
-    return distinct, *contiguous_runs(dims, strides, itemsize)
+    return distinct, contiguous_runs(dims, strides, itemsize)
 
 
 @instruction(0x10, "dma.copy", Unit.DMA)
@@ -88,11 +100,11 @@ class Copy(Instruction):
 
     def work(self) -> Work:
         """Padding is written like the rest; the side in DRAM with more pieces decides how well bursts are used."""
-        reads, *source = _side(self.src, self.src_strides, self.dims, self.itemsize)
-        writes, *target = _side(self.dst, self.dst_strides, self.padded, self.itemsize)
+        reads, source = _side(self.src, self.src_strides, self.dims, self.itemsize)
+        writes, target = _side(self.dst, self.dst_strides, self.padded, self.itemsize)
         total = prod(self.padded) * self.itemsize
-        runs, run = max(source, target) if reads or writes else (1, total)
-        return DmaWork(total, runs, run, reads, writes)
+        runs = max(source, target) if reads or writes else Runs(1, total, 0)
+        return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)
@@ -123,8 +135,10 @@ class Fill(Instruction):
 
     def work(self) -> Work:
         total = prod(self.dims) * self.itemsize
-        runs, run = contiguous_runs(self.dims, self.dst_strides, self.itemsize) if is_dram(self.dst) else (1, total)
-        return DmaWork(total, runs, run, 0, total if is_dram(self.dst) else 0)
+        if not is_dram(self.dst):
+            return DmaWork(total, 1, total, 0, 0)
+        runs = contiguous_runs(self.dims, self.dst_strides, self.itemsize)
+        return DmaWork(total, runs.pieces, runs.nbytes, 0, total, runs.stride)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)
@@ -163,9 +177,9 @@ class Gather(Instruction):
     def work(self) -> Work:
         outer, count, inner = self.dims
         total = prod(self.dims) * self.itemsize
-        runs, run = contiguous_runs((inner,), self.data_strides[2:], self.itemsize)
+        runs = contiguous_runs((inner,), self.data_strides[2:], self.itemsize)
         reads, writes = (total if is_dram(self.data) else 0), (total if is_dram(self.dst) else 0)
-        return DmaWork(total, outer * count * runs, run, reads, writes)
+        return DmaWork(total, outer * count * runs.pieces, runs.nbytes, reads, writes)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)

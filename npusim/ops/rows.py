@@ -87,12 +87,12 @@ def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     count = x.shape[axis]
     before, after = (size - 1) // 2, size // 2
     pads = [(0, 0)] * x.ndim
-    pads[axis] = (before + 1, after)
-    # A running sum gives each window's sum as one difference.
-    running = np.cumsum(np.pad(x * x, pads), axis=axis)
-    window = np.take(running, np.arange(size, size + count), axis=axis) - np.take(running, np.arange(count), axis=axis)
-    factor = op.attrs["bias"] + op.attrs["alpha"] / size * window
+    pads[axis] = (before, after)
     with np.errstate(all="ignore"):
+        squares = np.pad(x * x, pads)
+        # Shifted slices, not differences of a running sum: infinity stays within the windows that hold it.
+        window = sum(np.take(squares, np.arange(shift, shift + count), axis=axis) for shift in range(size))
+        factor = op.attrs["bias"] + op.attrs["alpha"] / size * window
         return _round(op, x * np.power(factor, -op.attrs["beta"]))
 
 
