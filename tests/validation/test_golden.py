@@ -1,0 +1,51 @@
+"""The points that the project carries, replayed: as near to them as on record, to the digit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from npusim.validate.replay import SETS, carried_folder, find, replay
+from tests.validation.regenerate import RECORD, figures
+
+GOLDEN = json.loads(RECORD.read_text("utf-8"))
+LIMITS = {  # MAPE and worst point in percent: what the project promises for these sets
+    "scalesim_cycles": (0, 0),
+    "gemmini_mesh16_rtl": (0, 0),
+    "nvdla_nv_small_rtl_gemm": (3, 12),
+    "nvdla_nv_small_rtl_conv": (3, 12),
+    "nvdla_nv_small_rtl_mem": (3, 12),
+    "ramulator2_bw": (5, 25),
+    "dramsim3_bw": (5, 25),
+    "tpu_v1_isca17": (20, 25),
+}
+FOUND = {data.name: (data, path) for data, path in find(carried_folder())[0]}
+
+
+def test_every_carried_set_is_on_record():
+    assert set(FOUND) == set(GOLDEN)
+    assert set(LIMITS) <= set(GOLDEN)
+
+
+@pytest.mark.parametrize("name", sorted(FOUND))
+def test_errors_are_those_on_record(name):
+    [outcome] = replay([FOUND[name]])
+    shown = figures(outcome)
+    assert shown == GOLDEN[name], "if this is meant: python -m tests.validation.regenerate"
+    if name in LIMITS:
+        mape, worst = LIMITS[name]
+        assert (shown["mape"] <= mape, shown["worst"] <= worst) == (True, True)
+
+
+def test_names_and_files_are_unique():
+    assert len({data.name for data in SETS}) == len({data.filename for data in SETS}) == len(SETS)
+
+
+@pytest.mark.parametrize("name", ["gemmini_mesh16_rtl", "nvdla_nv_small_rtl_gemm", "nvdla_nv_small_rtl_conv"])
+def test_of_two_jobs_the_model_prefers_the_one_that_is_faster_in_rtl(name):
+    [outcome] = replay([FOUND[name]])
+    points = sorted(outcome.points, key=lambda point: point.measured)
+    pairs = [(a, b) for i, a in enumerate(points) for b in points[i + 1 :] if b.measured > 1.1 * a.measured]
+    assert len(pairs) > 200
+    assert [(a.label, b.label) for a, b in pairs if a.predicted >= b.predicted] == []
