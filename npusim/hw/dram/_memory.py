@@ -56,8 +56,8 @@ assert tuple(field.name for field in fields(Result)) == _core.DRAM_RESULTS
 class Memory:
     """``channels`` of a part with ``ranks`` each; ``mapping`` names the fields of an address, highest bits first.
 
-    ``turn``: clocks from a datum at the pins until its requester may ask for the next burst. ``shared``: a refresh of
-    one rank keeps the others waiting, too, and all ranks are refreshed at the same time.
+    ``turn``: clocks from a datum at the pins until its requester may ask for the next burst. ``shared``: all ranks are
+    refreshed at the same time, as pseudo channels always are; else one after the other.
     """
 
     part: Part
@@ -142,7 +142,7 @@ class Memory:
             "write_low": self.write_queue * 2 // 10 + 1 if window else 0,
             "write_idle": 1 if window else min(9, self.write_queue),
             "hit_cap": HIT_CAP,
-            "stagger": int(not self.shared),
+            "stagger": int(not self.shared and self.part.pseudo == 1),
         }
 
     def _fields(self) -> dict[str, int]:

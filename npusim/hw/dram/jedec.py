@@ -102,6 +102,7 @@ def memory_of(config: Config) -> Memory:
         bank_queue=dram.bank_queue,
         refresh=dram.refresh,
         turn=ceil_div(outside, part.tck_ps),
+        shared=True,
     )
 
 
