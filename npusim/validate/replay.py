@@ -45,7 +45,7 @@ class Outcome:
             "points": len(self.points),
             "excluded": len(self.excluded),
             "exclusions": [{"row": row.label, "reason": row.reason} for row in self.excluded],
-            **(_fields(total) if total else {}),
+            **_fields(total),
             "groups": {kind: {"points": value.points, **_fields(value)} for kind, value in self.groups().items()},
             "rows": [
                 {
@@ -60,7 +60,9 @@ class Outcome:
         }
 
 
-def _fields(value: Summary) -> dict[str, float | None]:
+def _fields(value: Summary | None) -> dict[str, float | None]:
+    if value is None:
+        return dict.fromkeys(("mape", "median", "p90", "worst", "bias", "correlation"))
     return {
         "mape": value.mape,
         "median": value.median,

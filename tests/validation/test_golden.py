@@ -23,13 +23,13 @@ LIMITS = {  # MAPE and worst point in percent: what the project promises for the
 FOUND = {data.name: (data, path) for data, path in find(carried_folder())[0]}
 
 
-def test_every_carried_set_is_on_record():
+def test_every_carried_set_is_on_record() -> None:
     assert set(FOUND) == set(GOLDEN)
     assert set(LIMITS) <= set(GOLDEN)
 
 
 @pytest.mark.parametrize("name", sorted(FOUND))
-def test_errors_are_those_on_record(name):
+def test_errors_are_those_on_record(name: str) -> None:
     [outcome] = replay([FOUND[name]])
     shown = figures(outcome)
     assert shown == GOLDEN[name], "if this is meant: python -m tests.validation.regenerate"
@@ -38,12 +38,12 @@ def test_errors_are_those_on_record(name):
         assert (shown["mape"] <= mape, shown["worst"] <= worst) == (True, True)
 
 
-def test_names_and_files_are_unique():
+def test_names_and_files_are_unique() -> None:
     assert len({data.name for data in SETS}) == len({data.filename for data in SETS}) == len(SETS)
 
 
 @pytest.mark.parametrize("name", ["gemmini_mesh16_rtl", "nvdla_nv_small_rtl_gemm", "nvdla_nv_small_rtl_conv"])
-def test_of_two_jobs_the_model_prefers_the_one_that_is_faster_in_rtl(name):
+def test_of_two_jobs_the_model_prefers_the_one_that_is_faster_in_rtl(name: str) -> None:
     [outcome] = replay([FOUND[name]])
     points = sorted(outcome.points, key=lambda point: point.measured)
     pairs = [(a, b) for i, a in enumerate(points) for b in points[i + 1 :] if b.measured > 1.1 * a.measured]
