@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.tile import acc_bytes
+from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Unit, Wait, decode, region
 from npusim.isa.control import Halt
 from npusim.isa.verify import Limits
+from npusim.ops.build import GraphBuilder
 from npusim.program import Program
-from tests.property.configs import Device, devices
+from tests.property.configs import TINY, Device, devices
 from tests.property.graphs import graphs, graphs_with
 from tests.property.growing import RandomGraph
 from tests.property.races import find_races
@@ -40,6 +44,39 @@ def check(case: RandomGraph, config: Config) -> None:
 @given(graphs(), devices())
 def test_programs_have_no_races(case: RandomGraph, device: Device) -> None:
     check(case, device.config)
+
+
+ROWS: list[tuple[str, dict[str, Any]]] = [
+    ("softmax", {"axis": 1, "log": False}),
+    ("cast", {"to": DType.FLOAT16}),
+    ("cast", {"to": DType.FLOAT32}),
+    ("cumsum", {"axis": 1, "exclusive": False, "reverse": True}),
+    ("cumsum", {"axis": 0, "exclusive": False, "reverse": True}),
+    ("lrn", {"axis": 1, "size": 3, "alpha": 0.01, "beta": 0.75, "bias": 1.0}),
+]
+"""Operators that fuse with none of the others: each makes a buffer, which takes the bytes of an older one.
+
+Rows of half the size lie elsewhere: a core's part of the new buffer lies where another core's part of the old one was.
+"""
+
+
+@settings(max_examples=60, suppress_health_check=QUIET)
+@given(
+    st.lists(st.sampled_from(ROWS), min_size=3, max_size=8), st.sampled_from([(48, 40), (7, 90), (130, 9)]),
+    st.integers(2, 3), st.integers(1, 3), st.sampled_from([4096, 6144, 8192]),
+)  # fmt: skip
+def test_bytes_pass_from_buffer_to_buffer_in_order(
+    rows: list[tuple[str, dict[str, Any]]], shape: tuple[int, int], cores: int, channels: int, sram: int
+) -> None:
+    """Several cores, many tiles: one core may be a whole operator ahead of another that still reads the older value."""
+    build = GraphBuilder("chain")
+    value = build.input("x", shape, DType.FLOAT32)
+    for kind, attrs in rows:
+        value = build.add(kind, [value], attrs)
+    config = TINY.with_(**{"cores": cores, "dma.channels": channels, "sram.bytes": sram})
+    program = compile_graph(build.finish([value]), config)
+    races = find_races(list(decode(program.code)), limits_of(program, config))
+    assert not races, f"{len(races)} races, the first: {races[0]}"
 
 
 @pytest.mark.slow

@@ -75,9 +75,12 @@ def test_types_of_the_language_that_no_device_has(dtype: DType, kind: str) -> No
     """The graph language knows them for constant folding; a device refuses them wherever they appear."""
     build = GraphBuilder("odd")
     x = build.input("x", (4, 4), dtype)
-    attrs: dict[str, Any] = {"binary": {"fn": Binary.ADD}, "reshape": {"shape": (16,)}, "concat": {"axis": 0}}.get(
-        kind, {}
-    )
+    rules: dict[str, dict[str, Any]] = {
+        "binary": {"fn": Binary.ADD},
+        "reshape": {"shape": (16,)},
+        "concat": {"axis": 0},
+    }
+    attrs = rules[kind]
     graph = build.finish([build.add(kind, [x] if kind == "reshape" else [x, x], attrs, "it")])
     with pytest.raises(UnsupportedError, match=rf"^it \({kind}\): tiny does not compute with {dtype.label}$"):
         compile_graph(graph, TINY)
