@@ -134,9 +134,9 @@ def widen(array: Array, dtype: DType) -> Array:
 
 def narrow(array: Array, dtype: DType) -> Array:
     """Round floats once to dtype, wrap integers; the result is in storage form."""
-    if dtype is DType.BFLOAT16:
-        return float32_to_bfloat16(array.astype(np.float32, copy=False))
     with np.errstate(over="ignore", invalid="ignore"):
+        if dtype is DType.BFLOAT16:
+            return float32_to_bfloat16(array.astype(np.float32, copy=False))
         return array.astype(dtype.storage, copy=False)
 
 
