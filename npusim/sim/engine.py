@@ -115,7 +115,7 @@ class Engine:
         if run.over:
             return
         assert step is not None
-        run.link.start(step.bus_bytes, run.channel_rate, self._finish)
+        run.link.start(step.bus_bytes, step.rate, self._finish)
 
     def _finish(self, event: Event | None = None) -> None:
         run, step = self.run, self.step

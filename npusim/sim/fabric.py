@@ -19,11 +19,11 @@ class Fabric:
         self.fetch_rate = dma.interconnect_bandwidth(config)
         self.latency_ps = dma.latency_ps(config)
 
-    def transfer(self, work: DmaWork) -> tuple[int, int]:
-        """(ps before the first byte flows, bytes that then flow over the bus) of a transfer to or from DRAM."""
+    def transfer(self, work: DmaWork) -> tuple[int, int, int]:
+        """(ps before the first byte flows, bytes that then flow over the bus, their most a second) of a transfer."""
         parts = dma.transfer(self._config, work)
-        return parts.start_ps + parts.latency_ps, parts.bus_bytes
+        return parts.start_ps + parts.latency_ps, parts.bus_bytes, parts.rate
 
-    def flow_ps(self, size: int) -> int:
+    def flow_ps(self, size: int, rate: int | None = None) -> int:
         """The time that ``size`` bytes of one DMA channel flow when nobody else is on the bus."""
-        return bytes_to_ps(size, min(self.capacity, self.channel_rate))
+        return bytes_to_ps(size, min(self.capacity, self.channel_rate if rate is None else rate))

@@ -22,14 +22,15 @@ HALT = -1
 class Step:
     """One command, ready to run. Times in ps; ``engine`` is an index into :attr:`Layout.names`.
 
-    ``fixed_ps`` passes first; then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than the
-    channel's rate. ``alone_ps`` is the whole duration when nobody else uses the DRAM.
+    ``fixed_ps`` passes first; then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
+    ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses the DRAM.
     """
 
     engine: int
     waits: tuple[tuple[int, int], ...]
     fixed_ps: int
     bus_bytes: int
+    rate: int
     alone_ps: int
     begin: int  # byte offsets of the command in the stream: for messages,
     end: int  # and to know when it has been fetched
@@ -73,6 +74,7 @@ class Charge(NamedTuple):
 
     fixed_ps: int
     bus_bytes: int
+    rate: int
     alone_ps: int
     macs: int
     bytes: int
@@ -127,23 +129,23 @@ class Planner:
         charge = self._charges.get(work)
         if charge is None:
             charge = self._charges[work] = self._charge(work)
-        fixed, bus_bytes, alone, macs, size, reads, writes, bound = charge
+        fixed, bus_bytes, rate, alone, macs, size, reads, writes, bound = charge
         return Step(
-            engine, waits, fixed, bus_bytes, alone, begin, end, command.core, command.op, instruction.mnemonic, macs,
-            size, reads, writes, bound, instruction,
+            engine, waits, fixed, bus_bytes, rate, alone, begin, end, command.core, command.op, instruction.mnemonic,
+            macs, size, reads, writes, bound, instruction,
         )  # fmt: skip
 
     def _charge(self, work: Work) -> Charge:
         price = self._cost(work)
         if isinstance(work, DmaWork) and (work.reads or work.writes):
-            fixed, bus_bytes = self._fabric.transfer(work)
-            alone = fixed + self._fabric.flow_ps(bus_bytes)
-            return Charge(fixed, bus_bytes, alone, 0, work.bytes, work.reads, work.writes, price.bound)
+            fixed, bus_bytes, rate = self._fabric.transfer(work)
+            alone = fixed + self._fabric.flow_ps(bus_bytes, rate)
+            return Charge(fixed, bus_bytes, rate, alone, 0, work.bytes, work.reads, work.writes, price.bound)
         macs = work.macs if isinstance(work, MatrixWork) else 0
         size = work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0
-        return Charge(price.ps, 0, price.ps, macs, size, 0, 0, price.bound)
+        return Charge(price.ps, 0, 0, price.ps, macs, size, 0, 0, price.bound)
 
 
 def _halt(command: Command, begin: int, end: int) -> Step:
     kind = command.instruction.mnemonic
-    return Step(HALT, (), 0, 0, 0, begin, end, 0, command.op, kind, 0, 0, 0, 0, "latency", command.instruction)
+    return Step(HALT, (), 0, 0, 0, 0, begin, end, 0, command.op, kind, 0, 0, 0, 0, "latency", command.instruction)

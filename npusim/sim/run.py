@@ -54,7 +54,6 @@ class Run:
         self.env = machine.clock.env
         self.link = machine.link
         self.latency_ps = machine.fabric.latency_ps
-        self.channel_rate = machine.fabric.channel_rate
         self.fetch_rate = machine.fabric.fetch_rate
         self.cycle_ps = machine.cycle_ps
         self.queue_depth = machine.config.queue_depth

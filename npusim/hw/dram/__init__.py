@@ -26,8 +26,11 @@ class DramModel(Protocol):
     def transfer_bytes(self, work: DmaWork) -> int:
         """What a transfer takes of ``bandwidth``, with what its pattern wastes; 0 if it does not touch the DRAM."""
 
-    def waiting_ps(self, work: DmaWork) -> int:
-        """What a transfer that is alone waits besides: beyond the latency and its bytes at ``bandwidth``."""
+    def rate(self, work: DmaWork, channel: int) -> int:
+        """The same bytes a second that one DMA channel asks for, of which ``channel`` bytes a second fit its width."""
+
+    def waiting_ps(self, work: DmaWork, rate: int) -> int:
+        """What a transfer that is alone waits besides: beyond the latency and its bytes at ``rate``."""
 
 
 def kinds() -> tuple[str, ...]:

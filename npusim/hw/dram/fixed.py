@@ -30,7 +30,11 @@ class FixedDram:
         padded = ceil_div(work.run_bytes, self.burst_bytes) * self.burst_bytes
         return (ceil_div(work.reads, work.run_bytes) + ceil_div(work.writes, work.run_bytes)) * padded
 
-    def waiting_ps(self, work: DmaWork) -> int:
+    def rate(self, work: DmaWork, channel: int) -> int:
+        """What fits the channel: its bytes are the DRAM's bytes."""
+        return channel
+
+    def waiting_ps(self, work: DmaWork, rate: int) -> int:
         """Nothing: the latency is for the first burst, and the others follow it."""
         return 0
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from npusim.hw.dram._memory import COPY, READS, WRITES, Memory, Result
 from npusim.hw.dram._parts import PARTS
-from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
+from npusim.units import PS_PER_S, bytes_to_ps, ceil_div, cycles_to_ps
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -34,22 +34,28 @@ class JedecDram:
         self._first = part.rcd_rd + part.cl
         self.latency_ps = dram.latency_ps + memory.ps(self._first)
         self.bandwidth = memory.sustained
+        self._shared = min(self.bandwidth, config.interconnect.bytes_per_cycle * config.clock_hz)
         self.burst_bytes = max(part.burst_bytes, config.dma.burst_bytes)
         self.outstanding = max(1, config.dma.max_outstanding * config.dma.burst_bytes // part.burst_bytes)
         self._occupancy = functools.lru_cache(maxsize=1 << 14)(self._occupied)
         self._alone = functools.lru_cache(maxsize=1 << 14)(self._taken)
 
     def transfer_bytes(self, work: DmaWork) -> int:
-        """The time that a transfer occupies the DRAM, as bytes at ``bandwidth``; 0 if it does not touch it."""
+        """The time that a transfer occupies the DRAM, as bytes of what all share; 0 if it does not touch it."""
         pattern = self._pattern(work)
         return self._occupancy(*pattern) if pattern else 0
 
-    def waiting_ps(self, work: DmaWork) -> int:
+    def rate(self, work: DmaWork, channel: int) -> int:
+        """A channel that moves few bytes in the time that it occupies the DRAM asks for more than its width."""
+        pattern = self._pattern(work)
+        return channel * self._occupancy(*pattern) // self._moved(*pattern) if pattern else channel
+
+    def waiting_ps(self, work: DmaWork, rate: int) -> int:
         """What a transfer waits beyond the first latency and the time that it occupies the DRAM."""
         pattern = self._pattern(work)
         if not pattern:
             return 0
-        flows = ceil_div(self._occupancy(*pattern) * PS_PER_S, self.bandwidth)
+        flows = bytes_to_ps(self._occupancy(*pattern), rate)
         return max(0, self._alone(*pattern) - self.memory.ps(self._first) - flows)
 
     def _pattern(self, work: DmaWork) -> tuple[int, int, int, int] | None:
@@ -66,9 +72,14 @@ class JedecDram:
         apart = ceil_div(work.stride, self.memory.part.burst_bytes) if work.stride else 2 * run
         return runs, run, max(run, apart), mode
 
+    def _moved(self, runs: int, run: int, _: int, mode: int) -> int:
+        """Bytes on the pins."""
+        return runs * run * (2 if mode == COPY else 1) << self.memory.unit
+
     def _occupied(self, runs: int, run: int, stride: int, mode: int) -> int:
         clocks = self._serve(runs, run, stride, mode, MANY) - self._first
-        return ceil_div(self.memory.ps(max(1, clocks)) * self.bandwidth, PS_PER_S)
+        occupied = self.memory.ps(max(1, clocks))
+        return max(self._moved(runs, run, stride, mode), ceil_div(occupied * self._shared, PS_PER_S))
 
     def _taken(self, runs: int, run: int, stride: int, mode: int) -> int:
         return self.memory.ps(self._serve(runs, run, stride, mode, self.outstanding))

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class Transfer(NamedTuple):
-    """The parts of a transfer: ``start_ps`` before it asks for anything, then ``bus_bytes`` at ``cap`` bytes a second.
+    """The parts of a transfer: ``start_ps`` before it asks for anything, ``latency_ps`` before the first datum flows.
+
+    Then ``bus_bytes`` flow at no more than ``rate`` bytes a second.
 
     ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start.
     """
@@ -34,6 +36,7 @@ class Transfer(NamedTuple):
     latency_ps: int
     bus_bytes: int
     local_ps: int
+    rate: int = 0
 
 
 def transfer(config: Config, work: DmaWork) -> Transfer:
@@ -48,8 +51,9 @@ def transfer(config: Config, work: DmaWork) -> Transfer:
     waiting = config.dma.write_latency_ps if not work.reads else None
     latency = latency_ps(config) if waiting is None else waiting
     gathered = ceil_div(min(work.bytes, config.dma.gather_bytes), config.dma.bytes_per_cycle)
-    latency += model.waiting_ps(work)
-    return Transfer(start, latency + cycles_to_ps(gathered, config.clock_hz), bus_bytes, 0)
+    rate = model.rate(work, channel_bandwidth(config))
+    latency += model.waiting_ps(work, min(rate, interconnect_bandwidth(config), model.bandwidth))
+    return Transfer(start, latency + cycles_to_ps(gathered, config.clock_hz), bus_bytes, 0, rate)
 
 
 def _local_ps(config: Config, work: DmaWork, start: int) -> int:
@@ -87,8 +91,8 @@ def cost(config: Config, work: DmaWork) -> Cost:
     """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
     hz = config.clock_hz
     parts = transfer(config, work)
-    rate = min(channel_bandwidth(config), interconnect_bandwidth(config), dram_model(config).bandwidth)
-    moving = parts.local_ps or bytes_to_ps(parts.bus_bytes, rate)
+    shared = min(interconnect_bandwidth(config), dram_model(config).bandwidth)
+    moving = parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or shared, shared))
     counted = [
         ("setup", LATENCY, ceil_div(parts.start_ps * hz, 10**12)),
         ("latency", LATENCY, ceil_div(parts.latency_ps * hz, 10**12)),
