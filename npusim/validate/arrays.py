@@ -7,10 +7,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from npusim.dtypes import DType
-from npusim.hw.config import Config, load_config
+from npusim.hw.config import Config
 from npusim.hw.cost import cost
 from npusim.hw.units import matrix_direct
-from npusim.validate.base import DataSet, Excluded, Point, Record, read
+from npusim.validate.base import DataSet, Excluded, Point, Record, machine, read
 from npusim.work import MatrixWork
 
 _DATAFLOWS = {"OS": "output_stationary", "WS": "weight_stationary", "IS": "input_stationary"}
@@ -28,7 +28,7 @@ def scalesim(records: Sequence[Record], folder: Path) -> Iterator[Point | Exclud
     for layer in read(folder / _LAYERS):
         work = matmul(DType.INT8, layer.integer("M"), layer.integer("K"), layer.integer("N"))
         layers.setdefault(layer.text("network"), []).append((layer.text("layer"), layer.integer("count"), work))
-    base = load_config("scalesim")
+    base = machine("scalesim")
     for record in records:
         network, wanted, dataflow, size = (record.text(column) for column in ("network", "layer", "dataflow", "size"))
         keys = {"matrix.rows": int(size), "matrix.cols": int(size), "matrix.dataflow": _DATAFLOWS[dataflow]}
@@ -43,7 +43,7 @@ def scalesim(records: Sequence[Record], folder: Path) -> Iterator[Point | Exclud
 
 def gemmini(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One product on the mesh alone, from the first request to the last response."""
-    base = load_config("gemmini_mesh16")
+    base = machine("gemmini_mesh16")
     for record in records:
         dataflow, m, k, n, stall = (
             record.text("df"), *(record.integer(column) for column in ("M", "K", "N", "stall"))
@@ -59,7 +59,7 @@ def gemmini(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
 
 def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One job of the convolution core, from its start to its interrupt."""
-    base = load_config("nvdla_small")
+    base = machine("nvdla_small")
     for record in records:
         label = f"{record.text('name')} latency {record.text('lat')} beat {record.text('rd_cyc_per_beat')}"
         if record.integer("match") != 1:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npusim.errors import InputError
+from npusim.hw.config import Config, load_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,27 @@ class Record:
 
     def _bad(self, column: str, wanted: str) -> InputError:
         return InputError(f"{self._where}: {column}: must be {wanted}, got {self.text(column)!r}")
+
+
+_changes: dict[str, dict[str, Any]] = {}
+
+
+def machine(name: str) -> Config:
+    """The measured machine's config, by its shipped name, with what :func:`changed` has replaced."""
+    config = load_config(name)
+    return config.with_(**_changes[name]) if name in _changes else config
+
+
+@contextlib.contextmanager
+def changed(name: str, keys: Mapping[str, Any]) -> Iterator[None]:
+    """Replay with other values for some keys of a machine while the block runs: to see what they do to the errors."""
+    before = dict(_changes)
+    _changes[name] = dict(keys)
+    try:
+        yield
+    finally:
+        _changes.clear()
+        _changes.update(before)
 
 
 Replay = Callable[[Sequence[Record], Path], Iterator[Point | Excluded]]

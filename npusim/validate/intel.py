@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npusim.dtypes import DType
-from npusim.hw.config import Config, load_config
+from npusim.hw.config import Config
 from npusim.hw.cost import cost
-from npusim.validate.base import DataSet, Excluded, Point, Record
+from npusim.validate.base import DataSet, Excluded, Point, Record, machine
 from npusim.work import DmaWork, MatrixWork
 
 _DEVICES = {"VPU_2_7": "intel_npu27", "VPU_4_0": "intel_npu40"}
@@ -28,7 +28,7 @@ def dpu(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         if device not in _DEVICES or dtype not in _TYPES or op not in (*_ONE_OPERAND, *_TWO_OPERANDS, "CONVOLUTION"):
             yield Excluded(label, f"no config or law for {device} {op} {dtype}")
             continue
-        found = cost(load_config(_DEVICES[device]), _workload(record, op, _TYPES[dtype]))
+        found = cost(machine(_DEVICES[device]), _workload(record, op, _TYPES[dtype]))
         yield Point(label, record.number("gt_cycles"), found.cycles, f"{device} {op}")
 
 
@@ -50,7 +50,7 @@ def dma(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         if device not in _DEVICES:
             yield Excluded(label, f"no config for {device}")
             continue
-        config = _geared(load_config(_DEVICES[device]), device, test)
+        config = _geared(machine(_DEVICES[device]), device, test)
         work = DmaWork(size, 1, size, size * (source == "DRAM"), size * (target == "DRAM"))
         yield Point(label, record.number("gt_cycles_raw"), cost(config, work).cycles, f"{device} {source}-{target}")
 

@@ -71,5 +71,6 @@ def plot(path: Path, outcomes: Sequence[Outcome], kind_of_file: str) -> None:
         axes.set(xscale="log", yscale="log", xlabel=f"measured, {outcome.data.unit}", ylabel="predicted")
         total = outcome.summary
         axes.set_title(f"{outcome.data.name}: MAPE {total.mape:.2f} %" if total else outcome.data.name)
-        axes.legend(fontsize=7)
+        if any(point.group for point in outcome.points):
+            axes.legend(fontsize=7)
     figure.savefig(path, format=kind_of_file)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from npusim.dtypes import DType
 from npusim.graph import Graph
-from npusim.hw.config import Config, load_config
+from npusim.hw.config import Config
 from npusim.hw.cost import cost
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
 from npusim.units import ceil_div
-from npusim.validate.base import DataSet, Excluded, Point, Record
+from npusim.validate.base import DataSet, Excluded, Point, Record, machine
 from npusim.work import DmaWork, MatrixWork, VectorWork
 
 _PS = 1e6
@@ -22,7 +22,7 @@ _PS = 1e6
 
 def copy(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One transfer from HBM to VMEM."""
-    config = load_config("tpuv4")
+    config = machine("tpuv4")
     for record in records:
         size = record.integer("raw_bytes")
         label = f"{record.text('kernel')} {size} B"
@@ -39,7 +39,7 @@ def _write(size: int) -> DmaWork:
 
 def matmul_v4(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One kernel: both operands come in, the product, the result goes out, one after the other."""
-    config = load_config("tpuv4")
+    config = machine("tpuv4")
     for record in records:
         m, n, k = (record.integer(column) for column in ("M", "N", "K"))
         label, dtype = f"{m}x{k}x{n} {record.text('dtype')}", _FLOATS.get(record.text("dtype"))
@@ -68,7 +68,7 @@ _BLOCK = 512
 
 def vector(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One kernel, whose blocks stream through: one comes in, all pass the slower of the two, one goes out."""
-    config = load_config("tpuv4")
+    config = machine("tpuv4")
     for record in records:
         op, shape = record.text("op"), record.text("shape")
         label = f"{op} {shape}"
@@ -113,7 +113,7 @@ def gemm(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         if chip not in _CHIPS or dtype not in _TYPES:
             yield Excluded(label, f"no config or type for {chip} {dtype}")
             continue
-        session = sessions.setdefault(chip, Session(load_config(_CHIPS[chip]), cache_dir=False))
+        session = sessions.setdefault(chip, Session(machine(_CHIPS[chip]), cache_dir=False))
         name = (chip, dtype, (m, k, n))
         if name not in known:
             known[name] = _job(session, product(m, k, n, _TYPES[dtype]))
@@ -142,7 +142,7 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
     A layer is a product with as many rows as there are operations per byte of weights; its weights come from DRAM in
     whole tiles of the array while the layer before computes, so that the longer of the two counts.
     """
-    config = load_config("tpuv1")
+    config = machine("tpuv1")
     assert config.matrix is not None
     for record in records:
         app, rows, layers = record.text("app"), record.integer("ops_per_weight_byte"), record.integer("layers")

@@ -11,7 +11,7 @@ import pytest
 
 from npusim.cli.app import main
 from npusim.errors import InputError
-from npusim.validate.base import Point, Record, read
+from npusim.validate.base import Point, Record, changed, read
 from npusim.validate.intel import dma, dpu
 from npusim.validate.replay import Outcome, carried_folder, find, replay
 from npusim.validate.report import text
@@ -179,3 +179,13 @@ def test_a_plot_shows_every_set_or_names_what_is_missing(tmp_path: Path, capsys:
     else:
         assert code == 0
         assert "gemmini_mesh16_rtl" in picture.read_text("utf-8")
+
+
+def test_a_machine_may_be_replayed_with_other_values() -> None:
+    [(data, path)] = [pair for pair in find(carried_folder())[0] if pair[0].name == "gemmini_mesh16_rtl"]
+    with changed("gemmini_mesh16", {"matrix.mesh.least_rows": 8}):
+        [other] = replay([(data, path)])
+    [shipped] = replay([(data, path)])
+    assert shipped.summary is not None
+    assert other.summary is not None
+    assert shipped.summary.mape == 0 < other.summary.mape
