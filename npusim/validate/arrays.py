@@ -26,18 +26,18 @@ def scalesim(records: Sequence[Record], folder: Path) -> Iterator[Point | Exclud
     """Layers, and ``*`` = whole networks, of which the tool reports one cycle less than its schedule has, per layer."""
     layers: dict[str, list[tuple[str, int, MatrixWork]]] = {}
     for layer in read(folder / _LAYERS):
-        work = matmul(DType.INT8, layer.integer("M"), layer.integer("K"), layer.integer("N"))
-        layers.setdefault(layer.text("network"), []).append((layer.text("layer"), layer.integer("count"), work))
+        work = matmul(DType.INT8, layer.size("M"), layer.size("K"), layer.size("N"))
+        layers.setdefault(layer.text("network"), []).append((layer.text("layer"), layer.size("count"), work))
     base = machine("scalesim")
     for record in records:
-        network, wanted, dataflow, size = (record.text(column) for column in ("network", "layer", "dataflow", "size"))
-        keys = {"matrix.rows": int(size), "matrix.cols": int(size), "matrix.dataflow": _DATAFLOWS[dataflow]}
-        config = base.with_(**keys)
+        wanted, dataflow, size = record.text("layer"), record.text("dataflow"), record.size("size")
+        keys = {"matrix.rows": size, "matrix.cols": size, "matrix.dataflow": record.one_of("dataflow", _DATAFLOWS)}
+        config, network = base.with_(**keys), record.one_of("network", layers)
         if wanted == "*":
-            cycles = sum(count * (cost(config, work).cycles - 1) for _, count, work in layers[network])
+            cycles = sum(count * (cost(config, work).cycles - 1) for _, count, work in network)
         else:
-            cycles = next(cost(config, work).cycles - 1 for name, _, work in layers[network] if name == wanted)
-        label = f"{network} {wanted} {dataflow} {size}x{size}"
+            cycles = cost(config, record.one_of("layer", {name: work for name, _, work in network})).cycles - 1
+        label = f"{record.text('network')} {wanted} {dataflow} {size}x{size}"
         yield Point(label, record.integer("cycles"), cycles, dataflow)
 
 
@@ -45,14 +45,15 @@ def gemmini(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One product on the mesh alone, from the first request to the last response."""
     base = machine("gemmini_mesh16")
     for record in records:
-        dataflow, m, k, n, stall = (
-            record.text("df"), *(record.integer(column) for column in ("M", "K", "N", "stall"))
-        )  # fmt: skip
+        dataflow, stall = record.text("df"), record.integer("stall")
+        m, k, n = (record.size(column) for column in ("M", "K", "N"))
         label = f"{dataflow} {m}x{k}x{n} stall {stall}"
         if record.integer("ok") != 1:
             yield Excluded(label, "ok = 0: the outputs of the RTL were wrong")
             continue
-        config = base.with_(**{"matrix.dataflow": _DATAFLOWS[dataflow], "matrix.mesh.row_stall_cycles": stall})
+        config = base.with_(
+            **{"matrix.dataflow": record.one_of("df", _DATAFLOWS), "matrix.mesh.row_stall_cycles": stall}
+        )
         found = cost(config, matmul(DType.INT8, m, k, n))
         yield Point(label, record.integer("cycles"), found.cycles, dataflow)
 
@@ -65,19 +66,19 @@ def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         if record.integer("match") != 1:
             yield Excluded(label, "match = 0: the outputs of the RTL were wrong")
             continue
-        pixels = record.integer("W") * record.integer("H")
+        pixels = record.size("W") * record.size("H")
         found = matrix_direct.job(_memory(base, record), _convolution(record), pixels)
         yield Point(label, record.integer("cycles"), found.cycles, record.text("set"))
 
 
 def _convolution(record: Record) -> MatrixWork:
-    oh, ow, oc, ic, kh, kw = (record.integer(column) for column in ("P", "Q", "K", "C", "R", "S"))
+    oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("P", "Q", "K", "C", "R", "S"))
     return MatrixWork(DType.INT8, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
 
 
 def _memory(base: Config, record: Record) -> Config:
     """The memory that the testbench put behind the core: an experiment's condition, not the machine's."""
-    hz, beat = base.matrix_hz, record.integer("rd_cyc_per_beat")
+    hz, beat = base.matrix_hz, record.size("rd_cyc_per_beat")
     latency = Fraction(record.integer("lat") * 10**12, hz)
     keys = {
         "dram.latency_ps": int(latency),

@@ -8,10 +8,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from npusim.errors import InputError
 from npusim.hw.config import Config, load_config
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,19 @@ class Record:
             raise InputError(f"{self._where}: has no column {column!r}, only {', '.join(self._cells)}")
         return value.strip()
 
-    def integer(self, column: str) -> int:
-        """A cell that holds a whole number."""
+    def integer(self, column: str, least: int = 0) -> int:
+        """A cell that holds a whole number, not below ``least``."""
         try:
-            return int(self.text(column))
+            value = int(self.text(column))
         except ValueError:
             raise self._bad(column, "a whole number") from None
+        if value < least:
+            raise self._bad(column, f"a whole number >= {least}")
+        return value
+
+    def size(self, column: str) -> int:
+        """A cell that holds a whole number above 0."""
+        return self.integer(column, 1)
 
     def number(self, column: str) -> float:
         """A cell that holds a finite number."""
@@ -62,6 +71,23 @@ class Record:
         if not math.isfinite(value):
             raise self._bad(column, "a finite number")
         return value
+
+    def shape(self, column: str) -> list[int]:
+        """A cell such as ``128x64``."""
+        try:
+            extents = [int(extent) for extent in self.text(column).split("x")]
+        except ValueError:
+            extents = [0]
+        if min(extents) < 1:
+            raise self._bad(column, "extents >= 1 such as 128x64")
+        return extents
+
+    def one_of(self, column: str, allowed: Mapping[str, V]) -> V:
+        """What ``allowed`` has for the cell's text."""
+        try:
+            return allowed[self.text(column)]
+        except KeyError:
+            raise self._bad(column, f"one of {', '.join(allowed)}") from None
 
     def _bad(self, column: str, wanted: str) -> InputError:
         return InputError(f"{self._where}: {column}: must be {wanted}, got {self.text(column)!r}")

@@ -119,8 +119,8 @@ def dramsim3(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """Achieved bandwidth of one pattern."""
     for record in records:
         name, mapping = (record.text("cfg") + "__").split("__")[:2]
-        pattern, parameter = record.text("pattern"), record.integer("param")
-        percent, outstanding = record.integer("read_pct"), record.integer("outstanding")
+        pattern, parameter = record.text("pattern"), record.integer("param", 0)
+        percent, outstanding = record.integer("read_pct", 0), record.integer("outstanding")
         label = f"{name} {mapping} {pattern} {parameter}, {percent} % reads, {outstanding} outstanding"
         if name not in DRAMSIM3:
             yield Excluded(label, f"no timings of {name}")
@@ -176,13 +176,13 @@ def ramulator2(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]
     """Achieved bandwidth of a sequential stream, alone or beside a chain of random reads."""
     for record in records:
         name, mode = record.text("timing_preset"), record.text("mode")
-        percent, nops = record.integer("read_pct"), record.integer("nop")
+        percent, nops = record.integer("read_pct", 0), record.integer("nop")
         label = f"{name} {mode}, {percent} % reads, nop {nops}, refresh {record.text('refresh')}"
         if name not in RAMULATOR2:
             yield Excluded(label, f"no timings of {name}")
             continue
         preset = RAMULATOR2[name]
-        memory = _memory(preset, record.integer("refresh") == 1)
+        memory = _memory(preset, record.integer("refresh", 0) == 1)
         if mode == "stream":
             predicted = _stream(memory, percent)
         else:

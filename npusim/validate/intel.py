@@ -34,7 +34,7 @@ def dpu(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
 
 def _workload(record: Record, op: str, dtype: DType) -> MatrixWork:
     """Pooling and elementwise workloads run as depthwise ones; of two operands each counts as a tap."""
-    oh, ow, oc, ic, kh, kw = (record.integer(column) for column in ("out_h", "out_w", "out_c", "in_c", "kh", "kw"))
+    oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("out_h", "out_w", "out_c", "in_c", "kh", "kw"))
     if op == "CONVOLUTION":
         return MatrixWork(dtype, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
     taps = 2 if op in _TWO_OPERANDS else kw
@@ -44,7 +44,7 @@ def _workload(record: Record, op: str, dtype: DType) -> MatrixWork:
 def dma(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One transfer, alone on the device."""
     for record in records:
-        device, size = record.text("device"), record.integer("bytes")
+        device, size = record.text("device"), record.size("bytes")
         source, target, test = record.text("src"), record.text("dst"), record.text("test")
         label = f"{test} {source} to {target} {size} B"
         if device not in _DEVICES:

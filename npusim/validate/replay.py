@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npusim.errors import InputError
 from npusim.validate import arrays, dram, intel, tpu
 from npusim.validate.base import DataSet, Excluded, Point, read
 from npusim.validate.stats import Summary, error, summary
@@ -99,6 +100,8 @@ def replay(found: Sequence[tuple[DataSet, Path]]) -> Iterator[Outcome]:
         outcome = Outcome(data, path)
         for row in data.replay(read(path), path.parent):
             if isinstance(row, Point):
+                if row.measured <= 0:
+                    raise InputError(f"{path}: {row.label}: the measured value must be above 0, got {row.measured}")
                 outcome.points.append(row)
             else:
                 outcome.excluded.append(row)

@@ -7,6 +7,7 @@ from math import isqrt, prod
 from pathlib import Path
 
 from npusim.dtypes import DType
+from npusim.errors import InputError
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.cost import cost
@@ -24,7 +25,7 @@ def copy(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One transfer from HBM to VMEM."""
     config = machine("tpuv4")
     for record in records:
-        size = record.integer("raw_bytes")
+        size = record.size("raw_bytes")
         label = f"{record.text('kernel')} {size} B"
         yield Point(label, record.number("copy_done_us"), cost(config, _read(size)).ps / _PS)
 
@@ -41,7 +42,7 @@ def matmul_v4(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One kernel: both operands come in, the product, the result goes out, one after the other."""
     config = machine("tpuv4")
     for record in records:
-        m, n, k = (record.integer(column) for column in ("M", "N", "K"))
+        m, n, k = (record.size(column) for column in ("M", "N", "K"))
         label, dtype = f"{m}x{k}x{n} {record.text('dtype')}", _FLOATS.get(record.text("dtype"))
         if record.text("op") != "matmul" or dtype is None:
             yield Excluded(label, f"no law for {record.text('op')} {record.text('dtype')}")
@@ -77,7 +78,7 @@ def vector(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         elif op not in _CLASSES:
             yield Excluded(label, f"{op} is no single function of the vector unit")
         else:
-            stored = _stored([int(extent) for extent in shape.split("x")])
+            stored = _stored(record.shape("shape"))
             dtype = DType.BFLOAT16 if op in _NARROW else DType.FLOAT32
             yield Point(label, record.number("avg_us"), _streamed(config, op, dtype, stored) / _PS, op)
 
@@ -108,7 +109,7 @@ def gemm(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     known: dict[tuple[str, str, tuple[int, int, int]], int] = {}
     for record in records:
         chip, timing, dtype = record.text("hw"), record.text("timing").split("(")[0], record.text("dtype")
-        m, n, k = (record.integer(column) for column in ("M", "N", "K"))
+        m, n, k = (record.size(column) for column in ("M", "N", "K"))
         label = f"{chip} {timing} {m}x{k}x{n} {dtype}"
         if chip not in _CHIPS or dtype not in _TYPES:
             yield Excluded(label, f"no config or type for {chip} {dtype}")
@@ -145,17 +146,24 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
     config = machine("tpuv1")
     assert config.matrix is not None
     for record in records:
-        app, rows, layers = record.text("app"), record.integer("ops_per_weight_byte"), record.integer("layers")
+        app, rows, layers = record.text("app"), record.size("ops_per_weight_byte"), record.size("layers")
         if record.number("unused_macs_pct") > record.number("useful_macs_pct"):
             yield Excluded(app, "more MACs lie idle for the layers' shapes than work, and the shapes are not published")
             continue
-        weights = int(float(record.text("weights").removesuffix("M")) * 10**6)
-        side = isqrt(weights // layers)
+        side = isqrt(_millions(record.text("weights")) // layers)
         work = MatrixWork(DType.INT8, 1, 1, rows, side, side, 1, 1, False, True, True, 1)
         tiles = ceil_div(side, config.matrix.rows) * ceil_div(side, config.matrix.cols)
         fetch = _read(tiles * config.matrix.rows * config.matrix.cols)
         time = max(cost(config, fetch).ps, cost(config, work).ps)
         yield Point(app, record.number("measured_tops"), 2 * rows * side * side / time, record.text("type"))
+
+
+def _millions(text: str) -> int:
+    """A count such as ``20M``."""
+    try:
+        return int(float(text.removesuffix("M")) * 10**6)
+    except (ValueError, OverflowError):
+        raise InputError(f"weights: must be a count such as 20M, got {text!r}") from None
 
 
 SETS = (

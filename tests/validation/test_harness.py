@@ -51,6 +51,7 @@ def test_errors_are_relative_to_the_measurement() -> None:
         ("a,b\n1,x\n", "line 2: b: must be a whole number, got 'x'"),
         ("a\n1\n", "line 2: has no column 'b', only a"),
         ("a,b\n1\n", "line 2: b: must be a whole number, got ''"),
+        ("a,b\n1,-3\n", "line 2: b: must be a whole number >= 0, got '-3'"),
     ],
 )
 def test_a_bad_file_is_named_with_line_and_column(tmp_path: Path, content: str, message: str) -> None:
@@ -189,3 +190,31 @@ def test_a_machine_may_be_replayed_with_other_values() -> None:
     assert shipped.summary is not None
     assert other.summary is not None
     assert shipped.summary.mape == 0 < other.summary.mape
+
+
+def test_a_text_that_is_not_known_names_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 2: df: must be one of OS, WS, got 'XS'"):
+        records(tmp_path, "df\nXS\n")[0].one_of("df", {"OS": 1, "WS": 2})
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("df", "XS", "must be one of OS, WS, IS, got 'XS'"),
+        ("M", "0", "must be a whole number >= 1, got '0'"),
+        ("cycles", "0", "the measured value must be above 0, got 0"),
+    ],
+)
+def test_a_row_that_cannot_be_replayed_is_named(tmp_path: Path, column: str, value: str, problem: str) -> None:
+    row = {"df": "WS", "M": "16", "K": "16", "N": "16", "stall": "0", "ok": "1", "cycles": "65", column: value}
+    write(tmp_path, "gemmini_mesh16_rtl.csv", ",".join(row) + "\n" + ",".join(row.values()) + "\n")
+    [pair] = [pair for pair in find(tmp_path)[0] if pair[0].name == "gemmini_mesh16_rtl"]
+    with pytest.raises(InputError) as caught:
+        list(replay([pair]))
+    assert str(caught.value).endswith(problem)
+
+
+@pytest.mark.parametrize("value", ["axb", "128x0", ""])
+def test_a_shape_is_extents(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InputError, match="shape: must be extents >= 1 such as 128x64, got"):
+        records(tmp_path, f"op,shape\nadd,{value}\n")[0].shape("shape")
