@@ -1,0 +1,179 @@
+"""Every key of a device description moves a number that is reported; where physics says which way, that way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from npusim.dtypes import DType
+from npusim.errors import NpusimError
+from npusim.graph import Graph
+from npusim.hw.capability import capabilities
+from npusim.hw.config import Config, load_config
+from npusim.isa.functions import Binary, Unary
+from npusim.ops.build import GraphBuilder
+from npusim.runtime import Session
+
+SLOWER, FASTER, MOVES = "slower", "faster", "moves"
+
+
+class Turn(NamedTuple):
+    """One turn of a key: its new value, what must happen to the time, and what else must be set for it to matter."""
+
+    value: Any
+    expected: str = MOVES
+    given: Mapping[str, Any] = MappingProxyType({})
+
+
+TURNS: dict[str, Turn] = {
+    "clock": Turn("2 GHz", FASTER),
+    "cores": Turn(2, FASTER),
+    "queue_depth": Turn(1),
+    "matrix": Turn(False),
+    "matrix.rows": Turn(8, SLOWER),
+    "matrix.cols": Turn(8, SLOWER),
+    "matrix.dataflow": Turn("output_stationary"),
+    "matrix.throughput": Turn({"int8": "1/2", "float32": "1/8"}, SLOWER),
+    "matrix.preload_hidden": Turn(False, SLOWER),
+    "matrix.weight_buffers": Turn(4, FASTER),
+    "matrix.fill_drain": Turn("per_fold", SLOWER),
+    "matrix.setup_cycles": Turn(500, SLOWER),
+    "matrix.accumulator_bytes": Turn("4 KiB", SLOWER),
+    "matrix.output_elements_per_cycle": Turn(1, SLOWER),
+    "matrix.clock": Turn("250 MHz", SLOWER),
+    "matrix.arrays": Turn(4),
+    "matrix.port_bytes_per_cycle": Turn(1, SLOWER),
+    "matrix.sums_shift_out": Turn(False, MOVES, {"matrix.dataflow": "output_stationary"}),
+    "vector": Turn(False),
+    "vector.lanes": Turn(4, SLOWER),
+    "vector.lane_bytes": Turn(1, SLOWER),
+    "vector.packed": Turn(True, FASTER, {"vector.lanes": 1}),
+    "vector.setup_cycles": Turn(500, SLOWER),
+    "vector.cost": Turn({"simple": 4, "transcendental": 64}, SLOWER),
+    "vector.clock": Turn("250 MHz", SLOWER),
+    "vector.port_bytes_per_cycle": Turn(1, SLOWER),
+    "scalar": Turn(False),
+    "scalar.setup_cycles": Turn(5000, SLOWER),
+    "scalar.cycles_per_element": Turn(40, SLOWER),
+    "sram.bytes": Turn("96 KiB", SLOWER),
+    "sram.banks": Turn(1, SLOWER),
+    "sram.bytes_per_cycle": Turn(1, SLOWER),
+    "sram.latency_cycles": Turn(200, SLOWER),
+    "dma.channels": Turn(1, SLOWER),
+    "dma.setup_cycles": Turn(500, SLOWER),
+    "dma.bytes_per_cycle": Turn(2, SLOWER),
+    "dma.max_outstanding": Turn(1, SLOWER),
+    "dma.burst_bytes": Turn("1 KiB", SLOWER),
+    "dma.local_bytes_per_cycle": Turn(1, SLOWER),
+    "dma.local_least_cycles": Turn(50_000, SLOWER),
+    "dma.gather_bytes": Turn("4 KiB", SLOWER),
+    "dma.write_latency": Turn("5 us", SLOWER),
+    "dma.duplex": Turn(True, FASTER, {"interconnect.bytes_per_cycle": 4}),
+    "dram.bytes": Turn("1 MiB"),
+    "dram.bandwidth": Turn("1 GB/s", SLOWER),
+    "dram.latency": Turn("2 us", SLOWER),
+    "dram.efficiency": Turn("1/4", SLOWER),
+    "interconnect.bytes_per_cycle": Turn(2, SLOWER),
+    "interconnect.latency_cycles": Turn(1000, SLOWER),
+    "host.mmio": Turn("20 us", SLOWER),
+    "host.irq": Turn("200 us", SLOWER),
+    "host.link_bandwidth": Turn("10 MB/s", SLOWER),
+    "host.link_latency": Turn("500 us", SLOWER),
+    "host.submit": Turn("200 us", SLOWER),
+}
+
+SILENT = {
+    "name": "a label",
+    "description": "a label",
+    "matrix.model": "one model at a time: each has tests of its own",
+    "dram.kind": "one kind at a time: each has tests of its own",
+    "dram.channels": "without effect under the kind fixed, as the manual says",
+    "energy": "reported by no command yet",
+    **dict.fromkeys(
+        (
+            "dram.part",
+            "dram.mapping",
+            "dram.ranks",
+            "dram.refresh",
+            "dram.bank_queue",
+            "dram.read_queue",
+            "dram.write_queue",
+        ),
+        "of the kind jedec, whose tests are in tests/unit/hw/test_dram.py",
+    ),
+}
+"""Keys that move nothing, and why that is right."""
+
+
+def _network() -> Graph:
+    """Every kind of unit at work: 8-bit and float products, vector and row functions, the scalar unit, copies."""
+    rng = np.random.default_rng(0)
+    build = GraphBuilder("probe")
+    image = build.input("image", (1, 16, 24, 24), DType.FLOAT32)
+    weight = build.const(rng.standard_normal((64, 16, 3, 3), np.float32), "weight")
+    window = {"layout": "NCHW", "stride": (1, 1), "dilation": (1, 1), "pads": (1, 1, 1, 1), "groups": 1}
+    features = build.add("unary", [build.add("conv", [image, weight], window)], {"fn": Unary.GELU})
+    rows = build.add("softmax", [features], {"axis": 1, "log": False})
+    small = build.input("small", (96, 512), DType.INT8)
+    codes = build.const(rng.integers(-9, 9, (512, 160)).astype(np.int8), "codes")
+    product = build.add("matmul", [small, codes])
+    bytes_ = build.add("cast", [product], {"to": DType.INT8})
+    doubled = build.add("binary", [bytes_, bytes_], {"fn": Binary.MAX})
+    best, _ = build.add_all("topk", [rows], {"axis": 1, "k": 3, "largest": True})
+    places = build.const(rng.integers(0, 3, (1, 2, 24, 24)), "places")
+    patch = build.const(np.ones((1, 2, 24, 24), np.float32), "patch")
+    mended = build.add("scatter_elements", [best, places, patch], {"axis": 1, "reduction": "add"})
+    wide = build.add("pad", [image], {"before": (0, 0, 0, 3), "after": (0, 0, 0, 2), "mode": "constant", "value": 0})
+    return build.finish([rows, mended, doubled, wide])
+
+
+GRAPH = _network()
+
+
+def _time(config: Config) -> tuple[int, int]:
+    """(device time of the second run, simulated time of load and two runs), in ps; refused is longest of all."""
+    with Session(config, cache_dir=False) as session:
+        program = session.compile(GRAPH)
+        inputs = {b.name: np.zeros(b.shape, b.dtype.storage) for b in program.inputs}
+        session.run(program, inputs)
+        result = session.run(program, inputs)
+        return result.time_ps, session.device.now_ps
+
+
+def _keys() -> list[str]:
+    rows = [row[0] for row in load_config("edge").resolved()]
+    sections = {key.partition(".")[0] for key in rows if "." in key and key.partition(".")[0] in TURNS}
+    return sorted({*rows, *sections})
+
+
+@pytest.fixture(scope="module")
+def base() -> tuple[int, int]:
+    return _time(load_config("edge"))
+
+
+@pytest.mark.parametrize("key", _keys())
+def test_every_key_moves_what_is_reported(key: str, base: tuple[int, int]) -> None:
+    if key in SILENT or key.partition(".")[0] in SILENT:
+        return
+    turn = TURNS[key]
+    before = load_config("edge").with_(**turn.given)
+    after = before.with_(**{key: None if turn.value is False and "." not in key else turn.value})
+    assert after.fingerprint() != before.fingerprint()
+    if turn.expected is MOVES:
+        assert _observed(after) != _observed(before)
+        return
+    (device, total), (old_device, old_total) = _time(after), base if not turn.given else _time(before)
+    moved = (total, old_total) if key.startswith("host.") else (device, old_device)
+    assert moved[0] > moved[1] if turn.expected is SLOWER else moved[0] < moved[1]
+
+
+def _observed(config: Config) -> object:
+    """Times and capabilities, or the words in which the device refuses the network."""
+    try:
+        return _time(config), capabilities(config)
+    except NpusimError as error:
+        return str(error)
