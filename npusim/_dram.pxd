@@ -31,6 +31,7 @@ cdef struct Entry:
 
 cdef struct Bank:
     long long row, act, rd, wr, pre, hits
+    long long look  # no entry of this bank's queue can do anything before that
     int active
 
 cdef struct Group:

@@ -149,6 +149,7 @@ cdef bint refresh(Machine *m, Channel *c, long long *wake) noexcept nogil:
             continue
         for b in range(r * per_rank, (r + 1) * per_rank):
             bank = &c.banks[b]
+            bank.look = 0
             if is_open:
                 if bank.row >= 0:
                     bank.row = -1
@@ -171,7 +172,7 @@ cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wa
     cdef int depth = <int>p.bank_queue
     cdef int n = <int>m.n_banks
     cdef int _step, b, i, j, command
-    cdef long long at
+    cdef long long at, soonest
     cdef bint later_hit
     cdef Entry *queue
     cdef Entry *e
@@ -182,9 +183,13 @@ cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wa
             b = 0
         if not c.queued[b]:
             continue
+        if c.banks[b].look > m.now:
+            wake[0] = smaller(wake[0], c.banks[b].look)
+            continue
         queue = &c.queue[b * depth]
         if c.ranks[queue[0].rank].pending:
             continue
+        soonest = FAR
         for i in range(c.queued[b]):
             e = &queue[i]
             at = ready(c, e, &command)
@@ -197,11 +202,12 @@ cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wa
                 if later_hit and c.banks[b].hits < p.hit_cap:
                     continue
             if at > m.now:
-                wake[0] = smaller(wake[0], at)
+                soonest = smaller(soonest, at)
                 continue
             if not slots & (COLUMN if command == CAS else ROW):
-                wake[0] = smaller(wake[0], m.now + 1)
+                soonest = smaller(soonest, m.now + 1)
                 continue
+            c.banks[b].look = 0
             issue(m, c, e, command)
             used[0] = COLUMN if command == CAS else ROW
             if command == CAS:
@@ -209,6 +215,8 @@ cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wa
                 c.n_queued -= 1
             c.cursor = b
             return True
+        c.banks[b].look = soonest
+        wake[0] = smaller(wake[0], soonest)
     return False
 
 
@@ -294,6 +302,7 @@ cdef bint hand_over(Machine *m, Channel *c) noexcept nogil:
         if c.queued[b] < p.bank_queue:
             c.queue[b * p.bank_queue + c.queued[b]] = entries[i]
             c.queued[b] += 1
+            c.banks[b].look = 0
             c.n_queued += 1
             drop(entries, count, i)
             if c.draining:

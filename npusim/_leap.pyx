@@ -64,7 +64,7 @@ cdef void blend_channel(
     blend(h, c.cursor)
     blend(h, c.draining)
     blend(h, since(c.bus, now))
-    blend(h, since(c.wake, now))
+    blend(h, since(c.wake, now) if c.wake < FAR else -1)
     blend(h, c.flying)
     for k in range(c.flying):
         blend(h, c.ring[(c.head + k) & m.mask].at - now)
@@ -90,6 +90,7 @@ cdef void shift_channel(Machine *m, Channel *c, long long rows, long long bursts
         c.banks[b].rd += clocks
         c.banks[b].wr += clocks
         c.banks[b].pre += clocks
+        c.banks[b].look = 0
         if m.p.bank_queue:
             shift_entries(&c.queue[b * m.p.bank_queue], c.queued[b], rows, bursts, clocks)
     for b in range(m.n_groups):

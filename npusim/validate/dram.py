@@ -1,7 +1,7 @@
 """Replays of DRAM simulators: access patterns on one memory, through the bank model that ``dram.kind = "jedec"`` uses.
 
 Both simulators were driven by us; what their drivers do is stated here and nothing is fitted per row. Random choices
-(addresses, which request is a write) are drawn from a generator with a fixed seed: the originals' are not known.
+(addresses, which request is a write) come from a fixed sequence: the originals' are not known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from npusim.validate.base import DataSet, Excluded, Point, Record
 
 Addresses = npt.NDArray[np.int64]
 
-SEED = 1
+ADDRESSES, KINDS = 1, 2
+"""Seeds."""
 UNLIMITED = 1 << 20
 GIGA = 1e9
 
@@ -63,20 +64,27 @@ def patterns(load: Load) -> Addresses:
     return _PATTERNS[load.pattern](load) % load.capacity
 
 
+def _draws(count: int, below: int, seed: int) -> Addresses:
+    """Numbers below ``below``, the same with every version of numpy: Steele's SplitMix64."""
+    z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((z ^ (z >> np.uint64(31))) % np.uint64(below)).astype(np.int64)
+
+
 def _sequential(load: Load) -> Addresses:
     return np.arange(load.count, dtype=np.int64) * load.size
 
 
 def _random(load: Load) -> Addresses:
-    places = np.random.default_rng(SEED).integers(0, load.capacity // load.size, load.count, np.int64)
-    return places * load.size
+    return _draws(load.count, load.capacity // load.size, ADDRESSES) * load.size
 
 
 def _blocks(load: Load) -> Addresses:
     """Blocks of ``parameter`` bytes at random places, each read from its start to its end."""
     each = max(1, load.parameter // load.size)
     count = -(-load.count // each)
-    starts = np.random.default_rng(SEED).integers(0, load.capacity // load.parameter, count, np.int64) * load.parameter
+    starts = _draws(count, load.capacity // load.parameter, ADDRESSES) * load.parameter
     return (starts[:, None] + np.arange(each, dtype=np.int64) * load.size).ravel()[: load.count]
 
 
@@ -111,8 +119,7 @@ _PATTERNS = {
 
 def _requests(addresses: Addresses, read_pct: int) -> Addresses:
     """What the model is given: address * 2 + write, the writes drawn by chance."""
-    draws = np.random.default_rng(SEED + 1).integers(0, 100, len(addresses), np.int64)
-    return addresses * 2 + (draws >= read_pct)
+    return addresses * 2 + (_draws(len(addresses), 100, KINDS) >= read_pct)
 
 
 def dramsim3(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:

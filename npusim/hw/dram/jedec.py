@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from npusim.hw.dram._memory import COPY, READS, WRITES, Memory, Result
+from npusim.hw.dram._memory import COPY, READS, WRITES, Memory
 from npusim.hw.dram._parts import PARTS
 from npusim.units import PS_PER_S, bytes_to_ps, ceil_div, cycles_to_ps
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from npusim.work import DmaWork
 
 EXACT = 1 << 12
-"""Bursts of a pattern that are served one by one; of a longer one the second half goes on as it was."""
+"""Bursts of strided runs that are served; a longer pattern goes on as it was in the second half of them."""
+STREAM = 1 << 18
+"""The same for a stream, most of whose bursts are skipped because it repeats itself."""
 MANY = 1 << 20
 
 
@@ -86,16 +88,20 @@ class JedecDram:
 
     def _serve(self, runs: int, run: int, stride: int, mode: int, outstanding: int) -> int:
         """Clocks from the first request to the last datum."""
-        total = runs * run
-        if total <= EXACT or stride == run:
-            return self.memory.transfer(runs, run, stride, mode, outstanding).cycles
+        if runs == 1 or stride == run:  # a stream
+            return self._extended(runs * run, 1, 1, mode, outstanding, STREAM)
         if run > EXACT:  # long runs are streams, whatever lies between them
-            one = self.memory.transfer(1, run, run, mode, outstanding).cycles
-            return runs * one
-        half = max(1, EXACT // 2 // run)
-        first: Result = self.memory.transfer(half, run, stride, mode, outstanding)
-        both = self.memory.transfer(2 * half, run, stride, mode, outstanding)
-        return both.cycles + ceil_div((both.cycles - first.cycles) * (runs - 2 * half), half)
+            return runs * self._extended(run, 1, 1, mode, outstanding, STREAM)
+        return self._extended(runs, run, stride, mode, outstanding, EXACT // run)
+
+    def _extended(self, runs: int, run: int, stride: int, mode: int, outstanding: int, most: int) -> int:
+        """Clocks of ``runs`` runs; beyond ``most`` the later half of those goes on as it was."""
+        if runs <= most:
+            return self.memory.transfer(runs, run, stride, mode, outstanding).cycles
+        half = max(1, most // 2)
+        first = self.memory.transfer(half, run, stride, mode, outstanding).cycles
+        both = self.memory.transfer(2 * half, run, stride, mode, outstanding).cycles
+        return both + ceil_div((both - first) * (runs - 2 * half), half)
 
 
 def memory_of(config: Config) -> Memory:
