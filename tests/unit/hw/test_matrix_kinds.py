@@ -1,11 +1,14 @@
 """Cost models of single machines, pinned by numbers worked out by hand, and the laws of their keys."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
+from npusim.hw.capability import capabilities
 from npusim.hw.config import load_config
 from npusim.hw.cost import cost
 from npusim.hw.units.matrix_direct import job
@@ -200,3 +203,38 @@ def test_a_duplex_copy_within_dram_is_bound_by_one_way_or_by_the_pins():
     assert beats(fast) == size // 32
     assert beats(fast.with_(**{"dma.duplex": False})) == 2 * size // 32
     assert beats(GRID.with_(**{"dram.bandwidth": channel})) == 2 * size // 32
+
+
+KINDS = st.sampled_from([MESH, NVDLA, GRID, SCALESIM, TPU, load_config("intel_npu40"), load_config("tpuv6e")])
+WORK = st.builds(
+    lambda batch, oh, ow, oc, ic, k, depthwise, first, last, out: MatrixWork(
+        DType.INT8, batch, oh, ow, ic * oc if depthwise else oc, ic, k, k, depthwise, first, last, out
+    ),
+    st.integers(1, 3), SIZE, SIZE, SIZE, SIZE, st.integers(1, 5), st.booleans(), st.booleans(), st.booleans(),
+    st.sampled_from([1, 4]),
+)  # fmt: skip
+
+
+@given(KINDS, WORK)
+def test_a_cost_adds_up_and_does_not_pass_the_peak(config, work):
+    found = cost(config, work)
+    assert found.cycles == sum(cycles for _, cycles in found.terms)
+    assert all(cycles > 0 for _, cycles in found.terms)
+    assert work.macs * 10**12 <= capabilities(config).peak_macs["int8"] * found.ps
+
+
+@given(KINDS, WORK, st.sampled_from(["oh", "ow", "oc", "ic", "batch"]))
+def test_more_work_never_takes_less_and_two_batches_at_most_twice(config, work, dimension):
+    more = dataclasses.replace(work, **{dimension: getattr(work, dimension) * 2})
+    if work.depthwise and dimension == "ic":
+        more = dataclasses.replace(more, oc=work.oc * 2)
+    now, then = cost(config, work).ps, cost(config, more).ps
+    assert now <= then
+    if dimension == "batch":
+        assert then <= 2 * now
+
+
+@given(KINDS, WORK)
+def test_twice_the_clock_is_half_the_time(config, work):
+    fast = config.with_(clock_hz=2 * config.clock_hz)
+    assert abs(2 * cost(fast, work).ps - cost(config, work).ps) <= 2
