@@ -29,8 +29,8 @@ class Span(NamedTuple):
 class UnitCounters:
     """Where one unit's time went; ``busy_ps + idle_ps + sum(stalls.values())`` is the job's duration.
 
-    ``stalls`` maps what the head instruction waited for (``core0.dma0``, ``dram``) to picoseconds; idle is an empty
-    queue.
+    ``stalls`` maps what the head instruction waited for (``core0.dma0``, ``dram``, ``sram``) to picoseconds; idle is
+    an empty queue.
     """
 
     busy_ps: int = 0

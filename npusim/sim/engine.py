@@ -20,7 +20,7 @@ class Engine:
     """One unit during one job.
 
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
-    in the queue) or stalled on a named unit or on ``dram``.
+    in the queue) or stalled on a named unit, on ``dram`` or, beside other units of the core, on ``sram``.
     """
 
     __slots__ = (
@@ -108,7 +108,10 @@ class Engine:
         if self.completed == self.hang_at:
             return
         run.active += 1
-        Timeout(run.env, step.fixed_ps).callbacks.append(self._flow if step.bus_bytes else self._finish)
+        if step.share:
+            run.banks[step.core].start(step.fixed_ps, step.share, self._finish)
+        else:
+            Timeout(run.env, step.fixed_ps).callbacks.append(self._flow if step.bus_bytes else self._finish)
 
     def _flow(self, event: Event) -> None:
         run, step = self.run, self.step
@@ -132,7 +135,8 @@ class Engine:
         bound = step.bound
         late = now - self.begin - step.alone_ps
         if late:
-            self.stalls["dram"] = self.stalls.get("dram", 0) + late
+            memory = "dram" if step.bus_bytes else "sram"
+            self.stalls[memory] = self.stalls.get(memory, 0) + late
             bound = "memory"
         self.busy_ps += step.alone_ps
         self.mark = now

@@ -11,6 +11,7 @@ from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
 from npusim.isa.verify import Limits, verify
+from npusim.sim.banks import WHOLE
 from npusim.sim.fabric import Fabric
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
@@ -22,8 +23,9 @@ HALT = -1
 class Step:
     """One command, ready to run. Times in ps; ``engine`` is an index into :attr:`Layout.names`.
 
-    ``fixed_ps`` passes first; then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
-    ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses the DRAM.
+    ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
+    (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
+    ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses SRAM and DRAM.
     """
 
     engine: int
@@ -32,6 +34,7 @@ class Step:
     bus_bytes: int
     rate: int
     alone_ps: int
+    share: int
     begin: int  # byte offsets of the command in the stream: for messages,
     end: int  # and to know when it has been fetched
     core: int
@@ -76,6 +79,7 @@ class Charge(NamedTuple):
     bus_bytes: int
     rate: int
     alone_ps: int
+    share: int
     macs: int
     bytes: int
     reads: int
@@ -129,10 +133,10 @@ class Planner:
         charge = self._charges.get(work)
         if charge is None:
             charge = self._charges[work] = self._charge(work)
-        fixed, bus_bytes, rate, alone, macs, size, reads, writes, bound = charge
+        fixed, bus_bytes, rate, alone, share, macs, size, reads, writes, bound = charge
         return Step(
-            engine, waits, fixed, bus_bytes, rate, alone, begin, end, command.core, command.op, instruction.mnemonic,
-            macs, size, reads, writes, bound, instruction,
+            engine, waits, fixed, bus_bytes, rate, alone, share, begin, end, command.core, command.op,
+            instruction.mnemonic, macs, size, reads, writes, bound, instruction,
         )  # fmt: skip
 
     def _charge(self, work: Work) -> Charge:
@@ -140,12 +144,13 @@ class Planner:
         if isinstance(work, DmaWork) and (work.reads or work.writes):
             fixed, bus_bytes, rate = self._fabric.transfer(work)
             alone = fixed + self._fabric.flow_ps(bus_bytes, rate)
-            return Charge(fixed, bus_bytes, rate, alone, 0, work.bytes, work.reads, work.writes, price.bound)
+            return Charge(fixed, bus_bytes, rate, alone, 0, 0, work.bytes, work.reads, work.writes, price.bound)
         macs = work.macs if isinstance(work, MatrixWork) else 0
         size = work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0
-        return Charge(price.ps, 0, 0, price.ps, macs, size, 0, 0, price.bound)
+        share = WHOLE * price.sram_ps // price.ps if price.ps else 0
+        return Charge(price.ps, 0, 0, price.ps, share, macs, size, 0, 0, price.bound)
 
 
 def _halt(command: Command, begin: int, end: int) -> Step:
     kind = command.instruction.mnemonic
-    return Step(HALT, (), 0, 0, 0, 0, begin, end, 0, command.op, kind, 0, 0, 0, 0, "latency", command.instruction)
+    return Step(HALT, (), 0, 0, 0, 0, 0, begin, end, 0, command.op, kind, 0, 0, 0, 0, "latency", command.instruction)

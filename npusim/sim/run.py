@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from npusim.errors import ProgramError
+from npusim.sim.banks import Banks
 from npusim.sim.engine import Engine
 from npusim.sim.fault import Fault, FaultCode
 from npusim.sim.memory import AddressError, JobMemory
@@ -72,6 +73,7 @@ class Run:
         self.error: BaseException | None = None
         self._done = done
         self._link_busy_ps = machine.link.settle()
+        self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.engines = [Engine(self, name) for name in machine.layout.names]
         self.sequencer = Sequencer(self)
 

@@ -17,12 +17,14 @@ class Cost:
 
     ``cycles``: of the unit's clock, the sum of ``terms`` (name, cycles). ``ps``: the same in picoseconds. ``bound``:
     the largest kind of term, ``compute``, ``memory`` or ``latency`` (set-up, filling, waiting for the first datum).
+    ``sram_ps``: how much of that time all banks of the SRAM need for the work's traffic; what is left others may use.
     """
 
     cycles: int
     ps: int
     terms: tuple[tuple[str, int], ...]
     bound: str
+    sram_ps: int = 0
 
 
 def first_datum(config: Config, setup: int, hz: int) -> list[tuple[str, str, int]]:
@@ -36,12 +38,17 @@ def sram_cycles(config: Config, moved: int, hz: int) -> int:
     return ceil_div(moved * hz, config.sram.total_bytes_per_cycle * config.clock_hz)
 
 
-def total(hz: int, terms: Sequence[tuple[str, str, int]]) -> Cost:
-    """A Cost from (name, kind, cycles) terms; of equally large kinds the first in compute, memory, latency binds."""
+def total(hz: int, terms: Sequence[tuple[str, str, int]], traffic: int = 0) -> Cost:
+    """A Cost from (name, kind, cycles) terms; of equally large kinds the first in compute, memory, latency binds.
+
+    ``traffic``: cycles in which all banks of the SRAM pass what the work moves.
+    """
     cycles = sum(term[2] for term in terms)
     shares = [sum(term[2] for term in terms if term[1] == kind) for kind in (COMPUTE, MEMORY, LATENCY)]
     bound = (COMPUTE, MEMORY, LATENCY)[shares.index(max(shares))]
-    return Cost(cycles, cycles_to_ps(cycles, hz), tuple((name, count) for name, _, count in terms if count), bound)
+    named = tuple((name, count) for name, _, count in terms if count)
+    ps = cycles_to_ps(cycles, hz)
+    return Cost(cycles, ps, named, bound, min(ps, cycles_to_ps(traffic, hz)))
 
 
 def beside(compute: int, traffic: int) -> list[tuple[str, str, int]]:

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
+from npusim.errors import ProgramError
 from npusim.hw.config import Config, MatrixConfig
 from npusim.hw.dram import dram_model
 from npusim.hw.sections import DirectConfig
@@ -72,14 +73,17 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         terms.append(("output", COMPUTE, ready.done))
     else:
         terms += [("mac", COMPUTE, macs), ("tail", LATENCY, ready.done - macs)]
-    return total(config.matrix_hz, terms)
+    return total(config.matrix_hz, terms, traffic)
 
 
 def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
-    """A whole convolution that the core fetches from and leaves in memory, alone on the device; not depthwise.
+    """A whole convolution of one image that the core fetches from and leaves in memory, alone on the device.
 
-    ``input_pixels``: of the input image, without padding. Raises ProgramError as :func:`cost` does.
+    ``input_pixels``: of the input image, without padding. Raises ProgramError as :func:`cost` does, and for several
+    images or a depthwise convolution, which take several jobs.
     """
+    if work.depthwise or work.batch != 1:
+        raise ProgramError(f"a job must be one image and not depthwise, got {work}")
     matrix = unit_for(config, work)
     direct = matrix.direct or DirectConfig()
     latency = ceil_div(latency_ps(config) * config.matrix_hz, 10**12)

@@ -45,7 +45,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         terms.append(("output", COMPUTE, drain))
     else:
         terms += [("rows", COMPUTE, feeding), ("pipeline", LATENCY, pipeline)]
-    return total(config.matrix_hz, terms)
+    return total(config.matrix_hz, terms, traffic)
 
 
 def rows_fed(matrix: MatrixConfig, mesh: MeshConfig, placed: Placement) -> int:

@@ -84,7 +84,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         terms += [("stream", COMPUTE, streams), ("swap", LATENCY, exposed_swaps), ("skew", LATENCY, skew)]
     if matrix.port_bytes_per_cycle:
         terms.append(("port", MEMORY, ceil_div(_once(work), matrix.port_bytes_per_cycle)))
-    return total(config.matrix_hz, terms)
+    return total(config.matrix_hz, terms, traffic)
 
 
 def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from npusim.errors import ProgramError
 from npusim.hw.config import Config
-from npusim.hw.units.base import Cost, beside, first_datum, total
+from npusim.hw.units.base import Cost, beside, first_datum, sram_cycles, total
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
@@ -23,4 +23,5 @@ def cost(config: Config, work: ScalarWork) -> Cost:
         raise ProgramError(f"scalar work on {config.name}, which has no scalar unit")
     start = first_datum(config, scalar.setup_cycles, config.clock_hz)
     traffic = ceil_div(work.bytes, config.sram.bytes_per_cycle)
-    return total(config.clock_hz, start + beside(work.elements * scalar.cycles_per_element, traffic))
+    banks = sram_cycles(config, work.bytes, config.clock_hz)
+    return total(config.clock_hz, start + beside(work.elements * scalar.cycles_per_element, traffic), banks)

@@ -33,7 +33,7 @@ def cost(config: Config, work: VectorWork) -> Cost:
     compute = groups * vector.cost[work.function] * work.passes
     hz = config.vector_hz
     start = first_datum(config, vector.setup_cycles, hz)
-    traffic = sram_cycles(config, work.bytes, hz)
+    traffic = banks = sram_cycles(config, work.bytes, hz)
     if vector.port_bytes_per_cycle:
         traffic = max(traffic, ceil_div(work.bytes, vector.port_bytes_per_cycle))
-    return total(hz, start + beside(compute, traffic))
+    return total(hz, start + beside(compute, traffic), banks)

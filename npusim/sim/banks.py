@@ -1,0 +1,88 @@
+"""One core's SRAM while several of its units use it: together they get no more than its banks give.
+
+A unit's work comes with the share of the banks' width that it takes when it is alone. As long as the shares of the
+units at work add up to no more than the whole, nobody waits: accesses go to different banks. Where they add up to
+more, accesses meet at the same banks, and all of the units slow down by the same factor. DMA is left out: its
+buffers are those that the units do not use at that moment.
+
+A share is an integer part of WHOLE, what is left of a work is kept in ps * WHOLE: no rounding but that of the factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from simpy.events import Event
+
+from npusim.sim.clock import Clock
+
+WHOLE = 1 << 20
+
+
+class Work:
+    """One unit's instruction under way."""
+
+    __slots__ = ("done", "left", "share", "timer")
+
+    def __init__(self, left: int, share: int, done: Callable[[], None]) -> None:
+        self.left = left
+        self.share = share
+        self.done = done
+        self.timer = 0
+
+
+class Banks:
+    """The SRAM of one core during one job."""
+
+    __slots__ = ("_clock", "_demand", "_speed", "_updated", "_works")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._works: list[Work] = []
+        self._demand = 0
+        self._speed = WHOLE
+        self._updated = clock.now
+
+    def start(self, duration_ps: int, share: int, done: Callable[[], None]) -> None:
+        """Begin work that takes ``duration_ps`` alone and ``share`` of WHOLE of the banks; ``done()`` at its end."""
+        self._flow()
+        work = Work(duration_ps * WHOLE, share, done)
+        self._works.append(work)
+        self._demand += share
+        if not self._adapt():
+            self._time(work)
+
+    def _flow(self) -> None:
+        """Take off what has been done since the last change."""
+        now = self._clock.now
+        done = (now - self._updated) * self._speed
+        if done:
+            for work in self._works:
+                work.left -= done
+        self._updated = now
+
+    def _adapt(self) -> bool:
+        """Set the speed that all works have now; True if it has changed, and with it every end."""
+        speed = WHOLE if self._demand <= WHOLE else WHOLE * WHOLE // self._demand
+        if speed == self._speed:
+            return False
+        self._speed = speed
+        for work in self._works:
+            self._time(work)
+        return True
+
+    def _time(self, work: Work) -> None:
+        work.timer += 1
+        delay = max(0, -(-work.left // self._speed))
+        self._clock.after(delay, self._ended, (work, work.timer))
+
+    def _ended(self, event: Event) -> None:
+        work, timer = cast("tuple[Work, int]", event.value)
+        if timer != work.timer:
+            return  # the speed has changed since: another timer runs
+        self._flow()
+        self._works.remove(work)
+        self._demand -= work.share
+        self._adapt()
+        work.done()
