@@ -31,7 +31,6 @@ cdef struct Entry:
 
 cdef struct Bank:
     long long row, act, rd, wr, pre, hits
-    long long look  # no entry of this bank's queue can do anything before that
     int active
 
 cdef struct Group:
@@ -56,6 +55,7 @@ cdef struct Channel:
     Entry *active
     Entry *queue  # bank_queue entries for each bank
     int *queued
+    long long *look  # no entry of a bank's queue can do anything before that; FAR if it is empty
     Flight *ring
     int n_reads, n_writes, n_active, n_queued, cursor, head, flying, pending
     long long draining, wake, bus, latest
@@ -114,3 +114,19 @@ cdef inline int place(const Params *p, long long address, Entry *e) noexcept nog
     e.bank = <int>(e.group * p.banks + bank)
     e.seen = False
     return <int>((address >> p.ch_shift) & ((1LL << p.ch_bits) - 1))
+
+
+cdef inline void land(Machine *m, Channel *c) noexcept nogil:
+    """Reads whose data have arrived."""
+    cdef Flight *flight
+    while c.flying and c.ring[c.head].at + m.p.turn <= m.now:
+        flight = &c.ring[c.head]
+        if flight.probe:
+            m.probing = False
+            m.probes += 1
+            m.probe_latency += flight.at - flight.arrive
+        else:
+            m.outstanding -= 1
+            m.latency += flight.at - flight.arrive
+        c.head = (c.head + 1) & m.mask
+        c.flying -= 1

@@ -149,7 +149,7 @@ cdef bint refresh(Machine *m, Channel *c, long long *wake) noexcept nogil:
             continue
         for b in range(r * per_rank, (r + 1) * per_rank):
             bank = &c.banks[b]
-            bank.look = 0
+            c.look[b] = 0 if c.queued[b] else FAR
             if is_open:
                 if bank.row >= 0:
                     bank.row = -1
@@ -181,10 +181,8 @@ cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wa
         b += 1
         if b >= n:
             b = 0
-        if not c.queued[b]:
-            continue
-        if c.banks[b].look > m.now:
-            wake[0] = smaller(wake[0], c.banks[b].look)
+        if c.look[b] > m.now:
+            wake[0] = smaller(wake[0], c.look[b])
             continue
         queue = &c.queue[b * depth]
         if c.ranks[queue[0].rank].pending:
@@ -207,15 +205,17 @@ cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wa
             if not slots & (COLUMN if command == CAS else ROW):
                 soonest = smaller(soonest, m.now + 1)
                 continue
-            c.banks[b].look = 0
+            c.look[b] = 0
             issue(m, c, e, command)
             used[0] = COLUMN if command == CAS else ROW
             if command == CAS:
                 drop(queue, &c.queued[b], i)
                 c.n_queued -= 1
+                if not c.queued[b]:
+                    c.look[b] = FAR
             c.cursor = b
             return True
-        c.banks[b].look = soonest
+        c.look[b] = soonest
         wake[0] = smaller(wake[0], soonest)
     return False
 
@@ -302,7 +302,7 @@ cdef bint hand_over(Machine *m, Channel *c) noexcept nogil:
         if c.queued[b] < p.bank_queue:
             c.queue[b * p.bank_queue + c.queued[b]] = entries[i]
             c.queued[b] += 1
-            c.banks[b].look = 0
+            c.look[b] = 0
             c.n_queued += 1
             drop(entries, count, i)
             if c.draining:
@@ -332,8 +332,8 @@ cdef void tick(Machine *m, Channel *c) noexcept nogil:
     if slots and p.bank_queue and from_banks(m, c, slots, &used, &wake):
         acted = True
         slots &= ~used
-        if p.dual and slots and from_banks(m, c, slots, &used, &wake):
-            pass
+        if p.dual:
+            from_banks(m, c, slots, &used, &wake)
     elif slots and not p.bank_queue:
         if p.dual:
             acted |= from_window(m, c, COLUMN, &used, &wake)
@@ -344,22 +344,6 @@ cdef void tick(Machine *m, Channel *c) noexcept nogil:
     if p.bank_queue:
         acted |= hand_over(m, c)
     c.wake = m.now + 1 if acted else wake
-
-
-cdef void land(Machine *m, Channel *c) noexcept nogil:
-    """Reads whose data have arrived."""
-    cdef Flight *flight
-    while c.flying and c.ring[c.head].at + m.p.turn <= m.now:
-        flight = &c.ring[c.head]
-        if flight.probe:
-            m.probing = False
-            m.probes += 1
-            m.probe_latency += flight.at - flight.arrive
-        else:
-            m.outstanding -= 1
-            m.latency += flight.at - flight.arrive
-        c.head = (c.head + 1) & m.mask
-        c.flying -= 1
 
 
 cdef bint accept(Machine *m, const Stream *s, long long i, bint probe) noexcept nogil:
@@ -469,14 +453,16 @@ cdef bint build(Machine *m) noexcept nogil:
         c.active = <Entry *>calloc(m.n_banks + 1, sizeof(Entry))
         c.queue = <Entry *>calloc(m.n_banks * p.bank_queue + 1, sizeof(Entry))
         c.queued = <int *>calloc(m.n_banks, sizeof(int))
+        c.look = <long long *>calloc(m.n_banks, sizeof(long long))
         c.ring = <Flight *>calloc(m.mask + 1, sizeof(Flight))
-        if not (c.banks and c.groups and c.ranks and c.reads and c.writes and c.active and c.queue and c.queued):
+        if not (c.banks and c.groups and c.ranks and c.reads and c.writes and c.active and c.queue):
             return False
-        if c.ring == NULL:
+        if not (c.queued and c.look and c.ring):
             return False
         c.wake = 0
         for b in range(m.n_banks):
             c.banks[b].row = -1
+            c.look[b] = FAR
         for b in range(p.ranks):
             c.ranks[b].due = p.refi * (b + 1) // p.ranks if p.stagger else p.refi
     return True
@@ -497,6 +483,7 @@ cdef void demolish(Machine *m) noexcept nogil:
         free(c.active)
         free(c.queue)
         free(c.queued)
+        free(c.look)
         free(c.ring)
     free(m.channels)
 
@@ -510,13 +497,9 @@ cdef int _set_up(Machine *m, parameters) except -1:
         if parameters[k] < 0:
             raise ValueError(f"{PARAMETERS[k]}: must be >= 0, got {parameters[k]}")
         field[k] = parameters[k]
-    for name, value, least in (
-        ("channels", m.p.channels, 1), ("ranks", m.p.ranks, 1), ("groups", m.p.groups, 1), ("banks", m.p.banks, 1),
-        ("burst", m.p.burst, 1), ("read_queue", m.p.read_queue, 1), ("write_queue", m.p.write_queue, 1),
-        ("write_high", m.p.write_high, 1),
-    ):
-        if value < least:
-            raise ValueError(f"{name}: must be >= {least}, got {value}")
+    for name in ("channels", "ranks", "groups", "banks", "burst", "read_queue", "write_queue", "write_high"):
+        if parameters[PARAMETERS.index(name)] < 1:
+            raise ValueError(f"{name}: must be >= 1, got {parameters[PARAMETERS.index(name)]}")
     if m.p.write_high > m.p.write_queue:
         raise ValueError(f"write_high: must be <= write_queue = {m.p.write_queue}, got {m.p.write_high}")
     if m.p.cl + m.p.burst + m.p.turn >= 1 << 24:

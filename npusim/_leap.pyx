@@ -90,7 +90,7 @@ cdef void shift_channel(Machine *m, Channel *c, long long rows, long long bursts
         c.banks[b].rd += clocks
         c.banks[b].wr += clocks
         c.banks[b].pre += clocks
-        c.banks[b].look = 0
+        c.look[b] = 0 if c.queued[b] else FAR
         if m.p.bank_queue:
             shift_entries(&c.queue[b * m.p.bank_queue], c.queued[b], rows, bursts, clocks)
     for b in range(m.n_groups):
