@@ -12,7 +12,7 @@ Depthwise has no channels to sum over; ``depthwise_bytes`` of channels go side b
 
     cycles   = setup + start + pixel blocks * kh * kw * ceil(oc * size / depthwise_bytes) * depthwise_cycles
 
-Outputs leave beside this, as for the systolic model. ``dataflow`` decides only how SRAM traffic is counted there.
+Outputs leave beside this; windows, weights and outputs pass the SRAM once each. ``dataflow`` is not read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from npusim.hw.config import Config
 from npusim.hw.sections import GridConfig
-from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
+from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, sram_cycles, total
 from npusim.hw.units.matrix_systolic import unit_for
 from npusim.units import ceil_div
 
@@ -36,6 +36,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     rate, size = matrix.rate(work.dtype.label), work.dtype.itemsize
     taps = work.kh * work.kw
     pixel_blocks = work.batch * ceil_div(work.oh, grid.pixel_rows) * ceil_div(work.ow, grid.pixel_cols)
+    windows = work.oh * work.ow * work.ic * taps
     operands = 0
     if work.depthwise:
         passes = pixel_blocks * taps * ceil_div(work.oc * size, grid.depthwise_bytes)
@@ -47,8 +48,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         blocks = pixel_blocks * ceil_div(work.oc, grid.output_channels)
         macs = blocks * pixels * grid.output_channels * work.ic * taps
         mac = ceil_div(macs * rate.denominator, matrix.elements * rate.numerator)
-        moved = work.batch * work.oh * work.ow * work.ic * taps * size
-        operands = ceil_div(moved, grid.operand_bytes_per_cycle)
+        operands = ceil_div(work.batch * windows * size, grid.operand_bytes_per_cycle)
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
     drain = ceil_div(outputs, matrix.output_elements_per_cycle)
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
@@ -59,4 +59,6 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         terms.append(("output", COMPUTE, drain))
     else:
         terms.append(("mac", COMPUTE, mac))
-    return total(config.matrix_hz, terms)
+    weights = work.oc * taps * (1 if work.depthwise else work.ic)
+    moved = work.batch * (windows + weights) * size + outputs * work.out_bytes
+    return total(config.matrix_hz, terms, sram_cycles(config, moved, config.matrix_hz))

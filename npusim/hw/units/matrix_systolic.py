@@ -74,16 +74,17 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     array = streams + exposed_swaps + skew
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
     drain = ceil_div(outputs, matrix.output_elements_per_cycle)
-    traffic = 0 if matrix.port_bytes_per_cycle else traffic_cycles(config, work, placed)
+    serial = matrix.port_bytes_per_cycle
+    traffic = sram_cycles(config, _once(work), config.matrix_hz) if serial else traffic_cycles(config, work, placed)
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
-    if traffic > max(array, drain):
+    if traffic > max(array, drain) and not serial:
         terms.append(("sram", MEMORY, traffic))
     elif drain > array:
         terms.append(("output", COMPUTE, drain))
     else:
         terms += [("stream", COMPUTE, streams), ("swap", LATENCY, exposed_swaps), ("skew", LATENCY, skew)]
-    if matrix.port_bytes_per_cycle:
-        terms.append(("port", MEMORY, ceil_div(_once(work), matrix.port_bytes_per_cycle)))
+    if serial:
+        terms.append(("port", MEMORY, max(traffic, ceil_div(_once(work), serial))))
     return total(config.matrix_hz, terms, traffic)
 
 

@@ -114,6 +114,12 @@ def test_a_job_is_never_faster_with_less(pixels, channels, kernels, size, diviso
     assert now <= job(NVDLA.with_(**{"matrix.direct.output_gap_cycles": 19 * divisor}), work, inputs).cycles
 
 
+def test_a_job_is_one_image():
+    for changes in ({"batch": 2}, {"depthwise": True}):
+        with pytest.raises(ProgramError, match="a job must be one image and not depthwise, got MatrixWork"):
+            job(NVDLA, dataclasses.replace(conv(4, 4, 8, 8, 1), **changes), 16)
+
+
 def test_twice_the_clock_with_memory_twice_as_fast_is_half_the_time():
     work = conv(14, 14, 64, 64, 3)
     fast = NVDLA.with_(clock="2 GHz", **{"dram.bandwidth": "16 GB/s", "dram.latency": "25 ns"})
