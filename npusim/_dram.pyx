@@ -459,10 +459,8 @@ cdef bint build(Machine *m) noexcept nogil:
             return False
         if not (c.queued and c.look and c.ring):
             return False
-        c.wake = 0
         for b in range(m.n_banks):
-            c.banks[b].row = -1
-            c.look[b] = FAR
+            c.banks[b].row, c.look[b] = -1, FAR
         for b in range(p.ranks):
             c.ranks[b].due = p.refi * (b + 1) // p.ranks if p.stagger else p.refi
     return True
@@ -504,10 +502,17 @@ cdef int _set_up(Machine *m, parameters) except -1:
         raise ValueError(f"write_high: must be <= write_queue = {m.p.write_queue}, got {m.p.write_high}")
     if m.p.cl + m.p.burst + m.p.turn >= 1 << 24:
         raise ValueError(f"cl + burst + turn: must be < {1 << 24}, got {m.p.cl + m.p.burst + m.p.turn}")
-    if (1 << m.p.ch_bits) != m.p.channels or (1 << m.p.ra_bits) != m.p.ranks:
-        raise ValueError("ch_bits, ra_bits: must be log2 of channels and ranks")
-    if (1 << m.p.bg_bits) != m.p.groups or (1 << m.p.ba_bits) != m.p.banks:
-        raise ValueError("bg_bits, ba_bits: must be log2 of groups and banks")
+    for bits, count in (("ch", "channels"), ("ra", "ranks"), ("bg", "groups"), ("ba", "banks")):
+        if 1 << parameters[PARAMETERS.index(f"{bits}_bits")] != parameters[PARAMETERS.index(count)]:
+            raise ValueError(f"{bits}_bits: must be log2 of {count}")
+    return 0
+
+
+cdef int _check_addresses(const long long[::1] requests) except -1:
+    cdef Py_ssize_t k
+    for k in range(requests.shape[0]):
+        if requests[k] < 0:
+            raise ValueError(f"addresses must be >= 0, got {requests[k] >> 1} at position {k}")
     return 0
 
 
@@ -552,6 +557,8 @@ def serve(
     cdef Stream probe
     memset(&s, 0, sizeof(s))
     memset(&probe, 0, sizeof(probe))
+    _check_addresses(requests)
+    _check_addresses(probes)
     s.count, probe.count = requests.shape[0], probes.shape[0]
     s.unit = probe.unit = unit
     if s.count:
@@ -577,6 +584,8 @@ def serve_runs(
     memset(&probe, 0, sizeof(probe))
     if runs < 0 or run < 1 or not 0 <= mode <= 2:
         raise ValueError(f"runs, run, mode: must be >= 0, >= 1 and 0 to 2, got {runs}, {run}, {mode}")
+    if base < 0 or other < 0 or stride < 0:
+        raise ValueError(f"base, other, stride: must be >= 0, got {base}, {other}, {stride}")
     s.base, s.other, s.run, s.stride, s.mode = base, other, run, stride, mode
     if stride == run and run > 1:  # one long run: the shortest period
         s.run, s.stride = 1, 1

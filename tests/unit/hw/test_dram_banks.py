@@ -192,7 +192,7 @@ def test_descriptions_that_cannot_be():
         ("cl", -1, "cl: must be >= 0, got -1"),
         ("channels", 0, "channels: must be >= 1, got 0"),
         ("write_high", 33, "write_high: must be <= write_queue = 32, got 33"),
-        ("ch_bits", 1, "ch_bits, ra_bits: must be log2 of channels and ranks"),
+        ("ch_bits", 1, "ch_bits: must be log2 of channels"),
         ("cl", 1 << 24, "cl [+] burst [+] turn: must be < 16777216"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -201,6 +201,10 @@ def test_descriptions_that_cannot_be():
         _core.dram_serve([1, 2], empty, 6, 1, 0, empty, 0)
     with pytest.raises(ValueError, match="outstanding: must be >= 1, got 0"):
         _core.dram_serve(good, empty, 6, 0, 0, empty, 0)
+    with pytest.raises(ValueError, match="addresses must be >= 0, got -3 at position 1"):
+        _core.dram_serve(good, np.array([0, -6], np.int64), 6, 1, 0, empty, 0)
+    with pytest.raises(ValueError, match="base, other, stride: must be >= 0, got 0, 0, -1"):
+        _core.dram_serve_runs(good, 0, 0, 2, 1, -1, 0, 1, True)
     with pytest.raises(ValueError, match="runs, run, mode"):
         _core.dram_serve_runs(good, 0, 0, 1, 0, 1, 0, 1, True)
 
