@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from npusim.hw.config import list_configs
+from npusim.hw.files import config_folder
 from npusim.validate.replay import SETS, carried_folder, find, replay
 from tests.validation.regenerate import RECORD, figures
 
@@ -49,3 +51,12 @@ def test_of_two_jobs_the_model_prefers_the_one_that_is_faster_in_rtl(name: str) 
     pairs = [(a, b) for i, a in enumerate(points) for b in points[i + 1 :] if b.measured > 1.1 * a.measured]
     assert len(pairs) > 200
     assert [(a.label, b.label) for a, b in pairs if a.predicted >= b.predicted] == []
+
+
+@pytest.mark.parametrize(
+    "name", sorted({config for data in SETS for config in data.configs if config in list_configs()})
+)
+def test_a_machine_has_a_dozen_fitted_constants_at_most(name: str) -> None:
+    lines = (config_folder() / f"{name}.toml").read_text("utf-8").splitlines()
+    fitted = [line for line in lines if "=" in line.partition("#")[0] and "fitted" in line.partition("#")[2]]
+    assert len(fitted) <= 12
