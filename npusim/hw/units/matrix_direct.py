@@ -15,11 +15,12 @@ Post-processing of a group starts with its first row of atoms and runs beside th
 fetches for itself, in bursts of ``dma.burst_bytes`` over one port:
 
     beat     = max(burst / bandwidth, memory latency / outstanding bursts)
-    features = all of them arrive before the first stripe, at no more than ``feature_beats_per_cycle``; the weights, for
-               as many bytes as the buffer has left, take every other beat
-    weights  = then one burst a beat; a group starts when all its weights are there; with ``shared_port`` the results
-               of finished groups go before them
+    features = bursts * max(beat, 1 / feature_beats_per_cycle), or 2 * beat for each one beside which one of weights comes
+    weights  = bursts * beat, with ``shared_port`` after the results of finished groups
     job      = start + start_latencies * latency + done(last)
+
+All features arrive before the first stripe, and beside them as many weights as the buffer has room for; a group starts
+when all of its weights are there.
 """
 
 from __future__ import annotations
