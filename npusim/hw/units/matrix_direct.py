@@ -15,7 +15,7 @@ Post-processing of a group starts with its first row of atoms and runs beside th
 fetches for itself, in bursts of ``dma.burst_bytes`` over one port:
 
     beat     = max(burst / bandwidth, memory latency / outstanding bursts)
-    features = bursts * max(beat, 1 / feature_beats_per_cycle), or 2 * beat for each one beside which one of weights comes
+    features = bursts * max(beat, 1 / feature_beats_per_cycle), or 2 * beat where one of weights comes beside it
     weights  = bursts * beat, with ``shared_port`` after the results of finished groups
     job      = start + start_latencies * latency + done(last)
 
@@ -25,7 +25,6 @@ when all of its weights are there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,16 +63,16 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     passes = work.batch * (work.ic if work.depthwise else 1)
     plan = group(matrix, work)
     groups = ceil_div(_kernels(work), matrix.cols)
-    ready = _scheduled(plan, (0 for _ in range(passes * groups)), work.last)
+    done = _resident(plan, passes * groups, work.last)
     traffic = traffic_cycles(config, work, place(matrix, work))
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
     macs = passes * groups * plan.mac
-    if traffic > ready.done:
+    if traffic > done:
         terms.append(("sram", MEMORY, traffic))
-    elif ready.done - macs > macs:
-        terms.append(("output", COMPUTE, ready.done))
+    elif done - macs > macs:
+        terms.append(("output", COMPUTE, done))
     else:
-        terms += [("mac", COMPUTE, macs), ("tail", LATENCY, ready.done - macs)]
+        terms += [("mac", COMPUTE, macs), ("tail", LATENCY, done - macs)]
     return total(config.matrix_hz, terms, traffic)
 
 
@@ -89,14 +88,15 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
     direct = matrix.direct or DirectConfig()
     latency = ceil_div(latency_ps(config) * config.matrix_hz, 10**12)
     plan = group(matrix, work)
-    features = input_pixels * ceil_div(work.ic, matrix.rows)
-    ready = _scheduled(plan, (0 for _ in range(ceil_div(work.oc, matrix.cols))), True)
+    atoms = input_pixels * ceil_div(work.ic, matrix.rows)
+    features = ceil_div(atoms * matrix.rows * work.dtype.itemsize, config.dma.burst_bytes)
     fetched = _fetched(config, work, features, plan)
     start = direct.start_cycles + direct.start_latencies * latency
-    macs = ceil_div(work.oc, matrix.cols) * plan.mac
+    groups = ceil_div(work.oc, matrix.cols)
+    macs = groups * plan.mac
     terms = [("start", LATENCY, start), ("fetch", MEMORY, fetched.waited)]
     exposed = fetched.done - fetched.waited
-    if ready.done - macs > macs:
+    if _resident(plan, groups, True) > 2 * macs:
         terms.append(("output", COMPUTE, exposed))
     else:
         terms += [("mac", COMPUTE, min(macs, exposed)), ("tail", LATENCY, max(0, exposed - macs))]
@@ -122,15 +122,14 @@ def _kernels(work: MatrixWork) -> int:
     return ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
 
 
-def _scheduled(plan: Group, arrivals: Iterator[int], last: bool) -> Schedule:
-    """Groups one after the other; ``arrivals``: when the operands of each are there."""
-    macs = done = waited = 0
-    for there in arrivals:
-        begin = max(macs, there)
-        waited += begin - macs
-        macs = begin + plan.mac
-        done = max(max(done, begin + plan.first) + plan.output, macs + plan.tail) if last else macs
-    return Schedule(done, waited)
+def _resident(plan: Group, groups: int, last: bool) -> int:
+    """When groups whose operands are in the buffer are done, one after the other."""
+    macs = done = 0
+    for _ in range(groups):
+        first = macs + plan.first
+        macs += plan.mac
+        done = max(max(done, first) + plan.output, macs + plan.tail) if last else macs
+    return done
 
 
 def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Schedule:
