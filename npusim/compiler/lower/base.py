@@ -17,6 +17,7 @@ from npusim.dtypes import DType, dtype_of, raw_bytes
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
+from npusim.hw.units import dma
 from npusim.isa.base import Space
 from npusim.program import CONSTANTS
 
@@ -167,7 +168,7 @@ _TARGET_TILES = 4
 """Tiles that a core's share is cut into where it is large enough, so that loads, work and stores overlap."""
 
 _SMALLEST_TILE = 8 << 10
-"""Bytes below which cutting further costs more in latency than overlap gains."""
+"""Bytes below which cutting further gains nothing, nor does it below what a channel moves in one latency."""
 
 
 def small_tile(
@@ -190,7 +191,8 @@ def small_tile(
         return total_bytes(slots(tile))
 
     full = tuple(max(dim, 1) for dim in shape)
-    wanted = min(budget // 2, max(_SMALLEST_TILE, needed(full) // (config.cores * _TARGET_TILES)))
+    worthwhile = max(_SMALLEST_TILE, dma.channel_bandwidth(config) * dma.latency_ps(config) // 10**12)
+    wanted = min(budget // 2, max(worthwhile, needed(full) // (config.cores * _TARGET_TILES)))
     gentle = list(floor)
     if inner is not None:
         gentle[inner] = max(floor[inner], min(full[inner], _SHORTEST_RUN))
