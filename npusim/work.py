@@ -62,12 +62,17 @@ class ScalarWork:
     bytes: int
 
 
+PLACE_BYTES = 64
+"""What is known of a transfer's place in DRAM: regions start at multiples of this, and of nothing larger."""
+
+
 @dataclass(frozen=True, slots=True)
 class DmaWork:
     """A transfer of ``runs`` contiguous pieces of ``run_bytes`` on the DRAM side (the worse side).
 
     ``reads`` / ``writes``: bytes read from and written to DRAM; both 0 for a transfer within SRAM of ``bytes`` bytes.
     ``stride``: bytes from the start of one piece to that of the next on the DRAM side; 0 if that is not known.
+    ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
     """
 
     bytes: int
@@ -76,6 +81,7 @@ class DmaWork:
     reads: int
     writes: int
     stride: int = 0
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

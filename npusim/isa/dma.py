@@ -25,9 +25,10 @@ from npusim.isa.base import (
     Unit,
     instruction,
     is_dram,
+    offset_of,
     span,
 )
-from npusim.work import DmaWork, Work
+from npusim.work import PLACE_BYTES, DmaWork, Work
 
 ITEM_SIZES = (1, 2, 4, 8)
 
@@ -61,12 +62,13 @@ def _check_itemsize(itemsize: int) -> None:
         raise ProgramError(f"item size must be one of {ITEM_SIZES}, got {itemsize}")
 
 
-def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> tuple[int, Runs]:
-    """(bytes in DRAM, runs) of one side of a transfer; what is broadcast counts once."""
+def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> tuple[int, Runs, int]:
+    """(bytes in DRAM, runs, place of the first one) of one side of a transfer; what is broadcast counts once."""
     if not is_dram(address):
-        return 0, Runs(1, 0, 0)
+        return 0, Runs(1, 0, 0), 0
     distinct = prod(dim for dim, stride in zip(dims, strides, strict=True) if stride or dim == 0) * itemsize
-    return distinct, contiguous_runs(dims, strides, itemsize)
+    back = sum((dim - 1) * stride for dim, stride in zip(dims, strides, strict=True) if stride < 0)
+    return distinct, contiguous_runs(dims, strides, itemsize), (offset_of(address) + back) % PLACE_BYTES
 
 
 @instruction(0x10, "dma.copy", Unit.DMA)
@@ -100,11 +102,13 @@ class Copy(Instruction):
 
     def work(self) -> Work:
         """Padding is written like the rest; the side in DRAM with more pieces decides how well bursts are used."""
-        reads, source = _side(self.src, self.src_strides, self.dims, self.itemsize)
-        writes, target = _side(self.dst, self.dst_strides, self.padded, self.itemsize)
+        reads, source, at = _side(self.src, self.src_strides, self.dims, self.itemsize)
+        writes, target, to = _side(self.dst, self.dst_strides, self.padded, self.itemsize)
         total = prod(self.padded) * self.itemsize
-        runs = max(source, target) if reads or writes else Runs(1, total, 0)
-        return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride)
+        if not reads and not writes:
+            return DmaWork(total, 1, total, 0, 0)
+        runs, place = max((source, at), (target, to))
+        return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)
@@ -137,8 +141,8 @@ class Fill(Instruction):
         total = prod(self.dims) * self.itemsize
         if not is_dram(self.dst):
             return DmaWork(total, 1, total, 0, 0)
-        runs = contiguous_runs(self.dims, self.dst_strides, self.itemsize)
-        return DmaWork(total, runs.pieces, runs.nbytes, 0, total, runs.stride)
+        _, runs, place = _side(self.dst, self.dst_strides, self.dims, self.itemsize)
+        return DmaWork(total, runs.pieces, runs.nbytes, 0, total, runs.stride, place)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)

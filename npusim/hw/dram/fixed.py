@@ -5,9 +5,11 @@ Banks, rows and refresh are in ``dram.efficiency``: the part of the peak that is
 
 from __future__ import annotations
 
+from math import gcd
 from typing import TYPE_CHECKING
 
 from npusim.units import ceil_div
+from npusim.work import PLACE_BYTES
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -24,11 +26,23 @@ class FixedDram:
         self.burst_bytes = config.dma.burst_bytes
 
     def transfer_bytes(self, work: DmaWork) -> int:
-        """Every run starts on a burst's border and fills whole bursts; reads and writes share the pins."""
+        """Every run takes whole bursts, and one more where it crosses a border; reads and writes share the pins."""
         if not work.run_bytes:
             return 0
-        padded = ceil_div(work.run_bytes, self.burst_bytes) * self.burst_bytes
-        return (ceil_div(work.reads, work.run_bytes) + ceil_div(work.writes, work.run_bytes)) * padded
+        ways = (work.reads, work.writes)
+        return sum(self._bursts(work, ceil_div(moved, work.run_bytes)) for moved in ways) * self.burst_bytes
+
+    def _bursts(self, work: DmaWork, runs: int) -> int:
+        """Bursts that so many runs touch; of a burst longer than PLACE_BYTES runs are taken to start at its border."""
+        size = self.burst_bytes
+        if size > PLACE_BYTES:
+            return runs * ceil_div(work.run_bytes, size)
+        period = size // gcd(work.stride, size)
+        touched = [
+            ceil_div((work.offset + k * work.stride) % size + work.run_bytes, size) for k in range(min(period, runs))
+        ]
+        whole, rest = divmod(runs, period)
+        return whole * sum(touched) + sum(touched[:rest])
 
     def rate(self, work: DmaWork, channel: int) -> int:
         """What fits the channel: its bytes are the DRAM's bytes."""
