@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -44,12 +45,12 @@ class Table(Mapping[str, V]):
         return f"Table({self._items})"
 
 
-class Kind:
+class Kind(ABC):
     """A type of value; ``read`` returns the value inside npusim, or calls ``refuse`` and returns None."""
 
+    @abstractmethod
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         """``bare``: numbers without a unit are in base units (overrides from Python; never from a file)."""
-        raise NotImplementedError
 
     def raw(self, value: Any) -> Any:
         """A plain value (of JSON) that ``read(..., bare=True)`` turns back into ``value``."""
@@ -59,13 +60,13 @@ class Kind:
         """The value as TOML."""
         return str(value)
 
+    @abstractmethod
     def allowed(self) -> str:
         """For the manual: what may be written."""
-        raise NotImplementedError
 
+    @abstractmethod
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the value as written in TOML."""
-        raise NotImplementedError
 
 
 def _kind_name(value: object) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import (
     Annotated,
@@ -169,7 +170,7 @@ class _Field(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Instruction:
+class Instruction(ABC):
     """Base of all instructions; a subclass declares fields and says what it touches, costs and does."""
 
     opcode: ClassVar[int] = 0
@@ -178,19 +179,19 @@ class Instruction:
     layout: ClassVar[struct.Struct] = struct.Struct("<")
     fields: ClassVar[tuple[_Field, ...]] = ()
 
+    @abstractmethod
     def accesses(self) -> Iterator[Access | None]:
         """Every operand's bytes; None for an empty operand."""
-        raise NotImplementedError
 
+    @abstractmethod
     def work(self) -> Work:
         """What to charge."""
-        raise NotImplementedError
 
+    @abstractmethod
     def execute(self, memory: Memory, core: int) -> None:
         """Do the arithmetic on the bytes; raises ProgramError for values that the data itself makes illegal."""
-        raise NotImplementedError
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 - most instructions have nothing more to check
         """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this."""
 
     def to_bytes(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -97,21 +98,21 @@ class MatrixLowering(Lowering):
 
     # what the two kinds do differently
 
+    @abstractmethod
     def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         """Items that bring the input tile into its slot, channels innermost, padding included."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         """Items that bring [group][K][channel] into the slot."""
-        raise NotImplementedError
 
+    @abstractmethod
     def box(self, task: Task, extent: Extent) -> Box:
         """The task's tile in the dimensions of the chain."""
-        raise NotImplementedError
 
+    @abstractmethod
     def out_view(self) -> View:
         """The result in the dimensions of the chain."""
-        raise NotImplementedError
 
     def weights_key(self, task: Task) -> Any:
         """Tasks with equal keys use the same weights."""
