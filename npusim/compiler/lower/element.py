@@ -73,7 +73,7 @@ class Chain:
         slots: dict[str, Slot] = {} if main is None else {MAIN: main}
         operands: dict[Tensor, _Operand] = {}
         if self.main is not None and main is not None:
-            operands[self.main] = _Operand(main, self._packed(sizes, self.main.dtype))
+            operands[self.main] = _Operand(main, self.packed(sizes, self.main.dtype))
         for tensor, view in self._views.items():
             slot, strides = self._load(step, table, tensor, view, starts, sizes)
             slots[self._place[tensor]] = slot
@@ -81,7 +81,7 @@ class Chain:
         for op in self.ops:
             name = self._place[op.output]
             slot = slots[name] if name in slots else slots.setdefault(name, table.next(name))
-            target = _Operand(slot, self._packed(sizes, op.output.dtype))
+            target = _Operand(slot, self.packed(sizes, op.output.dtype))
             operands[op.output] = target
             sources = [operands[tensor] for tensor in op.inputs if tensor is not None]
             step.compute.extend(_instructions(op, target, sources, sizes, self.order))
@@ -89,9 +89,6 @@ class Chain:
 
     def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
         """Byte strides of a tile of these sizes."""
-        return self._packed(sizes, dtype)
-
-    def _packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
         return ordered_strides(sizes, self.order, dtype.itemsize)
 
     def _load(
