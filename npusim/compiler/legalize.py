@@ -14,7 +14,7 @@ from npusim.errors import ProgramError, UnsupportedError
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa.functions import Binary
-from npusim.isa.matrix import accumulator_type
+from npusim.isa.matrix import accumulator_type, rate_type
 from npusim.ops.base import REGISTRY
 
 _SCALAR_KINDS = frozenset({"gather_elements", "scatter_elements", "topk"})
@@ -54,7 +54,7 @@ def _matrix_missing(op: Op, config: Config) -> list[str]:
         accumulator_type(x, w)
     except ProgramError as error:
         return [str(error)]
-    wide = x if x.itemsize >= w.itemsize else w
+    wide = rate_type(x, w)
     if not config.matrix.rate(wide.label):
         known = ", ".join(sorted(name for name, rate in config.matrix.throughput.items() if rate))
         return [f"the matrix unit of {config.name} does not compute with {wide.label}; it does with {known}"]

@@ -11,7 +11,7 @@ from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
-from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.isa.matrix import CHANNEL_BLOCK, rate_type
 from npusim.work import DmaWork, MatrixWork
 
 
@@ -242,7 +242,7 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
 
 
 def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
-    wide = problem.x_type if problem.x_type.itemsize >= problem.w_type.itemsize else problem.w_type
+    wide = rate_type(problem.x_type, problem.w_type)
     if problem.depthwise:
         channels = tile.groups
         return MatrixWork(

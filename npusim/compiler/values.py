@@ -14,7 +14,7 @@ from math import prod
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.isa.base import region
-from npusim.program import CONSTANTS, FIRST_IO, SCRATCH
+from npusim.program import CONSTANTS, SCRATCH
 
 ALIGNMENT = 64
 """Every buffer starts at a multiple of this many bytes: a DRAM burst on all configs that ship."""
@@ -38,10 +38,6 @@ class Buffer:
     @property
     def is_scratch(self) -> bool:
         return self.region == SCRATCH
-
-    @property
-    def is_io(self) -> bool:
-        return self.region >= FIRST_IO
 
 
 @dataclass(frozen=True, slots=True)

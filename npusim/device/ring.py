@@ -15,7 +15,6 @@ ENTRY_MAGIC = 0x4A4F_4231
 """First word of an entry: a ring that was never written does not start jobs."""
 
 MAX_REGIONS = 65_520
-MAX_CODE_BYTES = (1 << 32) - 1
 
 
 class JobFlag(enum.IntFlag):

@@ -51,6 +51,11 @@ def accumulator_type(x: DType, w: DType) -> DType:
     raise ProgramError(f"matrix unit cannot multiply {x.label} by {w.label}")
 
 
+def rate_type(x: DType, w: DType) -> DType:
+    """The type at whose rate products of x and w are computed: the wider one's."""
+    return x if x.itemsize >= w.itemsize else w
+
+
 def _drain_accesses(
     tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int
 ) -> Iterator[Access | None]:
@@ -148,7 +153,7 @@ class Conv(Instruction):
 
     def work(self) -> Work:
         return MatrixWork(
-            self.x_type if self.x_type.itemsize >= self.w_type.itemsize else self.w_type,
+            rate_type(self.x_type, self.w_type),
             self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, False, self.first, self.last,
             self.out_type.itemsize,
         )  # fmt: skip
@@ -228,7 +233,7 @@ class Depthwise(Instruction):
 
     def work(self) -> Work:
         return MatrixWork(
-            self.x_type if self.x_type.itemsize >= self.w_type.itemsize else self.w_type,
+            rate_type(self.x_type, self.w_type),
             1, self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first,
             self.last,
             self.out_type.itemsize,

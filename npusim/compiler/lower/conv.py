@@ -31,7 +31,7 @@ class ConvLowering(MatrixLowering):
         self._x = context.view(x).permute(self._axes)
         self._w = w
         self._out = context.view(group.outputs[0])
-        self.pads = tuple(attrs["pads"])
+        self._pads = tuple(attrs["pads"])
         self.x_zero = int(attrs.get("x_zero", 0))
         out_shape = tuple(self._out.shape[axis] for axis in self._axes)
         groups = attrs["groups"]
@@ -58,8 +58,8 @@ class ConvLowering(MatrixLowering):
         p, item = self.problem, self.problem.x_type.itemsize
         rows, cols = input_extent(p, extent.rows, extent.cols)
         _, height, width, _ = self._x.shape
-        top, above, inner_rows, below = clip(task.row * p.sh - self.pads[0], rows, height)
-        left, before, inner_cols, after = clip(task.col * p.sw - self.pads[1], cols, width)
+        top, above, inner_rows, below = clip(task.row * p.sh - self._pads[0], rows, height)
+        left, before, inner_cols, after = clip(task.col * p.sw - self._pads[1], cols, width)
         count = extent.groups * channels[1]
         part = self._x.slice(
             (task.image, top, left, task.group * p.ic + channels[0]), (1, inner_rows, inner_cols, count)

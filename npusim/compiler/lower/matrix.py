@@ -86,7 +86,6 @@ class MatrixLowering(Lowering):
     chain: Chain
     tile: Tiling
     op: Op
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     x_zero: int = 0
 
     def __init__(self, context: Context, group: Group) -> None:

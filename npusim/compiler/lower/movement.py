@@ -195,7 +195,6 @@ class ScalarLowering(TiledLowering):
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         self._axis = self.op.attrs["axis"]
-        self._rest = [dim for axis, dim in enumerate(self._walked()) if axis != self._axis]
         self._tile = self.pick_tile(self._walked(), range(len(self._walked())), (self._axis,))
 
     def _walked(self) -> tuple[int, ...]:

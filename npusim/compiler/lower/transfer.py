@@ -7,8 +7,7 @@ from itertools import product
 
 from npusim.compiler.schedule import Item, Resource
 from npusim.compiler.values import View, pad4
-from npusim.isa.base import Instruction
-from npusim.isa.dma import Copy, Fill
+from npusim.isa.dma import Copy
 
 
 def copy_items(
@@ -36,20 +35,6 @@ def copy_items(
         )  # fmt: skip
         items.append(Item(instruction, (src_resource,), (dst_resource,)))
     return items
-
-
-def fill_items(
-    dst: tuple[int, Sequence[int], Resource], dims: Sequence[int], itemsize: int, pattern: int
-) -> list[Item]:
-    """Set ``dims`` items of dst to a pattern."""
-    address, strides, resource = dst
-    rows = _merge(dims, strides, strides, (0,) * len(dims), (0,) * len(dims))
-    items = []
-    for offset, _, inner in _split(rows):
-        to, size = [row[1] for row in inner], [row[0] for row in inner]
-        instruction: Instruction = Fill(address + offset, pad4(to, 0), pad4(size, 1), itemsize, pattern)
-        items.append(Item(instruction, (), (resource,)))
-    return items if all(dims) else []
 
 
 def load_items(slot: tuple[int, Sequence[int], Resource], view: View) -> list[Item]:
