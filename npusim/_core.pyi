@@ -8,33 +8,47 @@ import numpy.typing as npt
 
 _Writable: TypeAlias = npt.NDArray[np.uint8] | bytearray | memoryview
 _Readable: TypeAlias = _Writable | bytes
+_Floats: TypeAlias = npt.NDArray[np.float32]
+_Ints: TypeAlias = npt.NDArray[np.int32]
 
 __all__ = [
     "DRAM_PARAMETERS",
     "DRAM_RESULTS",
     "arg_reduce",
+    "bbox_transform",
     "binary",
+    "box_nms_limit",
     "cast",
     "conv",
     "copy",
     "cumsum",
     "depthwise",
     "dequantize",
+    "detections",
     "dram_serve",
     "dram_serve_runs",
     "fill",
+    "fingerprint64",
     "finish",
     "gather",
     "gather_elements",
+    "heatmap_peaks",
     "lrn",
+    "lsh_bits",
+    "multinomial",
     "normalize",
+    "philox",
     "pool",
+    "proposals",
     "qbinary",
     "quantize",
     "reduce",
     "reduce_finish",
     "resample",
+    "roi_align",
+    "roi_pool",
     "scatter",
+    "search_keys",
     "select",
     "set_simd",
     "simd",
@@ -403,6 +417,7 @@ def conv(
     acc_strides: Sequence[int],
     x_zero: int,
     first: bool,
+    w_zero: int = 0,
 ) -> None: ...
 def depthwise(
     x_dtype: int,
@@ -427,6 +442,7 @@ def depthwise(
     acc_strides: Sequence[int],
     x_zero: int,
     first: bool,
+    w_zero: int = 0,
 ) -> None: ...
 def finish(
     acc_dtype: int,
@@ -448,3 +464,68 @@ def finish(
     hi: float,
     out_scale: float = 1.0,
 ) -> None: ...
+def bbox_transform(rois: _Floats, deltas: _Floats, batches: _Ints, images: _Floats, out: _Floats) -> int: ...
+def box_nms_limit(
+    scores: _Floats,
+    boxes: _Floats,
+    batches: _Ints,
+    threshold: float,
+    most: int,
+    kernel: int,
+    overlap: float,
+    sigma: float,
+    least: float,
+    out_scores: _Floats,
+    out_boxes: _Floats,
+    out_classes: _Ints,
+    out_batches: _Ints,
+) -> int: ...
+def proposals(
+    scores: _Floats,
+    deltas: _Floats,
+    anchors: _Floats,
+    images: _Floats,
+    stride_h: float,
+    stride_w: float,
+    before: int,
+    after: int,
+    overlap: float,
+    least_size: float,
+    out_scores: _Floats,
+    out_boxes: _Floats,
+    out_batches: _Ints,
+) -> int: ...
+def detections(
+    scores: _Floats,
+    deltas: _Floats,
+    anchors: _Floats,
+    scale: _Floats,
+    regular: bool,
+    most: int,
+    of_box: int,
+    of_class: int,
+    threshold: float,
+    overlap: float,
+    first_label: int,
+    out_scores: _Floats,
+    out_boxes: _Floats,
+    out_classes: _Ints,
+    out_counts: _Ints,
+) -> None: ...
+def fingerprint64(data: _Readable | npt.NDArray[np.uint8]) -> int: ...
+def lsh_bits(seeds: _Floats, items: npt.NDArray[np.uint8], weights: _Floats, bits: npt.NDArray[np.uint8]) -> None: ...
+def search_keys(lookups: _Ints, keys: _Ints, places: _Ints, hits: npt.NDArray[np.uint8]) -> None: ...
+def philox(counter: npt.NDArray[np.uint32], key0: int, key1: int, out: npt.NDArray[np.uint32]) -> None: ...
+def multinomial(logits: _Floats, key0: int, key1: int, out: _Ints) -> None: ...
+def roi_align(
+    image: _Floats,
+    rois: _Floats,
+    batches: _Ints,
+    stride_h: float,
+    stride_w: float,
+    ratio_h: int,
+    ratio_w: int,
+    out: _Floats,
+) -> int: ...
+def roi_pool(image: _Floats, rois: _Floats, batches: _Ints, stride_h: float, stride_w: float, out: _Floats) -> int: ...
+def heatmap_peaks(maps: _Floats, boxes: _Floats, scores: _Floats, points: _Floats) -> int: ...

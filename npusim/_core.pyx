@@ -5,16 +5,19 @@ Every kernel checks that its operands lie inside their memory and raises IndexEr
 names an element type that it does not support. Results are the same bits with every instruction set.
 """
 
+from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
 from npusim._drain import depthwise, finish
 from npusim._dram import PARAMETERS as DRAM_PARAMETERS
 from npusim._dram import RESULTS as DRAM_RESULTS
 from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
+from npusim._hash import fingerprint64, lsh_bits, multinomial, philox, search_keys
 from npusim._index import gather, gather_elements, scatter
 from npusim._lanes import binary, cast, dequantize, qbinary, quantize, unary
 from npusim._matrix import conv
 from npusim._move import copy, fill, select
 from npusim._reduce import reduce, reduce_finish
+from npusim._regions import heatmap_peaks, roi_align, roi_pool
 from npusim._rows import arg_reduce, cumsum, lrn, normalize, softmax, topk
 from npusim._simd import set_simd, simd
 from npusim._window import pool, resample
@@ -23,28 +26,40 @@ __all__ = [
     "DRAM_PARAMETERS",
     "DRAM_RESULTS",
     "arg_reduce",
+    "bbox_transform",
     "binary",
+    "box_nms_limit",
     "cast",
     "conv",
     "copy",
     "cumsum",
     "depthwise",
     "dequantize",
+    "detections",
     "dram_serve",
     "dram_serve_runs",
     "fill",
+    "fingerprint64",
     "finish",
     "gather",
     "gather_elements",
+    "heatmap_peaks",
     "lrn",
+    "lsh_bits",
+    "multinomial",
     "normalize",
+    "philox",
     "pool",
+    "proposals",
     "qbinary",
     "quantize",
     "reduce",
     "reduce_finish",
     "resample",
+    "roi_align",
+    "roi_pool",
     "scatter",
+    "search_keys",
     "select",
     "set_simd",
     "simd",

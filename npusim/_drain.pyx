@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 
 from npusim._operand cimport (
     NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, is_empty, is_float, item_size,
-    place, take, type_name,
+    place, take, type_name, weight_zero,
 )
 from npusim._simd cimport level
 
@@ -97,6 +97,14 @@ cdef void _depthwise(const Depthwise *t) noexcept nogil:
                 )
 
 
+cdef void _centre(int *w, int zero, long long n) noexcept nogil:
+    """Take the zero point away from widened weights."""
+    cdef long long i
+    if zero:
+        for i in range(n):
+            w[i] -= zero
+
+
 cdef int _check_pair(int x_dtype, int w_dtype) except -1:
     cdef bint small = x_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16) and w_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16)
     item_size(x_dtype)
@@ -128,18 +136,21 @@ def depthwise(
     int x_dtype, int w_dtype, const unsigned char[::1] x, long long x_off, const unsigned char[::1] w, long long w_off,
     unsigned char[::1] acc, long long acc_off, long long oh, long long ow, long long c, long long mult,
     long long kh, long long kw, long long sh, long long sw, long long dh, long long dw, x_strides, acc_strides,
-    long long x_zero, bint first,
+    long long x_zero, bint first, long long w_zero=0,
 ):
     """Add a depthwise convolution tile to accumulators, or set them if ``first``.
 
     Output channel o = ci * mult + m is input channel ci by filter o; w is dense [kh][kw][c * mult]; strides are (row,
-    pixel) in bytes. Taps are summed in the order of w; accumulator types and arithmetic are those of ``conv``.
+    pixel) in bytes. Taps are summed in the order of w; accumulator types, zero points and arithmetic are
+    those of ``conv``.
     """
     cdef Depthwise t
     cdef Operand weights
     cdef long long[1] dims
     cdef unsigned char *wide
+    cdef int zero
     _check_pair(x_dtype, w_dtype)
+    zero = weight_zero(w_dtype, w_zero)
     if min(oh, ow, c) < 0 or min(mult, kh, kw, sh, sw, dh, dw) < 1:
         raise ValueError("depthwise: dimensions must be >= 0; mult, kernel, strides and dilations >= 1")
     t.oh, t.ow, t.c, t.mult, t.kh, t.kw, t.sh, t.sw, t.dh, t.dw = oh, ow, c, mult, kh, kw, sh, sw, dh, dw
@@ -159,6 +170,7 @@ def depthwise(
                 npu_loads_f32[w_dtype](<float *>wide, weights.p, weights.s[0], dims[0])
             else:
                 npu_loads_i32[w_dtype](<int *>wide, weights.p, weights.s[0], dims[0])
+                _centre(<int *>wide, zero, dims[0])
             t.w = wide
             _depthwise(&t)
     if wide == NULL:

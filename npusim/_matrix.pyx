@@ -4,7 +4,7 @@ from libc.string cimport memcpy
 
 from npusim._operand cimport (
     NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, is_float, item_size, place, take,
-    type_name,
+    type_name, weight_zero,
 )
 from npusim._simd cimport level
 
@@ -16,6 +16,7 @@ cdef extern from "pack.h" nogil:
     ctypedef void (*npu_pack_pixels)(unsigned char *out, const unsigned char *x, long long n) noexcept
     ctypedef void (*npu_pack_panel)(
         unsigned char *out, const unsigned char *w, long long stride, long long k, long long columns, long long width,
+        int zero,
     ) noexcept
     ctypedef struct npu_gemm:
         int lanes
@@ -37,6 +38,9 @@ cdef extern from "pack.h" nogil:
     npu_pack_panel npu_panel_of(int mode, int dtype)
     unsigned int npu_ones(int mode)
     void npu_offset(int *sums, long long n, unsigned int offset)
+    void npu_less_zero(
+        unsigned char *sums, long long n, const unsigned char *a, long long k, unsigned int offset, unsigned int zero,
+    )
 
 cdef struct Segment:
     long long offset  # bytes from the first channel of a pixel's window
@@ -54,8 +58,8 @@ cdef struct Conv:
     long long x_size, w_size
     bint first
     # How.
-    int mode, per_unit
-    unsigned int offset
+    int mode, per_unit, panel_zero  # panel_zero: what is subtracted from weights when they are packed
+    unsigned int offset, rest  # rest: what is left of their zero point
     const npu_gemm *gemm
     npu_pack_pixels pack_pixels
     npu_pack_panel pack_panel
@@ -176,7 +180,7 @@ cdef void _chunk(
             width = wide if left - n > t.gemm.lanes else t.gemm.lanes
             b = t.b + n * units * 4
             if not direct or left - n < width:
-                t.pack_panel(b, w + (n0 + n) * t.w_size, row, k, min(width, left - n), width)
+                t.pack_panel(b, w + (n0 + n) * t.w_size, row, k, min(width, left - n), width, t.panel_zero)
             if t.offset:
                 _correct(t, t.start + n, b, units, width)
         m0 = 0
@@ -192,6 +196,9 @@ cdef void _chunk(
                     t, rows, w + (n0 + n) * 4 if whole else t.b + n * units * 4, row if whole else width * 4, units,
                     n0 + n, min(width, left - n), width // t.gemm.lanes, t.start + n if t.offset else NULL, first,
                 )
+            if t.rest:
+                for n in range(rows):
+                    npu_less_zero(t.outputs[n] + n0 * 4, left, t.a + n * (4 * NPU_ROW), k, t.offset, t.rest)
             m0 += rows
 
 
@@ -245,13 +252,17 @@ cdef int _mode(int x_dtype, int w_dtype) except -1:
         return NPU_MODE_I32
     if not small:
         raise ValueError(f"kernels do not multiply {type_name(x_dtype)} by {type_name(w_dtype)}")
-    if level() == 3 and x_dtype != NPU_INT16 and w_dtype == NPU_INT8:
+    if level() == 3 and x_dtype != NPU_INT16 and w_dtype != NPU_INT16:
         return NPU_MODE_U8
     return NPU_MODE_I16
 
 
-cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero) except -1:
+cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long w_zero) except -1:
     t.mode = _mode(x_dtype, w_dtype)
+    t.panel_zero = weight_zero(w_dtype, w_zero)
+    if t.mode == NPU_MODE_U8:
+        t.panel_zero = 128 if w_dtype == NPU_UINT8 else 0
+    t.rest = <unsigned int>(w_zero - t.panel_zero)
     t.gemm = npu_gemm_of(level())
     t.per_unit = 4 if t.mode == NPU_MODE_U8 else 2 if t.mode == NPU_MODE_I16 else 1
     t.offset = 0
@@ -287,13 +298,15 @@ def conv(
     unsigned char[::1] acc, long long acc_off, long long batch, long long oh, long long ow, long long oc, long long ic,
     long long kh, long long kw, long long sh, long long sw, long long dh, long long dw, long long block, x_strides,
     long long w_batch_stride, acc_strides, long long x_zero, bint first,
+    long long w_zero=0,
 ):
     """Add a batch of convolution tiles to accumulators, or set them if ``first``.
 
     x: pixels of ``ic`` contiguous channels, padding included, at strides (batch, row, pixel) in bytes. w: dense [K][oc]
     with k in the order of summation - blocks of ``block`` channels, kernel rows, kernel columns, channels of the block.
     acc: ``oc`` contiguous accumulators per pixel: float32 for floats, a chain of fused multiply-adds in that order;
-    int32, wrapping, for int8, uint8 and int16 pairs and for int32 by int32, of x - x_zero.
+    int32, wrapping, for int8, uint8 and int16 pairs and for int32 by int32, of x - x_zero. int8 and uint8 weights may
+    have a zero point, too: w - w_zero is multiplied.
     """
     cdef Conv t
     cdef Operand weights
@@ -301,7 +314,7 @@ def conv(
     cdef long long _b, count = 1
     cdef bint done = True
     t.x_size, t.w_size = item_size(x_dtype), item_size(w_dtype)
-    _prepare(&t, x_dtype, w_dtype, x_zero)
+    _prepare(&t, x_dtype, w_dtype, x_zero, w_zero)
     if min(batch, oh, ow, oc, ic, kh, kw) < 0 or block < 1:
         raise ValueError("conv: dimensions must be >= 0 and block >= 1")
     t.oh, t.ow, t.oc, t.ic, t.kh, t.kw, t.sh, t.sw, t.dh, t.dw, t.block = oh, ow, oc, ic, kh, kw, sh, sw, dh, dw, block

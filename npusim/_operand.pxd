@@ -58,6 +58,15 @@ cdef inline bint is_float(int dtype) noexcept nogil:
     return dtype >= NPU_FLOAT16
 
 
+cdef inline int weight_zero(int dtype, long long zero) except? -1:
+    """The zero point of weights: a value of their type, and 0 where they are not bytes."""
+    cdef long long low = -128 if dtype == NPU_INT8 else 0
+    cdef long long high = 127 if dtype == NPU_INT8 else 255 if dtype == NPU_UINT8 else 0
+    if not low <= zero <= high:
+        raise ValueError(f"w_zero of {type_name(dtype)} weights must be from {low} to {high}, got {zero}")
+    return <int>zero
+
+
 cdef inline int take(long long *out, object values, int rank) except -1:
     """Copy ``rank`` integers."""
     cdef int i

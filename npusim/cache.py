@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from npusim.dtypes import DType, raw_bytes
+from npusim.dtypes import DType
 from npusim.errors import CacheError, UsageError
 from npusim.isa.base import ISA_VERSION
-from npusim.program import Binding, OpEntry, Program
+from npusim.program import Binding, ConstantData, OpEntry, Program
 
 FORMAT_VERSION = 1
 """Of the file's layout; raise it with any change to the layout or the description."""
@@ -57,8 +57,8 @@ def default_directory() -> Path:
 
 def write_program(program: Program, path: Path) -> None:
     """Write the file whole or not at all, whoever else writes it at the same time. Raises OSError."""
-    meta = json.dumps(_describe(program), separators=(",", ":"), sort_keys=True).encode()
-    parts = (meta, program.code, raw_bytes(program.constants).data)
+    meta = json.dumps(describe(program), separators=(",", ":"), sort_keys=True).encode()
+    parts = (meta, program.code, program.constants.joined().data)
     lengths = tuple(len(part) for part in parts)
     header = _HEADER.pack(_MAGIC, FORMAT_VERSION, ISA_VERSION, *lengths, _digest(lengths, parts))
     if path.exists() and not path.is_file():
@@ -90,7 +90,7 @@ def read_program(path: Path) -> Program:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     meta, code, constants = _split(path, data)
     try:
-        return _program(json.loads(meta.tobytes()), code.tobytes(), constants)
+        return restore(json.loads(meta.tobytes()), code.tobytes(), constants)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CacheError(f"{path}: the description does not make sense: {error!r}") from None
 
@@ -199,7 +199,8 @@ def _peek(path: Path) -> dict[str, Any]:
     return found
 
 
-def _describe(program: Program) -> dict[str, Any]:
+def describe(program: Program) -> dict[str, Any]:
+    """Everything about a program but its instructions and constants, as JSON values."""
     return {
         "name": program.name,
         "config": program.config_name,
@@ -218,12 +219,18 @@ def _binding(binding: Binding) -> tuple[str, int, tuple[int, ...], str]:
     return binding.name, binding.region, binding.shape, binding.dtype.label
 
 
-def _program(meta: dict[str, Any], code: bytes, constants: Any) -> Program:
+def restore(meta: dict[str, Any], code: bytes, constants: Any) -> Program:
+    """The program of a description (see :func:`describe`).
+
+    Raises ValueError, KeyError, TypeError, AttributeError for one that makes no sense.
+    """
+
     def bindings(rows: list[Any]) -> tuple[Binding, ...]:
         return tuple(Binding(name, region, tuple(shape), DType[kind.upper()]) for name, region, shape, kind in rows)
 
     return Program(
-        meta["name"], meta["config"], meta["fingerprint"], meta["key"], code, constants, tuple(meta["regions"]),
+        meta["name"], meta["config"], meta["fingerprint"], meta["key"], code, ConstantData.of(constants),
+        tuple(meta["regions"]),
         bindings(meta["inputs"]), bindings(meta["outputs"]), tuple(OpEntry(name, kind) for name, kind in meta["ops"]),
         meta["commands"], tuple((DType[name.upper()], count) for name, count in meta["macs"]),
     )  # fmt: skip

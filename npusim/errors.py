@@ -77,5 +77,21 @@ class DeviceFaultError(NpusimError):
         return f"device fault {code} at {address:#x}: {explanation}"
 
 
+class DeviceGoneError(DeviceFaultError):
+    """The device is gone from the bus, for good: every job that waits for it fails with this. Arguments as above."""
+
+
 class DeviceMemoryError(NpusimError):
     """Simulated device memory is exhausted: says required and available bytes."""
+
+
+class QueueFullError(NpusimError):
+    """As many jobs wait as may wait; says how many. Try again when one has ended."""
+
+
+class DeadlineError(NpusimError):
+    """A job has not ended within the simulated time that it was given, and was stopped."""
+
+
+class JobAbortedError(NpusimError):
+    """A job was stopped on request, or because its queue was closed."""

@@ -18,14 +18,16 @@ quantize         (x, scale, zero)   to: DType in int8/uint8/int16/uint16; x floa
 dequantize       (x, scale, zero)   to: DType float; float32(x - zero) * scale
 ========== matrix
 conv             (x, w, bias*)      layout: "NCHW" | "NHWC" (of x and y); w is always [O, I/groups, KH, KW]; stride,
-                                    dilation (2 each), pads (top, left, bottom, right), groups, x_zero=0.
-                                    Float: y has x's dtype. Integer x and w (int8/uint8/int16): y INT32 is the sum of
-                                    (x - x_zero) * w, padding counts as x_zero; a weight zero point is subtracted
-                                    beforehand (w INT16). bias: [O], y's dtype.
+                                    dilation (2 each), pads (top, left, bottom, right), groups, x_zero=0,
+                                    w_zero=0. Float: y has x's dtype. Integer x and w (int8/uint8/int16): y INT32 is
+                                    the sum of (x - x_zero) * (w - w_zero), padding counts as x_zero; only int8 and
+                                    uint8 weights may have a zero point, one number. bias: [O], y's dtype.
 conv_transpose   (x, w, bias*)      w [I, O/groups, KH, KW]; layout, stride, dilation, pads, groups, output_hw (2):
-                                    the output's height and width (output padding is what they imply)
+                                    the output's height and width (output padding is what they imply); x_zero=0,
+                                    w_zero=0 and integers as in conv
 matmul           (a, b, bias*)      [..., M, K] x [..., K, N], batch dimensions broadcast, both at least rank 2;
-                                    x_zero=0 as in conv (zero of a); INT32 x INT32 -> INT32 wraps; bias: [N], y's dtype
+                                    x_zero=0, w_zero=0 as in conv (zeros of a and b); INT32 x INT32 -> INT32 wraps;
+                                    bias: [N], y's dtype
 ========== windows and reductions
 pool             (x)                fn: "max" | "average" | "l2"; layout, kernel (2), stride (2), dilation (2),
                                     pads (4), output_hw (2), count_include_pad=False
@@ -53,6 +55,9 @@ expand           (x)                shape (numpy broadcast)
 gather           (x, indices)       axis; indices INT32/INT64 of any rank; negative counts from the end
 gather_elements  (x, indices)       axis
 scatter_elements (x, indices, u)    axis, reduction: "none" | "add" | "mul" | "max" | "min"
+========== anything else
+routine          (*xs)              name, version, params (sorted pairs): a routine of npusim.routines; its outputs
+                                    follow from its own rule
 """
 
 from __future__ import annotations
@@ -175,8 +180,18 @@ class Graph:
             digest.update(repr(sorted(op.attrs.items())).encode())
         for tensor in self.constants():
             if tensor.data is not None:
-                digest.update(raw_bytes(tensor.data).data)
+                _digest_data(digest, tensor.data)
         return digest.hexdigest()
+
+
+def _digest_data(digest: hashlib._Hash, data: npt.NDArray[Any]) -> None:
+    """The bytes of a constant; of one that a view repeats, the shape and the bytes that are there."""
+    once = tuple(
+        slice(None) if stride or dim <= 1 else slice(1) for dim, stride in zip(data.shape, data.strides, strict=True)
+    )
+    if any(part.stop for part in once):
+        digest.update(repr(("repeated", data.shape)).encode())
+    digest.update(raw_bytes(data[once]).data)
 
 
 def _define(known: dict[str, Tensor], tensor: Tensor, where: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from npusim.dtypes import DType
+from npusim.dtypes import DType, raw_bytes
 
 CONSTANTS = 0
 """Region of the constants: read only, written once when the program is loaded."""
@@ -16,6 +17,50 @@ SCRATCH = 1
 """Region of the values between operators."""
 FIRST_IO = 2
 """Regions from here on: one for each input, then one for each output."""
+
+
+class ConstantData:
+    """The contents of the constants region: ``nbytes`` bytes, zeros where no piece lies.
+
+    ``pieces``: (offset, array) in order. An array need not be dense and may belong to somebody else - weights in a
+    mapped file, say: it is read where the bytes are needed, not before, and must not change.
+    """
+
+    __slots__ = ("nbytes", "pieces")
+
+    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, npt.NDArray[Any]]]) -> None:
+        self.nbytes = nbytes
+        self.pieces = tuple(pieces)
+
+    @classmethod
+    def of(cls, data: npt.NDArray[np.uint8]) -> Self:
+        """All of it in one piece."""
+        return cls(data.size, [(0, data)])
+
+    def fill(self, out: npt.NDArray[np.uint8]) -> None:
+        """Write everything into ``nbytes`` bytes."""
+        end = 0
+        for offset, piece in self.pieces:
+            out[end:offset] = 0
+            end = offset + piece.nbytes
+            out[offset:end].view(piece.dtype).reshape(piece.shape)[...] = piece
+        out[end:] = 0
+
+    def parts(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """The bytes from the beginning to the end, one piece or gap after the other."""
+        end = 0
+        for offset, piece in self.pieces:
+            if offset > end:
+                yield np.zeros(offset - end, np.uint8)
+            end = offset + piece.nbytes
+            yield raw_bytes(piece)
+        if end < self.nbytes:
+            yield np.zeros(self.nbytes - end, np.uint8)
+
+    def joined(self) -> npt.NDArray[np.uint8]:
+        """All bytes as one array; no copy where they are one already."""
+        parts = list(self.parts())
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +88,11 @@ class OpEntry:
     kind: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Program:
     """A compiled model. ``region_bytes[r]`` is the size that region r must have at least.
 
-    ``code``: the instruction stream (see npusim.isa); ``constants``: uint8, the contents of region CONSTANTS;
+    ``code``: the instruction stream (see npusim.isa); ``constants``: the contents of region CONSTANTS;
     ``macs``: multiply-accumulates of the matrix unit by element type; ``from_cache``: read from a file, not compiled
     now.
     """
@@ -57,7 +102,7 @@ class Program:
     config_fingerprint: str
     key: str
     code: bytes
-    constants: npt.NDArray[np.uint8]
+    constants: ConstantData
     region_bytes: tuple[int, ...]
     inputs: tuple[Binding, ...]
     outputs: tuple[Binding, ...]

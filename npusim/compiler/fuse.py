@@ -11,6 +11,7 @@ from npusim.compiler.rewrite import Rewriter
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
 from npusim.isa.functions import Binary
+from npusim.isa.matrix import weight_zeros
 
 _BIAS_SLACK = 1e-3
 """A float bias counts as quantised when it is this near to a multiple of its scale."""
@@ -40,12 +41,27 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
     maximum = op.kind == "pool" and op.attrs["fn"] == "max"
     if source is None or not (op.kind in _MOVEMENT or maximum):
         return False
-    parameters = source.inputs[1:] if _per_tensor(source) else _transposed_parameters(rewriter, op, source)
+    parameters = (
+        _uniform_parameters(rewriter, op, source)
+        if _per_tensor(source)
+        else _transposed_parameters(rewriter, op, source)
+    )
     if parameters is None:
         return False
     moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
     rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *parameters), source.attrs))
     return True
+
+
+def _uniform_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tensor, ...]:
+    """Scale and zero point of one element each, without dimensions that the moved tensor does not have any more."""
+    rank = len(op.output.shape)
+    return tuple(
+        tensor
+        if len(tensor.shape) <= rank
+        else rewriter.const(f"{tensor.name}.scalar", _data(tensor).reshape(()), tensor.dtype)
+        for tensor in (source.input(1), source.input(2))
+    )
 
 
 def _transposed_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tensor, ...] | None:
@@ -96,12 +112,12 @@ def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     assert x_scale is not None
     assert x_zero is not None
     scales = np.float32(x_scale.item()) * row
-    weights = _centred(rewriter, w)
+    weights, w_zero = _weights(rewriter, w)
     if weights is None or not np.isfinite(scales).all() or not (scales > 0).all():
         return False
     bias = op.optional(2)
     exact = None if bias is None else _integer_bias(bias, scales, rewriter)
-    attrs = {**op.attrs, "x_zero": int(x_zero.item())}
+    attrs = {**op.attrs, "x_zero": int(x_zero.item()), "w_zero": w_zero}
     inputs = (x.input(0), weights) if exact is None else (x.input(0), weights, rewriter.const(f"{op.name}.bias", exact))
     total = rewriter.add(op.name, op.kind, inputs, attrs)
     shape = _channel_shape(op, scales.size)
@@ -139,20 +155,28 @@ def _weight_scales(op: Op, w: Op) -> npt.NDArray[np.float32] | None:
     return data.reshape(-1).astype(np.float32) if shape == wanted else None
 
 
+def _weights(rewriter: Rewriter, w: Op) -> tuple[Tensor | None, int]:
+    """(weights, zero point): the integer weights and the one number that the matrix unit subtracts, or weights less
+    their zero points per channel; None for what it cannot multiply."""
+    value, zeros = w.input(0), _data(w.input(2))
+    first = int(zeros.flat[0]) if zeros.size else 0
+    low, high = weight_zeros(value.dtype)
+    if (zeros == first).all() and low <= first <= high:
+        return value, first
+    return _centred(rewriter, w), 0
+
+
 def _centred(rewriter: Rewriter, w: Op) -> Tensor | None:
-    """The integer weights less their zero point: as they are when it is 0, else one type wider, computed if need be."""
+    """The integer weights less their zero points, one type wider, computed if need be."""
     value, zero = w.input(0), w.input(2)
-    assert zero.data is not None
-    if not zero.data.any():
-        return value
     if value.dtype not in (DType.INT8, DType.UINT8):
         return None
     if value.data is not None:
-        centred = value.data.astype(np.int16) - np.broadcast_to(zero.data, value.shape).astype(np.int16)
+        centred = value.data.astype(np.int16) - np.broadcast_to(_data(zero), value.shape).astype(np.int16)
         fits = centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127
         return rewriter.const(f"{value.name}.centred", centred.astype(np.int8) if fits else centred)
     wide = rewriter.add(f"{w.name}.wide", "cast", (value,), {"to": DType.INT16})
-    offset = rewriter.const(f"{w.name}.zero", zero.data.astype(np.int16))
+    offset = rewriter.const(f"{w.name}.zero", _data(zero).astype(np.int16))
     return rewriter.add(f"{w.name}.centred", "binary", (wide, offset), {"fn": Binary.SUB})
 
 

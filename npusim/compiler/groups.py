@@ -43,9 +43,7 @@ class Group:
 
     @property
     def kind(self) -> str:
-        return "+".join(
-            str(op.attrs["fn"].name).lower() if op.kind in ("unary", "binary") else op.kind for op in self.ops
-        )
+        return "+".join(map(_label, self.ops))
 
     def loads(self) -> list[Tensor]:
         """Tensors from outside that the chain reads, once each."""
@@ -56,6 +54,13 @@ class Group:
                 if tensor is not None and tensor not in made:
                     found[tensor] = None
         return list(found)
+
+
+def _label(op: Op) -> str:
+    """What reports call an operator: its function where the kind alone says little."""
+    if op.kind in ("unary", "binary"):
+        return str(op.attrs["fn"].name).lower()
+    return str(op.attrs["name"]) if op.kind == "routine" else op.kind
 
 
 def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = True) -> list[Group]:

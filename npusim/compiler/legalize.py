@@ -16,6 +16,7 @@ from npusim.hw.config import Config
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import accumulator_type, rate_type
 from npusim.ops.base import REGISTRY
+from npusim.ops.routine import routine_of
 
 _SCALAR_KINDS = frozenset({"gather_elements", "scatter_elements", "topk"})
 _VECTOR_KINDS = ELEMENTWISE | {
@@ -39,9 +40,10 @@ def _missing(op: Op, config: Config) -> list[str]:
     strange = {t.dtype for t in (*op.inputs, *op.outputs) if t is not None and t.dtype not in DEVICE_DTYPES}
     if strange:
         return [f"{config.name} does not compute with {', '.join(sorted(dtype.label for dtype in strange))}"]
-    if op.kind in _VECTOR_KINDS and config.vector is None:
+    unit = routine_of(op.attrs).unit if op.kind == "routine" else None
+    if (op.kind in _VECTOR_KINDS or unit == "vector") and config.vector is None:
         return [f"{config.name} has no vector unit"]
-    if op.kind in _SCALAR_KINDS and config.scalar is None:
+    if (op.kind in _SCALAR_KINDS or unit == "scalar") and config.scalar is None:
         return [f"{config.name} has no scalar unit"]
     return _matrix_missing(op, config) if op.kind in ("conv", "matmul") else []
 
@@ -174,7 +176,7 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     value = x
     around = []
     for number, axis in enumerate(axes):
-        value = _spread(rewriter, name, value, axis, attrs["stride"][number])
+        value = _spread(rewriter, name, value, axis, attrs["stride"][number], attrs["x_zero"])
         reach = (kernel[number] - 1) * dilation[number]
         low = reach - pads[number]
         high = output[number] + reach - value.shape[axis] - low
@@ -184,7 +186,7 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     (top, bottom), (left, right) = around
     conv = {
         "layout": attrs["layout"], "stride": (1, 1), "dilation": dilation, "pads": (top, left, bottom, right),
-        "groups": attrs["groups"],
+        "groups": attrs["groups"], "x_zero": attrs["x_zero"], "w_zero": attrs["w_zero"],
     }  # fmt: skip
     bias = op.optional(2)
     constant = bias is not None and bias.is_constant
@@ -196,14 +198,14 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     return rewriter.add(f"{name}.add", "binary", (result, row), {"fn": Binary.ADD})
 
 
-def _spread(rewriter: Rewriter, name: str, x: Tensor, axis: int, stride: int) -> Tensor:
-    """Put stride - 1 zeros behind every element of an axis."""
+def _spread(rewriter: Rewriter, name: str, x: Tensor, axis: int, stride: int, zero: int) -> Tensor:
+    """Put stride - 1 elements that stand for 0 behind every element of an axis."""
     if stride == 1:
         return x
     apart = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
     split = rewriter.add(f"{name}.split{axis}", "reshape", (x,), {"shape": apart})
     after = tuple(stride - 1 if index == axis + 1 else 0 for index in range(len(apart)))
-    attrs = {"before": (0,) * len(apart), "after": after, "mode": "constant", "value": 0}
+    attrs = {"before": (0,) * len(apart), "after": after, "mode": "constant", "value": zero}
     padded = rewriter.add(f"{name}.spread{axis}", "pad", (split,), attrs)
     joined = tuple(dim * stride if index == axis else dim for index, dim in enumerate(x.shape))
     return rewriter.add(f"{name}.join{axis}", "reshape", (padded,), {"shape": joined})

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import form_groups
 from npusim.compiler.legalize import legalize, refuse_unsupported, separate_outputs
 from npusim.compiler.lower import lower
 from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, sram_budget, total_bytes
+from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler
 from npusim.compiler.tile import acc_bytes
@@ -22,7 +21,7 @@ from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Space, Unit, encode
 from npusim.isa.verify import Limits, verify
-from npusim.program import FIRST_IO, Binding, OpEntry, Program
+from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
 from npusim.work import MatrixWork
 
 
@@ -35,16 +34,12 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     prepared = separate_outputs(prepare(graph, config))
     context = Context(config, ConstantPool())
     placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
+    values = (placement.scratch_bytes, *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)))
+    _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
     commands = _schedule(placement, context, config)
-    sizes = (
-        align(len(context.constants.data)),
-        placement.scratch_bytes,
-        *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)),
-    )
+    sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
     verify(commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels))
-    data = context.constants.data
-    data.extend(bytes(sizes[0] - len(data)))
     count = len(prepared.inputs)
     bindings = [
         Binding(name, FIRST_IO + index, tensor.shape, tensor.dtype)
@@ -53,7 +48,8 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
         )
     ]
     return Program(
-        graph.name, config.name, config.fingerprint(), key, encode(commands), np.frombuffer(data, np.uint8), sizes,
+        graph.name, config.name, config.fingerprint(), key, encode(commands),
+        ConstantData(sizes[0], context.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(OpEntry(group.name, group.kind) for group in placement.groups), len(commands), _macs(commands),
     )  # fmt: skip
@@ -71,7 +67,7 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
 
 def prepare(graph: Graph, config: Config) -> Graph:
     """The graph as it is tiled: legal for the device, fused; its reference is the truth for integer results."""
-    prepared = fold_affine(legalize(integerize(graph)))
+    prepared = narrow_weights(fold_affine(legalize(integerize(graph))), config)
     refuse_unsupported(prepared, config)
     return prepared
 

@@ -83,7 +83,7 @@ def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:
     if kind in ("conv", "pool"):
         assert group.anchor is not None
         return _CHANNELS_LAST if group.anchor.attrs["layout"] == "NCHW" else rank
-    if kind in DENSE_KINDS or kind in VIEWS or kind in ("matmul", "normalize"):
+    if kind in DENSE_KINDS or kind in VIEWS or kind in ("matmul", "normalize", "routine"):
         return rank
     sources = group.loads() if group.anchor is None else [t for t in op.inputs if t is not None]
     for source in sources:

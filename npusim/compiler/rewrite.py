@@ -80,9 +80,15 @@ class Rewriter:
         return Tensor(self.unique(name), data.shape, dtype_of(data) if dtype is None else dtype, data)
 
     def substitute(self, old: Tensor, new: Tensor) -> None:
-        """From here on ``new`` stands for ``old``; an output of the graph keeps its name by way of a view."""
+        """From here on ``new`` stands for ``old``. An output of the graph stays itself: who has just made the new value
+        makes it instead; of a value that others read, it is a view."""
         if old in self.graph.outputs:
-            self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
+            maker = self.producer.get(new)
+            if maker is not None and maker is self.ops[-1] and not self.uses.get(new) and maker.outputs == (new,):
+                self.keep(Op(maker.name, maker.kind, maker.inputs, (old,), maker.attrs))
+                self.ops.remove(maker)
+            else:
+                self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
             return
         self.uses[new] = self.uses.get(new, 0) + self.uses.get(old, 0)
         self._replaced[old] = new

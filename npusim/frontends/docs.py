@@ -6,7 +6,6 @@ is up to date.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from npusim.frontends.onnx.control import MAX_ITERATIONS
 from npusim.frontends.onnx.importer import OLDEST_OPSET
 from npusim.frontends.onnx.registry import Entry, entries
 from npusim.ops.base import REGISTRY, REQUIRED
+from npusim.pages import write_or_check
 
 DEFAULT_PATH = Path("docs/reference/operators.md")
 _HEAD = f"""\
@@ -74,18 +74,7 @@ def render() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check the page; exit code 1 if it is out of date."""
-    parser = argparse.ArgumentParser(prog="python -m npusim.frontends.docs", description=__doc__)
-    parser.add_argument("path", nargs="?", type=Path, default=DEFAULT_PATH)
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    options = parser.parse_args(arguments)
-    page = render()
-    if options.check:
-        same = options.path.is_file() and options.path.read_text(encoding="utf-8") == page
-        print(f"{options.path} is {'up to date' if same else 'out of date'}", file=sys.stderr)
-        return int(not same)
-    options.path.parent.mkdir(parents=True, exist_ok=True)
-    options.path.write_text(page, encoding="utf-8")
-    return 0
+    return write_or_check("npusim.frontends.docs", __doc__, DEFAULT_PATH, render, arguments)
 
 
 if __name__ == "__main__":

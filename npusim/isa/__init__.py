@@ -1,6 +1,6 @@
 """The instruction set: one file per group of instructions, one frame for all (``base``)."""
 
-from npusim.isa import control, dma, matrix, reduction, scalar, vector
+from npusim.isa import control, dma, matrix, reduction, routine, scalar, vector
 from npusim.isa.base import INSTRUCTIONS, Command, Instruction, Unit, Wait, decode, encode
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "encode",
     "matrix",
     "reduction",
+    "routine",
     "scalar",
     "vector",
 ]

@@ -37,7 +37,7 @@ from npusim.errors import ProgramError
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.work import Work
 
-ISA_VERSION = 1
+ISA_VERSION = 2
 """Goes into every fingerprint: raise it when an encoding or the meaning of a field changes."""
 
 ByteArray = npt.NDArray[np.uint8]
@@ -146,6 +146,7 @@ U8 = Annotated[int, "B"]
 U16 = Annotated[int, "H"]
 U32 = Annotated[int, "I"]
 U64 = Annotated[int, "Q"]
+I16 = Annotated[int, "h"]
 I32 = Annotated[int, "i"]
 I64 = Annotated[int, "q"]
 F32 = Annotated[float, "f"]
@@ -160,6 +161,8 @@ Type = Annotated[DType, "B", DType]
 UnaryFn = Annotated[Unary, "B", Unary]
 BinaryFn = Annotated[Binary, "B", Binary]
 ReduceFn = Annotated[Reduce, "B", Reduce]
+TAIL = "*"
+"""The code of a last field that takes the rest of the command: an object with ``to_bytes``, and what undoes that."""
 
 
 class _Field(NamedTuple):
@@ -167,6 +170,11 @@ class _Field(NamedTuple):
     start: int
     length: int  # 0: a scalar
     convert: Callable[[int], Any] | None
+
+
+class _Tail(NamedTuple):
+    name: str
+    convert: Callable[[bytes], Any]
 
 
 @dataclasses.dataclass(slots=True)
@@ -178,6 +186,7 @@ class Instruction(ABC):
     unit: ClassVar[Unit] = Unit.CONTROL
     layout: ClassVar[struct.Struct] = struct.Struct("<")
     fields: ClassVar[tuple[_Field, ...]] = ()
+    tail: ClassVar[_Tail | None] = None
 
     @abstractmethod
     def accesses(self) -> Iterator[Access | None]:
@@ -203,9 +212,16 @@ class Instruction(ABC):
             else:
                 values.append(value)
         try:
-            return self.layout.pack(*values)
+            return self.layout.pack(*values) + self._tail_bytes()
         except struct.error as error:
             raise ProgramError(f"{self.mnemonic}: {error} in {self}") from None
+
+    def _tail_bytes(self) -> bytes:
+        return getattr(self, self.tail.name).to_bytes() if self.tail else b""
+
+    def encoded_bytes(self) -> int:
+        """The length of the fields in the stream."""
+        return self.layout.size + len(self._tail_bytes())
 
 
 INSTRUCTIONS: dict[int, type[Instruction]] = {}
@@ -226,6 +242,9 @@ def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], 
         hints = get_type_hints(made, include_extras=True)
         for declared in dataclasses.fields(made):
             code, *convert = get_args(hints[declared.name])[1:]
+            if code == TAIL:
+                made.tail = _Tail(declared.name, convert[0])
+                continue
             count = int(code[:-1] or 0)
             formats.append(code)
             fields.append(_Field(declared.name, position, count, convert[0] if convert else None))
@@ -251,7 +270,7 @@ class Command:
     @property
     def size(self) -> int:
         """Bytes of the command in the stream."""
-        return _HEADER.size + len(self.waits) * _WAIT.size + self.instruction.layout.size
+        return _HEADER.size + len(self.waits) * _WAIT.size + self.instruction.encoded_bytes()
 
     def to_bytes(self) -> bytes:
         body = self.instruction.to_bytes()
@@ -283,7 +302,8 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
         if cls is None:
             raise ProgramError(f"command at byte {position}: unknown opcode {opcode:#04x}")
         body = position + _HEADER.size + count * _WAIT.size
-        if length != body - position + cls.layout.size or zero or position + length > end:
+        least = body - position + cls.layout.size
+        if length < least or (length > least and cls.tail is None) or zero or position + length > end:
             raise ProgramError(f"command at byte {position}: {cls.mnemonic} of length {length} does not fit its fields")
         waits = []
         for at in range(position + _HEADER.size, body, _WAIT.size):
@@ -291,16 +311,18 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
             if wait_zero:
                 raise ProgramError(f"command at byte {position}: reserved bits of a wait are set")
             waits.append(Wait(wait_core, wait_unit, wait_count))
-        yield Command(core, unit, op, tuple(waits), _decode_fields(cls, stream, body, position))
+        yield Command(core, unit, op, tuple(waits), _decode_fields(cls, stream, body, position, length))
         position += length
 
 
-def _decode_fields(cls: type[Instruction], stream: bytes | memoryview, body: int, position: int) -> Instruction:
+def _decode_fields(
+    cls: type[Instruction], stream: bytes | memoryview, body: int, position: int, length: int
+) -> Instruction:
     raw = cls.layout.unpack_from(stream, body)
     values: list[Any] = []
-    for _, start, length, convert in cls.fields:
-        if length:
-            values.append(raw[start : start + length])
+    for _, start, count, convert in cls.fields:
+        if count:
+            values.append(raw[start : start + count])
         elif convert is None:
             values.append(raw[start])
         else:
@@ -308,4 +330,10 @@ def _decode_fields(cls: type[Instruction], stream: bytes | memoryview, body: int
                 values.append(convert(raw[start]))
             except ValueError as error:
                 raise ProgramError(f"command at byte {position}: {cls.mnemonic}: {error}") from None
+    if cls.tail is not None:
+        rest = bytes(stream[body + cls.layout.size : position + length])
+        try:
+            values.append(cls.tail.convert(rest))
+        except (ValueError, ProgramError) as error:
+            raise ProgramError(f"command at byte {position}: {cls.mnemonic}: {error}") from None
     return cls(*values)

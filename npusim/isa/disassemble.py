@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -30,8 +31,11 @@ def disassemble(commands: Iterable[Command], op_names: Sequence[str] = ()) -> It
 
 
 def _values(command: Command) -> Iterator[tuple[str, Any]]:
-    for field in command.instruction.fields:
-        yield field.name, getattr(command.instruction, field.name)
+    instruction = command.instruction
+    for field in instruction.fields:
+        yield field.name, getattr(instruction, field.name)
+    if instruction.tail:
+        yield instruction.tail.name, getattr(instruction, instruction.tail.name)
 
 
 def _field(name: str, value: Any) -> str:
@@ -39,4 +43,4 @@ def _field(name: str, value: Any) -> str:
         return f"{name}={'none' if value == _NOTHING else describe_address(value)}"
     if isinstance(value, tuple):
         return f"{name}=[{','.join(map(str, value))}]"
-    return f"{name}={getattr(value, 'name', value)}"
+    return f"{name}={value.name if isinstance(value, enum.Enum) else value}"

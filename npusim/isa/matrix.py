@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from npusim import _core
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import (
     F32,
     F64,
+    I16,
     I32,
     I64,
     U16,
@@ -56,6 +59,23 @@ def rate_type(x: DType, w: DType) -> DType:
     return x if x.itemsize >= w.itemsize else w
 
 
+def weight_zeros(w: DType) -> tuple[int, int]:
+    """The lowest and the highest zero point that weights of a type may have: any value of 8 bits, else none but 0."""
+    if w not in (DType.INT8, DType.UINT8):
+        return 0, 0
+    info = np.iinfo(w.storage)
+    return int(info.min), int(info.max)
+
+
+def _check_weight_zero(tile: Conv | Depthwise) -> None:
+    low, high = weight_zeros(tile.w_type)
+    if not low <= tile.w_zero <= high:
+        allowed = f"from {low} to {high}" if low < high else "0"
+        raise ProgramError(
+            f"{tile.mnemonic}: w_zero of {tile.w_type.label} weights must be {allowed}, got {tile.w_zero}"
+        )
+
+
 def _drain_accesses(
     tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int
 ) -> Iterator[Access | None]:
@@ -93,8 +113,9 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
 class Conv(Instruction):
     """A batch of convolution tiles; a matmul is oh=1, ow=M, ic=K, kh=kw=1, oc=N.
 
-    x: pixels of ``ic`` contiguous channels, padding included. w: [K][oc] dense, K in the order of summation. acc:
-    ``oc`` contiguous accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave
+    x: pixels of ``ic`` contiguous channels, padding included. w: [K][oc] dense, K in the order of summation. Integers
+    are multiplied as (x - x_zero) * (w - w_zero); only weights of 8 bits have a zero point. acc: ``oc`` contiguous
+    accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave
     through (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into
     ``out_type``. bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes.
     """
@@ -119,7 +140,8 @@ class Conv(Instruction):
     sw: U16
     dh: U16
     dw: U16
-    x_zero: I32
+    x_zero: I16
+    w_zero: I16
     first: Flag
     last: Flag
     out: Address
@@ -136,6 +158,7 @@ class Conv(Instruction):
         accumulator_type(self.x_type, self.w_type)
         if not all((self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)):
             raise ProgramError("matrix.conv: every dimension and stride must be >= 1")
+        _check_weight_zero(self)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return self.acc_strides, self.out_strides
@@ -165,7 +188,7 @@ class Conv(Instruction):
         _core.conv(
             self.x_type, self.w_type, x, x_off, w, w_off, acc, acc_off, self.batch, self.oh, self.ow, self.oc, self.ic,
             self.kh, self.kw, self.sh, self.sw, self.dh, self.dw, CHANNEL_BLOCK, self.x_strides, self.w_batch_stride,
-            self.acc_strides, self.x_zero, self.first,
+            self.acc_strides, self.x_zero, self.first, self.w_zero,
         )  # fmt: skip
         if self.last:
             _drain(self, memory, core, self.batch, self.oc)
@@ -199,7 +222,8 @@ class Depthwise(Instruction):
     sw: U16
     dh: U16
     dw: U16
-    x_zero: I32
+    x_zero: I16
+    w_zero: I16
     first: Flag
     last: Flag
     out: Address
@@ -217,6 +241,7 @@ class Depthwise(Instruction):
         accumulator_type(self.x_type, self.w_type)
         if not all((self.oh, self.ow, self.channels, self.mult, self.kh, self.kw, self.sh, self.sw)):
             raise ProgramError("matrix.depthwise: every dimension and stride must be >= 1")
+        _check_weight_zero(self)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (0, self.acc_row, self.acc_pixel), (0, self.out_row, self.out_pixel)
@@ -246,7 +271,7 @@ class Depthwise(Instruction):
         _core.depthwise(
             self.x_type, self.w_type, x, x_off, w, w_off, acc, acc_off, self.oh, self.ow, self.channels, self.mult,
             self.kh, self.kw, self.sh, self.sw, self.dh, self.dw, (self.x_row, self.x_pixel),
-            (self.acc_row, self.acc_pixel), self.x_zero, self.first,
+            (self.acc_row, self.acc_pixel), self.x_zero, self.first, self.w_zero,
         )  # fmt: skip
         if self.last:
             _drain(self, memory, core, 1, self.channels * self.mult)

@@ -64,12 +64,16 @@ static npu_pack_pixels npu_pixels_of(int mode, int dtype)
     return dtype == NPU_FLOAT16 ? npu_pixels_f16 : dtype == NPU_BFLOAT16 ? npu_pixels_bf16 : npu_pixels_32;
 }
 
-/* `columns` of k rows of weights, `stride` bytes apart, into units of `width` columns; what is missing is 0. */
-typedef void (*npu_pack_panel)(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width);
+/* `columns` of k rows of weights, `stride` bytes apart, less `zero`, into units of `width` columns; what is missing is 0.
+ * Only bytes have a zero point; the difference must fit where they go. */
+typedef void (*npu_pack_panel)(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width,
+                               int zero);
 
-static void npu_panel_32(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)
+static void npu_panel_32(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width,
+                         int zero)
 {
     npu_int i;
+    (void)zero;
     for (i = 0; i < k; i++, out += 4 * width) {
         if (columns == 32) {
             memcpy(out, w + i * stride, 128);
@@ -80,18 +84,22 @@ static void npu_panel_32(npu_byte *out, const npu_byte *w, npu_int stride, npu_i
     }
 }
 
-static void npu_panel_f16(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)
+static void npu_panel_f16(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width,
+                         int zero)
 {
     npu_int i;
+    (void)zero;
     for (i = 0; i < k; i++, out += 4 * width) {
         npu_load_f16_f32((float *)(void *)out, w + i * stride, 2, columns);
         memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);
     }
 }
 
-static void npu_panel_bf16(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)
+static void npu_panel_bf16(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width,
+                         int zero)
 {
     npu_int i;
+    (void)zero;
     for (i = 0; i < k; i++, out += 4 * width) {
         npu_load_bf16_f32((float *)(void *)out, w + i * stride, 2, columns);
         memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);
@@ -99,7 +107,8 @@ static void npu_panel_bf16(npu_byte *out, const npu_byte *w, npu_int stride, npu
 }
 
 #define NPU_PAIR_PANEL(NAME, T)                                                                                    \
-    static void NAME(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)  \
+    static void NAME(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width,  \
+                     int zero)                                                                                     \
     {                                                                                                              \
         npu_int i, j;                                                                                              \
         for (i = 0; i < k; i += 2, out += 4 * width, w += 2 * stride) {                                            \
@@ -110,7 +119,7 @@ static void npu_panel_bf16(npu_byte *out, const npu_byte *w, npu_int stride, npu
                 uint32_t unit;                                                                                     \
                 memcpy(&low, w + j * (npu_int)sizeof(T), sizeof(T));                                               \
                 memcpy(&high, next + j * (npu_int)sizeof(T), sizeof(T));                                           \
-                unit = ((uint32_t)low & 0xffff) | (((uint32_t)high << 16) & keep);                                 \
+                unit = ((uint32_t)(low - zero) & 0xffff) | (((uint32_t)(high - zero) << 16) & keep);               \
                 memcpy(out + 4 * j, &unit, 4);                                                                     \
             }                                                                                                      \
             memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);                                           \
@@ -122,12 +131,13 @@ NPU_PAIR_PANEL(npu_panel_i16_i16, int16_t)
 
 #if NPU_X86
 /* Four rows of 16 bytes, column by column. */
-static inline void npu_quads_16(npu_byte *out, const npu_byte *w0, const npu_byte *w1, const npu_byte *w2, const npu_byte *w3)
+static inline void npu_quads_16(npu_byte *out, const npu_byte *w, npu_int stride, int zero)
 {
-    const __m128i r0 = _mm_loadu_si128((const __m128i *)(const void *)w0);
-    const __m128i r1 = _mm_loadu_si128((const __m128i *)(const void *)w1);
-    const __m128i r2 = _mm_loadu_si128((const __m128i *)(const void *)w2);
-    const __m128i r3 = _mm_loadu_si128((const __m128i *)(const void *)w3);
+    const __m128i less = _mm_set1_epi8((char)zero);
+    const __m128i r0 = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)(const void *)w), less);
+    const __m128i r1 = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)(const void *)(w + stride)), less);
+    const __m128i r2 = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)(const void *)(w + 2 * stride)), less);
+    const __m128i r3 = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)(const void *)(w + 3 * stride)), less);
     const __m128i a = _mm_unpacklo_epi8(r0, r1), b = _mm_unpackhi_epi8(r0, r1);
     const __m128i c = _mm_unpacklo_epi8(r2, r3), d = _mm_unpackhi_epi8(r2, r3);
     __m128i *o = (__m128i *)(void *)out;
@@ -138,7 +148,8 @@ static inline void npu_quads_16(npu_byte *out, const npu_byte *w0, const npu_byt
 }
 #endif
 
-static void npu_panel_u8_i8(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width)
+static void npu_panel_u8(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width,
+                             int zero)
 {
     npu_int i, j, t;
     for (i = 0; i < k; i += 4, out += 4 * width, w += 4 * stride) {
@@ -146,11 +157,11 @@ static void npu_panel_u8_i8(npu_byte *out, const npu_byte *w, npu_int stride, np
 #if NPU_X86
         if (i + 4 <= k)
             for (; j + 16 <= columns; j += 16)
-                npu_quads_16(out + 4 * j, w + j, w + j + stride, w + j + 2 * stride, w + j + 3 * stride);
+                npu_quads_16(out + 4 * j, w + j, stride, zero);
 #endif
         for (; j < columns; j++)
             for (t = 0; t < 4; t++)
-                out[4 * j + t] = i + t < k ? w[j + t * stride] : 0;
+                out[4 * j + t] = i + t < k ? (npu_byte)(w[j + t * stride] - zero) : 0;
         memset(out + 4 * columns, 0, (size_t)(width - columns) * 4);
     }
 }
@@ -158,7 +169,7 @@ static void npu_panel_u8_i8(npu_byte *out, const npu_byte *w, npu_int stride, np
 static npu_pack_panel npu_panel_of(int mode, int dtype)
 {
     if (mode == NPU_MODE_U8)
-        return npu_panel_u8_i8;
+        return npu_panel_u8;
     if (mode == NPU_MODE_I16)
         return dtype == NPU_INT8 ? npu_panel_i16_i8 : dtype == NPU_UINT8 ? npu_panel_i16_u8 : npu_panel_i16_i16;
     return dtype == NPU_FLOAT16 ? npu_panel_f16 : dtype == NPU_BFLOAT16 ? npu_panel_bf16 : npu_panel_32;
@@ -173,6 +184,20 @@ static void npu_offset(int32_t *sums, npu_int n, uint32_t offset)
     npu_int i;
     for (i = 0; i < n; i++)
         sums[i] = (int32_t)(0 - offset * (uint32_t)sums[i]);
+}
+
+/* Subtract `zero` times the sum of a - offset from the sums of one pixel, whose k bytes are at `a`; modulo 2^32. */
+static void npu_less_zero(npu_byte *sums, npu_int n, const npu_byte *a, npu_int k, uint32_t offset, uint32_t zero)
+{
+    uint32_t total = 0, share;
+    npu_int i;
+    for (i = 0; i < k; i++)
+        total += a[i];
+    share = zero * (offset * (uint32_t)k - total);
+    NPU_INDEPENDENT for (i = 0; i < n; i++) {
+        const uint32_t sum = npu_unit(sums + 4 * i) + share;
+        memcpy(sums + 4 * i, &sum, 4);
+    }
 }
 
 #endif

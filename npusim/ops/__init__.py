@@ -1,6 +1,18 @@
 """Operators by family: for each kind of :mod:`npusim.graph` its shape rule, its constraints and its reference."""
 
-from npusim.ops import elementwise, matrix, movement, pool, quant, reduce, rows
+from npusim.ops import elementwise, matrix, movement, pool, quant, reduce, routine, rows
 from npusim.ops.base import REGISTRY, REQUIRED, OpDef
 
-__all__ = ["REGISTRY", "REQUIRED", "OpDef", "elementwise", "matrix", "movement", "pool", "quant", "reduce", "rows"]
+__all__ = [
+    "REGISTRY",
+    "REQUIRED",
+    "OpDef",
+    "elementwise",
+    "matrix",
+    "movement",
+    "pool",
+    "quant",
+    "reduce",
+    "routine",
+    "rows",
+]

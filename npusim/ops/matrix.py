@@ -9,6 +9,7 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op, Tensor
+from npusim.isa.matrix import weight_zeros
 from npusim.ops.base import (
     REQUIRED,
     Array,
@@ -104,6 +105,22 @@ def _zero_in_range(inputs: Inputs, attrs: Attrs) -> bool:
     return bool(info.min <= zero <= info.max)
 
 
+def _weight_zero_in_range(inputs: Inputs, attrs: Attrs) -> bool:
+    """w_zero is 0 unless the weights are int8 or uint8, and a value of their type"""
+    low, high = weight_zeros(operand(inputs, 1).dtype)
+    return bool(low <= attrs["w_zero"] <= high)
+
+
+def _factors(op: Op, arrays: Sequence[Array | None]) -> tuple[Array, Array]:
+    """What is multiplied: small integers less their zero points, x as int32, and weights that have one as int16."""
+    x, w = widened(op, arrays, 0), widened(op, arrays, 1)
+    if op.input(0).dtype in SMALL_INTEGERS:
+        x = x.astype(np.int32) - np.int32(op.attrs["x_zero"])
+    if op.attrs["w_zero"]:
+        w = w.astype(np.int16) - np.int16(op.attrs["w_zero"])
+    return x, w
+
+
 def multiply(a: Array, b: Array, dtype: DType) -> Array:
     """np.matmul whose integer sums are exact and wrap to int32."""
     if dtype is not DType.INT32:
@@ -127,12 +144,10 @@ def _columns(x: Array, kernel: Shape, attrs: Attrs, out: Shape) -> Array:
 
 
 def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    x, w = widened(op, arrays, 0), widened(op, arrays, 1)
+    x, w = _factors(op, arrays)
     attrs, dtype = op.attrs, op.output.dtype
     if attrs["layout"] == "NHWC":
         x = x.transpose(0, 3, 1, 2)
-    if dtype is DType.INT32:
-        x = x.astype(np.int32) - np.int32(attrs["x_zero"])
     top, left, bottom, right = attrs["pads"]
     x = np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))))
     n, _, oh, ow = spatial(op.output.shape, attrs["layout"])
@@ -166,18 +181,13 @@ def _infer_conv_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
         least = (extent - 1) * stride + window_extent(kernel, dilation) - sum(pads)
         if size < 1 or not least <= size < least + max(stride, dilation):
             raise ModelError(f"output_hw {list(out)}: must be at least {least}, less than {max(stride, dilation)} more")
-    dtype = same_dtype(x, w)
+    dtype = accumulator(x, w)
     _check_bias(optional(inputs, 2), w.shape[1] * groups, dtype)
     return [(image(n, w.shape[1] * groups, out, attrs["layout"]), dtype)]
 
 
-def _transpose_types(inputs: Inputs, attrs: Attrs) -> bool:
-    """a transposed convolution is floating point"""
-    return operand(inputs, 0).dtype.is_float
-
-
 def _conv_transpose(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    x, w = widened(op, arrays, 0), widened(op, arrays, 1)
+    x, w = _factors(op, arrays)
     attrs = op.attrs
     if attrs["layout"] == "NHWC":
         x = x.transpose(0, 3, 1, 2)
@@ -193,10 +203,11 @@ def _conv_transpose(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     for r in range(kh):
         for q in range(kw):
             taps = w[:, :, r, q].reshape(groups, c // groups, -1).transpose(0, 2, 1)
-            part = multiply(taps, pixels, op.output.dtype).reshape(n, groups, -1, h, wd)
+            part = multiply(taps, pixels, op.output.dtype).reshape(n, groups, w.shape[1], h, wd)
             rows = slice(r * dh, r * dh + (h - 1) * sh + 1, sh)
-            full[:, :, :, rows, q * dw : q * dw + (wd - 1) * sw + 1 : sw] += part
-    y = full.reshape(n, -1, *full.shape[3:])[:, :, top : top + oh, left : left + ow]
+            with np.errstate(all="ignore"):
+                full[:, :, :, rows, q * dw : q * dw + (wd - 1) * sw + 1 : sw] += part
+    y = full.reshape(n, groups * w.shape[1], *full.shape[3:])[:, :, top : top + oh, left : left + ow]
     if op.optional(2) is not None:
         y = y + widened(op, arrays, 2)[:, None, None]
     return [narrow(y if attrs["layout"] == "NCHW" else y.transpose(0, 2, 3, 1), op.output.dtype)]
@@ -220,10 +231,8 @@ def _matmul_types(inputs: Inputs, attrs: Attrs) -> bool:
 
 
 def _matmul(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    a, b = widened(op, arrays, 0), widened(op, arrays, 1)
+    a, b = _factors(op, arrays)
     dtype = op.output.dtype
-    if op.input(0).dtype in SMALL_INTEGERS:
-        a = a.astype(np.int32) - np.int32(op.attrs["x_zero"])
     y = multiply(a, b, dtype)
     if op.optional(2) is not None:
         y = y + widened(op, arrays, 2)
@@ -231,21 +240,23 @@ def _matmul(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 _WINDOW = {"layout": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED, "pads": REQUIRED, "groups": REQUIRED}
+_ZEROS = {"x_zero": 0, "w_zero": 0}
 register(
     OpDef(
-        "conv", _infer_conv, _conv, required=2, optional=1, attrs={**_WINDOW, "x_zero": 0},
-        constraints=(_conv_types, _zero_in_range),
+        "conv", _infer_conv, _conv, required=2, optional=1, attrs={**_WINDOW, **_ZEROS},
+        constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
     )
 )  # fmt: skip
 register(
     OpDef(
         "conv_transpose", _infer_conv_transpose, _conv_transpose, required=2, optional=1,
-        attrs={**_WINDOW, "output_hw": REQUIRED}, constraints=(_transpose_types,),
+        attrs={**_WINDOW, "output_hw": REQUIRED, **_ZEROS},
+        constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
     )
 )  # fmt: skip
 register(
     OpDef(
-        "matmul", _infer_matmul, _matmul, required=2, optional=1, attrs={"x_zero": 0},
-        constraints=(_matmul_types, _zero_in_range),
+        "matmul", _infer_matmul, _matmul, required=2, optional=1, attrs=_ZEROS,
+        constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range),
     )
 )  # fmt: skip

@@ -68,7 +68,8 @@ def _cumsum(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x, axis = widened(op, arrays, 0), op.attrs["axis"]
     wide = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
     wide = np.flip(wide, axis) if op.attrs["reverse"] else wide
-    y = np.cumsum(wide, axis=axis)
+    with np.errstate(all="ignore"):
+        y = np.cumsum(wide, axis=axis)
     if op.attrs["exclusive"]:
         first = np.zeros_like(np.take(y, [0], axis=axis)) if y.shape[axis] else y
         y = np.concatenate([first, np.take(y, np.arange(max(y.shape[axis] - 1, 0)), axis=axis)], axis=axis)

@@ -9,6 +9,7 @@ from npusim.compiler.lower.element import Elementwise
 from npusim.compiler.lower.matmul import MatMulLowering
 from npusim.compiler.lower.movement import ConcatLowering, CopyLowering, GatherLowering, PadLowering, ScalarLowering
 from npusim.compiler.lower.reduce import ReduceLowering
+from npusim.compiler.lower.routine import RoutineLowering
 from npusim.compiler.lower.rows import PoolLowering, ResampleLowering, RowLowering
 from npusim.errors import CompileError
 
@@ -21,6 +22,7 @@ _LOWERINGS: dict[str, type[Lowering]] = {
     "concat": ConcatLowering,
     "pad": PadLowering,
     "gather": GatherLowering,
+    "routine": RoutineLowering,
     **dict.fromkeys(("softmax", "normalize", "cumsum", "lrn", "arg_reduce"), RowLowering),
     **dict.fromkeys(("gather_elements", "scatter_elements", "topk"), ScalarLowering),
     **dict.fromkeys(VIEWS, CopyLowering),

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.groups import Group
 from npusim.compiler.schedule import Slot, Step
 from npusim.compiler.values import ALIGNMENT, Buffer, View, align, dense_strides
-from npusim.dtypes import DType, dtype_of, raw_bytes
+from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
@@ -26,10 +27,11 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class ConstantPool:
-    """The bytes of the constants region, appended to as lowerings ask for them."""
+    """What lies in the constants region, ``size`` bytes so far. Arrays are remembered, not copied: see ConstantData."""
 
     def __init__(self) -> None:
-        self.data = bytearray()
+        self.size = 0
+        self.pieces: list[tuple[int, npt.NDArray[Any]]] = []
         self._placed: dict[tuple[str, tuple[int, ...], bytes], View] = {}
 
     def add(self, array: npt.NDArray[Any], name: str, dtype: DType | None = None) -> View:
@@ -39,14 +41,26 @@ class ConstantPool:
         key = (kind.label, array.shape, array.tobytes() if small else b"")
         if small and key in self._placed:
             return self._placed[key]
-        offset = align(len(self.data))
-        self.data.extend(bytes(offset - len(self.data)))
-        self.data.extend(raw_bytes(array).data)
-        buffer = Buffer(name, CONSTANTS, array.nbytes, offset)
-        view = View(buffer, 0, array.shape, dense_strides(array.shape, array.itemsize), kind)
+        view = self._place([array], array.shape, name, kind)
         if small:
             self._placed[key] = view
         return view
+
+    def pack(self, parts: Sequence[npt.NDArray[Any]], name: str, dtype: DType) -> View:
+        """Place arrays one after the other, each in row-major order, as one flat array."""
+        count = sum(part.size for part in parts)
+        if count * dtype.itemsize <= _SHARED_BYTES:
+            return self.add(np.concatenate([part.reshape(-1) for part in parts]), name, dtype)
+        return self._place(parts, (count,), name, dtype)
+
+    def _place(self, parts: Sequence[npt.NDArray[Any]], shape: tuple[int, ...], name: str, dtype: DType) -> View:
+        start = self.size = align(self.size)
+        for part in parts:
+            if part.nbytes:
+                self.pieces.append((self.size, part))
+            self.size += part.nbytes
+        buffer = Buffer(name, CONSTANTS, self.size - start, start)
+        return View(buffer, 0, shape, dense_strides(shape, dtype.itemsize), dtype)
 
 
 _SHARED_BYTES = 256

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.groups import Group
@@ -32,7 +31,7 @@ class ConvLowering(MatrixLowering):
         self._w = w
         self._out = context.view(group.outputs[0])
         self._pads = tuple(attrs["pads"])
-        self.x_zero = int(attrs.get("x_zero", 0))
+        self.x_zero, self.w_zero = int(attrs["x_zero"]), int(attrs["w_zero"])
         out_shape = tuple(self._out.shape[axis] for axis in self._axes)
         groups = attrs["groups"]
         oc, ic, kh, kw = w.shape
@@ -77,14 +76,25 @@ class ConvLowering(MatrixLowering):
         key = ("w", task.group, task.channel, channels)
         view = self._packed.get(key)
         if view is None:
-            blocks = []
-            for index in range(extent.groups):
-                low = (task.group + index) * self.problem.oc + task.channel
-                block = self._w.data[low : low + extent.channels, channels[0] : channels[0] + channels[1]]
-                blocks.append(block)
-            packed = _pack_depthwise(blocks) if self.problem.depthwise else _pack(blocks)
-            view = self._packed[key] = self.context.constants.add(packed, f"{self.op.name}.weights", self._w.dtype)
+            parts = self._pack(self._w.data, task, extent, channels)
+            view = self._packed[key] = self.context.constants.pack(parts, f"{self.op.name}.weights", self._w.dtype)
         return load_items((slot.address, (view.dtype.itemsize,), slot), view)
+
+    def _pack(
+        self, weights: npt.NDArray[Any], task: Task, extent: Extent, channels: tuple[int, int]
+    ) -> list[npt.NDArray[Any]]:
+        """[O, I, KH, KW] as views whose elements in order are [group][I block][KH][KW][I][O]; depthwise
+        [KH][KW][channel * mult]."""
+        p = self.problem
+        moved = weights.transpose(2, 3, 1, 0)
+        if p.depthwise:
+            return [moved[..., task.group * p.oc : (task.group + extent.groups) * p.oc]]
+        parts = []
+        for index, low in product(range(extent.groups), range(0, channels[1], CHANNEL_BLOCK)):
+            first = (task.group + index) * p.oc + task.channel
+            high = channels[0] + min(low + CHANNEL_BLOCK, channels[1])
+            parts.append(moved[:, :, channels[0] + low : high, first : first + extent.channels])
+        return parts
 
     def _load_dynamic(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         """Weights that are computed: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""
@@ -105,18 +115,3 @@ class ConvLowering(MatrixLowering):
             items.extend(load_items((address, strides, slot), part))
             address += p.kh * p.kw * block * row
         return items
-
-
-def _pack(blocks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """[O, I, KH, KW] of each group to [I block][KH][KW][I][O], flat."""
-    parts = []
-    for block in blocks:
-        moved = block.transpose(2, 3, 1, 0)
-        for low in range(0, moved.shape[2], CHANNEL_BLOCK):
-            parts.append(moved[:, :, low : low + CHANNEL_BLOCK].reshape(-1))
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _pack_depthwise(blocks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """[mult, 1, KH, KW] of each channel to [KH][KW][channel * mult], flat."""
-    return np.concatenate(blocks).transpose(2, 3, 1, 0).reshape(-1)

@@ -27,7 +27,7 @@ class MatMulLowering(MatrixLowering):
         a, b = self.op.input(0), self.op.input(1)
         self._b = b
         out = context.view(group.outputs[0])
-        self.x_zero = int(self.op.attrs.get("x_zero", 0))
+        self.x_zero, self.w_zero = int(self.op.attrs["x_zero"]), int(self.op.attrs["w_zero"])
         self._batch = out.shape[:-2]
         m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
         self._flat = self._try_flat(out, a.shape[-1])
@@ -104,7 +104,5 @@ class MatMulLowering(MatrixLowering):
             block = self._b.data[index][
                 channels[0] : channels[0] + channels[1], task.channel : task.channel + extent.channels
             ]
-            packed = self._packed[key] = self.context.constants.add(
-                np.ascontiguousarray(block).reshape(-1), f"{self.op.name}.weights", self._b.dtype
-            )
+            packed = self._packed[key] = self.context.constants.pack([block], f"{self.op.name}.weights", self._b.dtype)
         return load_items((slot.address, (item,), slot), packed)

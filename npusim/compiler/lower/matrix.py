@@ -87,6 +87,7 @@ class MatrixLowering(Lowering):
     tile: Tiling
     op: Op
     x_zero: int = 0
+    w_zero: int = 0
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
@@ -279,7 +280,7 @@ class MatrixLowering(Lowering):
         return Conv(
             p.x_type, p.w_type, self.drain.out_type, x, (ic * item, cols * pixel, pixel), w, k_bytes, acc,
             (extent.channels * 4, extent.cols * channels * 4, channels * 4), extent.groups, extent.rows, extent.cols,
-            extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero, first, last, out,
+            extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero, self.w_zero, first, last, out,
             (extent.channels * out_item, extent.cols * channels * out_item, channels * out_item), *drain,
         )  # fmt: skip
 
@@ -292,7 +293,7 @@ class MatrixLowering(Lowering):
             p.x_type, p.w_type, self.drain.out_type, x, cols * pixel, pixel, w,
             acc, extent.cols * channels * 4, channels * 4,
             extent.rows, extent.cols, extent.groups, extent.channels, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero,
-            first, last, out, extent.cols * channels * out_item, channels * out_item, *drain,
+            self.w_zero, first, last, out, extent.cols * channels * out_item, channels * out_item, *drain,
         )  # fmt: skip
 
 

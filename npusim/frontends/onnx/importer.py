@@ -39,6 +39,8 @@ class Importer:
         self.input_shapes = dict(input_shapes or {})
         self.builder = GraphBuilder(self.graph.name or "model", fold=True)
         self.reasons: list[tuple[str, str, str]] = []
+        self.decomposed: list[tuple[str, str]] = []
+        """(node, operator) of what became several operators: bodies of schemas, branches, unrolled loops."""
         self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.proto.functions}
         self._named: dict[Tensor, int] = {}
         self._packed: set[Tensor] = set()
@@ -176,6 +178,7 @@ class Importer:
             if body is None:
                 raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
             function, defaults = body
+            self.decomposed.append((name, node.op_type))
             return self._call(function, node, name, inputs, scope, defaults)
         wanted = [bool(output) and output in needed for output in node.output]
         directory = self.model.directory
@@ -184,6 +187,7 @@ class Importer:
             if handler is not None:
                 return self._handle(handler, context)
             assert region is not None  # or the schema has been asked
+            self.decomposed.append((name, node.op_type))
             return region(self, context, scope)
         except InputError as error:
             raise ModelError(f"{name} ({node.op_type}): {error}") from error

@@ -15,6 +15,14 @@ Dim = int | str | None
 """A size, the name of a symbol, or nothing known."""
 
 
+class DeclaredTypeError(ModelError):
+    """A value is declared with another element type than it is computed with."""
+
+
+class DeclaredShapeError(ModelError):
+    """A value is declared with another shape than it is computed with."""
+
+
 def declared_dims(value: ValueInfoProto) -> list[Dim] | None:
     """The declared dimensions; None when not even their number is known."""
     tensor = value.type.tensor_type
@@ -100,14 +108,14 @@ def check_declared(value: ValueInfoProto, tensor: Tensor) -> None:
     known = ELEMENT_TYPES.get(code, PACKED[code][0] if code in PACKED else None)
     if code != TensorProto.UNDEFINED and known is not tensor.dtype:
         label = known.label if known else f"type {code}"
-        raise ModelError(f"{value.name!r} is declared as {label} but computed as {tensor.dtype.label}")
+        raise DeclaredTypeError(f"{value.name!r} is declared as {label} but computed as {tensor.dtype.label}")
     if dims is None:
         return
     agree = len(dims) == len(tensor.shape) and all(
         not isinstance(dim, int) or dim == size for dim, size in zip(dims, tensor.shape, strict=True)
     )
     if not agree:
-        raise ModelError(f"{value.name!r} is declared as {_shown(dims)} but computed as {list(tensor.shape)}")
+        raise DeclaredShapeError(f"{value.name!r} is declared as {_shown(dims)} but computed as {list(tensor.shape)}")
 
 
 def _shown(dims: Sequence[Dim] | None) -> str:

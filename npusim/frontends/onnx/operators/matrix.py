@@ -92,7 +92,7 @@ def window_attrs(window: Window) -> dict[str, tuple[int, ...]]:
     }
 
 
-def convolve(node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: int = 0) -> Tensor:
+def convolve(node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: int = 0, w_zero: int = 0) -> Tensor:
     """The convolution that the node's attributes describe, of x and weights [O, I/groups, K...]."""
     rank = len(x.shape) - 2
     if len(w.shape) != len(x.shape):
@@ -101,7 +101,7 @@ def convolve(node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: int 
     window = padded(read_window(node, rank, w.shape[2:]), x.shape[2:])
     y = node.add(
         "conv", image, weights, bias, layout="NCHW", groups=node.int_attr("group", 1), x_zero=x_zero,
-        **window_attrs(window),
+        w_zero=w_zero, **window_attrs(window),
     )  # fmt: skip
     return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
 
@@ -178,13 +178,13 @@ def gemm(node: Node) -> Tensor:
     return node.binary(Binary.ADD, scaled(node, node.add("matmul", a, b), rest), c)
 
 
-def multiply(node: Node, a: Tensor, b: Tensor, x_zero: int = 0) -> Tensor:
+def multiply(node: Node, a: Tensor, b: Tensor, x_zero: int = 0, w_zero: int = 0) -> Tensor:
     """numpy's matmul, where vectors are allowed too."""
     if not a.shape or not b.shape:
         node.damaged("operands must have at least one dimension")
     left = node.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
     right = node.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
-    y = node.add("matmul", left, right, x_zero=x_zero)
+    y = node.add("matmul", left, right, x_zero=x_zero, w_zero=w_zero)
     shape = list(y.shape)
     if len(b.shape) == 1:
         del shape[-1]

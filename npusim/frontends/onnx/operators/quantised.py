@@ -11,6 +11,7 @@ from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.frontends.onnx.tensors import element_type
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary
+from npusim.isa.matrix import weight_zeros
 
 
 def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
@@ -66,27 +67,32 @@ def dequantize_linear(node: Node) -> Tensor:
 
 
 def integer_operand(node: Node, x: Tensor, zero: Tensor | None) -> tuple[Tensor, int]:
-    """(operand, its zero point): a zero point that is one known number stays beside x, any other is subtracted."""
+    """(operand, its zero point): zero points that are known and equal stay beside x, any other is subtracted."""
     if zero is None:
         return x, 0
     if zero.dtype is not x.dtype:
         node.damaged(f"the zero point must be {x.dtype.label}, is {zero.dtype.label}")
     value = node.known(zero)
-    if value is not None and value.size == 1:
-        return x, int(value.reshape(-1)[0])
+    if value is not None and value.size and (value == value.flat[0]).all() and _spans(zero, x):
+        return x, int(value.flat[0])
     return _shifted(node, x, zero), 0
+
+
+def _spans(zero: Tensor, x: Tensor) -> bool:
+    """Whether x has every dimension of its zero point, or the zero point is one number."""
+    pairs = zip(reversed(zero.shape), reversed(x.shape), strict=False)
+    return zero.size == 1 or (len(zero.shape) <= len(x.shape) and all(a in (1, b) for a, b in pairs))
 
 
 def _shifted(node: Node, x: Tensor, zero: Tensor) -> Tensor:
     return node.binary(Binary.SUB, node.cast(x, DType.INT16), node.cast(zero, DType.INT16))
 
 
-def integer_weights(node: Node, w: Tensor, zero: Tensor | None) -> Tensor:
-    """The weights with their zero point subtracted; the weights themselves when it is known to be 0."""
-    if zero is None:
-        return w
-    value = node.known(zero)
-    return w if value is not None and not value.any() else _shifted(node, w, zero)
+def integer_weights(node: Node, w: Tensor, zero: Tensor | None) -> tuple[Tensor, int]:
+    """``integer_operand`` of weights: those of 16 bits keep no zero point beside them."""
+    weights, value = integer_operand(node, w, zero)
+    low, high = weight_zeros(w.dtype)
+    return (weights, value) if zero is None or low <= value <= high else (_shifted(node, w, zero), 0)
 
 
 def per_channel(node: Node, zero: Tensor | None, rank: int) -> Tensor | None:
@@ -100,7 +106,8 @@ def _convolution(
     node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: Tensor | None, w_zero: Tensor | None
 ) -> Tensor:
     image, zero = integer_operand(node, x, x_zero)
-    return convolve(node, image, integer_weights(node, w, per_channel(node, w_zero, len(w.shape))), bias, zero)
+    weights, weight_zero = integer_weights(node, w, per_channel(node, w_zero, len(w.shape)))
+    return convolve(node, image, weights, bias, zero, weight_zero)
 
 
 @handles("ConvInteger")
@@ -115,7 +122,8 @@ def _row_zero(node: Node, zero: Tensor | None) -> Tensor | None:
 
 def _product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
     left, zero = integer_operand(node, a, _row_zero(node, a_zero))
-    return multiply(node, left, integer_weights(node, b, b_zero), zero)
+    right, right_zero = integer_weights(node, b, b_zero)
+    return multiply(node, left, right, zero, right_zero)
 
 
 @handles("MatMulInteger")

@@ -1,0 +1,155 @@
+"""Routines: operands into SRAM, one instruction for each piece, results out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    Lowering,
+    SlotSpec,
+    SlotTable,
+    boxes,
+    share,
+    sram_budget,
+    total_bytes,
+)
+from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.values import dense_strides
+from npusim.errors import CompileError
+from npusim.graph import Tensor
+from npusim.isa.routine import Operand, routine_instruction
+from npusim.ops.routine import input_specs, routine_of
+
+_PIECE_BYTES = 8 << 10
+"""Bytes of traffic that the start of another piece is worth when pieces are chosen."""
+
+Axes = tuple[int | None, ...]
+"""For each cut the axis of an operand that it runs along, or None."""
+
+
+class RoutineLowering(Lowering):
+    """One routine: as few pieces as SRAM and the number of cores ask for."""
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        assert group.anchor is not None
+        self.op = group.anchor
+        self._routine = routine_of(self.op.attrs)
+        inputs = input_specs(self.op.inputs)
+        cuts = self._routine.cuts(inputs, dict(self.op.attrs["params"]))
+        self._inputs = [(tensor, tuple(cut.inputs[i] for cut in cuts)) for i, tensor in enumerate(self._tensors())]
+        self._outputs = [(tensor, tuple(cut.outputs[i] for cut in cuts)) for i, tensor in enumerate(self.op.outputs)]
+        self._extents = tuple(self._extent(number) for number in range(len(cuts)))
+        self._tile = self._pick()
+
+    def _tensors(self) -> list[Tensor]:
+        return [self.op.input(index) for index in range(len(self.op.inputs))]
+
+    def _extent(self, number: int) -> int:
+        operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
+        lengths = {tensor.shape[axis] for tensor, axes in operands if (axis := axes[number]) is not None}
+        if len(lengths) != 1:
+            raise CompileError(
+                f"{self.group.name}: routine {self._routine.name}: cut {number} runs along axes of {sorted(lengths)} "
+                "elements, which must be one number"
+            )
+        return lengths.pop()
+
+    def _pick(self) -> tuple[int, ...]:
+        """The pieces that take least traffic on the busiest core, of those that fit."""
+        budget = sram_budget(self.config)
+        fitting = [tile for tile in product(*map(_halvings, self._extents)) if self._bytes(tile) <= budget]
+        if not fitting:
+            raise self._refusal(budget)
+        return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
+
+    def _bytes(self, tile: Sequence[int]) -> int:
+        return total_bytes(self._slots(tile))
+
+    def _cost(self, tile: Sequence[int]) -> int:
+        pieces = prod(-(-extent // size) for extent, size in zip(self._extents, tile, strict=True))
+        once = sum(spec.nbytes for spec in self._slots(tile))
+        return -(-pieces // self.config.cores) * (_PIECE_BYTES + once)
+
+    def _refusal(self, budget: int) -> CompileError:
+        slots = self._slots([1] * len(self._extents))
+        operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
+        largest = max(range(len(slots)), key=lambda index: slots[index].total)
+        return CompileError(
+            f"{self.group.name} ({self.group.kind}): its smallest piece takes {total_bytes(slots)} bytes "
+            f"of SRAM, of which operand {operands[largest][0].name!r} takes {slots[largest].total}; the device has "
+            f"{budget}"
+        )
+
+    def slots(self) -> list[SlotSpec]:
+        return self._slots(self._tile)
+
+    def _slots(self, tile: Sequence[int]) -> list[SlotSpec]:
+        """Two places for what changes from piece to piece, so that the next one loads meanwhile."""
+        specs = []
+        named: list[tuple[str, list[tuple[Tensor, Axes]]]] = [("in", [*self._inputs]), ("out", [*self._outputs])]
+        for side, operands in named:
+            for index, (tensor, axes) in enumerate(operands):
+                _, sizes = _part(tensor, axes, [0] * len(tile), tile)
+                changes = any(
+                    axis is not None and size < extent
+                    for axis, size, extent in zip(axes, tile, self._extents, strict=True)
+                )
+                specs.append(SlotSpec(f"{side}{index}", prod(sizes) * tensor.dtype.itemsize, 2 if changes else 1))
+        return specs
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        held: dict[int, tuple[Box, Slot]] = {}
+        pieces = boxes(self._extents, self._tile, range(len(self._tile))) if all(self._extents) else []
+        for starts, sizes in share(pieces, core, cores):
+            yield self._step(table, held, starts, sizes)
+
+    def _step(
+        self, table: SlotTable, held: dict[int, tuple[Box, Slot]], starts: Sequence[int], sizes: Sequence[int]
+    ) -> Step:
+        step = Step()
+        ins: list[tuple[Operand, Slot]] = []
+        outs: list[tuple[Operand, Slot]] = []
+        for index, (tensor, axes) in enumerate(self._inputs):
+            box = _part(tensor, axes, starts, sizes)
+            if index not in held or held[index][0] != box:
+                slot = table.next(f"in{index}")
+                held[index] = box, slot
+                strides = dense_strides(box[1], tensor.dtype.itemsize)
+                part = self.context.view(tensor).slice(*box)
+                step.loads.extend(load_items((slot.address, strides, slot), part))
+            slot = held[index][1]
+            ins.append((Operand(slot.address, tensor.dtype, box[1]), slot))
+        for index, (tensor, output_axes) in enumerate(self._outputs):
+            box = _part(tensor, output_axes, starts, sizes)
+            slot = table.next(f"out{index}")
+            outs.append((Operand(slot.address, tensor.dtype, box[1]), slot))
+            part = self.context.view(tensor).slice(*box)
+            step.stores.extend(store_items(part, (slot.address, dense_strides(box[1], tensor.dtype.itemsize), slot)))
+        params = self.op.attrs["params"]
+        instruction = routine_instruction(self._routine, params, [o for o, _ in ins], [o for o, _ in outs])
+        step.compute.append(Item(instruction, tuple(slot for _, slot in ins), tuple(slot for _, slot in outs)))
+        return step
+
+
+def _part(tensor: Tensor, axes: Sequence[int | None], starts: Sequence[int], sizes: Sequence[int]) -> Box:
+    """The box of an operand that a piece needs."""
+    first, extent = [0] * len(tensor.shape), list(tensor.shape)
+    for axis, start, size in zip(axes, starts, sizes, strict=True):
+        if axis is not None:
+            first[axis], extent[axis] = start, size
+    return tuple(first), tuple(extent)
+
+
+def _halvings(extent: int) -> list[int]:
+    """The extent, half of it, a quarter, ... 1."""
+    sizes = [max(extent, 1)]
+    while sizes[-1] > 1:
+        sizes.append(-(-sizes[-1] // 2))
+    return sizes

@@ -1,0 +1,28 @@
+"""Routines: named pieces of firmware for operators that no other kind expresses; the registry, and those that ship."""
+
+from npusim.routines import boxes, hashing, regions, sampling
+from npusim.routines.base import (
+    Cut,
+    Routine,
+    Spec,
+    canonical,
+    find_routine,
+    latest_routine,
+    register_routine,
+    unregister_routine,
+)
+
+__all__ = [
+    "Cut",
+    "Routine",
+    "Spec",
+    "boxes",
+    "canonical",
+    "find_routine",
+    "hashing",
+    "latest_routine",
+    "regions",
+    "register_routine",
+    "sampling",
+    "unregister_routine",
+]
