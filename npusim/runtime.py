@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from npusim.cache import FORMAT_VERSION, Cache, default_directory
 from npusim.device.npu import NpuDevice
-from npusim.driver.reference import Driver, LoadedProgram
+from npusim.driver import Driver, LoadedProgram
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage
 from npusim.errors import DeviceMemoryError, InputError, UsageError
 from npusim.graph import Graph

@@ -7,11 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+NO_OP = 0xFFFF_FFFF
+"""``Span.op`` of what no operator asked for."""
+
 
 class Span(NamedTuple):
     """One instruction on one unit, in simulated picoseconds since the job's doorbell.
 
-    ``unit``: e.g. ``core0.matrix``, ``core0.dma1``; ``op``: index into the program's operator table;
+    ``unit``: e.g. ``core0.matrix``, ``core0.dma1``, or ``sequencer`` while it moves a context; ``op``: index into the
+    program's operator table, NO_OP if it is for none;
     ``bound``: ``compute``, ``memory`` or ``latency``, the term that decided the duration.
     """
 

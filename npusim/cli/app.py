@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from npusim.cli import compile as compiling
-from npusim.cli import config, device, run, setup, validate
+from npusim.cli import config, device, libs, run, setup, validate
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
 from npusim.errors import NpusimError, UsageError
@@ -50,6 +50,7 @@ for _command in (
     explaining.explain,
     config.config,
     validate.validate,
+    libs.libs,
     setup.demo,
     setup.doctor,
     setup.cache,

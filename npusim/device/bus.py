@@ -7,7 +7,11 @@ latency and bandwidth, ``wait_irq`` runs the device until an interrupt comes, ``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 BAR_REGISTERS = 0
 """Registers, 4 bytes wide, little-endian, naturally aligned."""
@@ -34,13 +38,24 @@ class Bus(ABC):
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
         """A bulk copy of bytes into device DRAM."""
 
+    def fill_memory(self, address: int, size: int, fill: Callable[[npt.NDArray[np.uint8]], None]) -> None:
+        """A bulk copy of ``size`` bytes that lie scattered: ``fill`` writes them into the array that it is given.
+
+        A carrier that reaches device DRAM directly gives that array, and nothing is copied twice.
+        """
+        data = np.empty(size, np.uint8)
+        fill(data)
+        self.write_memory(address, data.data)
+
     @abstractmethod
     def wait_irq(self, timeout_ps: int) -> int:
         """Wait for an interrupt: the set of vectors that came, as bits, which are taken off; 0 after ``timeout_ps``."""
 
     @abstractmethod
     def host_work(self, kind: str) -> None:
-        """The host spends time of its own. ``kind``: ``submit``, the work of handing one job to the device."""
+        """The host spends time of its own. ``kind``: ``submit``, the work of handing one job to the device, or ``map``,
+        that of making one pool of host memory reachable for it.
+        """
 
 
 class Carrier(Protocol):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from npusim.device.bus import Bus, RegisterModel
 from npusim.hw.config import Config
+from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
 from npusim.sim.memory import AddressError, DeviceMemory
 from npusim.units import bytes_to_ps
@@ -24,7 +27,10 @@ class HostBus(Bus):
         self._memory = memory
         self._device = device
         self._pending = 0
+        self._times = {"submit": config.host.submit_ps, "map": config.host.map_ps}
         self.connected = True
+        latency, bandwidth = config.host.link_latency_ps, config.host.link_bandwidth
+        self._copy_ps = lru_cache(64)(lambda size: latency + bytes_to_ps(size, bandwidth))
 
     def read(self, bar: int, offset: int, size: int) -> int:
         self._clock.advance(self._host.mmio_ps)
@@ -52,6 +58,14 @@ class HostBus(Bus):
             except AddressError as fault:
                 _log.warning("bulk write: %s", fault.explanation)
 
+    def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
+        self._copy_time(size)
+        if self.connected:
+            try:
+                fill(self._memory.slice(address, size))
+            except AddressError as fault:
+                _log.warning("bulk write: %s", fault.explanation)
+
     def wait_irq(self, timeout_ps: int) -> int:
         if not self._clock.run_until(self._came, timeout_ps):
             return 0
@@ -60,10 +74,9 @@ class HostBus(Bus):
         return vectors
 
     def host_work(self, kind: str) -> None:
-        times = {"submit": self._host.submit_ps}
-        if kind not in times:
-            raise ValueError(f"kind of host work must be one of {', '.join(times)}, got {kind!r}")
-        self._clock.advance(times[kind])
+        if kind not in self._times:
+            raise ValueError(f"kind of host work must be one of {', '.join(self._times)}, got {kind!r}")
+        self._clock.advance(self._times[kind])
 
     def irq(self, vector: int) -> None:
         """Deliver an interrupt message."""
@@ -81,4 +94,4 @@ class HostBus(Bus):
         return self._pending != 0
 
     def _copy_time(self, size: int) -> None:
-        self._clock.advance(self._host.link_latency_ps + bytes_to_ps(size, self._host.link_bandwidth))
+        self._clock.advance(self._copy_ps(size))

@@ -76,6 +76,24 @@ def _word(name: str, doc: str) -> tuple[Field, ...]:
 
 _INTERRUPTS = (Field("DONE", 0, 1, "a job has ended"), Field("FAULT", 1, 1, "the device has stopped with a fault"))
 
+_RING_DOORBELL = Field("RING", 0, 1, "look at the tail")
+
+RINGS = ("LOW", "MEDIUM", "HIGH")
+"""The classes of priority, one ring each, the lowest first."""
+
+
+def _ring(name: str, offset: int) -> tuple[Register, ...]:
+    """The registers of one ring; the prefix of their names is its class."""
+    return (
+        Register(f"{name}_BASE_LO", offset, RW, (Field("ADDRESS", 6, 26, "DRAM address of the ring, low word"),)),
+        Register(f"{name}_BASE_HI", offset + 0x04, RW, _word("ADDRESS", "high word")),
+        Register(f"{name}_SIZE", offset + 0x08, RW, (Field("ENTRIES", 0, 17, "a power of two, 1 to 65536"),)),
+        Register(f"{name}_HEAD", offset + 0x0C, RO, _word("COUNT", "entries that the device is done with")),
+        Register(f"{name}_TAIL", offset + 0x10, RW, _word("COUNT", "entries that the driver has written")),
+        Register(f"{name}_DOORBELL", offset + 0x14, WO, (_RING_DOORBELL,), on_write=f"{name}_doorbell"),
+    )
+
+
 REGISTERS: tuple[Register, ...] = (
     Register("ID", 0x000, RO, _word("MAGIC", "the letters N P U and 1"), 0x3155_504E),
     Register("VERSION", 0x004, RO, (Field("ISA", 0, 16, "version of the instruction set"),
@@ -94,29 +112,36 @@ REGISTERS: tuple[Register, ...] = (
     Register("CAP_DRAM_HI", 0x02C, RO, _word("BYTES", "high word"), None),
     Register("CAP_CLOCK", 0x030, RO, _word("KHZ", "the device's clock in kHz"), None),
     Register("CAP_QUEUE", 0x034, RO, _word("DEPTH", "commands that wait at a unit"), None),
-    Register("CONTROL", 0x040, WO, (Field("RESET", 0, 1, "drop the job and return to the reset state; memory stays"),),
+    Register("CAP_CONTEXT_LO", 0x038, RO, _word("BYTES", "what CONTEXT_BASE must have room for, low word"), None),
+    Register("CAP_CONTEXT_HI", 0x03C, RO, _word("BYTES", "high word"), None),
+    Register("CONTROL", 0x040, WO, (Field("RESET", 0, 1, "drop all jobs and return to the reset state; memory stays"),
+                                    Field("CONTINUE", 1, 1, "after a fault: drop its job, go on with the others")),
              on_write="control"),
-    Register("STATUS", 0x044, RO, (Field("READY", 0, 1, "takes jobs"), Field("BUSY", 1, 1, "a job runs"),
-                                   Field("FAULT", 2, 1, "stopped; FAULT_CODE says why; only a reset helps")), 1),
+    Register("STATUS", 0x044, RO, (Field("READY", 0, 1, "takes jobs"), Field("BUSY", 1, 1, "a job runs or is parked"),
+                                   Field("FAULT", 2, 1, "stopped; FAULT_CODE says why; see CONTROL")), 1),
     Register("INT_STATUS", 0x048, W1C, _INTERRUPTS),
     Register("INT_MASK", 0x04C, RW, _INTERRUPTS, on_write="int_mask"),
     Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "see sim.fault.FaultCode"),)),
     Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "what the fault is about, low word")),
     Register("FAULT_ADDR_HI", 0x058, RO, _word("ADDRESS", "high word")),
-    Register("RING_BASE_LO", 0x080, RW, (Field("ADDRESS", 6, 26, "DRAM address of the ring, low word"),)),
-    Register("RING_BASE_HI", 0x084, RW, _word("ADDRESS", "high word")),
-    Register("RING_SIZE", 0x088, RW, (Field("ENTRIES", 0, 17, "a power of two, 1 to 65536"),)),
-    Register("RING_HEAD", 0x08C, RO, _word("COUNT", "entries that the device is done with")),
-    Register("RING_TAIL", 0x090, RW, _word("COUNT", "entries that the driver has written")),
-    Register("DOORBELL", 0x094, WO, (Field("RING", 0, 1, "look at RING_TAIL"),), on_write="doorbell"),
+    Register("CONTEXT_BASE_LO", 0x060, RW, (Field("ADDRESS", 6, 26, "DRAM address to park jobs at, low word"),)),
+    Register("CONTEXT_BASE_HI", 0x064, RW, _word("ADDRESS", "high word")),
+    Register("PREEMPT", 0x068, RW, (Field("ENABLE", 0, 1, "a job of a higher class parks the one that runs"),)),
+    Register("ABORT_FENCE_LO", 0x070, RW, _word("FENCE", "fence of the job to abort, low word")),
+    Register("ABORT_FENCE_HI", 0x074, RW, _word("FENCE", "high word")),
+    Register("ABORT", 0x078, WO, (Field("GO", 0, 1, "end that job, if it runs or is parked"),), on_write="abort"),
     Register("FENCE_LO", 0x0A0, RO, _word("FENCE", "fence of the last job that ended well, low word")),
     Register("FENCE_HI", 0x0A4, RO, _word("FENCE", "high word")),
     Register("CYCLES_LO", 0x0B0, RO, _word("COUNT", "cycles since power-on, low word; reading it holds the high word"),
              on_read="cycles"),
     Register("CYCLES_HI", 0x0B4, RO, _word("COUNT", "high word, as it was when CYCLES_LO was read")),
+    *_ring("LOW", 0x100),
+    *_ring("MEDIUM", 0x120),
+    *_ring("HIGH", 0x140),
 )  # fmt: skip
 
 BY_NAME: Mapping[str, Register] = {register.name: register for register in REGISTERS}
+_MASKS: Mapping[str, int] = {register.name: register.mask for register in REGISTERS}
 SPACE_BYTES = 0x1000
 """Size of BAR 0."""
 
@@ -150,7 +175,7 @@ class RegisterFile:
 
     def set(self, name: str, value: int) -> None:
         """The device changes a register."""
-        self._values[name] = value & BY_NAME[name].mask
+        self._values[name] = value & _MASKS[name]
 
     def get_pair(self, name: str) -> int:
         """The 64 bits of ``name``_LO and _HI."""
@@ -180,10 +205,11 @@ class RegisterFile:
         if register.access is RO:
             self._complain(f"write of {value:#x} to {register.name}, which is {register.access.value}")
             return
-        if value & ~register.mask:
-            reserved = value & ~register.mask
+        mask = _MASKS[register.name]
+        if value & ~mask:
+            reserved = value & ~mask
             self._complain(f"write of {value:#x} to {register.name}: reserved bits {reserved:#x} are ignored")
-            value &= register.mask
+            value &= mask
         if register.access is W1C:
             value = self._values[register.name] & ~value
         if register.access is not WO:

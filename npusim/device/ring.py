@@ -1,8 +1,8 @@
 """What lies in device memory between software and the device: ring entries, region tables, completion records.
 
-All little-endian. A ring has a power of two of entries; the driver writes entry ``tail % size``, then RING_TAIL, then
-rings the doorbell; the device takes entries at ``head % size`` one after another and moves RING_HEAD on when it is done
-with one. Head and tail run freely (32 bits).
+All little-endian. A ring has a power of two of entries; the driver writes entry ``tail % size``, then the ring's TAIL,
+then rings its doorbell; the device takes entries at ``head % size`` one after another and moves HEAD on when it is done
+with one. Head and tail run freely (32 bits). There is one ring for each class of priority.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class JobFlag(enum.IntFlag):
     """Bits of ``RingEntry.flags``; a bit that is not here makes the entry bad."""
 
     TIMING_ONLY = 1
+    WITHDRAWN = 2  # ends as aborted when its turn comes
 
 
 class JobStatus(enum.IntEnum):
@@ -29,6 +30,7 @@ class JobStatus(enum.IntEnum):
     PENDING = 0
     DONE = 1
     FAULT = 2
+    ABORTED = 3
 
 
 class RingEntry(NamedTuple):

@@ -1,5 +1,6 @@
 """Drivers: software that knows a device by its bus alone."""
 
-from npusim.driver.reference import Driver, JobResult, LoadedProgram
+from npusim.driver.jobs import HostCounters, JobResult, LoadedProgram, Priority
+from npusim.driver.reference import Driver
 
-__all__ = ["Driver", "JobResult", "LoadedProgram"]
+__all__ = ["Driver", "HostCounters", "JobResult", "LoadedProgram", "Priority"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from npusim.errors import DeviceMemoryError
 
@@ -57,3 +58,8 @@ class Allocator:
             address, size = self._free[at - 1][0], size + self._free.pop(at - 1)[1]
             at -= 1
         self._free.insert(at, (address, size))
+
+    def free_all(self, addresses: Iterable[int]) -> None:
+        """Give several blocks back."""
+        for address in addresses:
+            self.free(address)

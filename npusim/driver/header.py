@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 DEVICE_ID = 0x3155_504E
-INTERFACE_VERSION = 1
+INTERFACE_VERSION = 2
 GONE = 0xFFFF_FFFF
 """What every register of an unplugged device reads as."""
 
@@ -16,6 +16,8 @@ ID = 0x000
 VERSION = 0x004
 CAP_DRAM_LO = 0x028
 CAP_DRAM_HI = 0x02C
+CAP_CONTEXT_LO = 0x038
+CAP_CONTEXT_HI = 0x03C
 CONTROL = 0x040
 STATUS = 0x044
 INT_STATUS = 0x048
@@ -23,28 +25,43 @@ INT_MASK = 0x04C
 FAULT_CODE = 0x050
 FAULT_ADDR_LO = 0x054
 FAULT_ADDR_HI = 0x058
-RING_BASE_LO = 0x080
-RING_BASE_HI = 0x084
-RING_SIZE = 0x088
-RING_HEAD = 0x08C
-RING_TAIL = 0x090
-DOORBELL = 0x094
+CONTEXT_BASE_LO = 0x060
+CONTEXT_BASE_HI = 0x064
+PREEMPT = 0x068
+ABORT_FENCE_LO = 0x070
+ABORT_FENCE_HI = 0x074
+ABORT = 0x078
+
+RINGS = (0x100, 0x120, 0x140)
+"""Where the registers of the rings begin: low, medium, high. Within each of them:"""
+BASE_LO = 0x00
+BASE_HI = 0x04
+SIZE = 0x08
+HEAD = 0x0C
+TAIL = 0x10
+DOORBELL = 0x14
 
 CONTROL_RESET = 1
+CONTROL_CONTINUE = 2
 STATUS_READY = 1
 STATUS_FAULT = 4
 INT_DONE = 1
 INT_FAULT = 2
 DOORBELL_RING = 1
+PREEMPT_ENABLE = 1
+ABORT_GO = 1
 
 ENTRY_MAGIC = 0x4A4F_4231
 ENTRY = struct.Struct("<IIQIIQQQQII")
 """magic, flags, program address, bytes, region count, region table, fence, completion, log, log bytes, reserved."""
+FLAGS = struct.Struct("<I")
+FLAGS_OFFSET = 4
 FLAG_TIMING_ONLY = 1
+FLAG_WITHDRAWN = 2
 REGION_ROW = struct.Struct("<QQ")
 COMPLETION = struct.Struct("<QIIQQ")
 """fence, status, fault code, fault address, cycles."""
-JOB_PENDING, JOB_DONE, JOB_FAULT = 0, 1, 2
+JOB_PENDING, JOB_DONE, JOB_FAULT, JOB_ABORTED = 0, 1, 2, 3
 
 FAULT_NAMES = ("NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL")
 FAULT_MEANINGS = {
@@ -57,3 +74,12 @@ FAULT_MEANINGS = {
     "DMA": "a DMA transfer failed on the bus",
     "INTERNAL": "the device itself failed",
 }
+
+
+def fault_name(code: int) -> str:
+    """The name of a fault code, also of one that this driver does not know."""
+    return FAULT_NAMES[code] if code < len(FAULT_NAMES) else f"CODE_{code}"
+
+
+def fault_meaning(name: str) -> str:
+    return FAULT_MEANINGS.get(name, "a code that this driver does not know")

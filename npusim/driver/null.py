@@ -1,8 +1,8 @@
 """A driver that drives nothing: a template to copy when you write one of your own.
 
-It has the verbs of :class:`npusim.driver.reference.Driver` and keeps their promises about arguments, memory and errors;
-every place where a real driver talks to its device is marked TALK, with what has to be said there. It computes nothing:
-outputs are as the device's memory is at power-on, zeros.
+It has the verbs that :class:`npusim.driver.reference.Driver` has for one job at a time, and keeps their promises about
+arguments, memory and errors; every place where a real driver talks to its device is marked TALK, with what has to be
+said there. It computes nothing: outputs are as the device's memory is at power-on, zeros.
 """
 
 from __future__ import annotations

@@ -185,6 +185,7 @@ class HostConfig:
     link_bandwidth: int = key(BANDWIDTH, "bulk copies between host and device memory", 8 * 10**9)
     link_latency_ps: int = key(TIME, "start of one bulk copy", 500_000)
     submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
+    map_ps: int = key(TIME, "host work to map a pool of its memory for the device", 5_000_000)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

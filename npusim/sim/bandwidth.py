@@ -62,6 +62,10 @@ class SharedLink:
         self._transfers.clear()
         self._timer += 1
 
+    def was_busy(self, elapsed: int) -> None:
+        """Count a time that is up, in which a job used the link that was not gone through event by event."""
+        self.busy_ps += elapsed
+
     def settle(self) -> int:
         """Busy time up to now."""
         self._flow()

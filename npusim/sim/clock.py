@@ -23,14 +23,19 @@ class Environment(simpy.Environment):
         """The current time in ps."""
         return self._now  # type: ignore[return-value]
 
+    def pass_to(self, time: int) -> None:
+        """Nothing happens up to that time."""
+        self._now = time
+
 
 class Clock:
     """One SimPy environment, driven from outside by :meth:`advance` and :meth:`run_until`."""
 
-    __slots__ = ("env",)
+    __slots__ = ("_until", "env")
 
     def __init__(self) -> None:
         self.env = Environment()
+        self._until = 0  # how far time certainly goes, before whoever drives the clock does anything
 
     @property
     def now(self) -> int:
@@ -41,13 +46,20 @@ class Clock:
         """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``: a bare event, no process."""
         Timeout(self.env, delay, value).callbacks.append(callback)
 
+    def is_quiet(self, duration: int) -> bool:
+        """For events: whether no other event comes in that time, and nobody outside looks before it is over."""
+        end = self.env.now + duration
+        return end <= self._until and self.env.peek() > end
+
     def advance(self, delay: int) -> None:
         """Let ``delay`` ps pass: every event up to and including that time has run when this returns."""
+        if delay < 0:
+            raise ValueError(f"time must not go back, by {delay} ps")
         env = self.env
-        target = env.now + delay
-        Timeout(env, delay)  # brings the clock to the target even if nothing else happens there
+        self._until = target = env.now + delay
         while env.peek() <= target:
             env.step()
+        env.pass_to(target)
 
     def run_until(self, done: Callable[[], bool], timeout: int) -> bool:
         """Run events until ``done()``, for at most ``timeout`` ps; says whether it is done.
@@ -55,7 +67,7 @@ class Clock:
         The clock stops at the event that made it done, or else at the end of the timeout.
         """
         env = self.env
-        deadline = env.now + timeout
+        self._until = deadline = env.now + timeout
         while not done():
             if env.peek() > deadline:
                 self.advance(deadline - env.now)

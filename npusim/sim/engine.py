@@ -15,17 +15,20 @@ if TYPE_CHECKING:
 
 NEVER = -1
 
+PREEMPTED = "preempted"
+"""The name of a stall: the job of a higher class has the machine, or is about to."""
+
 
 class Engine:
     """One unit during one job.
 
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
-    in the queue) or stalled on a named unit, on ``dram`` or, beside other units of the core, on ``sram``.
+    in the queue) or stalled on a named unit, on ``dram``, beside other units of the core on ``sram``, or ``preempted``.
     """
 
     __slots__ = (
-        "begin", "blocker", "busy_ps", "bytes", "completed", "fail_at", "hang_at", "idle_ps", "macs", "mark", "name",
-        "queue", "run", "stalls", "step", "wait_at", "waiters",
+        "begin", "blocker", "busy_ps", "bytes", "completed", "fail_at", "hang_at", "held", "idle_ps", "macs", "mark",
+        "name", "queue", "run", "stalls", "step", "wait_at", "waiters",
     )  # fmt: skip
 
     def __init__(self, run: Run, name: str) -> None:
@@ -38,6 +41,7 @@ class Engine:
         self.waiters: list[tuple[int, Engine]] = []
         self.completed = 0
         self.begin = NEVER
+        self.held = False  # the head could start, were the job not to be parked
         self.mark = run.started_ps
         self.busy_ps = self.idle_ps = self.macs = self.bytes = 0
         self.stalls: dict[str, int] = {}
@@ -104,6 +108,9 @@ class Engine:
 
     def _start(self, step: Step, now: int) -> None:
         run = self.run
+        if run.holding:
+            self.held = True
+            return
         self.begin = now
         if self.completed == self.hang_at:
             return
@@ -131,6 +138,7 @@ class Engine:
             return
         if run.arithmetic and not run.execute(step):
             return
+        run.order.append(step)
         now = run.env.now
         bound = step.bound
         late = now - self.begin - step.alone_ps
@@ -165,14 +173,27 @@ class Engine:
         if self.queue:
             self._take()
 
-    def close(self, now: int) -> UnitCounters:
-        """The counters of the job; what the unit was doing when the job ended is counted up to ``now``."""
+    def release(self, now: int) -> None:
+        """The job is back on the machine: start what was held."""
+        if self.held:
+            self.held = False
+            assert self.step is not None
+            self._start(self.step, now)
+
+    def count(self, now: int) -> None:
+        """Put the time since ``mark`` under what the unit has been doing."""
         elapsed = now - self.mark
-        if self.begin != NEVER:
+        if self.held or self.run.parked:
+            self.stalls[PREEMPTED] = self.stalls.get(PREEMPTED, 0) + elapsed
+        elif self.begin != NEVER:
             self.busy_ps += elapsed
         elif self.blocker is not None:
-            self._leave_stall(now)
+            self.stalls[self.blocker.name] = self.stalls.get(self.blocker.name, 0) + elapsed
         else:
             self.idle_ps += elapsed
         self.mark = now
+
+    def close(self, now: int) -> UnitCounters:
+        """The counters of the job; what the unit was doing when the job ended is counted up to ``now``."""
+        self.count(now)
         return UnitCounters(self.busy_ps, self.idle_ps, self.stalls, self.completed, self.macs, self.bytes)

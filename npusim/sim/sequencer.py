@@ -5,6 +5,9 @@ engines, as long as a half is free; the latency is paid at the start and after e
 
 Dispatch: one command in a cycle, into the queue of its unit; a full queue holds the stream up. Dispatch times are
 computed, not simulated: an idle unit gets a command with the time at which it arrives.
+
+Parking: a job that has to leave dispatches nothing more, but what is on its way to a queue arrives there. Queues, fetch
+buffer and completion counts exist once for each class of priority, so they stay where they are.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from simpy.events import Event
 
+from npusim.sim.engine import PREEMPTED
 from npusim.sim.plan import HALT
 from npusim.timeline import UnitCounters
 
@@ -30,8 +34,8 @@ class Sequencer:
     """The sequencer during one job. Its counters: busy = dispatching, stalled on ``fetch`` or on a full queue."""
 
     __slots__ = (
-        "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "last", "reason", "requested", "run",
-        "stalls", "total",
+        "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "idle_ps", "last", "reason", "requested",
+        "run", "stalls", "total",
     )  # fmt: skip
 
     def __init__(self, run: Run) -> None:
@@ -45,12 +49,20 @@ class Sequencer:
         self.last = run.started_ps  # the time of the last dispatch
         self.reason = "fetch"
         self.total = run.steps[-1].end
-        self.busy_ps = 0
+        self.busy_ps = self.idle_ps = 0
         self.stalls: dict[str, int] = {}
 
     def begin(self) -> None:
         """Start fetching, now."""
         self._request(0)
+
+    def resume(self) -> None:
+        """Go on where the job was parked."""
+        if self.halted:
+            return
+        self.pump()
+        if self._room():
+            self._request(0)
 
     def _request(self, delay: int) -> None:
         """Ask for the next half, ``delay`` ps from now, if it is there to ask for and the fetcher stands still."""
@@ -78,7 +90,7 @@ class Sequencer:
         run.active -= 1
         if self.blocked is None:
             self.pump()
-        if not self.fetching and self._room():
+        if not run.holding and not self.fetching and self._room():
             self.fetching = True
             run.active += 1
             self._stream()
@@ -94,6 +106,8 @@ class Sequencer:
     def pump(self) -> None:
         """Dispatch until the stream runs dry, a queue is full, or the job halts."""
         run = self.run
+        if run.holding:
+            return
         steps, engines, depth, cycle = run.steps, run.engines, run.queue_depth, run.cycle_ps
         now = run.env.now
         self.blocked = None
@@ -136,11 +150,18 @@ class Sequencer:
 
     def close(self, now: int) -> UnitCounters:
         """The counters of the job up to ``now``."""
-        rest, idle = now - self.last, 0
-        if rest < 0:  # a job that failed: commands were on their way to their queues
-            self.busy_ps += rest
-        elif self.halted:
-            idle = rest
-        elif rest:
-            self.stalls[self.reason] = self.stalls.get(self.reason, 0) + rest
-        return UnitCounters(self.busy_ps, idle, self.stalls, int(self.halted), 0, self.fetched)
+        if now < self.last:  # a job that failed: commands were on their way to their queues
+            self.busy_ps += now - self.last
+        else:
+            self.count(now)
+        return UnitCounters(self.busy_ps, self.idle_ps, self.stalls, int(self.halted), 0, self.fetched)
+
+    def count(self, now: int) -> None:
+        """Put the time since the last dispatch under what held the next one up."""
+        elapsed = now - self.last
+        if self.halted and not self.run.parked:
+            self.idle_ps += elapsed
+        elif elapsed:
+            reason = PREEMPTED if self.run.parked else self.reason
+            self.stalls[reason] = self.stalls.get(reason, 0) + elapsed
+        self.last = now

@@ -1,0 +1,299 @@
+"""The jobs of a device: one ring for each class of priority, at most one job of each class begun and not ended.
+
+The job of the highest class has the machine. When one of a higher class arrives, the one that runs is parked: it stops
+at an instruction boundary and its context (SRAM and accumulators) goes to DRAM; it comes back when nothing above it is
+left. A job that has not begun its first instruction simply goes back into its ring.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from npusim.device.job import Begun, Stage, bad_entry
+from npusim.device.registers import BY_NAME, RINGS, RegisterFile
+from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
+from npusim.sim.fault import Fault, FaultCode
+from npusim.sim.machine import Machine
+from npusim.sim.memory import AddressError
+from npusim.sim.plan import PlanError
+from npusim.sim.run import Job, JobRecord, Run
+from npusim.timeline import Counters
+
+_log = logging.getLogger("npusim.device")
+
+_READY, _BUSY, _FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
+_INT_DONE, _INT_FAULT = (field.mask for field in BY_NAME["INT_STATUS"].fields)
+_COUNT = 0xFFFF_FFFF
+_TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
+_HEADS = tuple(f"{name}_HEAD" for name in RINGS)
+_TAILS = tuple(f"{name}_TAIL" for name in RINGS)
+
+
+class JobQueues:
+    """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
+
+    ``interrupt(bits)`` raises bits of INT_STATUS; ``ended(fence, record)`` is told of each job; the fence is None when
+    the ring entry could not be read.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        registers: RegisterFile,
+        interrupt: Callable[[int], None],
+        ended: Callable[[int | None, JobRecord], None],
+    ) -> None:
+        self._machine = machine
+        self._registers = registers
+        self._interrupt = interrupt
+        self._tell = ended
+        self._begun: list[Begun | None] = [None] * len(RINGS)
+        self._current: Begun | None = None
+        self._faulted: Begun | None = None
+        self._epoch = 0  # events of an earlier epoch are of before a reset
+
+    def reset(self) -> None:
+        """Drop every job without a trace."""
+        self._epoch += 1
+        for job in self._begun:
+            if job is not None and job.run is not None:
+                self._machine.drop(job.run)
+        self._begun = [None] * len(RINGS)
+        self._current = self._faulted = None
+
+    def go_on(self) -> None:
+        """After a fault: be done with the job that it was in, or with all of a ring that makes no sense."""
+        job, self._faulted = self._faulted, None
+        if job is None:
+            return
+        name = RINGS[job.ring]
+        done = self._registers.get(f"{name}_HEAD") + 1 if job.entry else self._registers.get(f"{name}_TAIL")
+        self._registers.set(f"{name}_HEAD", done & _COUNT)
+        self._registers.set("FAULT_CODE", 0)
+        self._registers.set_pair("FAULT_ADDR", 0)
+        self._show_status()
+        self.consider()
+
+    # Who has the machine
+
+    def consider(self) -> None:
+        """Give the machine to the job of the highest class."""
+        if self._faulted is not None:
+            return
+        job = self._current
+        if job is None:
+            self._take_next()
+        elif job.stage is Stage.RUNNING and self._preempted(job):
+            assert job.run is not None
+            job.stage = Stage.LEAVING
+            job.run.park(lambda: self._stopped(job))
+
+    def _take_next(self) -> None:
+        for ring in reversed(range(len(RINGS))):
+            job = self._begun[ring]
+            if job is None:
+                if self._waiting(ring):
+                    self._take(ring)
+                    return
+            elif job.stage is Stage.PARKED:
+                self._return(job)
+                return
+
+    def _waiting(self, ring: int) -> int:
+        """Entries of a ring that wait, the one begun among them."""
+        return self._registers.get(_TAILS[ring]) - self._registers.get(_HEADS[ring]) & _COUNT
+
+    def _higher(self, job: Begun) -> bool:
+        """Whether a job of a higher class waits."""
+        return any(self._begun[ring] is None and self._waiting(ring) for ring in range(job.ring + 1, len(RINGS)))
+
+    def _preempted(self, job: Begun) -> bool:
+        return bool(self._registers.get("PREEMPT")) and self._higher(job)
+
+    def _stopped(self, job: Begun) -> None:
+        """The job stands at an instruction boundary."""
+        assert isinstance(job.run, Run)
+        job.context = self._registers.get_pair("CONTEXT_BASE") + job.ring * self._machine.context_bytes
+        try:
+            self._machine.save(job.run, job.context, lambda: self._parked(job))
+        except AddressError as error:
+            job.run.fail(Fault(FaultCode.ADDRESS, error.address, f"context area: {error.explanation}"))
+
+    def _parked(self, job: Begun) -> None:
+        job.stage = Stage.PARKED
+        self._current = None
+        self.consider()
+
+    def _return(self, job: Begun) -> None:
+        assert isinstance(job.run, Run)
+        job.stage = Stage.RETURNING
+        self._current = job
+        self._machine.restore(job.run, job.context, lambda: self._returned(job))
+
+    def _returned(self, job: Begun) -> None:
+        assert isinstance(job.run, Run)
+        if self._preempted(job):  # its context in DRAM is as good as ever
+            self._machine.leave(job.run)
+            self._parked(job)
+            return
+        job.stage = Stage.RUNNING
+        job.run.resume()
+
+    # Beginning
+
+    def _take(self, ring: int) -> None:
+        """Begin with the next entry of a ring."""
+        registers, name = self._registers, RINGS[ring]
+        job = self._current = self._begun[ring] = Begun(ring, self._machine.clock.now)
+        self._show_status()
+        size, waiting = registers.get(f"{name}_SIZE"), self._waiting(ring)
+        if not size or size & (size - 1) or waiting > size:
+            self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
+            return
+        address = registers.get_pair(f"{name}_BASE") + registers.get(f"{name}_HEAD") % size * ENTRY.size
+        self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
+
+    def _fetch(self, job: Begun, address: int, size: int, then: Callable[[bytes], None]) -> None:
+        """Read control data from DRAM, which takes time; a reset meanwhile makes it void."""
+
+        def arrived() -> None:
+            try:
+                raw = self._machine.memory.slice(address, size).tobytes()
+            except AddressError as fault:
+                self._refuse(job, FaultCode.ADDRESS, fault.address, f"control data: {fault.explanation}")
+                return
+            then(raw)
+
+        self._after_access(size, arrived)
+
+    def _after_access(self, size: int, then: Callable[[], None]) -> None:
+        epoch = self._epoch
+        self._machine.control_access(size, lambda: then() if epoch == self._epoch else None)
+
+    def _begin(self, job: Begun, address: int, entry: RingEntry) -> None:
+        job.entry = entry
+        problem = bad_entry(entry)
+        if problem:
+            self._refuse(job, FaultCode.RING, address, problem)
+        elif entry.flags & _WITHDRAWN:
+            job.aborted = True
+            self._ended(job)
+        else:
+            size = entry.region_count * REGION_ROW.size
+            self._fetch(job, entry.region_table, size, lambda raw: self._start(job, entry, raw))
+
+    def _start(self, job: Begun, entry: RingEntry, table: bytes) -> None:
+        if job.aborted:
+            self._ended(job)
+            return
+        if self._higher(job):
+            self._begun[job.ring] = self._current = None
+            self.consider()
+            return
+        self._flip_bits()
+        regions = list(REGION_ROW.iter_unpack(table))
+        arithmetic = not entry.flags & _TIMING_ONLY
+        wanted = Job(entry.program_address, entry.program_bytes, regions, job.started_ps, arithmetic)
+        job.stage = Stage.RUNNING
+        try:
+            job.run = self._machine.start(wanted, lambda run: self._ended(job, run.fault))
+        except PlanError as error:
+            address = entry.program_address + error.offset
+            self._ended(job, Fault(FaultCode.PROGRAM, address, error.explanation))
+        except AddressError as error:
+            self._ended(job, Fault(FaultCode.ADDRESS, error.address, error.explanation))
+        except Exception as error:  # noqa: BLE001 - whatever software wrote must not come back to it as an exception
+            _log.exception("starting a job")
+            explanation = f"{type(error).__name__}: {error}"
+            self._ended(job, Fault(FaultCode.INTERNAL, entry.program_address, explanation))
+
+    def _flip_bits(self) -> None:
+        flips = self._machine.injection.flips[:]
+        self._machine.injection.flips.clear()
+        for address, bit in flips:
+            try:
+                self._machine.memory.slice(address, 1)[0] ^= 1 << (bit & 7)
+            except AddressError as fault:
+                _log.warning("bit flip: %s", fault.explanation)
+
+    # Ending
+
+    def abort(self, fence: int) -> None:
+        """End the job of that fence now, in the midst of whatever it does; no effect before it has begun."""
+        for job in self._begun:
+            if job is not None and job.fence == fence and job.stage is not Stage.ENDING:
+                job.aborted = True
+                if job.run is not None:  # else it ends when its region table has come
+                    self._machine.drop(job.run)
+                    self._ended(job)
+
+    def _ended(self, job: Begun, fault: Fault | None = None) -> None:
+        """The job is over; its completion record is on its way to DRAM."""
+        job.stage = Stage.ENDING
+        job.fault = fault
+        self._after_access(COMPLETION.size, lambda: self._report(job))
+
+    def _report(self, job: Begun) -> None:
+        entry, fault = job.entry, job.fault
+        assert entry is not None
+        record = self._record(job)
+        status = JobStatus.FAULT if fault else JobStatus.ABORTED if job.aborted else JobStatus.DONE
+        code, address = (fault.code, fault.address) if fault else (FaultCode.NONE, 0)
+        if fault and entry.log_bytes:
+            self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
+        self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, record.cycles)))
+        self._forget(job)
+        self._tell(entry.fence, record)
+        if fault:
+            self._stop(job, fault)
+            return
+        registers, name = self._registers, RINGS[job.ring]
+        registers.set(f"{name}_HEAD", registers.get(f"{name}_HEAD") + 1 & _COUNT)
+        if not job.aborted:
+            registers.set_pair("FENCE", entry.fence)
+        self._show_status()
+        self._interrupt(_INT_DONE)
+        self.consider()
+
+    def _forget(self, job: Begun) -> None:
+        self._begun[job.ring] = None
+        if self._current is job:
+            self._current = None
+
+    def _record(self, job: Begun) -> JobRecord:
+        now, clock_hz = self._machine.clock.now, self._machine.config.clock_hz
+        if job.run is not None:
+            record = job.run.record(now, clock_hz)
+        else:
+            duration = now - job.started_ps
+            cycles = -(-duration * clock_hz // 10**12)
+            record = JobRecord(counters=Counters(duration), cycles=cycles, time_ps=duration, started_ps=job.started_ps)
+            record.fault = job.fault
+        record.aborted = job.aborted
+        return record
+
+    def _refuse(self, job: Begun, code: FaultCode, address: int, explanation: str) -> None:
+        """A fault before there is a job: no completion record."""
+        job.fault = Fault(code, address, explanation)
+        self._forget(job)
+        self._tell(None, self._record(job))
+        self._stop(job, job.fault)
+
+    def _stop(self, job: Begun, fault: Fault) -> None:
+        _log.info("fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
+        self._faulted = job
+        self._registers.set("FAULT_CODE", fault.code)
+        self._registers.set_pair("FAULT_ADDR", fault.address)
+        self._show_status()
+        self._interrupt(_INT_FAULT | _INT_DONE)
+
+    def _show_status(self) -> None:
+        busy = _BUSY if any(self._begun) else 0
+        self._registers.set("STATUS", _FAULT if self._faulted else _READY | busy)
+
+    def _store(self, address: int, data: bytes) -> None:
+        try:
+            self._machine.memory.store(address, data)
+        except AddressError as fault:
+            _log.warning("write: %s", fault.explanation)

@@ -1,0 +1,162 @@
+"""The driver's side of the command rings: submit, look what has ended, abort."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from npusim.device.bus import BAR_REGISTERS, Bus
+from npusim.driver import header
+from npusim.driver.alloc import Allocator
+from npusim.driver.jobs import Flight
+from npusim.errors import DeviceFaultError, DeviceGoneError, JobAbortedError, NpusimError, QueueFullError
+
+RING_ENTRIES = 64
+LOG_BYTES = 512
+SLICE_PS = 100 * 10**9
+"""Interrupts can get lost: after 100 ms without one the completion records are looked at."""
+
+
+class Rings:
+    """One ring for each class of priority, in device memory, and the jobs in them."""
+
+    def __init__(self, bus: Bus, memory: Allocator) -> None:
+        self._bus = bus
+        self._bases = [memory.allocate(RING_ENTRIES * header.ENTRY.size, "command ring") for _ in header.RINGS]
+        self._tails = [0] * len(header.RINGS)
+        self._flying: list[deque[Flight]] = [deque() for _ in header.RINGS]
+        self._silent_ps = 0
+        self._context: int | None = None
+
+    def reset(self, reason: NpusimError | None = None) -> None:
+        """Bring the device into a state in which it takes jobs. Those that were in it have failed with ``reason``."""
+        self.lose(reason or JobAbortedError("the device was reset"))
+        self._write(header.CONTROL, header.CONTROL_RESET)
+        self._bus.wait_irq(0)  # an interrupt from before is of no interest
+        for registers, base in zip(header.RINGS, self._bases, strict=True):
+            self._write(registers + header.BASE_LO, base & 0xFFFF_FFFF)
+            self._write(registers + header.BASE_HI, base >> 32)
+            self._write(registers + header.SIZE, RING_ENTRIES)
+        self._write(header.INT_MASK, header.INT_DONE | header.INT_FAULT)
+        self._tails = [0] * len(header.RINGS)
+        if self._context is not None:
+            self.preempt(self._context)
+        if self._read(header.STATUS) != header.STATUS_READY:
+            raise DeviceFaultError("NOT_READY", 0, f"status after reset is {self._read(header.STATUS):#x}")
+
+    def preempt(self, context: int) -> None:
+        """From here on jobs may be parked, in the memory at that address."""
+        self._context = context
+        self._write(header.CONTEXT_BASE_LO, context & 0xFFFF_FFFF)
+        self._write(header.CONTEXT_BASE_HI, context >> 32)
+        self._write(header.PREEMPT, header.PREEMPT_ENABLE)
+
+    def check_room(self, ring: int) -> None:
+        """Raise QueueFullError if no job of that class can be submitted now."""
+        if len(self._flying[ring]) == RING_ENTRIES:
+            raise QueueFullError(f"{RING_ENTRIES} jobs of class {ring} are in the device: its ring holds no more")
+
+    def submit(self, flight: Flight) -> None:
+        """Hand a job to the device."""
+        loaded, slot, ring = flight.loaded, flight.slot, flight.ring
+        self._bus.host_work("submit")
+        self._bus.write_memory(slot.completion, header.COMPLETION.pack(flight.fence, header.JOB_PENDING, 0, 0, 0))
+        entry = header.ENTRY.pack(
+            header.ENTRY_MAGIC, flight.flags, loaded.code, len(loaded.program.code), len(loaded.sizes), slot.table,
+            flight.fence, slot.completion, slot.log, LOG_BYTES, 0,
+        )  # fmt: skip
+        flight.entry = self._bases[ring] + self._tails[ring] % RING_ENTRIES * header.ENTRY.size
+        self._bus.write_memory(flight.entry, entry)
+        self._tails[ring] = self._tails[ring] + 1 & 0xFFFF_FFFF
+        self._flying[ring].append(flight)
+        self._write(header.RINGS[ring] + header.TAIL, self._tails[ring])
+        self._write(header.RINGS[ring] + header.DOORBELL, header.DOORBELL_RING)
+
+    def abort(self, flight: Flight) -> None:
+        """Ask for the end of a job: an entry that has not been read is marked, a job that has begun is stopped."""
+        flight.flags |= header.FLAG_WITHDRAWN
+        self._bus.write_memory(flight.entry + header.FLAGS_OFFSET, header.FLAGS.pack(flight.flags))
+        self._write(header.ABORT_FENCE_LO, flight.fence & 0xFFFF_FFFF)
+        self._write(header.ABORT_FENCE_HI, flight.fence >> 32)
+        self._write(header.ABORT, header.ABORT_GO)
+
+    def poll(self, timeout_ps: int) -> bool:
+        """Let the device work until its next interrupt, for at most ``timeout_ps``; True if a job has ended.
+
+        Raises DeviceGoneError when the device is gone, and every job with it.
+        """
+        came = self._bus.wait_irq(timeout_ps)
+        self._silent_ps = 0 if came else self._silent_ps + timeout_ps
+        if not came and self._silent_ps < SLICE_PS:
+            return False
+        self._silent_ps = 0
+        return self.look(bool(came))
+
+    def look(self, interrupted: bool = False) -> bool:
+        """Read completion records and, where they leave a question, the status; True if a job has ended."""
+        if interrupted:
+            self._write(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
+        ended = self._collect_all()
+        if any(self._flying) or not ended:
+            ended += self._check_status()
+        return ended > 0
+
+    def lose(self, reason: NpusimError) -> int:
+        """Every job in the device has failed with ``reason``; how many there were."""
+        lost = [flight for ring in self._flying for flight in ring]
+        for flight in lost:
+            flight.done, flight.error = True, reason
+        for ring in self._flying:
+            ring.clear()
+        return len(lost)
+
+    def _collect_all(self) -> int:
+        return sum([self._collect(ring) for ring in reversed(self._flying) if ring])
+
+    def _collect(self, ring: deque[Flight]) -> int:
+        """Take the jobs off a ring that have ended; they do so in order."""
+        count = 0
+        while ring and self._take(ring[0]):
+            ring.popleft()
+            count += 1
+        return count
+
+    def _take(self, flight: Flight) -> bool:
+        """Whether a job has ended; if so, how."""
+        raw = self._bus.read_memory(flight.slot.completion, header.COMPLETION.size)
+        seen, status, code, address, cycles = header.COMPLETION.unpack(raw)
+        if seen != flight.fence or status not in (header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED):
+            return False
+        flight.done, flight.cycles = True, int(cycles)
+        if status == header.JOB_FAULT:
+            log = bytes(self._bus.read_memory(flight.slot.log, LOG_BYTES))
+            text = log.split(b"\0", 1)[0].decode(errors="replace")
+            flight.error = DeviceFaultError(header.fault_name(code), address, text)
+            self._write(header.CONTROL, header.CONTROL_CONTINUE)
+        elif status == header.JOB_ABORTED:
+            flight.error = JobAbortedError(f"job {flight.fence} of program {flight.loaded.program.name!r} was aborted")
+        return True
+
+    def _check_status(self) -> int:
+        """Look for faults that belong to no job; how many jobs have ended for them."""
+        status = self._read(header.STATUS)
+        if status == header.GONE:
+            gone = DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus")
+            self.lose(gone)
+            raise gone
+        if not status & header.STATUS_FAULT:
+            return 0
+        ended = self._collect_all()  # it may have stopped just now
+        if ended:
+            return ended
+        name = header.fault_name(self._read(header.FAULT_CODE))
+        address = self._read(header.FAULT_ADDR_HI) << 32 | self._read(header.FAULT_ADDR_LO)
+        fault = DeviceFaultError(name, address, header.fault_meaning(name))
+        lost = sum(len(ring) for ring in self._flying)
+        self.reset(fault)
+        return lost
+
+    def _read(self, register: int) -> int:
+        return self._bus.read(BAR_REGISTERS, register, 4)
+
+    def _write(self, register: int, value: int) -> None:
+        self._bus.write(BAR_REGISTERS, register, 4, value)

@@ -1,0 +1,306 @@
+"""The thread-safe door to a device: any thread submits, one thread works."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar, cast
+
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver, HostCounters
+from npusim.driver.alloc import ALIGNMENT
+from npusim.driver.check import check_inputs
+from npusim.errors import JobAbortedError, NpusimError, QueueFullError, UsageError
+from npusim.executor.dispatch import Dispatcher, Pending, bound_blocks
+from npusim.executor.requests import Array, Block, DeviceBuffer, JobRequest, Ticket
+from npusim.executor.worker import SLICE_PS, Message, Reply, Worker
+from npusim.hw.config import Config, load_config
+from npusim.program import Binding, Program
+from npusim.sim.inject import Injection
+
+_T = TypeVar("_T")
+
+QUEUE_LIMIT = 256
+SHORT_PS = SLICE_PS
+"""Simulated time up to which a run is short: so little is done in it that another thread is not worth its waking."""
+
+
+class Executor:
+    """One device with a thread of its own, for clients with many threads.
+
+    The worker owns device, driver and clock; simulated time passes only while there is work. Requests that come one
+    after another, each when the one before is done, take the same picoseconds each time; for several at once see
+    :meth:`paused`. ``queue_limit``: jobs that may wait or run. An executor that nobody refers to ends by itself;
+    :meth:`close` waits for that. After ``os.fork`` the child cannot use it (UsageError): threads do not survive a fork.
+    """
+
+    def __init__(
+        self,
+        config: Config | str | os.PathLike[str],
+        *,
+        injection: Injection | None = None,
+        queue_limit: int = QUEUE_LIMIT,
+    ) -> None:
+        self.config = load_config(config)
+        self.queue_limit = queue_limit
+        self._fingerprint = self.config.fingerprint()
+        self._dispatcher = Dispatcher(self.config, injection)
+        self._estimates: weakref.WeakKeyDictionary[Program, int] = weakref.WeakKeyDictionary()
+        self._dispatcher.estimates = self._estimates.__setitem__
+        self._open: dict[Ticket, None] = {}
+        self._lock = threading.Lock()
+        self._pausing: set[int] = set()
+        self._worker = Worker(self._dispatcher)
+        self._end = weakref.finalize(self, self._worker.stop)
+
+    @property
+    def device(self) -> NpuDevice:
+        """The simulated device, to inject faults and to look at."""
+        return self._dispatcher.device
+
+    @property
+    def preemption(self) -> bool:
+        """Whether jobs preempt each other: False on a device whose memory has no room for contexts."""
+        return self._dispatcher.preemption
+
+    # Buffers
+
+    def buffer(self, nbytes: int) -> DeviceBuffer:
+        """Device memory, its contents undefined. Raises DeviceMemoryError, also after idle programs have left."""
+        if nbytes < 0:
+            raise UsageError(f"buffer: size must be >= 0 bytes, got {nbytes}")
+        return DeviceBuffer(self, self._call(partial(self._dispatcher.memory.allocate, nbytes)))
+
+    def write(self, buffer: DeviceBuffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
+        """Copy bytes into a device buffer, which takes the time of a transfer. Raises UsageError outside of it."""
+        raw = memoryview(data).cast("B")
+        address = self._inside(buffer, offset, len(raw))
+        if len(raw):
+            self._call(partial(self._dispatcher.driver.write, address, raw))
+
+    def read(self, buffer: DeviceBuffer, nbytes: int, offset: int = 0) -> bytearray:
+        """Copy bytes from a device buffer, which takes the time of a transfer. Raises UsageError outside of it."""
+        address = self._inside(buffer, offset, nbytes)
+        return self._call(partial(self._dispatcher.driver.read, address, nbytes)) if nbytes else bytearray()
+
+    def drop_block(self, block: Block) -> None:
+        """For DeviceBuffer, also while Python collects it: no lock, no waiting."""
+        self._worker.post(partial(self._dispatcher.memory.drop, block))
+
+    def _inside(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> int:
+        self._check_buffer(buffer)
+        if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
+            raise UsageError(f"bytes {offset} to {offset + nbytes} of a device buffer of {buffer.nbytes} bytes")
+        return buffer.block.address + offset
+
+    def _check_buffer(self, buffer: DeviceBuffer) -> None:
+        if buffer.executor is not self:
+            raise UsageError("a device buffer belongs to another executor")
+
+    # Programs
+
+    def pin(self, program: Program) -> None:
+        """Load a program with its constants, to stay until as many :meth:`unpin`. Raises DeviceMemoryError."""
+        self._check_program(program)
+        self._call(partial(self._dispatcher.memory.pin, program))
+
+    def keep(self, program: Program) -> None:
+        """Let a program stay, once its first job has brought it, until as many :meth:`unpin`. Does not wait."""
+        self._check_program(program)
+        self._worker.post(partial(self._dispatcher.memory.keep, program))
+
+    def unpin(self, program: Program) -> None:
+        """Undo one :meth:`pin` or :meth:`keep`; the program stays until its memory is needed."""
+        self._worker.post(partial(self._dispatcher.memory.unpin, program))
+
+    def unload(self, program: Program) -> None:
+        """Give a program's device memory back, when the jobs that run it have ended; pinned or not. Does not wait."""
+        self._worker.post(partial(self._dispatcher.memory.unload, program))
+
+    def estimate(self, program: Program) -> int:
+        """The simulated time of one run in ps, from doorbell to interrupt: from an earlier one, or tried elsewhere."""
+        known = self._estimates.get(program)
+        if known is None:
+            self._check_program(program)
+            known = self._estimates[program] = self._try(program)
+        return known
+
+    def _try(self, program: Program) -> int:
+        """Run a program without arithmetic on a device that is made for it."""
+        device = NpuDevice(self.config)
+        try:
+            driver = Driver(device.bus)
+            driver.run(driver.load(program), timing_only=True)
+            assert device.last_job is not None
+            return device.last_job.time_ps
+        finally:
+            device.close()
+
+    # Jobs
+
+    def submit(self, request: JobRequest, *, here: bool = False) -> Ticket:
+        """Hand a job over, without waiting for the device. ``here``: if the device rests, a job that is known
+        to be short may be done on the caller's thread; this is quicker than to wake the executor's.
+
+        Raises at once: InputError for inputs that do not fit the program, UsageError for another device's program,
+        unknown outputs, buffers too small or released, QueueFullError. Everything else is in the ticket.
+        """
+        self._check_program(request.program)
+        arrays = self._check_request(request)
+        ticket = Ticket(self, request)
+        job = Pending(ticket, arrays, bound_blocks(request.program, request))
+        with self._lock:
+            if len(self._open) >= self.queue_limit:
+                raise QueueFullError(f"{len(self._open)} jobs wait or run; the limit is {self.queue_limit}")
+            self._open[ticket] = None
+        try:
+            self._send(
+                partial(self._dispatcher.admit, job),
+                here and self._estimates.get(request.program, SHORT_PS + 1) <= SHORT_PS,
+            )
+        except NpusimError:
+            self.forget(ticket)
+            raise
+        return ticket
+
+    def abort(self, ticket: Ticket) -> None:
+        """See :meth:`Ticket.abort`."""
+        reason = JobAbortedError(f"job of program {ticket.request.program.name!r} was aborted")
+        self._worker.post(partial(self._dispatcher.abort, ticket, reason))
+
+    def backlog_ps(self, priority: int) -> int:
+        """Modelled time of the jobs of that class or a higher one that wait or run."""
+        with self._lock:
+            programs = [ticket.request.program for ticket in self._open if ticket.request.priority >= priority]
+        return sum(self.estimate(program) for program in programs)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is submitted in this block arrives when it ends, all at the same simulated time, in order.
+
+        For one thread at a time, and to submit only: there, whatever waits for the device raises UsageError.
+        """
+        gate, caller = threading.Event(), threading.get_ident()
+        if caller in self._pausing or self._worker.is_current():
+            raise UsageError("the executor is paused by this thread, or works on it")
+        self._send(gate.wait)
+        self._pausing.add(caller)
+        try:
+            yield
+        finally:
+            self._pausing.remove(caller)
+            gate.set()
+
+    def check_may_wait(self) -> None:
+        """Raise UsageError where waiting would never end: on the executor's own thread, in a pause."""
+        if self._worker.is_current() or threading.get_ident() in self._pausing:
+            raise UsageError("waiting for a job in a done callback or while the executor is paused would never end")
+
+    def works_here(self) -> bool:
+        """Whether the caller is the executor's own thread."""
+        return self._worker.is_current()
+
+    def forget(self, ticket: Ticket) -> None:
+        """For tickets: a job does not wait or run any more."""
+        with self._lock:
+            self._open.pop(ticket, None)
+
+    def _check_program(self, program: Program) -> None:
+        if program.config_fingerprint != self._fingerprint:
+            raise UsageError(
+                f"program {program.name!r} was compiled for another device (config {program.config_name!r}, "
+                f"fingerprint {program.config_fingerprint[:12]}); this one is {self.config.name!r}, "
+                f"{self._fingerprint[:12]}"
+            )
+
+    def _check_request(self, request: JobRequest) -> dict[str, Array]:
+        """The arrays of the inputs that are not in device buffers."""
+        program = request.program
+        if not request.outputs and not request.timing_only and DeviceBuffer not in map(type, request.inputs.values()):
+            usual = check_inputs(program.inputs, cast("Mapping[str, Array]", request.inputs))
+            return {binding.name: array for binding, array in zip(program.inputs, usual, strict=True)}
+        named = {binding.name: binding for binding in program.inputs}
+        buffers = {name: item for name, item in request.inputs.items() if isinstance(item, DeviceBuffer)}
+        arrays = {name: item for name, item in request.inputs.items() if not isinstance(item, DeviceBuffer)}
+        if not request.timing_only:
+            wanted = [binding for binding in program.inputs if binding.name not in buffers]
+            checked = check_inputs(wanted, arrays)
+            arrays = {binding.name: array for binding, array in zip(wanted, checked, strict=True)}
+        for kind, bindings, given in (
+            ("input", named, buffers),
+            ("output", {binding.name: binding for binding in program.outputs}, request.outputs),
+        ):
+            for name, buffer in given.items():
+                if name not in bindings:
+                    raise UsageError(f"{kind} {name!r} is unknown; the program has {', '.join(bindings) or 'none'}")
+                self._check_binding(f"{kind} {name!r}", program, bindings[name], buffer)
+        return arrays
+
+    def _check_binding(self, what: str, program: Program, binding: Binding, buffer: DeviceBuffer) -> None:
+        self._check_buffer(buffer)
+        room = max(1, -(-buffer.block.nbytes // ALIGNMENT)) * ALIGNMENT
+        if buffer.nbytes < binding.nbytes or room < program.region_bytes[binding.region]:
+            raise UsageError(f"{what}: needs a buffer of {binding.nbytes} bytes, got one of {buffer.nbytes}")
+
+    # The device
+
+    @property
+    def status(self) -> str:
+        """``AVAILABLE``, ``BUSY`` when no more jobs may wait, or ``OFFLINE`` when the device is gone or closed."""
+        if self._dispatcher.gone is not None or self.device.injection.unplugged or self._worker.stopped:
+            return "OFFLINE"
+        return "BUSY" if len(self._open) >= self.queue_limit else "AVAILABLE"
+
+    @property
+    def counters(self) -> HostCounters:
+        """What the host has done so far; a copy."""
+        return self._dispatcher.counters.snapshot()
+
+    @property
+    def free_bytes(self) -> int:
+        """Device memory that nothing takes; idle programs would make more room."""
+        return self._call(lambda: self._dispatcher.driver.free_bytes)
+
+    def unplug(self) -> None:
+        """Take the device off its bus, for good: jobs that wait, and later ones, fail with DeviceGoneError."""
+        self.device.unplug()
+        self._worker.post(lambda: None)
+
+    def close(self) -> None:
+        """End the thread and switch the device off; jobs that have not ended fail with JobAbortedError."""
+        self._end()
+        self._worker.join()
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # The thread
+
+    def _send(self, message: Message, here: bool = False) -> None:
+        if os.getpid() != self._worker.process:
+            raise UsageError("an executor cannot be used in a process forked from its own; make a new one there")
+        if here and self._worker.lend(message):
+            return
+        if not self._worker.send(message):
+            raise UsageError("the executor is closed")
+
+    def _call(self, work: Callable[[], _T]) -> _T:
+        """The result of ``work()`` on the worker's thread; it raises what that raises."""
+        if self._worker.is_current():
+            return self._present(work)
+        if threading.get_ident() in self._pausing:
+            raise UsageError("the executor is paused: jobs can be submitted, and nothing else")
+        reply = Reply(partial(self._present, work))
+        self._send(reply)
+        return reply.wait()
+
+    def _present(self, work: Callable[[], _T]) -> _T:
+        self._dispatcher.check_present()
+        return work()
