@@ -1,0 +1,30 @@
+"""The Android neural-networks driver of the simulated device: HAL 1.3 ``IDevice`` and all that hangs on it.
+
+``open_device("edge")`` gives the device, ``hal.nnapi.types`` has the structures of the interface, ``hal.nnapi.memory``
+makes shared memory, ``hal.nnapi.aidl`` has the same driver's AIDL interface.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .device import Device, open_device
+
+__all__ = ["Device", "open_device"]
+
+
+_MODULES = ("aidl", "extensions", "fence", "fmq", "memory", "types")
+
+
+def __getattr__(name: str) -> Any:
+    """The names above and the public modules, imported when they are first needed: whoever wants the types alone need
+    not load a simulator."""
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name in __all__:
+        from . import device
+
+        return getattr(device, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

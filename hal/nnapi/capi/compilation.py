@@ -1,0 +1,178 @@
+"""ANeuralNetworksCompilation: a model prepared on devices."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..aidl_types import OMITTED, PrepareModelConfig, ServiceSpecificException, TokenValuePair
+from ..types import ErrorStatus, ExecutionPreference, Priority
+from . import extensions
+from .caching import Cache
+from .codes import PRIORITIES, ApiError, bad_data, bad_state, code_of
+from .devices import Device, devices
+from .model import Model
+from .partition import Part, partition
+
+INT64_MAX = (1 << 63) - 1
+ALIGNMENT = 64
+PADDING = 64
+"""What memory of inputs and outputs is best aligned and padded to, in bytes: a line of the host's cache."""
+_serials = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of the model, and what its device has made of it."""
+
+    part: Part
+    prepared: Any
+
+
+class Compilation:
+    """A compilation. ``chosen``: the devices that the client named, None if it leaves the choice to the runtime."""
+
+    def __init__(self, model: Model, chosen: Sequence[Device] | None) -> None:
+        if not model.finished:
+            raise bad_state("the model is not finished, or not valid")
+        self.model = model
+        self.serial = next(_serials)
+        self.steps: list[Step] = []
+        self._chosen = chosen
+        self._preference = ExecutionPreference.FAST_SINGLE_ANSWER
+        self._priority = Priority.MEDIUM
+        self._timeout_ns = 0
+        self._cache: Cache | None = None
+        self._hints: list[TokenValuePair] = []
+        self._finished = False
+
+    # Before the end
+
+    def set_preference(self, preference: int) -> None:
+        """LOW_POWER, FAST_SINGLE_ANSWER or SUSTAINED_SPEED."""
+        self._check_open("setPreference")
+        if preference not in set(ExecutionPreference):
+            raise bad_data(f"the preference must be 0, 1 or 2, is {preference}")
+        self._preference = ExecutionPreference(preference)
+
+    def set_priority(self, priority: int) -> None:
+        """ANEURALNETWORKS_PRIORITY_*."""
+        self._check_open("setPriority")
+        if priority not in PRIORITIES:
+            raise bad_data(f"the priority must be one of {sorted(PRIORITIES)}, is {priority}")
+        self._priority = PRIORITIES[priority]
+
+    def set_timeout(self, nanoseconds: int) -> None:
+        """How long ``finish`` may take; 0 for as long as it likes."""
+        self.check_one_device("setTimeout")
+        self._check_open("setTimeout")
+        self._timeout_ns = nanoseconds
+
+    def set_caching(self, directory: str, token: bytes) -> None:
+        """Where to keep what is compiled, and under which name."""
+        self._check_open("setCaching")
+        if not directory:
+            raise bad_data("the directory of the cache must have a name")
+        self._cache = Cache(directory, token)
+
+    def add_attribute(self, extension: str, code: int, data: bytes) -> None:
+        """A hint of a vendor, which goes to the driver as it is."""
+        self.check_one_device("addExtensionAttribute")
+        self._check_open("addExtensionAttribute")
+        self._hints.append(TokenValuePair(extensions.full_type(extension, code), data))
+
+    # The end
+
+    @property
+    def finished(self) -> bool:
+        """Whether it can be executed."""
+        return bool(self.steps)
+
+    def check_finished(self) -> None:
+        """Raise ApiError (BAD_STATE) unless it can be executed."""
+        if not self.steps:
+            raise bad_state("the compilation is not finished, or has failed")
+
+    def check_one_device(self, function: str) -> None:
+        """Raise ApiError (BAD_DATA) unless the client has named exactly one device."""
+        if self._chosen is None or len(self._chosen) != 1:
+            raise bad_data(f"{function} needs a compilation made by createForDevices with one device")
+
+    def finish(self) -> None:
+        """Compile. Raises ApiError: BAD_STATE the second time, BAD_DATA if no device can execute the model."""
+        self._check_open("finish")
+        self._finished = True
+        deadline = OMITTED
+        if self._timeout_ns:
+            deadline = min(time.monotonic_ns() + self._timeout_ns, INT64_MAX)
+        model = self.model.composed.model
+        parts = partition(model, self._chosen or devices(), self._preference)
+        self.steps = [Step(part, self._prepare(part, number, deadline)) for number, part in enumerate(parts)]
+
+    def _prepare(self, part: Part, number: int, deadline: int) -> Any:
+        config = PrepareModelConfig(
+            self._preference, self._priority, deadline, compilationHints=self._hints,
+            extensionNameToPrefix=extensions.known() if self._hints else (),
+        )  # fmt: skip
+        if self._cache is None:
+            return _prepare_fresh(part, config)
+        cut = [operation.type for operation in part.model.main.operations]
+        entry = self._cache.entry(part.device, number, cut, int(self._preference), int(self._priority))
+        config.cacheToken = entry.token
+        with entry.opened(create=False) as files:
+            prepared = None if files is None else _prepare_cached(part.device, files, config)
+        if prepared is not None:
+            return prepared
+        with entry.opened(create=True) as files:
+            config.modelCache, config.dataCache = files or ((), ())
+            return _prepare_fresh(part, config)
+
+    def _check_open(self, function: str) -> None:
+        if self._finished:
+            raise bad_state(f"{function}: the compilation is finished")
+
+
+class _Callback:
+    """IPreparedModelCallback: waits for what the driver has to tell."""
+
+    def __init__(self) -> None:
+        self._told = threading.Event()
+        self._status = ErrorStatus.GENERAL_FAILURE
+        self._prepared: Any = None
+
+    def notify(self, status: ErrorStatus, prepared: Any) -> None:
+        self._status, self._prepared = status, prepared
+        self._told.set()
+
+    def result(self) -> Any:
+        """The prepared model. Raises ApiError."""
+        self._told.wait()
+        if self._status is not ErrorStatus.NONE:
+            raise ApiError(
+                code_of(self._status), "the driver has not prepared the model; the log of hal.nnapi says why"
+            )
+        return self._prepared
+
+
+def _prepare_fresh(part: Part, config: PrepareModelConfig) -> Any:
+    return _prepared(lambda callback: part.device.aidl.prepareModelWithConfig(part.model, config, callback))
+
+
+def _prepare_cached(device: Device, files: tuple[list[int], list[int]], config: PrepareModelConfig) -> Any | None:
+    """The model from the cache; None if the driver cannot use what is there, whatever the reason."""
+    try:
+        return _prepared(
+            lambda callback: device.aidl.prepareModelFromCache(config.deadlineNs, *files, config.cacheToken, callback)
+        )
+    except (ApiError, ServiceSpecificException):
+        return None
+
+
+def _prepared(launch: Callable[[_Callback], None]) -> Any:
+    callback = _Callback()
+    launch(callback)
+    return callback.result()

@@ -1,0 +1,113 @@
+"""A finished model, with those that it refers to, as a model of the driver's AIDL interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import aidl_types, types
+from ..aidl_model import model_to_1_3
+from ..aidl_types import OperandLifeTime as LifeTime
+from ..extensions.registry import CODE_BITS
+from ..memory import Memory
+from ..types import DataLocation
+from . import extensions
+from .operands import BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced
+
+if TYPE_CHECKING:
+    from .model import Model
+
+_ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """``model``: of the AIDL interface, its pools plain Memory objects."""
+
+    model: aidl_types.Model
+
+    def to_1_3(self) -> types.Model:
+        """The same for what speaks HAL 1.3. Raises StatusError."""
+        return model_to_1_3(self.model)
+
+
+def compose(main: Model) -> Composed:
+    """One model out of a main model and all that it refers to, directly or not."""
+    return Composed(_Composer().compose(main))
+
+
+class _Composer:
+    def __init__(self) -> None:
+        self._values = bytearray()
+        self._pools: list[Memory] = []
+        self._pool_of: dict[int, int] = {}
+        self._models: list[Model] = []
+        self._place_of: dict[int, int] = {}
+        self._prefixes: set[int] = set()
+
+    def compose(self, main: Model) -> aidl_types.Model:
+        top = self._subgraph(main)
+        referenced = []
+        number = 0
+        while number < len(self._models):  # what is referred to may refer to more
+            referenced.append(self._subgraph(self._models[number]))
+            number += 1
+        names = [entry for entry in extensions.known() if entry.prefix in self._prefixes]
+        return aidl_types.Model(
+            top, referenced, bytes(self._values), self._pools, main.relaxed, names  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _subgraph(self, model: Model) -> aidl_types.Subgraph:
+        roles = {
+            **dict.fromkeys(model.inputs, LifeTime.SUBGRAPH_INPUT),
+            **dict.fromkeys(model.outputs, LifeTime.SUBGRAPH_OUTPUT),
+        }
+        operands = [self._operand(operand, roles.get(index)) for index, operand in enumerate(model.operands)]
+        operations = []
+        for number in model.order:
+            added = model.operations[number]
+            self._note(added.type)
+            operations.append(types.Operation(added.type, added.inputs, added.outputs))
+        return aidl_types.Subgraph(operands, operations, model.inputs, model.outputs)
+
+    def _operand(self, built: BuiltOperand, role: LifeTime | None) -> aidl_types.Operand:
+        self._note(built.type)
+        lifetime, place = self._place(built)
+        return aidl_types.Operand(
+            built.type, built.dimensions, built.scale, built.zeroPoint, lifetime if role is None else role, place,
+            built.extra,
+        )  # fmt: skip
+
+    def _place(self, built: BuiltOperand) -> tuple[LifeTime, DataLocation]:
+        value = built.value
+        match value:
+            case Copied(data):
+                offset = -(-len(self._values) // _ALIGNMENT) * _ALIGNMENT
+                self._values += bytes(offset - len(self._values)) + data
+                return LifeTime.CONSTANT_COPY, DataLocation(0, offset, len(data))
+            case InMemory(memory, offset, length):
+                return LifeTime.CONSTANT_POOL, DataLocation(self._pool(memory.shared), offset, length)
+            case Referenced(model):
+                return LifeTime.SUBGRAPH, DataLocation(0, self._reference(model), 0)
+            case Missing():
+                return LifeTime.NO_VALUE, DataLocation()
+            case Pointed():
+                raise TypeError("a value in the client's memory was not taken over before the model was composed")
+        return LifeTime.TEMPORARY_VARIABLE, DataLocation()
+
+    def _pool(self, memory: Memory) -> int:
+        if id(memory) not in self._pool_of:
+            self._pool_of[id(memory)] = len(self._pools)
+            self._pools.append(memory)
+        return self._pool_of[id(memory)]
+
+    def _reference(self, model: Model) -> int:
+        if id(model) not in self._place_of:
+            self._place_of[id(model)] = len(self._models)
+            self._models.append(model)
+        return self._place_of[id(model)]
+
+    def _note(self, kind: int) -> None:
+        prefix = kind >> CODE_BITS
+        if prefix and kind < 1 << 31:
+            self._prefixes.add(prefix)

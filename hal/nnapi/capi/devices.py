@@ -1,0 +1,90 @@
+"""The devices that the C API shows: simulated ones, named in the environment."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+from .. import aidl
+from ..device import open_device
+from ..types import Capabilities, DeviceStatus, ExecutionPreference, Extension
+from .codes import ApiError, ResultCode, bad_data
+from .handles import TABLE, Kind
+
+VARIABLE = "NPUSIM_NNAPI_DEVICES"
+DEFAULT = "edge"
+WAIT_S = 1.0
+"""How long ``ANeuralNetworksDevice_wait`` waits for a device that is unplugged."""
+
+
+class Device:
+    """One simulated device, and its strings where C can read them for as long as the process lives."""
+
+    def __init__(self, config: str, name: str) -> None:
+        self.hal = open_device(config)
+        self.aidl = aidl.device(self.hal)
+        self.name = name
+        self.version = self.aidl.getVersionString()
+        self.c_name = ctypes.create_string_buffer(name.encode())
+        self.c_version = ctypes.create_string_buffer(self.version.encode())
+        self.handle = TABLE.add(Kind.Device, self)
+
+    def extensions(self) -> Sequence[Extension]:
+        """The vendor extensions of its driver."""
+        return self.aidl.getSupportedExtensions()
+
+    @functools.cached_property
+    def _capabilities(self) -> Capabilities:
+        return self.aidl.getCapabilities()
+
+    def cost(self, kind: int, preference: int) -> float:
+        """Time, or energy if power is to be low, for operands of a type, as a ratio to the reference CPU's."""
+        found = (entry.info for entry in self._capabilities.operandPerformance if entry.type == kind)
+        info = next(found, self._capabilities.ifPerformance)  # what is not measured costs as much as control does
+        return info.powerUsage if preference == ExecutionPreference.LOW_POWER else info.execTime
+
+    def wait(self) -> None:
+        """Return when the device is there. Raises ApiError (DEAD_OBJECT) if it does not come back within a second."""
+        end = time.monotonic() + WAIT_S
+        while self.hal.getStatus() == DeviceStatus.OFFLINE:
+            if time.monotonic() >= end:
+                raise ApiError(ResultCode.DEAD_OBJECT, f"{self.name} is unplugged")
+            time.sleep(0.01)
+
+
+_opened: list[Device] = []
+_lock = threading.Lock()
+
+
+def devices() -> Sequence[Device]:
+    """Every device, opened when they are first asked for. Raises ConfigError for a name that is no configuration."""
+    with _lock:
+        if not _opened:
+            names = [name.strip() for name in (os.environ.get(VARIABLE) or DEFAULT).split(",") if name.strip()]
+            _opened.extend(_open(names))
+        return tuple(_opened)
+
+
+def _open(configs: Sequence[str]) -> list[Device]:
+    found: list[Device] = []
+    try:
+        for config in configs:
+            stem = os.path.basename(config).removesuffix(".toml")
+            taken = sum(other.name.partition(":")[0] == f"npusim-{stem}" for other in found)
+            found.append(Device(config, f"npusim-{stem}" + (f":{taken + 1}" if taken else "")))
+    except BaseException:
+        for device in found:
+            TABLE.pop(Kind.Device, device.handle, "device")
+            device.hal.close()
+        raise
+    return found
+
+
+def check_distinct(chosen: Sequence[Device]) -> None:
+    """Raise ApiError (BAD_DATA) unless there is at least one device, and none twice."""
+    if not chosen or len(set(map(id, chosen))) != len(chosen):
+        raise bad_data("there must be at least one device, and none may be listed twice")

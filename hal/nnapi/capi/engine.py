@@ -1,0 +1,41 @@
+"""The one function that the C library calls."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from . import functions_compilation, functions_execution, functions_model
+from .codes import ResultCode
+from .entry import ENTRIES, call
+
+LOG_VARIABLE = "NPUSIM_NNAPI_LOG"
+"""A level of Python's logging: what the runtime and the driver report goes to the standard error stream."""
+
+INTERRUPTED = int(ResultCode.OP_FAILED)
+"""The result of a call in which Python itself was told to stop."""
+
+__all__ = [
+    "ENTRIES",
+    "INTERRUPTED",
+    "call",
+    "functions_compilation",
+    "functions_execution",
+    "functions_model",
+    "start_logging",
+]
+
+
+def start_logging() -> None:
+    """Log as the environment says; a process that has set up logging itself is left alone."""
+    level = os.environ.get(LOG_VARIABLE, "").upper()
+    if not level:
+        return
+    logger = logging.getLogger("hal.nnapi")
+    if level not in logging.getLevelNamesMapping():
+        logger.warning("%s: must be a level of logging, is %s", LOG_VARIABLE, level)
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(levelname)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(level)

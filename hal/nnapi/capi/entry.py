@@ -1,0 +1,201 @@
+"""The border with C: words become arguments, exceptions become result codes.
+
+A function is declared by its name and a description of each parameter, in the order of the C prototype::
+
+    @entry("ANeuralNetworksModel_addOperand", handle(Kind.Model), structure(read_operand_type))
+    def add_operand(model: Model, operand_type: OperandTypeValue) -> None: ...
+
+A parameter is described by a function of (word, what it is called in messages).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..aidl_types import ServiceSpecificException
+from ..border import status_of
+from . import pointers
+from .codes import ApiError, ResultCode, code_of
+from .handles import TABLE, Kind
+
+T = TypeVar("T")
+Parameter = Callable[[int, str], Any]
+_log = logging.getLogger("hal.nnapi.capi")
+
+
+class Out(Generic[T]):
+    """Where a result goes."""
+
+    def __init__(self, address: int, write: Callable[[int, Any], None]) -> None:
+        self.address = address
+        self._write = write
+
+    def set(self, value: T) -> None:
+        """Give the client the result."""
+        self._write(self.address, value)
+
+
+class OutHandle:
+    """Where the handle of a new object goes."""
+
+    def __init__(self, address: int, kind: Kind) -> None:
+        self._address = address
+        self._kind = kind
+
+    def set(self, thing: Any) -> None:
+        """Make a handle for an object, and give it to the client."""
+        _write_pointer(self._address, TABLE.add(self._kind, thing))
+
+
+_write_pointer = pointers.writer(ctypes.c_uint64)
+
+
+def handle(kind: Kind) -> Parameter:
+    """A handle that must exist."""
+    return lambda word, what: TABLE.get(kind, word & _U64, what)
+
+
+def freed(kind: Kind) -> Parameter:
+    """A handle that ends here; NULL is allowed, and gives None."""
+    return lambda word, what: TABLE.pop(kind, word & _U64, what) if word else None
+
+
+def structure(read: Callable[[int, str], T]) -> Callable[[int, str], T]:
+    """A pointer to a structure that must be there."""
+    return lambda word, what: read(word & _U64, what)
+
+
+def optional(read: Callable[[int, str], T]) -> Callable[[int, str], T | None]:
+    """A pointer to a structure, or NULL, which gives None."""
+    return lambda word, what: read(word & _U64, what) if word else None
+
+
+def i32(word: int, what: str) -> int:
+    """int32_t, int."""
+    return (word + (1 << 31) & 0xFFFF_FFFF) - (1 << 31)
+
+
+def u32(word: int, what: str) -> int:
+    """uint32_t."""
+    return word & 0xFFFF_FFFF
+
+
+def u16(word: int, what: str) -> int:
+    """uint16_t."""
+    return word & 0xFFFF
+
+
+def u64(word: int, what: str) -> int:
+    """uint64_t, size_t."""
+    return word & _U64
+
+
+def boolean(word: int, what: str) -> bool:
+    """bool."""
+    return bool(word & 0xFF)
+
+
+def f32(word: int, what: str) -> float:
+    """float, whose bits are the word's low half."""
+    number: float = struct.unpack("<f", struct.pack("<I", word & 0xFFFF_FFFF))[0]
+    return number
+
+
+def address(word: int, what: str) -> int:
+    """A pointer that may be NULL."""
+    return word & _U64
+
+
+def pointer(word: int, what: str) -> int:
+    """A pointer that must not be NULL."""
+    return pointers.require(word & _U64, what)
+
+
+def out(kind: Any) -> Parameter:
+    """A pointer to where a plain value goes."""
+    write = pointers.writer(kind)
+    return lambda word, what: Out(pointers.require(word & _U64, what), write)
+
+
+@dataclass(frozen=True, slots=True)
+class NewHandle:
+    """A pointer to where the handle of a new object goes; NULL is written there if the function fails."""
+
+    kind: Kind
+
+    def __call__(self, word: int, what: str) -> OutHandle:
+        return OutHandle(pointers.require(word & _U64, what), self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function of the C API that returns a result code, or nothing."""
+
+    name: str
+    parameters: Sequence[Parameter]
+    names: Sequence[str]
+    run: Callable[..., None]
+
+    def arguments(self, words: Sequence[int]) -> list[Any]:
+        """What the words stand for. Raises ApiError; what is NULL comes before what is wrong."""
+        for parameter, word in zip(self.parameters, words, strict=True):
+            if isinstance(parameter, NewHandle) and word:
+                _write_pointer(word & _U64, 0)
+        found, wrong = [], None
+        for parameter, word, name in zip(self.parameters, words, self.names, strict=True):
+            try:
+                found.append(parameter(word, name))
+            except ApiError as error:
+                if error.code is ResultCode.UNEXPECTED_NULL:
+                    raise
+                wrong = wrong or error
+        if wrong is not None:
+            raise wrong
+        return found
+
+
+ENTRIES: dict[str, Entry] = {}
+"""Every function by name; the ``functions_*`` modules fill it."""
+
+
+def entry(name: str, *parameters: Parameter) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare a function of the C API. Its Python parameters have the names of the C prototype."""
+
+    def declare(run: Callable[..., Any]) -> Callable[..., Any]:
+        names = list(inspect.signature(run).parameters)
+        if len(names) != len(parameters) or name in ENTRIES:
+            raise TypeError(f"{name}: {len(parameters)} parameters are described, the function has {names}")
+        ENTRIES[name] = Entry(name, parameters, names, run)
+        return run
+
+    return declare
+
+
+def call(name: str, words: Sequence[int]) -> int:
+    """Call a function. Raises nothing: whatever goes wrong becomes a result code and a line in the log."""
+    try:
+        found = ENTRIES[name]
+        found.run(*found.arguments(words))
+        return int(ResultCode.NO_ERROR)
+    except ApiError as error:
+        return _failed(name, error.code, error.message)
+    except ServiceSpecificException as error:
+        return _failed(name, code_of(error.errorCode), error.message)
+    except MemoryError:
+        return _failed(name, ResultCode.OUT_OF_MEMORY, "the host has no memory left")
+    except Exception as error:  # noqa: BLE001 - C cannot catch it
+        return _failed(name, code_of(status_of(error, name)), str(error))
+
+
+def _failed(name: str, code: ResultCode, message: str) -> int:
+    _log.warning("%s: %s: %s", name, code.name, message)
+    return int(code)
+
+
+_U64 = 0xFFFF_FFFF_FFFF_FFFF

@@ -1,0 +1,171 @@
+"""ANeuralNetworksEvent: the end of a computation, or a sync fence."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+
+from .. import fence
+from ..aidl_types import OMITTED
+from ..errors import StatusError
+from ..fence import FenceStatus
+from ..tasks import Task, TaskPool
+from ..waiter import wait_all
+from .codes import ApiError, ResultCode, bad_data
+from .execution import Execution
+from .running import Computation, Outcome, deadline_after
+
+MAX_THREADS = 32
+_tasks = TaskPool(MAX_THREADS, "nnapi-c")
+
+
+class Event:
+    """Something to wait for."""
+
+    def wait(self) -> None:
+        """Return when it has happened. Raises ApiError with the code of what it is that has failed."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Return when the client's memory is no longer used for it."""
+
+    def fence_fd(self) -> int | None:
+        """The descriptor of its sync fence, which stays its own; None if it has none."""
+        return None
+
+
+class Completion(Event):
+    """The end of a computation that ``startCompute`` has started."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._over = threading.Event()
+        self._outcome = Outcome(ResultCode.OP_FAILED)
+        computation = execution.begin()
+        deadline = deadline_after(execution.timeout_ns)
+        _submit(lambda: self._run(computation, deadline), self._give_up)
+
+    def _run(self, computation: Computation, deadline_ns: int) -> None:
+        self._end(computation.run(deadline_ns))
+
+    def _give_up(self) -> None:
+        self._end(Outcome(ResultCode.DEAD_OBJECT, "the process ends"))
+
+    def _end(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._execution.end(outcome)
+        self._over.set()
+
+    def wait(self) -> None:
+        self.settle()
+        _check(self._outcome)
+
+    def settle(self) -> None:
+        self._over.wait()
+
+
+class FencedCompletion(Event):
+    """The end of a computation that waits for other events. It has a sync fence of its own."""
+
+    def __init__(self, execution: Execution, before: Sequence[Event], duration_ns: int) -> None:
+        execution.check_outputs_specified()
+        handles = _handles(before)
+        self._execution = execution
+        self._duration_ns = duration_ns
+        self._computation = execution.begin()
+        self._deadline_ns = deadline_after(execution.timeout_ns)
+        self._launched_ns = time.monotonic_ns()
+        self._fence = fence.create()
+        self._handle = self._fence.dup()
+        _close_with(self, self._handle[0])
+        self._outcome = Outcome(ResultCode.OP_FAILED)
+        try:
+            wait_all(handles, self._go)
+        except StatusError as error:  # a fence that was good a moment ago
+            self._end(Outcome(ResultCode.BAD_DATA, error.message), 0)
+
+    def _go(self, state: FenceStatus) -> None:
+        if state is not FenceStatus.SIGNALED:
+            self._end(Outcome(ResultCode.OP_FAILED, "an event before the execution has failed"), 0)
+            return
+        _submit(self._run, lambda: self._end(Outcome(ResultCode.DEAD_OBJECT, "the process ends"), 0))
+
+    def _run(self) -> None:
+        waited = time.monotonic_ns() - self._launched_ns
+        after = deadline_after(self._duration_ns)
+        given = [deadline for deadline in (self._deadline_ns, after) if deadline != OMITTED]
+        self._end(self._computation.run(min(given, default=OMITTED)), waited)
+
+    def _end(self, outcome: Outcome, waited_ns: int) -> None:
+        self._outcome = outcome
+        self._execution.end(outcome, waited_ns)
+        if outcome.code is ResultCode.NO_ERROR:
+            self._fence.signal()
+        else:
+            self._fence.signal_error()
+        self._fence.close()
+
+    def wait(self) -> None:
+        self.settle()
+        _check(self._outcome)
+
+    def settle(self) -> None:
+        fence.wait(self._handle)
+
+    def fence_fd(self) -> int | None:
+        return self._handle[0]
+
+
+class ForeignFence(Event):
+    """A sync fence of somebody else's. Its descriptor is duplicated."""
+
+    def __init__(self, descriptor: int) -> None:
+        if descriptor <= 0:
+            raise bad_data(f"a sync fence must be a descriptor above 0, is {descriptor}")
+        try:
+            fence.check([descriptor])
+            self._own = os.dup(descriptor)
+        except (StatusError, OSError) as error:
+            raise bad_data(str(error)) from None
+        _close_with(self, self._own)
+
+    def wait(self) -> None:
+        if fence.wait([self._own]) is FenceStatus.ERROR:
+            raise ApiError(ResultCode.OP_FAILED, "the sync fence is in error")
+
+    def fence_fd(self) -> int | None:
+        return self._own
+
+
+def _close_with(event: Event, descriptor: int) -> None:
+    """Close a descriptor when nobody holds the event any more; the end of the process does it by itself."""
+    weakref.finalize(event, os.close, descriptor).atexit = False
+
+
+def _check(outcome: Outcome) -> None:
+    if outcome.code is not ResultCode.NO_ERROR:
+        raise ApiError(outcome.code, outcome.message or "the computation has failed; the log of hal.nnapi says why")
+
+
+def _handles(before: Sequence[Event]) -> list[list[int]]:
+    """The fences of events; those without one are waited for here. Raises ApiError if one has failed already."""
+    handles = []
+    for event in before:
+        descriptor = event.fence_fd()
+        if descriptor is None:
+            event.wait()
+        elif fence.status(descriptor) is FenceStatus.ERROR:
+            raise bad_data("an event before the execution has failed already")
+        else:
+            handles.append([descriptor])
+    return handles
+
+
+def _submit(task: Task, otherwise: Task) -> None:
+    try:
+        _tasks.submit(task)
+    except RuntimeError:  # no thread can be started any more
+        otherwise()

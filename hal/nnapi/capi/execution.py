@@ -1,0 +1,230 @@
+"""ANeuralNetworksExecution: preparation, computation, completed."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..aidl_types import OMITTED, Operand, TokenValuePair
+from ..types import LoopTimeoutDurationNs, OutputShape
+from . import extensions
+from .arguments import Argument, AtMemory, at_memory, at_pointer
+from .codes import NOT_AVAILABLE, ApiError, DurationCode, ResultCode, bad_data, bad_state
+from .compilation import Compilation
+from .kinds import is_specified
+from .memory import AnyMemory, RoleMemory
+from .pointers import OperandTypeValue
+from .running import Computation, Outcome, Settings, deadline_after
+
+if TYPE_CHECKING:
+    from .burst import Burst
+
+
+class State(enum.Enum):
+    """What may be done with an execution."""
+
+    PREPARATION = "is being prepared"
+    COMPUTATION = "is computing"
+    COMPLETED = "has been computed"
+
+
+class Execution:
+    """An execution. Settings are made in preparation; results are read when it is completed."""
+
+    def __init__(self, compilation: Compilation) -> None:
+        compilation.check_finished()
+        self.compilation = compilation
+        main = compilation.model.composed.model.main
+        self._input_operands = [main.operands[index] for index in main.inputIndexes]
+        self._output_operands = [main.operands[index] for index in main.outputIndexes]
+        self._inputs: list[Argument | None] = [None] * len(self._input_operands)
+        self._outputs: list[Argument | None] = [None] * len(self._output_operands)
+        self._state = State.PREPARATION
+        self._reusable = self._padded = self._measure = self._touched = False
+        self._timeout_ns = 0
+        self._loop_timeout_ns = int(LoopTimeoutDurationNs.DEFAULT)
+        self._hints: list[TokenValuePair] = []
+        self._computation: Computation | None = None
+        self._outcome: Outcome | None = None
+        self._waited_ns = 0
+        self._lock = threading.Lock()
+
+    # Arguments
+
+    def set_input(self, index: int, given: OperandTypeValue | None, address: int, length: int) -> None:
+        """An input in the client's memory; NULL and 0 omit it."""
+        operand = self._begin_argument("setInput", self._input_operands, index)
+        self._inputs[index] = at_pointer(
+            operand, given, address, length, f"input {index}", written=False, padded=self._padded
+        )
+
+    def set_output(self, index: int, given: OperandTypeValue | None, address: int, length: int) -> None:
+        """An output in the client's memory; NULL and 0 omit it."""
+        operand = self._begin_argument("setOutput", self._output_operands, index)
+        self._outputs[index] = at_pointer(
+            operand, given, address, length, f"output {index}", written=True, padded=self._padded
+        )
+
+    def set_input_memory(
+        self, index: int, given: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
+    ) -> None:
+        """An input in a memory object."""
+        operand = self._begin_argument("setInputFromMemory", self._input_operands, index)
+        role = (self.compilation.serial, "input", index)
+        self._inputs[index] = at_memory(operand, given, memory, (offset, length), role, padded=self._padded)
+
+    def set_output_memory(
+        self, index: int, given: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
+    ) -> None:
+        """An output in a memory object."""
+        operand = self._begin_argument("setOutputFromMemory", self._output_operands, index)
+        role = (self.compilation.serial, "output", index)
+        self._outputs[index] = at_memory(operand, given, memory, (offset, length), role, padded=self._padded)
+
+    def _begin_argument(self, function: str, operands: Sequence[Operand], index: int) -> Operand:
+        self._check_preparation(function)
+        if not 0 <= index < len(operands):
+            raise bad_data(f"{function}: index {index} is not below {len(operands)}")
+        self._touched = True
+        return operands[index]
+
+    # Settings
+
+    def enable_padding(self, enable: bool) -> None:
+        """Let arguments be longer than their data. Comes before the first argument."""
+        self._check_preparation("enableInputAndOutputPadding")
+        if self._touched:
+            raise bad_state("enableInputAndOutputPadding must come before the first input or output is set")
+        self._padded = enable
+
+    def set_reusable(self, reusable: bool) -> None:
+        """Let it be computed more than once."""
+        self._check_preparation("setReusable")
+        self._reusable = reusable
+
+    def set_measure(self, measure: bool) -> None:
+        """Have durations measured."""
+        self.compilation.check_one_device("setMeasureTiming")
+        self._check_preparation("setMeasureTiming")
+        self._measure = measure
+
+    def set_timeout(self, nanoseconds: int) -> None:
+        """How long a computation may take; 0 for as long as it likes."""
+        self.compilation.check_one_device("setTimeout")
+        self._check_preparation("setTimeout")
+        self._timeout_ns = nanoseconds
+
+    def set_loop_timeout(self, nanoseconds: int) -> None:
+        """How long a WHILE may take; more than the maximum means the maximum."""
+        self._check_preparation("setLoopTimeout")
+        self._loop_timeout_ns = min(nanoseconds, int(LoopTimeoutDurationNs.MAXIMUM))
+
+    def add_attribute(self, extension: str, code: int, data: bytes) -> None:
+        """A hint of a vendor, which goes to the driver as it is."""
+        self.compilation.check_one_device("addExtensionAttribute")
+        self._check_preparation("addExtensionAttribute")
+        self._hints.append(TokenValuePair(extensions.full_type(extension, code), data))
+
+    # Computing
+
+    def compute(self, burst: Burst | None = None) -> None:
+        """Compute, and return when it is done. Raises ApiError with the code of how it ended."""
+        computation = self.begin()
+        self.end(computation.run(deadline_after(self._timeout_ns), burst))
+        self.check()
+
+    def begin(self) -> Computation:
+        """The execution is computing from now on. Raises ApiError: BAD_STATE, BAD_DATA if an argument is not set."""
+        with self._lock:
+            if self._state is State.COMPUTATION or (self._state is State.COMPLETED and not self._reusable):
+                raise bad_state(f"the execution {self._state.value}")
+            if self._computation is None:
+                self._computation = self._make()
+            self._state = State.COMPUTATION
+            return self._computation
+
+    def end(self, outcome: Outcome, waited_ns: int = 0) -> None:
+        """The computation has ended. ``waited_ns``: how long it had to wait for fences before."""
+        with self._lock:
+            self._outcome, self._waited_ns = outcome, waited_ns
+            self._state = State.COMPLETED
+
+    def check(self) -> None:
+        """Raise ApiError with the code of how the computation ended, unless all went well."""
+        outcome = self._outcome
+        if outcome is not None and outcome.code is not ResultCode.NO_ERROR:
+            raise ApiError(outcome.code, outcome.message or "the execution has failed; the log of hal.nnapi says why")
+
+    def check_outputs_specified(self) -> None:
+        """Raise ApiError (BAD_DATA) if the size of an output is not known before the computation."""
+        for index, (operand, argument) in enumerate(zip(self._output_operands, self._outputs, strict=True)):
+            if argument is not None and argument.dims and not is_specified(int(operand.type), argument.dims):
+                raise bad_data(f"output {index}: dimensions must be known, are {list(argument.dims)}")
+            if argument is not None and not argument.dims and not is_specified(int(operand.type), operand.dimensions):
+                raise bad_data(f"output {index}: dimensions must be known")
+
+    @property
+    def timeout_ns(self) -> int:
+        """How long a computation may take, 0 without a limit."""
+        return self._timeout_ns
+
+    def _make(self) -> Computation:
+        for what, arguments in (("input", self._inputs), ("output", self._outputs)):
+            if None in arguments:
+                raise bad_data(f"{what} {arguments.index(None)} is not set")
+        names = extensions.known() if self._hints else ()
+        settings = Settings(self._measure, self._loop_timeout_ns, self._hints, names)
+        inputs = [argument for argument in self._inputs if argument is not None]
+        outputs = [argument for argument in self._outputs if argument is not None]
+        _check_written_once(inputs, outputs)
+        return Computation(self.compilation, inputs, outputs, settings)
+
+    # Results
+
+    def output_shape(self, index: int) -> OutputShape:
+        """Dimensions of an output. Raises ApiError: BAD_STATE, BAD_DATA for an index that is none."""
+        if not 0 <= index < len(self._outputs):
+            raise bad_data(f"index {index} is not below {len(self._outputs)}")
+        outcome = self._completed("getOutputOperand")
+        if outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
+            raise bad_state("the computation has failed: its outputs have no dimensions")
+        return outcome.shapes[index]
+
+    def output_is_scalar(self, index: int) -> bool:
+        """Whether an output has no dimensions to ask for."""
+        return is_specified(int(self._output_operands[index].type), ())
+
+    def duration(self, code: int) -> int:
+        """Nanoseconds of simulated time, NOT_AVAILABLE if they were not taken. Raises ApiError."""
+        if code not in set(DurationCode):
+            raise bad_data(f"the duration code must be one of {[int(code) for code in DurationCode]}, is {code}")
+        outcome = self._completed("getDuration")
+        if not self._measure:
+            raise bad_state("durations were not to be measured")
+        on_hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
+        taken = outcome.timing.timeOnDeviceNs if on_hardware else outcome.timing.timeInDriverNs
+        if taken == OMITTED:
+            return NOT_AVAILABLE
+        return taken + (self._waited_ns if code == DurationCode.IN_DRIVER else 0)
+
+    def _completed(self, function: str) -> Outcome:
+        with self._lock:
+            if self._state is not State.COMPLETED or self._outcome is None:
+                raise bad_state(f"{function}: the execution {self._state.value}")
+            return self._outcome
+
+    def _check_preparation(self, function: str) -> None:
+        if self._state is not State.PREPARATION:
+            raise bad_state(f"{function}: the execution {self._state.value}")
+
+
+def _check_written_once(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:
+    """Raise ApiError (BAD_DATA) if memory made from a descriptor is an output and has another use as well."""
+    used = [id(a.memory) for a in inputs if isinstance(a, AtMemory) and isinstance(a.memory, RoleMemory)]
+    for index, argument in enumerate(outputs):
+        if isinstance(argument, AtMemory) and isinstance(argument.memory, RoleMemory):
+            if id(argument.memory) in used:
+                raise bad_data(f"output {index}: its memory has another use in the same execution")
+            used.append(id(argument.memory))

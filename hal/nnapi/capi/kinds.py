@@ -1,0 +1,45 @@
+"""What the types of operands say: elements, bytes, dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..types import OperandType
+from . import extensions
+from .codes import bad_data
+
+Dims = tuple[int, ...]
+
+
+def is_tensor(kind: int) -> bool:
+    """Whether operands of a type have dimensions."""
+    if kind > extensions.CODE_MASK:
+        found = extensions.context().operand_type(kind)
+        return found is not None and found.tensor
+    return kind in _TENSORS
+
+
+def is_specified(kind: int, dimensions: Sequence[int]) -> bool:
+    """Whether nothing is open: scalars, and tensors of known rank with known dimensions."""
+    return not is_tensor(kind) or (len(dimensions) > 0 and 0 not in dimensions)
+
+
+def nbytes(kind: int, dimensions: Sequence[int]) -> int | None:
+    """Bytes of a value; None while a dimension is not known, or if the type's size is not."""
+    element = extensions.context().element_bytes(kind)
+    if element is None or not is_specified(kind, dimensions):
+        return None
+    return element * math.prod(dimensions)
+
+
+def merged(known: Dims, given: Dims, what: str) -> Dims:
+    """Dimensions from two sources, 0 (or no dimensions) for what is open. Raises ApiError (BAD_DATA) if they differ."""
+    if not known or not given:
+        return known or given
+    if len(known) != len(given) or any(a and b and a != b for a, b in zip(known, given, strict=True)):
+        raise bad_data(f"{what}: dimensions {list(given)} are not those that are known: {list(known)}")
+    return tuple(a or b for a, b in zip(known, given, strict=True))
+
+
+_TENSORS = frozenset(int(kind) for kind in OperandType if kind.name.startswith("TENSOR_"))

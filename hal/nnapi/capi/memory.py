@@ -1,0 +1,151 @@
+"""ANeuralNetworksMemory: shared memory of a file, and memory that a device manages for certain roles."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from .. import memory as shared
+from ..aidl_types import DeviceBuffer
+from ..errors import StatusError
+from ..types import ErrorStatus
+from .codes import ApiError, ResultCode, bad_data
+from .kinds import Dims, merged, nbytes
+
+_serials = itertools.count(1)
+
+
+class SharedMemory:
+    """Bytes of a file, mapped. ``serial`` names it in bursts, unless it is the runtime's own (``internal``)."""
+
+    def __init__(self, memory: shared.Memory, *, internal: bool = False) -> None:
+        self.shared = memory
+        self.internal = internal
+        self.serial = next(_serials)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.shared.size
+
+    def check_range(self, offset: int, length: int) -> None:
+        """Raise ApiError (BAD_DATA) for what does not lie in the memory."""
+        if offset + length > self.size:
+            raise bad_data(f"{length} bytes at offset {offset} do not lie in the memory of {self.size} bytes")
+
+
+def from_fd(size: int, protect: int, fd: int, offset: int) -> SharedMemory:
+    """Memory of a file. Raises ApiError: BAD_DATA for what the file cannot give, UNMAPPABLE if it cannot be mapped."""
+    if fd < 0 or not size:
+        raise bad_data(f"needs a descriptor and a size, got descriptor {fd}, {size} bytes")
+    try:
+        memory = shared.from_fd(size, protect, fd, offset)
+        memory.map()
+    except StatusError as error:
+        unmappable = error.status is ErrorStatus.GENERAL_FAILURE
+        raise ApiError(ResultCode.UNMAPPABLE if unmappable else ResultCode.BAD_DATA, error.message) from None
+    return SharedMemory(memory)
+
+
+def anonymous(size: int) -> SharedMemory:
+    """Anonymous memory of zeros, for the runtime itself."""
+    return SharedMemory(shared.allocate_ashmem(max(size, 1)), internal=True)
+
+
+class RoleMemory:
+    """Memory made from a descriptor: in a device, or shared memory where the roles are not all on one device.
+
+    ``device``: the driver's buffer or None. ``backing``: the shared memory or None. ``dims``: what is known for
+    ever; ``contents``: dimensions of what is in it now, None while it is not initialised.
+    """
+
+    def __init__(
+        self, roles: frozenset[tuple[int, str, int]], kind: int, dims: Dims,
+        device: DeviceBuffer | None, backing: SharedMemory | None,
+    ) -> None:  # fmt: skip
+        self.roles = roles
+        self.type = kind
+        self.dims = dims
+        self.device = device
+        self.backing = backing
+        self.contents: Dims | None = None
+        self.serial = next(_serials)
+
+    def check_role(self, compilation: int, direction: str, index: int, offset: int, length: int) -> None:
+        """Raise ApiError (BAD_DATA) for a use that the descriptor did not name."""
+        if offset or length:
+            raise bad_data("offset and length must be 0 for memory made from a descriptor")
+        if (compilation, direction, index) not in self.roles:
+            raise bad_data(f"the memory's descriptor has no role as {direction} {index} of this compilation")
+
+
+AnyMemory = SharedMemory | RoleMemory
+
+
+def copy(source: AnyMemory, target: AnyMemory) -> None:
+    """Copy the contents of one memory to another. Raises ApiError, ServiceSpecificException."""
+    if source is target:
+        return
+    dims = _contents(source)
+    nbytes = _logical_size(source, dims)
+    try:
+        if isinstance(target, RoleMemory):
+            dims = _target_dims(target, dims, nbytes)
+        elif target.size != nbytes:
+            raise bad_data(f"the source has {nbytes} bytes, the destination {target.size}")
+        _transfer(source, target, dims or (), nbytes)
+    except BaseException:
+        if isinstance(target, RoleMemory):
+            target.contents = None
+        raise
+    if isinstance(target, RoleMemory):
+        target.contents = dims or ()
+
+
+def _contents(source: AnyMemory) -> Dims | None:
+    """Dimensions of the contents; None for bytes of a file. Raises ApiError if there are none."""
+    if isinstance(source, SharedMemory):
+        return None
+    if source.contents is None:
+        raise bad_data("the source is not initialised: no execution or copy has filled it")
+    return source.contents
+
+
+def _logical_size(memory: AnyMemory, dims: Dims | None) -> int:
+    if isinstance(memory, SharedMemory):
+        return memory.size
+    size = nbytes(memory.type, dims or ())
+    if size is None:
+        raise bad_data(f"the number of elements is not known: dimensions {list(dims or ())}")
+    return size
+
+
+def _target_dims(target: RoleMemory, dims: Dims | None, size: int) -> Dims:
+    found = merged(target.dims, dims or (), "the destination")
+    if _logical_size(target, found) != size:
+        raise bad_data(f"the source has {size} bytes, the destination has dimensions {list(found)}")
+    return found
+
+
+def _transfer(source: AnyMemory, target: AnyMemory, dims: Dims, nbytes: int) -> None:
+    """Between two buffers of devices the bytes go through the host."""
+    middle = _backing(source)
+    if middle is None:
+        middle = _backing(target) or anonymous(nbytes)
+        _device(source).copyTo(middle.shared)
+    into = _backing(target)
+    if into is None:
+        _device(target).copyFrom(middle.shared, dims)
+    elif into is not middle:
+        into.shared.map(writable=True)[:nbytes] = middle.shared.map(writable=False)[:nbytes]
+
+
+def _backing(memory: AnyMemory) -> SharedMemory | None:
+    return memory if isinstance(memory, SharedMemory) else memory.backing
+
+
+def _device(memory: AnyMemory) -> Any:
+    """The driver's IBuffer."""
+    assert isinstance(memory, RoleMemory)
+    assert memory.device is not None
+    return memory.device.buffer

@@ -1,0 +1,221 @@
+"""ANeuralNetworksModel: operands and operations as a client adds them, then the driver's model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import InvalidModelError, StatusError
+from ..operations.signature import operation_name, type_name
+from ..types import ExtraParams, OperandType, OperationType, OperationTypeRange, SymmPerChannelQuantParams
+from ..validation import validate_model
+from . import extensions, pointers
+from .codes import MAX_COPIED_BYTES, bad_data, bad_state
+from .compose import Composed, compose
+from .memory import AnyMemory, SharedMemory, anonymous
+from .operands import BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced, Value, made_from
+from .pointers import ChannelQuantValue, OperandTypeValue
+from .sorting import BuiltOperation, sort_operations
+
+MAX_BYTES = (1 << 32) - 1
+_ALIGNMENT = 64
+
+
+class Model:
+    """A model. Nothing may be changed once ``finish`` was called, whether that has succeeded or not."""
+
+    def __init__(self) -> None:
+        self.operands: list[BuiltOperand] = []
+        self.operations: list[BuiltOperation] = []
+        self.inputs: tuple[int, ...] = ()
+        self.outputs: tuple[int, ...] = ()
+        self.relaxed = False
+        self.order: list[int] = []
+        """For each operation in the order of execution: which one it was in the order of adding."""
+        self._finished = False
+        self._valid = False
+        self._composed: Composed | None = None
+
+    # Building
+
+    def add_operand(self, given: OperandTypeValue) -> None:
+        """Add an operand; its index is the number of those before it."""
+        self._check_open("addOperand")
+        self.operands.append(made_from(given))
+
+    def set_value(self, index: int, address: int, length: int) -> None:
+        """Make an operand a constant. Up to 128 bytes are copied now, more when the model is finished."""
+        self._check_open("setOperandValue")
+        self._operand(index)
+        if not address:
+            if length:
+                raise bad_data(f"operand {index}: buffer is NULL, so length must be 0, is {length}")
+            self._set(index, Missing())
+            return
+        self._check_length(index, length)
+        if length <= MAX_COPIED_BYTES:
+            self._set(index, Copied(pointers.read_bytes(address, length, "buffer")))
+        else:
+            self._set(index, Pointed(address, length))
+
+    def set_value_from_memory(self, index: int, memory: AnyMemory, offset: int, length: int) -> None:
+        """Make an operand a constant that lies in a memory object."""
+        self._check_open("setOperandValueFromMemory")
+        self._operand(index)
+        if not isinstance(memory, SharedMemory):
+            raise bad_data("memory made from a descriptor cannot hold constants")
+        self._check_length(index, length)
+        memory.check_range(offset, length)
+        self._set(index, InMemory(memory, offset, length))
+
+    def set_value_from_model(self, index: int, model: Model) -> None:
+        """Make an operand of type MODEL refer to a finished model."""
+        self._check_open("setOperandValueFromModel")
+        if model is self or not model.finished:
+            raise bad_state("the model that is referred to is not finished")
+        if self._operand(index).type != OperandType.SUBGRAPH:
+            raise bad_data(f"operand {index} must be of type ANEURALNETWORKS_MODEL, is {self.operands[index].type}")
+        self._set(index, Referenced(model))
+
+    def set_channel_quant(self, index: int, given: ChannelQuantValue) -> None:
+        """Give an operand its scales per channel."""
+        self._check_open("setOperandSymmPerChannelQuantParams")
+        operand = self._operand(index)
+        if operand.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+            raise bad_data(f"operand {index} must be TENSOR_QUANT8_SYMM_PER_CHANNEL, is {operand.type}")
+        rank = len(operand.dimensions)
+        if given.channelDim >= rank or len(given.scales) != operand.dimensions[given.channelDim]:
+            raise bad_data(f"operand {index}: {len(given.scales)} scales for dimension {given.channelDim} do not fit "
+                           f"dimensions {list(operand.dimensions)}")  # fmt: skip
+        if not all(0 < scale < float("inf") for scale in given.scales):
+            raise bad_data(f"operand {index}: every scale must be > 0")
+        quant = SymmPerChannelQuantParams(given.scales, given.channelDim)
+        self.operands[index] = replace(operand, extra=ExtraParams(channelQuant=quant))
+
+    def set_extension_data(self, index: int, data: bytes | None) -> None:
+        """Attach bytes to an operand of an extension's type, or take them away."""
+        self._check_open("setOperandExtensionData")
+        operand = self._operand(index)
+        if operand.type <= extensions.CODE_MASK:
+            raise bad_data(f"operand {index} is not of an extension's type, its type is {operand.type}")
+        extra = None if data is None else ExtraParams(extension=data)
+        self.operands[index] = replace(operand, extra=extra)
+
+    def add_operation(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Add an operation. The order is free, execution has its own."""
+        self._check_open("addOperation")
+        known = kind <= OperationTypeRange.FUNDAMENTAL_MAX or kind == OperationType.OEM_OPERATION
+        if not known and extensions.context().operation(kind) is None:
+            raise bad_data(f"operation type {kind} is not known")
+        self._check_indexes(inputs, "inputs")
+        self._check_indexes(outputs, "outputs")
+        if not outputs:
+            raise bad_data("an operation must have an output")
+        self._check_signature(kind, inputs, outputs)
+        self.operations.append(BuiltOperation(kind, tuple(inputs), tuple(outputs)))
+
+    def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Say which operands are inputs and outputs of the model."""
+        self._check_open("identifyInputsAndOutputs")
+        self._check_indexes(inputs, "inputs")
+        self._check_indexes(outputs, "outputs")
+        if not outputs or len(set(inputs) | set(outputs)) != len(inputs) + len(outputs):
+            raise bad_data("there must be an output, and no operand may be listed twice")
+        for index in (*inputs, *outputs):
+            if self.operands[index].value is not None:
+                raise bad_data(f"operand {index} has a value: it cannot be an input or output")
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+
+    def relax(self, allow: bool) -> None:
+        """Allow FLOAT32 to be computed as FLOAT16."""
+        self._check_open("relaxComputationFloat32toFloat16")
+        self.relaxed = allow
+
+    # The end of it
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model is complete and valid."""
+        return self._finished and self._valid
+
+    def finish(self) -> None:
+        """Check everything. Raises ApiError: BAD_STATE the second time, BAD_DATA for a model that breaks a rule."""
+        self._check_open("finish")
+        self._finished = True
+        self.order = sort_operations(self.operations, len(self.operands))
+        self._take_pointed()
+        composed = compose(self)
+        try:
+            validate_model(composed.to_1_3())
+        except (InvalidModelError, StatusError) as error:
+            raise bad_data(str(error)) from None
+        self._composed = composed
+        self._valid = True
+
+    @property
+    def composed(self) -> Composed:
+        """The driver's model. Raises ApiError (BAD_STATE) unless the model is finished."""
+        if self._composed is None:
+            raise bad_state("the model is not finished, or not valid")
+        return self._composed
+
+    def _take_pointed(self) -> None:
+        """Copy what lies in the client's memory into one memory object."""
+        pointed = [(index, operand.value) for index, operand in enumerate(self.operands)
+                   if isinstance(operand.value, Pointed)]  # fmt: skip
+        if not pointed:
+            return
+        offsets, size = [], 0
+        for _, value in pointed:
+            offsets.append(size)
+            size += -(-value.length // _ALIGNMENT) * _ALIGNMENT
+        memory = anonymous(size)
+        mapping = memory.shared.map()
+        base = mapping.ctypes.data
+        for (index, value), offset in zip(pointed, offsets, strict=True):
+            pointers.copy(base + offset, value.address, value.length)
+            self.operands[index] = self.operands[index].with_value(InMemory(memory, offset, value.length))
+
+    # Checks
+
+    def _check_open(self, function: str) -> None:
+        if self._finished:
+            raise bad_state(f"{function}: the model is finished")
+
+    def _operand(self, index: int) -> BuiltOperand:
+        if not 0 <= index < len(self.operands):
+            raise bad_data(f"operand index {index} is not below {len(self.operands)}")
+        return self.operands[index]
+
+    def _check_indexes(self, indexes: Sequence[int], what: str) -> None:
+        wrong = [index for index in indexes if index >= len(self.operands)]
+        if wrong:
+            raise bad_data(f"{what}: operand index {wrong[0]} is not below {len(self.operands)}")
+
+    def _check_signature(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Raise ApiError (BAD_DATA) for types that the operation does not take; the other rules wait for ``finish``."""
+        definition = extensions.context().operation(kind)
+        if definition is None or not isinstance(definition.signatures, frozenset):
+            return
+        types = tuple(self.operands[i].type for i in inputs), tuple(self.operands[i].type for i in outputs)
+        if types not in definition.signatures:
+            given, results = (", ".join(map(type_name, each)) for each in types)
+            raise bad_data(f"{operation_name(kind)} does not take operands of these types: {given} -> {results}")
+
+    def _check_length(self, index: int, length: int) -> None:
+        operand = self.operands[index]
+        if operand.type == OperandType.SUBGRAPH:
+            raise bad_data(f"operand {index} is of type ANEURALNETWORKS_MODEL: its value must be a model")
+        if length > MAX_BYTES:
+            raise bad_data(f"operand {index}: {length} bytes are more than {MAX_BYTES}")
+        if operand.type == OperandType.OEM:
+            return
+        expected = operand.nbytes()
+        if expected != length:
+            raise bad_data(f"operand {index} with dimensions {list(operand.dimensions)} must have "
+                           f"{'known dimensions' if expected is None else expected}, not {length} bytes")  # fmt: skip
+
+    def _set(self, index: int, value: Value) -> None:
+        if index in self.inputs or index in self.outputs:
+            raise bad_data(f"operand {index} is an input or output of the model: it has no value")
+        self.operands[index] = self.operands[index].with_value(value)

@@ -1,0 +1,144 @@
+"""Which device executes what: the whole model on one device if one can, else runs of operations on several."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import aidl_types
+from ..aidl_types import OperandLifeTime as LifeTime
+from ..aidl_types import ServiceSpecificException
+from ..operations.signature import operation_name
+from ..types import DataLocation, DeviceStatus, ErrorStatus, Operation
+from .codes import ApiError, ResultCode, bad_data
+from .devices import Device
+from .kinds import is_specified
+
+_log = logging.getLogger("hal.nnapi.capi")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Operations that one device executes one after the other.
+
+    ``inputs`` and ``outputs``: which operands of the whole model its inputs and outputs are.
+    """
+
+    device: Device
+    model: aidl_types.Model
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def partition(model: aidl_types.Model, devices: Sequence[Device], preference: int) -> list[Part]:
+    """The parts of a model in the order of their execution. Raises ApiError (BAD_DATA) if some operation is supported
+    by none of the devices, or if the model cannot be cut where it would have to be."""
+    devices = available(devices)
+    support = [supported(device, model) for device in devices]
+    main = model.main
+    whole = [device for device, can in zip(devices, support, strict=True) if all(can)]
+    if whole:
+        numbers = range(len(main.operations))
+        best = min(whole, key=lambda device: _cost(device, main, numbers, preference)) if len(whole) > 1 else whole[0]
+        return [Part(best, model, tuple(main.inputIndexes), tuple(main.outputIndexes))]
+    runs: list[tuple[Device, list[int]]] = []
+    for number, operation in enumerate(main.operations):
+        able = [device for device, can in zip(devices, support, strict=True) if can[number]]
+        if not able:
+            names, what = ", ".join(device.name for device in devices), operation_name(operation.type)
+            raise bad_data(
+                f"operation {number} ({what}) is supported by none of {names}; the log of hal.nnapi says why"
+            )
+        best = min(able, key=lambda device: _cost(device, main, [number], preference))
+        if runs and runs[-1][0] is best:
+            runs[-1][1].append(number)
+        else:
+            runs.append((best, [number]))
+    _log.warning("no device supports the whole model: %s", "; ".join(f"{d.name}: {len(n)} operations" for d, n in runs))
+    return [_part(model, device, numbers) for device, numbers in runs]
+
+
+def available(devices: Sequence[Device]) -> Sequence[Device]:
+    """Those of the devices that are there. Raises ApiError (UNAVAILABLE_DEVICE) if none is."""
+    found = [device for device in devices if device.hal.getStatus() is DeviceStatus.AVAILABLE]
+    if not found:
+        names = ", ".join(device.name for device in devices)
+        raise ApiError(ResultCode.UNAVAILABLE_DEVICE, f"unplugged, or with a full queue: {names}")
+    return found
+
+
+def supported(device: Device, model: aidl_types.Model) -> list[bool]:
+    """For each operation whether a device supports it; one that is unplugged supports none."""
+    try:
+        return device.aidl.getSupportedOperations(model)
+    except ServiceSpecificException as error:
+        if error.errorCode is not ErrorStatus.DEVICE_UNAVAILABLE:
+            raise
+        return [False] * len(model.main.operations)
+
+
+def _cost(device: Device, main: aidl_types.Subgraph, numbers: Sequence[int], preference: int) -> float:
+    """The sum of the device's ratios for the types of the operations' first inputs."""
+    kinds = [
+        main.operands[main.operations[number].inputs[0]].type for number in numbers if main.operations[number].inputs
+    ]
+    return sum(device.cost(int(kind), preference) for kind in kinds)
+
+
+def _part(model: aidl_types.Model, device: Device, numbers: Sequence[int]) -> Part:
+    main = model.main
+    inside = [main.operations[number] for number in numbers]
+    written = {index for operation in inside for index in operation.outputs}
+    outside = [operation for number, operation in enumerate(main.operations) if number not in set(numbers)]
+    read_outside = {index for operation in outside for index in operation.inputs}
+    used = sorted({index for operation in inside for index in (*operation.inputs, *operation.outputs)})
+    moving = (LifeTime.SUBGRAPH_INPUT, LifeTime.TEMPORARY_VARIABLE, LifeTime.SUBGRAPH_OUTPUT)
+    inputs = [index for index in used if index not in written and main.operands[index].lifetime in moving]
+    outputs = [index for index in used
+               if index in written and (index in main.outputIndexes or index in read_outside)]  # fmt: skip
+    for index in (*inputs, *outputs):
+        _check_cut(main, index)
+    subgraph = _subgraph(main, inside, used, inputs, outputs)
+    cut = aidl_types.Model(
+        subgraph, model.referenced, model.operandValues, model.pools, model.relaxComputationFloat32toFloat16,
+        model.extensionNameToPrefix,
+    )  # fmt: skip
+    return Part(device, cut, tuple(inputs), tuple(outputs))
+
+
+def _check_cut(main: aidl_types.Subgraph, index: int) -> None:
+    """Between devices only operands can go whose size is known before the execution."""
+    operand = main.operands[index]
+    at_border = operand.lifetime == LifeTime.SUBGRAPH_INPUT or (
+        operand.lifetime == LifeTime.SUBGRAPH_OUTPUT
+        and not any(index in operation.inputs for operation in main.operations)
+    )
+    if not at_border and not is_specified(int(operand.type), operand.dimensions):
+        raise bad_data(f"the model would have to be cut at operand {index}, whose dimensions are not known: "
+                       f"{list(operand.dimensions)}")  # fmt: skip
+
+
+def _subgraph(
+    main: aidl_types.Subgraph, inside: Sequence[Operation], used: Sequence[int], inputs: Sequence[int],
+    outputs: Sequence[int],
+) -> aidl_types.Subgraph:  # fmt: skip
+    place = {index: number for number, index in enumerate(used)}
+    operands = []
+    for index in used:
+        operand = main.operands[index]
+        lifetime = operand.lifetime
+        if index in inputs:
+            lifetime = LifeTime.SUBGRAPH_INPUT
+        elif index in outputs:
+            lifetime = LifeTime.SUBGRAPH_OUTPUT
+        location = operand.location if lifetime == operand.lifetime else DataLocation()
+        operands.append(aidl_types.Operand(
+            operand.type, operand.dimensions, operand.scale, operand.zeroPoint, lifetime, location, operand.extraParams
+        ))  # fmt: skip
+    operations = [
+        Operation(each.type, [place[i] for i in each.inputs], [place[i] for i in each.outputs]) for each in inside
+    ]
+    return aidl_types.Subgraph(
+        operands, operations, [place[index] for index in inputs], [place[index] for index in outputs]
+    )

@@ -1,0 +1,125 @@
+"""Reading and writing the client's memory. Addresses are trusted, as in any C library, but NULL never is."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .codes import ApiError, ResultCode, bad_data
+
+MAX_RANK = 1024
+"""More dimensions than this are taken for a pointer to something else."""
+MAX_SCALES = 1 << 24
+MAX_NAME = 4096
+
+
+class _OperandType(ctypes.Structure):
+    """ANeuralNetworksOperandType."""
+
+    _fields_ = (
+        ("type", ctypes.c_int32),
+        ("dimensionCount", ctypes.c_uint32),
+        ("dimensions", ctypes.c_void_p),
+        ("scale", ctypes.c_float),
+        ("zeroPoint", ctypes.c_int32),
+    )
+
+
+class _ChannelQuant(ctypes.Structure):
+    """ANeuralNetworksSymmPerChannelQuantParams."""
+
+    _fields_ = (("channelDim", ctypes.c_uint32), ("scaleCount", ctypes.c_uint32), ("scales", ctypes.c_void_p))
+
+
+@dataclass(frozen=True, slots=True)
+class OperandTypeValue:
+    """A copy of an ANeuralNetworksOperandType."""
+
+    type: int
+    dimensions: tuple[int, ...]
+    scale: float
+    zeroPoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelQuantValue:
+    """A copy of an ANeuralNetworksSymmPerChannelQuantParams."""
+
+    channelDim: int
+    scales: tuple[float, ...]
+
+
+def require(address: int, what: str) -> int:
+    """The address. Raises ApiError (UNEXPECTED_NULL) for NULL."""
+    if not address:
+        raise ApiError(ResultCode.UNEXPECTED_NULL, f"{what} is NULL")
+    return address
+
+
+def read_operand_type(address: int, what: str) -> OperandTypeValue:
+    """The operand type at an address. Raises ApiError: UNEXPECTED_NULL for it or for the dimensions that it counts."""
+    found = _OperandType.from_address(require(address, what))
+    dimensions = read_u32s(found.dimensions or 0, found.dimensionCount, MAX_RANK, f"{what}->dimensions")
+    return OperandTypeValue(found.type & 0xFFFF_FFFF, dimensions, float(found.scale), found.zeroPoint)
+
+
+def read_channel_quant(address: int, what: str) -> ChannelQuantValue:
+    """The per-channel parameters at an address. Raises ApiError."""
+    found = _ChannelQuant.from_address(require(address, what))
+    scales = _read_array(ctypes.c_float, found.scales or 0, found.scaleCount, MAX_SCALES, f"{what}->scales")
+    return ChannelQuantValue(found.channelDim, scales)
+
+
+def read_u32s(address: int, count: int, most: int, what: str) -> tuple[int, ...]:
+    """``count`` numbers. Raises ApiError: BAD_DATA for more than ``most``, UNEXPECTED_NULL for some at NULL."""
+    return _read_array(ctypes.c_uint32, address, count, most, what)
+
+
+def read_handles(address: int, count: int, most: int, what: str) -> tuple[int, ...]:
+    """``count`` handles from an array of pointers. Raises ApiError as ``read_u32s`` does."""
+    return _read_array(ctypes.c_uint64, address, count, most, what)
+
+
+def _read_array(kind: Any, address: int, count: int, most: int, what: str) -> tuple[Any, ...]:
+    if count > most:
+        raise bad_data(f"{what}: must have at most {most} entries, the count says {count}")
+    if not count:
+        return ()
+    return tuple((kind * count).from_address(require(address, what)))
+
+
+def read_bytes(address: int, count: int, what: str) -> bytes:
+    """A copy of ``count`` bytes. Raises ApiError."""
+    return ctypes.string_at(require(address, what), count) if count else b""
+
+
+def read_string(address: int, what: str) -> str:
+    """A C string. Raises ApiError: UNEXPECTED_NULL, BAD_DATA for what is not UTF-8 or too long."""
+    text = ctypes.string_at(require(address, what))
+    try:
+        if len(text) <= MAX_NAME:
+            return text.decode()
+    except UnicodeDecodeError:
+        pass
+    raise bad_data(f"{what} must be UTF-8 of at most {MAX_NAME} bytes")
+
+
+def copy(target: int, source: int, count: int) -> None:
+    """``memcpy``."""
+    ctypes.memmove(target, source, count)
+
+
+def writer(kind: Any) -> Callable[[int, Any], None]:
+    """A function that writes one value of a C type at an address."""
+
+    def write(address: int, value: Any) -> None:
+        kind.from_address(address).value = value
+
+    return write
+
+
+def write_array(kind: Any, address: int, values: tuple[Any, ...]) -> None:
+    """Write values one behind the other."""
+    (kind * len(values)).from_address(address)[:] = values

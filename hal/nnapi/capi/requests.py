@@ -1,0 +1,99 @@
+"""An execution's arguments as a request to the driver: client buffers go through one piece of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..aidl_types import OMITTED, Request, RequestMemoryPool
+from ..types import DataLocation, OutputShape, RequestArgument
+from . import pointers
+from .arguments import Argument, AtMemory, AtPointer, Omitted
+from .memory import RoleMemory, SharedMemory, anonymous
+
+_ALIGNMENT = 64
+
+
+class Staging:
+    """Shared memory for those arguments of an execution that lie in the client's own memory."""
+
+    def __init__(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:
+        self._inputs = [argument for argument in inputs if isinstance(argument, AtPointer)]
+        self._outputs = outputs
+        self._offsets: dict[int, int] = {}
+        size = 0
+        for argument in (*inputs, *outputs):
+            if isinstance(argument, AtPointer):
+                self._offsets[id(argument)] = size
+                size += -(-argument.length // _ALIGNMENT) * _ALIGNMENT
+        self.memory = anonymous(size) if self._offsets else None
+        self._mapping = self.memory.shared.map() if self.memory else None
+
+    def place(self, argument: Argument) -> Argument:
+        """Where the driver finds an argument."""
+        if not isinstance(argument, AtPointer):
+            return argument
+        assert self.memory is not None
+        return AtMemory(self.memory, self._offsets[id(argument)], argument.length, argument.size, argument.dims)
+
+    def take_in(self) -> None:
+        """Copy the inputs from the client."""
+        for argument in self._inputs:
+            pointers.copy(self._base + self._offsets[id(argument)], argument.address, argument.size)
+
+    def give_out(self, sizes: Sequence[int | None]) -> None:
+        """Copy the outputs to the client: so many bytes of each, or as many as it has room for."""
+        for argument, size in zip(self._outputs, sizes, strict=True):
+            if isinstance(argument, AtPointer):
+                count = argument.size if size is None else min(size, argument.length)
+                pointers.copy(argument.address, self._base + self._offsets[id(argument)], count)
+
+    @property
+    def _base(self) -> int:
+        assert self._mapping is not None
+        return int(self._mapping.ctypes.data)
+
+
+class RequestBuilder:
+    """A request. ``tokens``: what a burst keeps each of its pools under, if the memory is the client's."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self._pools: list[RequestMemoryPool] = []
+        self._index: dict[int, int] = {}
+
+    def build(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Request:
+        """The request for arguments that all lie in memory objects."""
+        return Request(
+            [self._argument(each) for each in inputs], [self._argument(each) for each in outputs], self._pools
+        )
+
+    def _argument(self, argument: Argument) -> RequestArgument:
+        if isinstance(argument, Omitted):
+            return RequestArgument(True)
+        assert isinstance(argument, AtMemory)
+        pool = self._pool(argument.memory)
+        memory = argument.memory
+        if isinstance(memory, RoleMemory) and memory.backing is not None:
+            return RequestArgument(False, DataLocation(pool, 0, memory.backing.size), argument.dims)
+        padding = argument.length - argument.size
+        return RequestArgument(False, DataLocation(pool, argument.offset, argument.size, padding), argument.dims)
+
+    def _pool(self, memory: SharedMemory | RoleMemory) -> int:
+        known = memory if isinstance(memory, SharedMemory) else memory.backing or memory
+        if known.serial not in self._index:
+            self._index[known.serial] = len(self._pools)
+            if isinstance(known, SharedMemory):
+                self._pools.append(RequestMemoryPool(pool=known.shared))  # type: ignore[arg-type]
+                self.tokens.append(OMITTED if known.internal else known.serial)
+            else:
+                assert known.device is not None
+                self._pools.append(RequestMemoryPool(token=known.device.token))
+                self.tokens.append(OMITTED)
+        return self._index[known.serial]
+
+
+def shape_of(shapes: Sequence[OutputShape], index: int, argument: Argument) -> OutputShape:
+    """What the driver says of an output; it may say nothing of those that were known before."""
+    if index < len(shapes):
+        return shapes[index]
+    return OutputShape(argument.dims, True)

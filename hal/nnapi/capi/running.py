@@ -1,0 +1,165 @@
+"""One computation: the steps of a compilation, one after the other, on their devices."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..aidl_types import OMITTED, ExecutionConfig, ExecutionResult, ServiceSpecificException, Timing
+from ..border import status_of
+from ..types import OutputShape
+from . import extensions
+from .arguments import Argument, AtMemory, Omitted
+from .codes import ApiError, ResultCode, bad_data, code_of
+from .compilation import Compilation, Step
+from .kinds import nbytes
+from .memory import RoleMemory, anonymous
+from .requests import RequestBuilder, Staging, shape_of
+
+INT64_MAX = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a computation ended."""
+
+    code: ResultCode
+    message: str = ""
+    shapes: Sequence[OutputShape] = ()
+    timing: Timing = field(default_factory=Timing)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the client wants of a computation; times in nanoseconds, the deadline a point on the steady clock."""
+
+    measure: bool = False
+    loop_timeout_ns: int = OMITTED
+    hints: Sequence[Any] = ()
+    names: Sequence[Any] = ()
+
+
+class Computation:
+    """The arguments of an execution, ready to run as often as one likes, but once at a time."""
+
+    def __init__(
+        self, compilation: Compilation, inputs: Sequence[Argument], outputs: Sequence[Argument], settings: Settings
+    ) -> None:
+        self._compilation = compilation
+        self._inputs, self._outputs = inputs, outputs
+        self._settings = settings
+        self._staging = Staging(inputs, outputs)
+        self._places = [self._staging.place(argument) for argument in outputs]
+        self._temporaries: dict[int, AtMemory] = {}
+        for number, step in enumerate(compilation.steps):
+            later = {index for other in compilation.steps[number + 1 :] for index in other.part.inputs}
+            self._make_room([index for index in step.part.outputs if index in later])
+
+    def run(self, deadline_ns: int = OMITTED, burst: Any = None) -> Outcome:
+        """Compute. Never raises. ``burst``: runs a step, given its number and what it needs."""
+        try:
+            self._check_inputs()
+            self._staging.take_in()
+            outcome = self._run_steps(deadline_ns, burst)
+        except ApiError as error:
+            outcome = Outcome(error.code, error.message)
+        except ServiceSpecificException as error:
+            outcome = Outcome(code_of(error.errorCode), error.message)
+        except MemoryError:
+            outcome = Outcome(ResultCode.OUT_OF_MEMORY, "the host has no memory left")
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+            outcome = Outcome(code_of(status_of(error, "computation")), str(error))
+        self._settle(outcome)
+        return outcome
+
+    def _run_steps(self, deadline_ns: int, burst: Any) -> Outcome:
+        shapes: dict[int, OutputShape] = {}
+        device = driver = 0
+        enough = True
+        for number, step in enumerate(self._compilation.steps):
+            inputs = [self._source(index) for index in step.part.inputs]
+            outputs = [self._target(index) for index in step.part.outputs]
+            builder = RequestBuilder()
+            request = builder.build(inputs, outputs)
+            result = self._execute(number, step, request, builder, deadline_ns, burst)
+            for place, index in enumerate(step.part.outputs):
+                shapes[index] = shape_of(result.outputShapes, place, outputs[place])
+            device, driver = device + result.timing.timeOnDeviceNs, driver + result.timing.timeInDriverNs
+            enough = enough and result.outputSufficientSize
+            if not enough:
+                break
+        measured = self._settings.measure and enough
+        main = self._compilation.model.outputs
+        found = [shapes.get(index, OutputShape((), False)) for index in main]
+        if not enough:
+            return Outcome(
+                ResultCode.OUTPUT_INSUFFICIENT_SIZE, "an output has more bytes than there is room for", found
+            )
+        self._staging.give_out([self._size(index, shape) for index, shape in zip(main, found, strict=True)])
+        return Outcome(ResultCode.NO_ERROR, "", found, Timing(device, driver) if measured else Timing())
+
+    def _execute(
+        self, number: int, step: Step, request: Any, builder: RequestBuilder, deadline_ns: int, burst: Any
+    ) -> ExecutionResult:
+        wanted = self._settings
+        config = ExecutionConfig(wanted.measure, wanted.loop_timeout_ns, wanted.hints, wanted.names)
+        if burst is not None:
+            return burst.execute(number, request, builder.tokens, config, deadline_ns)  # type: ignore[no-any-return]
+        return step.prepared.executeSynchronouslyWithConfig(request, config, deadline_ns)  # type: ignore[no-any-return]
+
+    # Where the operands of steps lie
+
+    def _source(self, index: int) -> Argument:
+        model = self._compilation.model
+        if index in model.inputs:
+            return self._staging.place(self._inputs[model.inputs.index(index)])
+        return self._target(index)
+
+    def _target(self, index: int) -> Argument:
+        model = self._compilation.model
+        if index in self._temporaries:
+            return self._temporaries[index]
+        return self._places[model.outputs.index(index)]
+
+    def _make_room(self, passed_on: Sequence[int]) -> None:
+        """Memory for what one step leaves to later ones."""
+        model = self._compilation.model
+        for index in passed_on:
+            operand = model.operands[index]
+            size = nbytes(operand.type, operand.dimensions)
+            if index not in model.outputs:
+                assert size is not None, "the model was cut where dimensions are not known"
+                self._temporaries[index] = AtMemory(anonymous(size), 0, size, size, operand.dimensions)
+            elif isinstance(self._places[model.outputs.index(index)], Omitted):
+                raise bad_data(f"output {model.outputs.index(index)} is needed by another device: it cannot be omitted")
+
+    def _size(self, index: int, shape: OutputShape) -> int | None:
+        """Bytes of an output now that its shape is known, which may be 0."""
+        element = extensions.context().element_bytes(self._compilation.model.operands[index].type)
+        return None if element is None else element * math.prod(shape.dimensions)
+
+    # Memory made from descriptors
+
+    def _check_inputs(self) -> None:
+        for number, argument in enumerate(self._inputs):
+            memory = argument.memory if isinstance(argument, AtMemory) else None
+            if isinstance(memory, RoleMemory):
+                if memory.contents is None:
+                    raise bad_data(f"input {number}: its memory is not initialised")
+                if argument.dims and tuple(argument.dims) != memory.contents and 0 not in argument.dims:
+                    raise bad_data(f"input {number}: must have the dimensions of its memory's contents, "
+                                   f"{list(memory.contents)}, has {list(argument.dims)}")  # fmt: skip
+
+    def _settle(self, outcome: Outcome) -> None:
+        for number, argument in enumerate(self._outputs):
+            if isinstance(argument, AtMemory) and isinstance(argument.memory, RoleMemory):
+                ok = outcome.code is ResultCode.NO_ERROR
+                argument.memory.contents = tuple(outcome.shapes[number].dimensions) if ok else None
+
+
+def deadline_after(nanoseconds: int) -> int:
+    """The point on the steady clock so many nanoseconds from now; none for 0."""
+    return min(time.monotonic_ns() + nanoseconds, INT64_MAX) if nanoseconds else OMITTED

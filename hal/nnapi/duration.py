@@ -1,0 +1,44 @@
+"""What a job will take, before it runs: for deadlines."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
+from npusim.executor import Executor, JobRequest
+from npusim.hw.config import Config
+from npusim.ops.build import GraphBuilder
+from npusim.program import Program
+
+from .backend import transfer_ps
+
+
+def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings: int) -> int:
+    """Modelled picoseconds of one job whose program is on the device, with nothing before it in the queue.
+
+    ``moved``: bytes of each input and output that the host copies. It is what the job then takes exactly, unless its
+    operands lie in other buffers of the device than those of the run before, which takes a little more.
+    """
+    host = executor.config.host
+    transfers = sum(transfer_ps(host, nbytes) for nbytes in moved)
+    return executor.estimate(program) + overhead_ps(executor.config) + transfers + mappings * host.map_ps
+
+
+def operand_bytes(program: Program) -> list[tuple[int, int]]:
+    """(operand, bytes) of each input and output of a plan's program, which are named after their operands."""
+    bindings = (*program.inputs, *program.outputs)
+    named = [(item.name.split(" "), item.nbytes) for item in bindings]
+    return [(int(words[1]), nbytes) for words, nbytes in named if words[0] == "operand"]
+
+
+@functools.lru_cache(64)
+def overhead_ps(config: Config) -> int:
+    """What the host does for any job besides copying: tried on a device that is made for it."""
+    builder = GraphBuilder("overhead")
+    nothing = builder.input("x", (1,), DType.INT32)
+    program = compile_graph(builder.finish([builder.add("reshape", [nothing], {"shape": (1, 1)})]), config)
+    with Executor(config) as executor:
+        first, second = (executor.submit(JobRequest(program, timing_only=True)).wait() for _ in range(2))
+    return min(first.host_ps, second.host_ps)  # the first one loads the program, too

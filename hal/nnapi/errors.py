@@ -1,0 +1,37 @@
+"""Errors inside the NNAPI driver. None of them leaves it: the border turns each into an ErrorStatus."""
+
+from __future__ import annotations
+
+from .types import ErrorStatus
+
+
+class StatusError(Exception):
+    """The call fails with exactly this status."""
+
+    def __init__(self, status: ErrorStatus, message: str, /) -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.status.name}: {self.message}"
+
+
+class InvalidArgumentError(Exception):
+    """An argument breaks a rule of the interface: INVALID_ARGUMENT. ``where`` in it, and what was expected there."""
+
+    def __init__(self, where: str, message: str, /) -> None:
+        super().__init__(where, message)
+        self.where = where
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+class InvalidModelError(InvalidArgumentError):
+    """A model, or how it is to be prepared."""
+
+
+class InvalidRequestError(InvalidArgumentError):
+    """A request."""

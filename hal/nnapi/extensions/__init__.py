@@ -1,0 +1,33 @@
+"""Vendor extensions: the registry, and ``com.example.fibonacci``, the worked example of the guide."""
+
+from . import fibonacci
+from .registry import (
+    ExtensionDefinition,
+    ExtensionOperandType,
+    definitions_of,
+    find_extension,
+    find_operand_type,
+    find_operation,
+    load_entry_points,
+    own,
+    register,
+    registered,
+    storage_of,
+    unregister,
+)
+
+__all__ = [
+    "ExtensionDefinition",
+    "ExtensionOperandType",
+    "definitions_of",
+    "fibonacci",
+    "find_extension",
+    "find_operand_type",
+    "find_operation",
+    "load_entry_points",
+    "own",
+    "register",
+    "registered",
+    "storage_of",
+    "unregister",
+]

@@ -1,0 +1,175 @@
+"""Sync fences: file descriptors that tell when something is done, and whether it failed.
+
+A fence is an eventfd. Its state is in what ``poll`` says, so that any number of holders can look without changing it:
+
+| state | counter | POLLIN | POLLOUT |
+|---|---|---|---|
+| ACTIVE | 0 | no | yes |
+| SIGNALED | from 1 on | yes | yes |
+| ERROR | 2**64 - 2, the most there can be | yes | no |
+
+The kernel makes the first word final: a full counter takes no more, and one that is not 0 has no room for the error.
+Nobody may read the counter, which would reset it. Readable ends of pipes and sockets are accepted as well: data means
+SIGNALED, and a writer that has gone without a word means ERROR.
+
+A handle is a list of one descriptor. Arguments stay the caller's; who gets a handle as a result closes its descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import fcntl
+import os
+import select
+import socket
+import stat
+import time
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from .errors import StatusError
+from .types import ErrorStatus
+
+Handle = Sequence[int] | None
+
+_ERROR_COUNT = (1 << 64) - 2
+
+
+class FenceStatus(enum.Enum):
+    """What a fence says."""
+
+    ACTIVE = "active"
+    SIGNALED = "signaled"
+    ERROR = "error"
+
+
+class Fence:
+    """The side that makes a fence and settles it. One that is closed or collected unsettled is in error: nobody waits
+    for what cannot come any more."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._close = weakref.finalize(self, _abandon, self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def status(self) -> FenceStatus:
+        """The present state."""
+        return status(self._descriptor)
+
+    def signal(self) -> None:
+        """Settle: done. Without effect on a fence in error."""
+        self._settle(1)
+
+    def signal_error(self) -> None:
+        """Settle: failed. Without effect on a fence that is signalled."""
+        self._settle(_ERROR_COUNT)
+
+    def _settle(self, count: int) -> None:
+        if not self._close.alive:
+            raise StatusError(ErrorStatus.GENERAL_FAILURE, "the fence is closed")
+        _write(self._descriptor, count)
+
+    @property
+    def handle(self) -> list[int]:
+        """A handle to pass as an argument; the descriptor stays this fence's own."""
+        return [self._descriptor]
+
+    def dup(self) -> list[int]:
+        """A handle to give away; its receiver closes the descriptor."""
+        return [os.dup(self._descriptor)]
+
+    def close(self) -> None:
+        """Give the descriptor up; duplicates keep the state."""
+        self._close()
+
+
+def create() -> Fence:
+    """A new fence, ACTIVE."""
+    return Fence()
+
+
+def check(handle: Handle) -> int:
+    """The descriptor of a fence handle; null, closed or foreign ones fail with INVALID_ARGUMENT."""
+    if not isinstance(handle, Sequence) or len(handle) != 1 or not isinstance(handle[0], int):
+        raise _invalid(f"a fence handle must hold one descriptor, is {handle!r}")
+    status(handle[0])
+    return handle[0]
+
+
+def status(descriptor: int) -> FenceStatus:
+    """The state of the fence behind a descriptor; one that is no fence fails with INVALID_ARGUMENT."""
+    kind = _kind(descriptor)
+    events = _poll(descriptor, select.POLLIN | select.POLLOUT, 0)
+    if kind == 0:
+        if not events & (select.POLLIN | select.POLLOUT):
+            raise _invalid(f"descriptor {descriptor} is no fence: neither readable nor writable, so no eventfd")
+        settled = FenceStatus.SIGNALED if events & select.POLLOUT else FenceStatus.ERROR
+        return settled if events & select.POLLIN else FenceStatus.ACTIVE
+    if events & select.POLLIN:
+        return FenceStatus.SIGNALED if kind == stat.S_IFIFO or _has_data(descriptor) else FenceStatus.ERROR
+    return FenceStatus.ERROR if events & (select.POLLHUP | select.POLLERR) else FenceStatus.ACTIVE
+
+
+def wait(handle: Handle, timeout_s: float | None = None) -> FenceStatus:
+    """Wait for one fence, forever or ``timeout_s`` seconds; ACTIVE if the time was too short."""
+    descriptor = check(handle)
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    while (state := status(descriptor)) is FenceStatus.ACTIVE:
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            break
+        _poll(descriptor, select.POLLIN, None if left is None else left * 1000 + 1)
+    return state
+
+
+def _kind(descriptor: int) -> int:
+    """0 for an eventfd (it has no file type), S_IFIFO or S_IFSOCK."""
+    try:
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+    except (OSError, TypeError, OverflowError, ValueError) as error:
+        raise _invalid(f"descriptor {descriptor} is not open: {error}") from None
+    if kind not in {0, stat.S_IFIFO, stat.S_IFSOCK} or mode == os.O_WRONLY:
+        raise _invalid(f"descriptor {descriptor} is no fence: must be an eventfd, or readable end of a pipe or socket")
+    return kind
+
+
+def _poll(descriptor: int, mask: int, timeout_ms: float | None) -> int:
+    poller = select.poll()
+    poller.register(descriptor, mask)
+    found = poller.poll(timeout_ms)
+    return found[0][1] if found else 0
+
+
+def _has_data(descriptor: int) -> bool:
+    """Whether a readable socket has something to read, and not only an end."""
+    with contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as duplicate:
+        try:
+            return bool(duplicate.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
+
+
+def _write(descriptor: int, count: int) -> None:
+    with contextlib.suppress(BlockingIOError):  # no room: somebody settled the fence before
+        os.eventfd_write(descriptor, count)
+
+
+def _abandon(descriptor: int) -> None:
+    _write(descriptor, _ERROR_COUNT)
+    os.close(descriptor)
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

@@ -1,0 +1,189 @@
+"""Message queues between a client and its burst, and the entries of its two channels.
+
+A queue has room for a fixed number of entries. One ``write`` is one packet: all of it goes in, or nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .types import DataLocation, ErrorStatus, MeasureTiming, Timing
+
+T = TypeVar("T")
+
+
+def _never() -> bool:
+    return False
+
+
+class _Union:
+    """A union of the interface: exactly one of the fields is set."""
+
+    __slots__ = ()
+
+    @property
+    def member(self) -> str | None:
+        """The name of the field that is set; None unless it is exactly one."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        found = [field.name for field in fields if getattr(self, field.name) is not None]
+        return found[0] if len(found) == 1 else None
+
+
+@dataclass(slots=True)
+class FmqRequestDatum(_Union):
+    """One entry of a request: of the packet's head, an operand, one of its dimensions, a pool, or the end."""
+
+    @dataclass(slots=True)
+    class PacketInformation:
+        """Head of a request; ``packetSize`` counts all entries, with this one."""
+
+        packetSize: int
+        numberOfInputOperands: int
+        numberOfOutputOperands: int
+        numberOfPools: int
+
+    @dataclass(slots=True)
+    class OperandInformation:
+        """One argument; as many entries with a dimension follow it."""
+
+        hasNoValue: bool
+        location: DataLocation
+        numberOfDimensions: int
+
+    packetInformation: PacketInformation | None = None
+    inputOperandInformation: OperandInformation | None = None
+    inputOperandDimensionValue: int | None = None
+    outputOperandInformation: OperandInformation | None = None
+    outputOperandDimensionValue: int | None = None
+    poolIdentifier: int | None = None
+    measureTiming: MeasureTiming | int | None = None
+
+
+@dataclass(slots=True)
+class FmqResultDatum(_Union):
+    """One entry of a result: of the packet's head, an output, one of its dimensions, or the times."""
+
+    @dataclass(slots=True)
+    class PacketInformation:
+        """Head of a result; ``packetSize`` counts all entries, with this one."""
+
+        packetSize: int
+        errorStatus: ErrorStatus
+        numberOfOperands: int
+
+    @dataclass(slots=True)
+    class OperandInformation:
+        """One output; as many entries with a dimension follow it."""
+
+        isSufficient: bool
+        numberOfDimensions: int
+
+    packetInformation: PacketInformation | None = None
+    operandInformation: OperandInformation | None = None
+    operandDimensionValue: int | None = None
+    executionTiming: Timing | None = None
+
+
+class MessageQueue(Generic[T]):
+    """A queue of ``capacity`` entries. Any thread may write or read; a timeout of None waits for ever.
+
+    ``close`` ends all waiting: nothing is taken in any more, what is there can still be read.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._entries: deque[T] = deque()
+        self._packets: deque[int] = deque()  # entries of each packet that are still there
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def getQuantumCount(self) -> int:
+        """Entries that there is room for."""
+        return self._capacity
+
+    def isValid(self) -> bool:
+        """Whether the queue can be used: it has room, and is not closed."""
+        return self._capacity > 0 and not self._closed
+
+    def availableToRead(self) -> int:
+        """Entries that are there."""
+        return len(self._entries)
+
+    def availableToWrite(self) -> int:
+        """Entries that there is still room for."""
+        return self._capacity - len(self._entries)
+
+    def write(self, data: Sequence[T]) -> bool:
+        """Write a packet now; False if there is no room for it."""
+        return self.writeBlocking(data, 0)
+
+    def writeBlocking(
+        self, data: Sequence[T], timeout_s: float | None = None, cancelled: Callable[[], bool] = _never
+    ) -> bool:
+        """Write a packet as soon as there is room; False if the time is up, the queue closed, or too small for ever."""
+        packet = list(data)
+        if not packet or len(packet) > self._capacity:
+            return False
+        with self._changed:
+            self._wait(lambda: len(packet) <= self.availableToWrite() or cancelled(), timeout_s)
+            if self._closed or len(packet) > self.availableToWrite():
+                return False
+            self._entries.extend(packet)
+            self._packets.append(len(packet))
+            self._changed.notify_all()
+        return True
+
+    def read(self, count: int) -> list[T] | None:
+        """Read entries now, of whatever packets; None if there are not so many."""
+        return self.readBlocking(count, 0)
+
+    def readBlocking(self, count: int, timeout_s: float | None = None) -> list[T] | None:
+        """Read entries as soon as there are so many; None if the time is up or the queue closed before."""
+        with self._changed:
+            self._wait(lambda: len(self._entries) >= count, timeout_s)
+            return self._take(count) if 0 <= count <= len(self._entries) else None
+
+    def readPacket(self, timeout_s: float | None = None, cancelled: Callable[[], bool] = _never) -> list[T] | None:
+        """Read one packet, or what is left of it; None if the time is up, the queue closed, or ``cancelled`` is true.
+
+        ``cancelled`` is asked whenever something changes, and after ``wake``.
+        """
+        with self._changed:
+            self._wait(lambda: bool(self._packets) or cancelled(), timeout_s)
+            return self._take(self._packets[0]) if self._packets and not cancelled() else None
+
+    def wake(self) -> None:
+        """Have those who wait look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End all waiting."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _wait(self, ready: Callable[[], bool], timeout_s: float | None) -> None:
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while not (ready() or self._closed):
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            self._changed.wait(left)
+
+    def _take(self, count: int) -> list[T]:
+        taken = [self._entries.popleft() for _ in range(count)]
+        while count:
+            part = min(count, self._packets[0])
+            count -= part
+            self._packets[0] -= part
+            if not self._packets[0]:
+                self._packets.popleft()
+        self._changed.notify_all()
+        return taken

@@ -1,0 +1,96 @@
+"""What every operation of the interface declares: its signatures, its rules, and how it becomes a part of a Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..types import OperationType
+from .signature import Form, type_name
+from .view import OpView
+
+if TYPE_CHECKING:
+    from .lowering import Lowering
+
+Rule = Callable[[OpView], bool]
+"""True when the operation keeps the rule; the docstring is the client's message and the manual's line. What is not
+known before the execution (dimension 0, values that are no constants) keeps every rule."""
+Matcher = Callable[[OpView], bool]
+"""A signature that is no finite set (any number of inputs); the docstring describes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One operation.
+
+    ``signatures``: the legal types of inputs and outputs, as a set or, where that is not finite, a function.
+    ``optional``: inputs that may be omitted (NO_VALUE) though they are listed. ``rules`` hold for every model.
+    ``lower`` adds operators to a Graph, all shapes being known.
+    """
+
+    type: OperationType | int
+    signatures: frozenset[Form] | Matcher
+    lower: Callable[[Lowering], None]
+    rules: tuple[Rule, ...] = ()
+    optional: frozenset[int] = field(default_factory=frozenset)
+
+    def problem(self, view: OpView) -> str | None:
+        """What is wrong with an operation, or None; the first broken rule speaks."""
+        wrong = self._signature_problem(view)
+        if wrong:
+            return wrong
+        for index, operand in enumerate(view.inputs):
+            if operand.lifetime == _NO_VALUE and index not in self.optional:
+                return f"input {index} must have a value"
+        for rule in self.rules:
+            if not rule(view):
+                return (rule.__doc__ or rule.__name__).strip()
+        return None
+
+    def _signature_problem(self, view: OpView) -> str | None:
+        if not isinstance(self.signatures, frozenset):
+            return (
+                None if self.signatures(view) else (self.signatures.__doc__ or "the operand types do not fit").strip()
+            )
+        inputs = tuple(operand.type for operand in view.inputs)
+        outputs = tuple(operand.type for operand in view.outputs)
+        return None if (inputs, outputs) in self.signatures else self._explain(inputs, outputs)
+
+    def _explain(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> str:
+        """Say what of a signature that is not among the legal ones is wrong."""
+        assert isinstance(self.signatures, frozenset)
+        counts = sorted({len(form[0]) for form in self.signatures})
+        if len(inputs) not in counts:
+            return f"takes {', '.join(map(str, counts))} inputs, got {len(inputs)}"
+        results = sorted({len(form[1]) for form in self.signatures})
+        if len(outputs) not in results:
+            return f"has {', '.join(map(str, results))} outputs, got {len(outputs)}"
+        got = ", ".join(map(type_name, inputs)) + " -> " + ", ".join(map(type_name, outputs))
+        same_count = [form[0] for form in self.signatures if len(form[0]) == len(inputs)]
+        for place in range(len(inputs)):
+            if not any(types[: place + 1] == inputs[: place + 1] for types in same_count):
+                allowed = {types[place] for types in same_count if types[:place] == inputs[:place]}
+                names = ", ".join(map(type_name, sorted(allowed)))
+                return f"input {place} must be {names}, got {type_name(inputs[place])} (in {got})"
+        return f"no such combination of types: {got}"
+
+
+_NO_VALUE = 5  # OperandLifeTime.NO_VALUE, as it is compared once for each operand of each model
+
+REGISTRY: dict[int, Definition] = {}
+
+
+def define(
+    kind: OperationType,
+    signatures: frozenset[Form] | Matcher,
+    lower: Callable[[Lowering], None],
+    *rules: Rule,
+    optional: Iterable[int] = (),
+) -> Definition:
+    """Add an operation to the registry; each is defined once."""
+    if kind in REGISTRY:
+        raise ValueError(f"{kind.name} is already defined")
+    definition = Definition(kind, signatures, lower, rules, frozenset(optional))
+    REGISTRY[kind] = definition
+    return definition

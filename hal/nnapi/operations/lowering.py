@@ -1,0 +1,260 @@
+"""Lowering: what an operation sees while it becomes operators of a Graph, every shape being known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from npusim.dtypes import DType, dtype_of
+from npusim.graph import Tensor
+from npusim.isa.functions import Unary
+from npusim.ops.build import GraphBuilder
+
+from ..types import FusedActivationFunc, Operand, OperandType
+from .signature import type_name
+from .view import QUANTISED, STORAGE, Array, OpView, Shape
+
+
+class InvalidOperationError(Exception):
+    """The operands contradict each other in a way that only shapes or values known now can show."""
+
+
+class ValueNeededError(Exception):
+    """Lowering needs to know the value of an operand (its number in the subgraph) that the device has not given yet."""
+
+    def __init__(self, operand: int, /) -> None:
+        super().__init__(operand)
+        self.operand = operand
+
+
+class Lowering:
+    """One operation being lowered into the graph of ``builder``.
+
+    Tensors are in storage form: a quantised operand is a tensor of integers, whose meaning is in its scale and zero
+    point. ``read(operand)`` gives an operand as a tensor, ``look(operand)`` its value or None while it is unknown;
+    ``absent``: operands that this execution gives no value.
+    """
+
+    def __init__(
+        self,
+        view: OpView,
+        builder: GraphBuilder,
+        shapes: Mapping[int, Shape],
+        read: Callable[[int], Tensor],
+        look: Callable[[int], Array | None],
+        *,
+        relaxed: bool = False,
+        absent: Collection[int] = (),
+    ) -> None:
+        self.view = view
+        self.builder = builder
+        self.relaxed = relaxed
+        self.results: dict[int, Tensor] = {}
+        self.counts: dict[int, Tensor] = {}
+        self._shapes = shapes
+        self._read = read
+        self._look = look
+        self._absent = absent
+
+    # Inputs
+
+    @property
+    def input_count(self) -> int:
+        """How many inputs are listed."""
+        return len(self.view.inputs)
+
+    @property
+    def output_count(self) -> int:
+        """How many outputs are listed."""
+        return len(self.view.outputs)
+
+    def omitted(self, index: int) -> bool:
+        """Whether input ``index`` has no value in the model or in this execution, or is not even listed."""
+        return self.view.omitted(index) or self.view.operation.inputs[index] in self._absent
+
+    def type(self, index: int) -> int:
+        """Operand type of input ``index``."""
+        return self.view.inputs[index].type
+
+    def out_type(self, index: int = 0) -> int:
+        """Operand type of output ``index``."""
+        return self.view.outputs[index].type
+
+    def out_dtype(self, index: int = 0) -> DType:
+        """Element type of output ``index`` as it is stored; not of an extension's type."""
+        return dtype_of(np.empty(0, STORAGE[self.view.outputs[index].type]))
+
+    def shape(self, index: int) -> Shape:
+        """Shape of input ``index``: every dimension known."""
+        return self._shapes[self.view.operation.inputs[index]]
+
+    def tensor(self, index: int) -> Tensor:
+        """Input ``index`` as a tensor of its storage type."""
+        return self._read(self.view.operation.inputs[index])
+
+    def value(self, index: int) -> Array:
+        """The value of input ``index``, where it decides shapes or what is computed; the execution stops for it if it
+        must."""
+        number = self.view.operation.inputs[index]
+        array = self._look(number)
+        if array is None:
+            raise ValueNeededError(number)
+        return array
+
+    def known(self, index: int) -> Array | None:
+        """The value of input ``index`` if it happens to be known already."""
+        return None if self.omitted(index) else self._look(self.view.operation.inputs[index])
+
+    def scalar(self, index: int, default: Any = None) -> Any:
+        """The value of a scalar input as a Python number; ``default`` if it is omitted."""
+        return default if self.omitted(index) else self.value(index).reshape(-1)[0].item()
+
+    def axis(self, index: int, rank: int) -> int:
+        """The dimension of a tensor of this rank that an INT32 scalar names; -1 is the last one."""
+        return normal_axis(self.scalar(index), rank)
+
+    def ints(self, index: int) -> tuple[int, ...]:
+        """The value of an INT32 tensor input as Python integers."""
+        return tuple(int(number) for number in self.value(index).reshape(-1))
+
+    def real(self, index: int) -> Tensor:
+        """Input ``index`` as FLOAT32: dequantised, or widened."""
+        return self.to_real(self.tensor(index), self.view.inputs[index])
+
+    def numbers(self, index: int) -> Tensor:
+        """Input ``index`` as numbers: as it is stored, unless it is quantised; then as FLOAT32."""
+        operand = self.view.inputs[index]
+        encoded = operand.type in QUANTISED or operand.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
+        return self.real(index) if encoded else self.tensor(index)
+
+    def alike(self, *indexes: int) -> bool:
+        """Whether equal elements of these inputs and of output 0 stand for equal numbers."""
+        operands = [*(self.view.inputs[index] for index in indexes), self.view.outputs[0]]
+        return operands[0].type not in QUANTISED or len({(o.type, o.scale, o.zeroPoint) for o in operands}) == 1
+
+    def to_real(self, tensor: Tensor, operand: Operand) -> Tensor:
+        """A tensor in the storage form of ``operand`` as FLOAT32."""
+        if operand.type in QUANTISED:
+            zero = operand.zeroPoint
+            return self.add("dequantize", [tensor, self.f32(operand.scale), self.i32(zero)], {"to": DType.FLOAT32})
+        if operand.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+            scales = self.f32(channel_scales(operand, tensor.shape))
+            return self.add("dequantize", [tensor, scales, self.i32(0)], {"to": DType.FLOAT32})
+        return self.cast(tensor, DType.FLOAT32)
+
+    def from_real(self, tensor: Tensor, operand: Operand) -> Tensor:
+        """Real numbers in the storage form of ``operand``: quantised, or rounded."""
+        dtype = dtype_of(np.empty(0, STORAGE[operand.type]))
+        if operand.type not in QUANTISED:
+            return self.cast(tensor, dtype)
+        return self.add("quantize", [tensor, self.f32(operand.scale), self.i32(operand.zeroPoint)], {"to": dtype})
+
+    # Operators
+
+    def add(self, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None) -> Tensor:
+        """Add an operator of the graph language and give its output."""
+        return self.builder.add(kind, inputs, attrs, self._name)
+
+    def add_all(self, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any]) -> list[Tensor]:
+        """Add an operator with several outputs."""
+        return self.builder.add_all(kind, inputs, attrs, self._name)
+
+    def const(self, array: Any, dtype: DType | None = None) -> Tensor:
+        """A constant."""
+        return self.builder.const(array, f"{self._name}.const", dtype)
+
+    def f32(self, value: Any) -> Tensor:
+        """A FLOAT32 constant."""
+        return self.const(np.asarray(value, np.float32))
+
+    def i32(self, value: Any) -> Tensor:
+        """An INT32 constant."""
+        return self.const(np.asarray(value, np.int32))
+
+    def cast(self, tensor: Tensor, to: DType) -> Tensor:
+        """The tensor in another type; itself if it has that type."""
+        return tensor if tensor.dtype is to else self.add("cast", [tensor], {"to": to})
+
+    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """The tensor in another shape; itself if it has that shape."""
+        return tensor if tensor.shape == tuple(shape) else self.add("reshape", [tensor], {"shape": tuple(shape)})
+
+    def transpose(self, tensor: Tensor, perm: Sequence[int]) -> Tensor:
+        """The tensor with its dimensions in another order."""
+        same = tuple(perm) == tuple(range(len(perm)))
+        return tensor if same else self.add("transpose", [tensor], {"perm": tuple(perm)})
+
+    def unary(self, function: Unary, tensor: Tensor, p0: float = 0.0, p1: float = 0.0) -> Tensor:
+        """An elementwise function of one tensor."""
+        return self.add("unary", [tensor], {"fn": function, "p0": p0, "p1": p1})
+
+    def activate(self, tensor: Tensor, index: int) -> Tensor:
+        """The fused activation that input ``index`` names, on real numbers."""
+        function = self.scalar(index, FusedActivationFunc.NONE)
+        bounds = activation_bounds(function)
+        return tensor if bounds is None else self.unary(Unary.CLIP, tensor, *bounds)
+
+    # Outputs
+
+    def give(self, tensor: Tensor, index: int = 0) -> None:
+        """Output ``index`` is this tensor, which is in its storage type already."""
+        operand = self.view.outputs[index]
+        storage = STORAGE.get(operand.type)
+        if storage is not None and tensor.dtype is not dtype_of(np.empty(0, storage)):
+            raise InvalidOperationError(
+                f"output {index} is {type_name(operand.type)}, the operation makes {tensor.dtype.label}"
+            )
+        self.results[self.view.operation.outputs[index]] = tensor
+
+    def give_real(self, tensor: Tensor, index: int = 0) -> None:
+        """Output ``index`` is this tensor of real numbers: quantised, or rounded, to the output's type."""
+        self.give(self.from_real(tensor, self.view.outputs[index]), index)
+
+    def give_counted(self, tensor: Tensor, count: Tensor, index: int = 0) -> None:
+        """Output ``index`` is the first ``count`` (INT32, one element) entries of dimension 0 of this tensor: the
+        operation's data decide how many."""
+        self.give(tensor, index)
+        self.counts[self.view.operation.outputs[index]] = count
+
+    @property
+    def _name(self) -> str:
+        return operation_label(self.view)
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """A dimension counted from the front; negative ones count from the end."""
+    if not -rank <= axis < rank:
+        raise InvalidOperationError(f"an axis must be in [{-rank}, {rank}), got {axis}")
+    return axis % rank
+
+
+def operation_label(view: OpView) -> str:
+    """What operators in the graph are called after their operation: its number, then its name."""
+    kind = view.operation.type
+    return f"{view.index}:{getattr(kind, 'name', kind)}"
+
+
+def activation_bounds(function: int) -> tuple[float, float] | None:
+    """Lower and upper bound of a fused activation; None for NONE."""
+    match function:
+        case FusedActivationFunc.NONE:
+            return None
+        case FusedActivationFunc.RELU:
+            return (0.0, float("inf"))
+        case FusedActivationFunc.RELU1:
+            return (-1.0, 1.0)
+        case FusedActivationFunc.RELU6:
+            return (0.0, 6.0)
+    raise InvalidOperationError(f"fused activation must be 0 to 3, got {function}")
+
+
+def channel_scales(operand: Operand, shape: Shape) -> Array:
+    """The scales of a per-channel operand, in a shape that broadcasts along its channel dimension."""
+    quant = operand.extraParams.channelQuant if operand.extraParams else None
+    if quant is None:
+        raise InvalidOperationError("an operand of TENSOR_QUANT8_SYMM_PER_CHANNEL must have channelQuant")
+    dims = [1] * len(shape)
+    dims[quant.channelDim] = len(quant.scales)
+    return np.asarray(quant.scales, np.float32).reshape(dims)

@@ -1,0 +1,114 @@
+"""L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION, SOFTMAX, LOG_SOFTMAX, INSTANCE_NORMALIZATION."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Reduce
+
+from ..types import OperandType, OperationType
+from .definition import define
+from .lowering import InvalidOperationError, Lowering
+from .rules import axis_of, output_quantisation, positive, rank_at_most, ranks
+from .signature import F16, F32, QUANT8, forms, rows
+from .view import OpView
+from .windows import image_of, layout_of
+
+_SCALARS = [{"T": F32, "s": OperandType.FLOAT32}, {"T": F16, "s": OperandType.FLOAT16}]
+_QUANTISED_SCALARS = [{"T": kind, "s": OperandType.FLOAT32} for kind in QUANT8]
+
+
+def _axis(op: Lowering, index: int) -> int:
+    """The dimension that input ``index`` names; the last one if it is omitted."""
+    rank = len(op.shape(0))
+    return rank - 1 if op.omitted(index) else op.axis(index, rank)
+
+
+def _l2_normalization(op: Lowering) -> None:
+    """x / sqrt(sum of x * x along the axis); 0 where all of them are 0."""
+    x, axis = op.real(0), _axis(op, 1)
+    norm = op.add("reduce", [x], {"fn": Reduce.L2, "axes": (axis,), "keepdims": True})
+    divisor = op.add("binary", [norm, op.f32(np.finfo(np.float32).tiny)], {"fn": Binary.MAX})
+    op.give_real(op.add("binary", [x, divisor], {"fn": Binary.DIV}))
+
+
+def _local_response_normalization(op: Lowering) -> None:
+    """x / (bias + alpha * sum of squares of the 2 * radius + 1 elements around it) ** beta."""
+    radius, bias, alpha, beta = (op.scalar(index) for index in (1, 2, 3, 4))
+    if radius < 0:
+        raise InvalidOperationError(f"input 1, the radius, must be >= 0, got {radius}")
+    size = 2 * int(radius) + 1
+    # The graph's alpha is for the mean of the window, this one for its sum.
+    attrs = {"axis": _axis(op, 5), "size": size, "alpha": alpha * size, "beta": beta, "bias": bias}
+    op.give_real(op.add("lrn", [op.real(0)], attrs))
+
+
+def _softmax(*, log: bool) -> Callable[[Lowering], None]:
+    """(log of) exp(x * beta) / sum of exp(x * beta) along the axis."""
+
+    def lower(op: Lowering) -> None:
+        axis = _axis(op, 2)
+        op.give_real(op.add("softmax", [_scaled(op, op.real(0), axis)], {"axis": axis, "log": log}))
+
+    return lower
+
+
+def _scaled(op: Lowering, x: Tensor, axis: int) -> Tensor:
+    """x * beta, or what differs from it by the same number everywhere along the axis."""
+    beta = op.known(1)
+    if (beta is not None and beta.item() == 1) or not x.size:
+        return x
+    # The largest goes first: multiplied, elements that are far from 0 would lose digits that their differences have.
+    most = op.add("reduce", [x], {"fn": Reduce.MAX, "axes": (axis,), "keepdims": True})
+    apart = op.add("binary", [x, most], {"fn": Binary.SUB})
+    return op.add("binary", [apart, op.real(1)], {"fn": Binary.MUL})
+
+
+def _instance_normalization(op: Lowering) -> None:
+    """gamma * (x - mean) / sqrt(variance + epsilon) + beta, over the pixels of each channel of each image."""
+    layout = layout_of(op, 4)
+    image_of(op.shape(0), layout)
+    nchw = layout == "NCHW"
+    x = op.real(0) if nchw else op.transpose(op.real(0), (0, 3, 1, 2))
+    y = op.add("normalize", [x], {"axis": 2, "mode": "layer", "epsilon": op.scalar(3)})
+    y = op.add("binary", [y, op.real(1)], {"fn": Binary.MUL})
+    y = op.add("binary", [y, op.real(2)], {"fn": Binary.ADD})
+    op.give_real(y if nchw else op.transpose(y, (0, 2, 3, 1)))
+
+
+def _radius(view: OpView) -> bool:
+    """input 1, the radius, must be >= 0"""
+    radius = view.scalar(1)
+    return radius is None or radius >= 0
+
+
+define(
+    OperationType.L2_NORMALIZATION,
+    forms("T [ i ]", "T", rows("T", (F32, F16, *QUANT8))),
+    _l2_normalization,
+    rank_at_most(0, 4),
+    axis_of(1),
+    output_quantisation(1 / 128, 128),
+)
+define(
+    OperationType.LOCAL_RESPONSE_NORMALIZATION,
+    forms("T i s s s [ i ]", "T", _SCALARS),
+    _local_response_normalization,
+    rank_at_most(0, 4),
+    _radius,
+    axis_of(5),
+)
+define(
+    OperationType.SOFTMAX,
+    forms("T s [ i ]", "T", [*_SCALARS, *_QUANTISED_SCALARS]),
+    _softmax(log=False),
+    rank_at_most(0, 4),
+    positive(1),
+    axis_of(2),
+    output_quantisation(1 / 256, 0),
+)
+define(OperationType.LOG_SOFTMAX, forms("T s i", "T", _SCALARS), _softmax(log=True), positive(1), axis_of(2))
+define(OperationType.INSTANCE_NORMALIZATION, forms("T s*3 b", "T", _SCALARS), _instance_normalization, ranks(0, 4))

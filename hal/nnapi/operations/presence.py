@@ -1,0 +1,78 @@
+"""Optional inputs that come together: conditions that a model is asked for as far as it is known, and an execution
+altogether."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..types import OperandLifeTime
+from .definition import Rule
+from .lowering import InvalidOperationError, Lowering
+from .view import OpView
+
+Has = Callable[[int], bool | None]
+"""Whether an input has a value; None while that is not known."""
+Condition = Callable[[Has], bool]
+"""True unless what is known breaks it; the docstring is the message."""
+
+
+def all_or_none(what: str, *indexes: int) -> Condition:
+    """The condition that these inputs come together."""
+
+    def condition(has: Has) -> bool:
+        states = {has(index) for index in indexes}
+        return not states >= {True, False}
+
+    return _named(condition, f"{what}: {_listed(indexes)} must all have a value or all be omitted")
+
+
+def needs(what: str, index: int, *others: int) -> Condition:
+    """The condition that input ``index`` comes with all the others."""
+
+    def condition(has: Has) -> bool:
+        return has(index) is not True or all(has(other) is not False for other in others)
+
+    return _named(condition, f"{what}: with input {index}, {_listed(others)} must have a value")
+
+
+def if_given(index: int, condition: Condition) -> Condition:
+    """The condition, asked only if input ``index`` is known to have a value."""
+
+    def asked(has: Has) -> bool:
+        return has(index) is not True or condition(has)
+
+    return _named(asked, f"{condition.__doc__}, if input {index} has one")
+
+
+def presence_rules(conditions: Sequence[Condition]) -> tuple[Rule, ...]:
+    """The conditions as rules of a model: its inputs are not known to be given before the execution."""
+    return tuple(_rule(condition) for condition in conditions)
+
+
+def check_presence(op: Lowering, conditions: Sequence[Condition]) -> None:
+    """Raise InvalidOperationError unless the operands of an execution keep the conditions."""
+    for condition in conditions:
+        if not condition(lambda index: not op.omitted(index)):
+            raise InvalidOperationError((condition.__doc__ or "").strip())
+
+
+def _rule(condition: Condition) -> Rule:
+    def rule(view: OpView) -> bool:
+        def has(index: int) -> bool | None:
+            if view.omitted(index):
+                return False
+            return None if view.inputs[index].lifetime == OperandLifeTime.SUBGRAPH_INPUT else True
+
+        return condition(has)
+
+    rule.__doc__, rule.__name__ = condition.__doc__, condition.__name__
+    return rule
+
+
+def _named(condition: Condition, message: str) -> Condition:
+    condition.__doc__ = message
+    return condition
+
+
+def _listed(indexes: Sequence[int]) -> str:
+    return f"{'input' if len(indexes) == 1 else 'inputs'} {', '.join(map(str, indexes))}"

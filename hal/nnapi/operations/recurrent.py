@@ -1,0 +1,151 @@
+"""What recurrent operations share: products with weights, steps of a sequence, both directions of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary
+
+from .definition import Rule
+from .lowering import InvalidOperationError, Lowering
+from .view import OpView
+
+
+def add(op: Lowering, a: Tensor, b: Tensor) -> Tensor:
+    """a + b."""
+    return op.add("binary", [a, b], {"fn": Binary.ADD})
+
+
+def multiply(op: Lowering, a: Tensor, b: Tensor) -> Tensor:
+    """a * b, element by element."""
+    return op.add("binary", [a, b], {"fn": Binary.MUL})
+
+
+def columns(op: Lowering, weights: Tensor) -> Tensor:
+    """Weights [out, in] as the right operand of a product, [in, out]."""
+    return op.transpose(weights, (1, 0))
+
+
+def product(op: Lowering, x: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [..., in] times [in, out], plus a bias [out]."""
+    return op.add("matmul", [x, right, bias])
+
+
+def joined(op: Lowering, tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The tensors one behind the other."""
+    return tensors[0] if len(tensors) == 1 else op.add("concat", list(tensors), {"axis": axis})
+
+
+def part(op: Lowering, tensor: Tensor, axis: int, start: int, size: int) -> Tensor:
+    """``size`` entries of a dimension from ``start`` on."""
+    starts, sizes = [0] * len(tensor.shape), list(tensor.shape)
+    if size == sizes[axis]:
+        return tensor
+    starts[axis], sizes[axis] = start, size
+    attrs = {"starts": tuple(starts), "steps": (1,) * len(sizes), "sizes": tuple(sizes)}
+    return op.add("slice", [tensor], attrs)
+
+
+def parts(op: Lowering, tensor: Tensor, axis: int, count: int) -> list[Tensor]:
+    """A dimension cut into ``count`` equal parts."""
+    size = tensor.shape[axis] // count
+    return [part(op, tensor, axis, index * size, size) for index in range(count)]
+
+
+class Sequence3(NamedTuple):
+    """How sequences lie in their 3-D tensors."""
+
+    time: int
+    """The dimension of time steps: 0 (time-major) or 1 (batch-major)."""
+    steps: int
+    batches: int
+
+    def split(self, op: Lowering, tensor: Tensor) -> list[Tensor]:
+        """The time steps of a sequence, each of shape [batches, features]."""
+        shape = (self.batches, tensor.shape[2])
+        return [op.reshape(part(op, tensor, self.time, step, 1), shape) for step in range(self.steps)]
+
+    def merge(self, op: Lowering, steps: Sequence[Tensor], features: int) -> Tensor:
+        """The sequence of these time steps, each of shape [batches, features]."""
+        shape = [self.batches, self.batches, features]
+        shape[self.time] = 1
+        if not steps:
+            shape[self.time] = 0
+            return op.f32(np.zeros(shape))
+        return joined(op, [op.reshape(step, shape) for step in steps], self.time)
+
+
+def sequence_of(op: Lowering, time_major: bool) -> Sequence3:
+    """How the sequence of input 0 lies; its rank must be 3."""
+    shape = op.shape(0)
+    time = 0 if time_major else 1
+    return Sequence3(time, shape[time], shape[1 - time])
+
+
+def give_directions(op: Lowering, sequences: Sequence[Tensor], states: Sequence[Tensor], merge: bool) -> None:
+    """The outputs of a bidirectional operation: both sequences, or one with both side by side, then the states if
+    the model asks for them."""
+    results = [joined(op, sequences, 2)] if merge else list(sequences)
+    if op.output_count not in (len(results), len(results) + len(states)):
+        raise InvalidOperationError(_outputs_text(len(sequences), len(states)))
+    for index, tensor in enumerate((results + list(states))[: op.output_count]):
+        op.give_real(tensor, index)
+
+
+def merged_outputs(merge: int, sequences: int, states: int) -> Rule:
+    """The rule for the number of outputs of a bidirectional operation, which BOOL input ``merge`` decides."""
+
+    def rule(view: OpView) -> bool:
+        merging = view.scalar(merge)
+        if merging is None:
+            return True
+        count = 1 if merging else sequences
+        return len(view.outputs) in (count, count + states)
+
+    rule.__doc__, rule.__name__ = _outputs_text(sequences, states), "merged_outputs"
+    return rule
+
+
+def _outputs_text(sequences: int, states: int) -> str:
+    return (
+        f"there must be {sequences} outputs, or 1 if they are merged, and the {states} states behind them or none of "
+        "the states"
+    )
+
+
+def one_of(index: int, what: str, *allowed: int) -> Rule:
+    """The rule that scalar input ``index`` has one of these values."""
+
+    def rule(view: OpView) -> bool:
+        value = view.scalar(index)
+        return value is None or value in allowed
+
+    rule.__doc__ = f"input {index} must be {what}: {', '.join(map(str, allowed))}"
+    rule.__name__ = f"input_{index}_value"
+    return rule
+
+
+def not_negative(*indexes: int) -> Rule:
+    """The rule that these scalar inputs are >= 0."""
+
+    def rule(view: OpView) -> bool:
+        return all((value := view.scalar(index)) is None or value >= 0 for index in indexes)
+
+    rule.__doc__ = f"inputs {', '.join(map(str, indexes))} must be >= 0"
+    rule.__name__ = f"inputs_{'_'.join(map(str, indexes))}_not_negative"
+    return rule
+
+
+Step = Callable[[Tensor], Tensor]
+"""One time step: what has been made of its input -> its output."""
+
+
+def run_steps(inputs: Sequence[Tensor], step: Step, backward: bool) -> list[Tensor]:
+    """The outputs of all time steps, in the order of time, whichever way the steps go."""
+    if not backward:
+        return [step(each) for each in inputs]
+    return [step(each) for each in reversed(inputs)][::-1]

@@ -1,0 +1,100 @@
+"""RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from npusim.errors import UnsupportedError
+
+from ..types import OperandType, OperationType
+from .definition import define
+from .lowering import InvalidOperationError, Lowering, operation_label
+from .rules import positive, ranks, same_quantisation
+from .signature import F16, F32, QUANT8, forms
+from .view import Array, OpView
+from .windows import image_of, layout_of
+
+_MOST_PIXELS = 1 << 20
+"""Of an output's height and width: a table has an entry for each."""
+_ALIGN, _HALF_PIXEL = 4, 5
+"""Inputs that say how positions are counted, where they are given."""
+
+
+def _resize_bilinear(op: Lowering) -> None:
+    """The pixels on both sides of a position, weighted by how near they are; along height, then along width."""
+    x = op.real(0)
+    for axis, positions in _positions(op):
+        last = x.shape[axis] - 1
+        place = np.clip(positions - _centre(op), 0, last)
+        low = np.floor(place).astype(np.int32)
+        share = (place - low).astype(np.float32)
+        index = op.i32(np.stack([low, np.minimum(low + 1, last)], axis=1))
+        weight = op.f32(np.stack([1 - share, share], axis=1))
+        x = op.add("resample", [x, index, weight], {"axis": axis})
+    op.give_real(x)
+
+
+def _resize_nearest_neighbor(op: Lowering) -> None:
+    """The pixel that a position lies in, or with aligned corners the nearest one."""
+    x = op.tensor(0)
+    nearest = np.float32(0.5 if op.scalar(_ALIGN, False) else 0)
+    for axis, positions in _positions(op):
+        index = np.minimum(np.floor(positions + nearest), x.shape[axis] - 1).astype(np.int32)
+        x = op.add("gather", [x, op.i32(index)], {"axis": axis})
+    op.give(x)
+
+
+def _positions(op: Lowering) -> Iterator[tuple[int, Array]]:
+    """Along height, then width: the dimension, and where each element of the output lies in the input.
+
+    FLOAT32 throughout, as models are trained with it: which pixel is the nearest depends on the rounding.
+    """
+    image = image_of(op.shape(0), layout_of(op, 3))
+    first = 2 if image.layout == "NCHW" else 1
+    for axis, size, asked in ((first, image.height, 2), (first + 1, image.width, 1)):
+        count = _output_size(op, size, asked)
+        ends = bool(op.scalar(_ALIGN, False)) and count > 1
+        step = np.float32(size - 1) / np.float32(count - 1) if ends else np.float32(size) / np.float32(count)
+        yield axis, (np.arange(count, dtype=np.float32) + _centre(op)) * step
+
+
+def _centre(op: Lowering) -> np.float32:
+    """Where in a pixel its value is."""
+    return np.float32(0.5 if op.scalar(_HALF_PIXEL, False) else 0)
+
+
+def _output_size(op: Lowering, size: int, index: int) -> int:
+    """Height or width of the output, which input ``index`` gives as a number or as a factor."""
+    asked = op.scalar(index)
+    count = int(asked) if op.type(index) == OperandType.INT32 else int(np.float32(size) * np.float32(asked))
+    if count < 1:
+        raise InvalidOperationError(f"input {index} must make an output of >= 1 pixels of {size}, got {asked}")
+    if count > _MOST_PIXELS:
+        reason = f"images of at most {_MOST_PIXELS} pixels in each direction are supported, got {count}"
+        raise UnsupportedError([(operation_label(op.view), "resize", reason)])
+    return count
+
+
+def _one_convention(view: OpView) -> bool:
+    """align_corners and half_pixel_centers must not both be true"""
+    return not (view.scalar(_ALIGN) and view.scalar(_HALF_PIXEL))
+
+
+_SIZES = [{"T": kind, "n": OperandType.INT32} for kind in (F32, F16, *QUANT8)]
+_SCALES = [
+    {"T": F16, "n": OperandType.FLOAT16},
+    *({"T": kind, "n": OperandType.FLOAT32} for kind in (F32, *QUANT8)),
+]
+_RULES = (ranks(0, 4), positive(1, 2), _one_convention, same_quantisation(0))
+
+define(
+    OperationType.RESIZE_BILINEAR, forms("T n n [ b [ b [ b ] ] ]", "T", _SIZES + _SCALES), _resize_bilinear, *_RULES
+)
+define(
+    OperationType.RESIZE_NEAREST_NEIGHBOR,
+    forms("T n n b [ b [ b ] ]", "T", _SIZES + _SCALES),
+    _resize_nearest_neighbor,
+    *_RULES,
+)

@@ -1,0 +1,177 @@
+"""PAD, PAD_V2, SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND, CHANNEL_SHUFFLE: images grow a
+border, or exchange height and width for channels or batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npusim.graph import Tensor
+
+from ..types import OperandType, OperationType
+from .definition import Rule, define
+from .lowering import InvalidOperationError, Lowering
+from .rules import axis_of, positive, rank_at_most, ranks, same_quantisation
+from .signature import F16, F32, FLOATS, QUANT8, forms, rows
+from .view import OpView
+
+
+def _padded(op: Lowering, x: Tensor, pads: Sequence[Sequence[int]], value: float) -> Tensor:
+    """The tensor with that many elements before and after each dimension."""
+    if any(len(pair) != 2 or min(pair) < 0 for pair in pads) or len(pads) != len(x.shape):
+        raise InvalidOperationError(f"paddings must be {len(x.shape)} pairs >= 0, got {[list(pair) for pair in pads]}")
+    if not any(map(any, pads)):
+        return x
+    before, after = zip(*pads, strict=True)
+    return op.add("pad", [x], {"before": before, "after": after, "mode": "constant", "value": value})
+
+
+def _zero(op: Lowering) -> int:
+    """What stands for 0 in input 0."""
+    return op.view.inputs[0].zeroPoint
+
+
+def _pad(op: Lowering) -> None:
+    op.give(_padded(op, op.tensor(0), op.value(1).tolist(), _zero(op)))
+
+
+def _pad_v2(op: Lowering) -> None:
+    """With a value that is in storage form, as input 0 is."""
+    op.give(_padded(op, op.tensor(0), op.value(1).tolist(), op.scalar(2)))
+
+
+def _paddings(index: int, fixed: int | None = None) -> Rule:
+    """The rule for a tensor of paddings: a pair for each dimension of input 0, or a fixed number of pairs."""
+
+    def rule(view: OpView) -> bool:
+        dims, around = view.dims(index), view.dims(0)
+        if dims is None:
+            return True
+        pairs = fixed or (len(around) if around is not None else 0)
+        values = view.constant(index)
+        shaped = len(dims) == 2 and dims[1] in (0, 2) and (not pairs or dims[0] in (0, pairs))
+        return shaped and (values is None or not (values < 0).any())
+
+    rule.__doc__ = f"input {index} must be of shape [{fixed or 'rank of input 0'}, 2], its entries >= 0"
+    rule.__name__ = f"input_{index}_paddings"
+    return rule
+
+
+def _image(op: Lowering, layout: int) -> tuple[Tensor, bool]:
+    """Input 0 and whether it is NCHW, as scalar input ``layout`` says."""
+    return op.tensor(0), bool(op.scalar(layout, False))
+
+
+def _rearranged(op: Lowering, x: Tensor, split: Sequence[int], perm: Sequence[int], shape: Sequence[int]) -> None:
+    """Output 0: dimensions cut into factors, the factors exchanged and joined again."""
+    op.give(op.reshape(op.transpose(op.reshape(x, split), perm), shape))
+
+
+def _divided(size: int, by: int, what: str) -> int:
+    if by < 1 or size % by:
+        raise InvalidOperationError(f"{what} {size} must be divisible by {by}, which must be >= 1")
+    return size // by
+
+
+def _space_to_depth(op: Lowering) -> None:
+    """Blocks of height and width go into the channels, row by row."""
+    (x, nchw), b = _image(op, 2), op.scalar(1)
+    n, h, w, c = _sizes(x, nchw)
+    h, w = _divided(h, b, "the height"), _divided(w, b, "the width")
+    if nchw:
+        _rearranged(op, x, (n, c, h, b, w, b), (0, 3, 5, 1, 2, 4), (n, b * b * c, h, w))
+    else:
+        _rearranged(op, x, (n, h, b, w, b, c), (0, 1, 3, 2, 4, 5), (n, h, w, b * b * c))
+
+
+def _depth_to_space(op: Lowering) -> None:
+    """The reverse."""
+    (x, nchw), b = _image(op, 2), op.scalar(1)
+    n, h, w, depth = _sizes(x, nchw)
+    c = _divided(depth, b * b if b > 0 else b, "the depth")
+    if nchw:
+        _rearranged(op, x, (n, b, b, c, h, w), (0, 3, 4, 1, 5, 2), (n, c, h * b, w * b))
+    else:
+        _rearranged(op, x, (n, h, w, b, b, c), (0, 1, 3, 2, 4, 5), (n, h * b, w * b, c))
+
+
+def _space_to_batch(op: Lowering) -> None:
+    """Height and width get a border; then each place within a block becomes a batch."""
+    (x, nchw), (bh, bw) = _image(op, 3), _block(op)
+    sides = op.value(2).tolist()
+    x = _padded(op, x, [[0, 0], [0, 0], *sides] if nchw else [[0, 0], *sides, [0, 0]], _zero(op))
+    n, h, w, c = _sizes(x, nchw)
+    h, w = _divided(h, bh, "the padded height"), _divided(w, bw, "the padded width")
+    if nchw:
+        _rearranged(op, x, (n, c, h, bh, w, bw), (3, 5, 0, 1, 2, 4), (bh * bw * n, c, h, w))
+    else:
+        _rearranged(op, x, (n, h, bh, w, bw, c), (2, 4, 0, 1, 3, 5), (bh * bw * n, h, w, c))
+
+
+def _batch_to_space(op: Lowering) -> None:
+    """The reverse, without the border."""
+    (x, nchw), (bh, bw) = _image(op, 2), _block(op)
+    batches, h, w, c = _sizes(x, nchw)
+    n = _divided(batches, bh * bw, "the batches")
+    if nchw:
+        _rearranged(op, x, (bh, bw, n, c, h, w), (2, 3, 4, 0, 5, 1), (n, c, h * bh, w * bw))
+    else:
+        _rearranged(op, x, (bh, bw, n, h, w, c), (2, 3, 0, 4, 1, 5), (n, h * bh, w * bw, c))
+
+
+def _sizes(x: Tensor, nchw: bool) -> tuple[int, int, int, int]:
+    """Batches, height, width and channels."""
+    if len(x.shape) != 4:
+        raise InvalidOperationError(f"input 0 must have rank 4, got {list(x.shape)}")
+    n, a, b, c = x.shape
+    return (n, b, c, a) if nchw else (n, a, b, c)
+
+
+def _block(op: Lowering) -> tuple[int, int]:
+    """Height and width of a block."""
+    block = op.ints(1)
+    if len(block) != 2 or min(block) < 1:
+        raise InvalidOperationError(f"the block must be two sizes >= 1, got {list(block)}")
+    return block[0], block[1]
+
+
+def _block_sizes(view: OpView) -> bool:
+    """input 1 must be two block sizes >= 1"""
+    dims, values = view.dims(1), view.constant(1)
+    if dims is not None and (len(dims) != 1 or dims[0] not in (0, 2)):
+        return False
+    return values is None or bool((values >= 1).all())
+
+
+def _shuffle(op: Lowering) -> None:
+    """The channels of input 2's axis, in as many groups as input 1 says, one of each group in turn."""
+    x, groups = op.tensor(0), op.scalar(1)
+    axis = op.axis(2, len(x.shape))
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    size = _divided(x.shape[axis], groups, f"dimension {axis}")
+    order = list(range(len(x.shape) + 1))
+    order[axis], order[axis + 1] = axis + 1, axis
+    _rearranged(op, x, (*before, groups, size, *after), order, x.shape)
+
+
+_TYPES = (*FLOATS, *QUANT8)
+_IMAGE = (ranks(0, 4), same_quantisation(0))
+_TENSOR = (rank_at_most(0, 4), same_quantisation(0))
+_PADDED_BY = {F32: OperandType.FLOAT32, F16: OperandType.FLOAT16} | dict.fromkeys(QUANT8, OperandType.INT32)
+
+define(OperationType.PAD, forms("T I32", "T", rows("T", _TYPES)), _pad, *_TENSOR, _paddings(1))
+define(
+    OperationType.PAD_V2, forms("T I32 S", "T", [{"T": each, "S": _PADDED_BY[each]} for each in _TYPES]), _pad_v2,
+    *_TENSOR, _paddings(1),
+)  # fmt: skip
+define(OperationType.SPACE_TO_DEPTH, forms("T i [b]", "T", rows("T", _TYPES)), _space_to_depth, *_IMAGE, positive(1))
+define(OperationType.DEPTH_TO_SPACE, forms("T i [b]", "T", rows("T", _TYPES)), _depth_to_space, *_IMAGE, positive(1))
+define(
+    OperationType.SPACE_TO_BATCH_ND, forms("T I32 I32 [b]", "T", rows("T", _TYPES)), _space_to_batch,
+    *_IMAGE, _block_sizes, _paddings(2, 2),
+)  # fmt: skip
+define(
+    OperationType.BATCH_TO_SPACE_ND, forms("T I32 [b]", "T", rows("T", _TYPES)), _batch_to_space, *_IMAGE, _block_sizes
+)
+define(
+    OperationType.CHANNEL_SHUFFLE, forms("T i i", "T", rows("T", _TYPES)), _shuffle, *_TENSOR, positive(1), axis_of(2)
+)

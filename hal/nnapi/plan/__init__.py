@@ -1,0 +1,21 @@
+"""How a model is executed: programs for stretches of its operations, with the host's decisions in between."""
+
+from .backend import Backend, Buffer, Held, Target, Value
+from .control import LoopTimeoutError
+from .plan import Plan, Record
+from .segment import Segment, Vocabulary
+from .support import Support
+
+__all__ = [
+    "Backend",
+    "Buffer",
+    "Held",
+    "LoopTimeoutError",
+    "Plan",
+    "Record",
+    "Segment",
+    "Support",
+    "Target",
+    "Value",
+    "Vocabulary",
+]

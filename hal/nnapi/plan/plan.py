@@ -1,0 +1,226 @@
+"""Plan: one subgraph, compiled for the shapes and the deciding values that executions bring.
+
+A plan is a tree of nodes. A node runs one segment; then come its children, one for each of the answers that the host
+got: values that decide shapes, or how many entries an operation produced. Most models have one node for each shape.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from npusim.graph import Graph
+from npusim.program import Program
+
+from ..constants import Constants
+from ..operations.lowering import InvalidOperationError
+from ..operations.view import SCALARS, Shape
+from ..types import Model, OperationType, Subgraph
+from .backend import Backend, Target, Value
+from .control import run_if, run_while
+from .segment import CONTROL, Segment, SegmentBuilder, Vocabulary, check_declared
+from .state import Situation, State
+
+_log = logging.getLogger("hal.nnapi")
+
+CHILDREN_KEPT = 64
+"""Ways to go on from a node that stay compiled, the most recently used ones."""
+
+Compile = Callable[[Graph], Program]
+Drop = Callable[[Program], None]
+Path = tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class Node:
+    """A compiled segment and what may follow it."""
+
+    segment: Segment
+    program: Program | None
+    children: OrderedDict[bytes, Node] = field(default_factory=OrderedDict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One node as a cache keeps it: of which subgraph (None: the main one), and the keys that lead to it."""
+
+    index: int | None
+    path: Path
+    segment: Segment
+    program: Program | None
+
+
+class Plan:
+    """Executes one subgraph of a model; safe to use from several threads.
+
+    ``compile`` makes programs, ``drop`` is told of those that are no longer needed. ``index``: None for the main
+    subgraph, else its place among the referenced ones.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        constants: Constants,
+        vocabulary: Vocabulary,
+        compile: Compile,
+        drop: Drop = lambda program: None,
+        index: int | None = None,
+        family: dict[int, Plan] | None = None,
+    ) -> None:
+        self.model = model
+        self.subgraph: Subgraph = model.main if index is None else model.referenced[index]
+        self.constants = constants
+        self.vocabulary = vocabulary
+        self.index = index
+        self._compile = compile
+        self._drop = drop
+        self._root: OrderedDict[bytes, Node] = OrderedDict()
+        self._lock = threading.RLock()
+        self._family: dict[int, Plan] = {} if family is None else family
+
+    # What may be done before an execution
+
+    def prepare(self) -> None:
+        """Compile what does not depend on an execution: everything, if the model says all shapes.
+
+        Raises UnsupportedError, CompileError.
+        """
+        declared = [tuple(self.subgraph.operands[number].dimensions) for number in self.subgraph.inputIndexes]
+        scalars = [self._is_scalar(number) for number in self.subgraph.inputIndexes]
+        if all(scalar or (dims and all(dims)) for dims, scalar in zip(declared, scalars, strict=True)):
+            shapes = dict(zip(self.subgraph.inputIndexes, declared, strict=True))
+            try:
+                self._node(self._root, _shape_key(declared), 0, Situation(shapes, {}, frozenset()))
+            except InvalidOperationError as error:  # an execution may omit what it is about; if not, it will say so
+                _log.warning("a model that cannot be executed with all of its inputs: %s", error)
+        for number in referenced_by(self.subgraph):
+            self.sub_plan(number).prepare()
+
+    def programs(self) -> list[Program]:
+        """Every program that is compiled now, those of referenced subgraphs included."""
+        return [record.program for record in self.export() if record.program is not None]
+
+    def first_program(self, shapes: Iterable[Shape | None]) -> Program | None:
+        """The program that an execution with inputs of these shapes begins with, if it is compiled already."""
+        with self._lock:
+            node = self._root.get(_shape_key(shapes))
+        return None if node is None else node.program
+
+    def export(self) -> list[Record]:
+        """Every compiled node, parents first, those of referenced subgraphs included: what a cache keeps."""
+        with self._lock:
+            pending: list[tuple[Path, Node]] = [((key,), node) for key, node in self._root.items()]
+            records: list[Record] = []
+            while pending:
+                path, node = pending.pop(0)
+                records.append(Record(self.index, path, node.segment, node.program))
+                pending += [((*path, key), child) for key, child in node.children.items()]
+            plans = list(self._family.values()) if self.index is None else []
+        return records + [record for plan in plans for record in plan.export()]
+
+    def load(self, records: Iterable[Record]) -> None:
+        """Take nodes over that another plan of the same model has exported."""
+        for record in records:
+            plan = self if record.index is None else self.sub_plan(record.index)
+            with plan._lock:
+                children = plan._root
+                for key in record.path[:-1]:
+                    children = children[key].children
+                children[record.path[-1]] = Node(record.segment, record.program)
+
+    def sub_plan(self, index: int) -> Plan:
+        """The plan of a referenced subgraph; one for all that refer to it."""
+        plan = self._family.get(index)
+        if plan is None:  # of two threads that come here at once, one makes a plan in vain
+            fresh = Plan(self.model, self.constants, self.vocabulary, self._compile, self._drop, index, self._family)
+            plan = self._family.setdefault(index, fresh)
+        return plan
+
+    # Execution
+
+    def execute(
+        self, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target], loop_timeout_ps: int
+    ) -> list[Value]:
+        """Run the subgraph once and give its outputs, in their order.
+
+        ``inputs``: in the subgraph's order, with the shapes of this execution; None for one without a value. Raises
+        InvalidOperationError, LoopTimeoutError, and what the compiler and the backend raise.
+        """
+        with State(self.subgraph, backend, inputs, targets) as state:
+            children, key = self._root, _shape_key(None if value is None else value.shape for value in inputs)
+            start = 0
+            while True:
+                node = self._node(children, key, start, state)
+                segment = node.segment
+                state.run(segment, node.program)
+                if segment.ask or segment.counts:
+                    start, key = segment.stop, state.answer(segment)
+                elif segment.stop < len(self.subgraph.operations):
+                    self._control(state, segment.stop, loop_timeout_ps)
+                    results = self.subgraph.operations[segment.stop].outputs
+                    start, key = segment.stop + 1, _shape_key(state.shapes[number] for number in results)
+                else:
+                    return state.results()
+                children = node.children
+
+    def _control(self, state: State, number: int, loop_timeout_ps: int) -> None:
+        operation = self.subgraph.operations[number]
+        run = run_if if operation.type == OperationType.IF else run_while
+        results = run(self, state, number, loop_timeout_ps)
+        for index, (operand, value) in enumerate(zip(operation.outputs, results, strict=True)):
+            check_declared(self.subgraph.operands[operand], value.shape, f"{number}:{operation.type}: output {index}")
+            state.set(operand, value)
+
+    def _node(
+        self,
+        children: OrderedDict[bytes, Node],
+        key: bytes,
+        start: int,
+        situation: Situation,
+    ) -> Node:
+        with self._lock:
+            node = children.get(key)
+            if node is None:
+                node = children[key] = self._make(start, situation)
+                if len(children) > CHILDREN_KEPT:
+                    self._forget(children.popitem(last=False)[1])
+            else:
+                children.move_to_end(key)
+            return node
+
+    def _make(self, start: int, situation: Situation) -> Node:
+        name = "main" if self.index is None else f"referenced {self.index}"
+        segment = SegmentBuilder(
+            self.subgraph, self.constants, self.vocabulary, start, situation.shapes, situation.known,
+            absent=situation.absent,
+            relaxed=self.model.relaxComputationFloat32toFloat16, name=f"{name} from operation {start}",
+        ).build()  # fmt: skip
+        program = None if segment.graph is None else self._compile(segment.graph)
+        segment.graph = None  # the program is all that is needed from here on
+        return Node(segment, program)
+
+    def _forget(self, node: Node) -> None:
+        if node.program is not None:
+            self._drop(node.program)
+        for child in node.children.values():
+            self._forget(child)
+
+    def _is_scalar(self, number: int) -> bool:
+        return self.subgraph.operands[number].type in SCALARS
+
+
+def referenced_by(subgraph: Subgraph) -> list[int]:
+    """Indexes of the subgraphs that the control operations of a subgraph refer to."""
+    found: set[int] = set()
+    for operation in subgraph.operations:
+        if operation.type in CONTROL:
+            places = (1, 2) if operation.type == OperationType.IF else (0, 1)
+            found.update(subgraph.operands[operation.inputs[place]].location.offset for place in places)
+    return sorted(found)
+
+
+def _shape_key(shapes: Iterable[Shape | None]) -> bytes:
+    return repr([None if shape is None else tuple(shape) for shape in shapes]).encode()

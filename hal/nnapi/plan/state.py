@@ -1,0 +1,156 @@
+"""State: the values of one execution of a subgraph, between its segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from npusim.program import Binding, Program
+
+from ..operations.view import Array, Shape
+from ..types import Subgraph
+from .backend import Backend, Buffer, Held, Target, Value, bytes_of
+from .segment import Segment
+
+
+@dataclass(slots=True)
+class Situation:
+    """What is known when a segment is made: shapes and values by operand, and the operands without a value."""
+
+    shapes: dict[int, Shape]
+    known: dict[int, Array]
+    absent: frozenset[int]
+
+
+class State(Situation):
+    """Values by operand, on the host or in device memory; a context manager that gives back what it allocated."""
+
+    def __init__(
+        self, subgraph: Subgraph, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target]
+    ) -> None:
+        given = dict(zip(subgraph.inputIndexes, inputs, strict=True))
+        self.values = {number: value for number, value in given.items() if value is not None}
+        shapes = {number: tuple(value.shape) for number, value in self.values.items()}
+        super().__init__(shapes, {}, frozenset(given) - frozenset(self.values))
+        self.backend = backend
+        self._subgraph = subgraph
+        self._targets = dict(zip(subgraph.outputIndexes, targets, strict=True))
+        self._bound: dict[int, Buffer] = {}
+        self._temporary: list[Buffer] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for buffer in self._temporary:
+            buffer.release()
+        self._temporary.clear()
+
+    def set(self, number: int, value: Value) -> None:
+        """An operand has got its value."""
+        self.values[number] = value
+        self.shapes[number] = tuple(value.shape)
+
+    def adopt(self, buffers: Iterable[Buffer]) -> None:
+        """Take over device memory: it is given back with this state."""
+        self._temporary.extend(buffers)
+
+    def place(
+        self, number: int, after: int, shape: Shape, dtype: np.dtype[Any], *, counted: bool = False
+    ) -> Buffer | None:
+        """Device memory for an operand that gets its value now; None to have it on the host.
+
+        ``after``: the first operation that comes later. ``counted``: the shape is the largest possible one.
+        """
+        nbytes = bytes_of(shape, dtype)
+        if not nbytes:
+            return None
+        if number in self._targets and not counted:
+            buffer = self._targets[number](shape, dtype)
+            if buffer is not None:
+                self._bound[number] = buffer
+                return buffer
+        if not any(number in operation.inputs for operation in self._subgraph.operations[after:]):
+            return None
+        buffer = self.backend.allocate(nbytes)
+        self._temporary.append(buffer)
+        return buffer
+
+    def run(self, segment: Segment, program: Program | None) -> None:
+        """Run a segment's program and take its outputs."""
+        self.shapes.update(segment.shapes)
+        if program is None:
+            return
+        inputs = {binding.name: self._source(_number(binding)) for binding in program.inputs}
+        bound = {binding.name: buffer for binding in program.outputs if (buffer := self._place(segment, binding))}
+        arrays: Mapping[str, Array] = {}
+        if any(binding.nbytes for binding in program.outputs):
+            arrays = self.backend.run(program, inputs, bound)
+        for binding in program.outputs:
+            dtype = binding.dtype.storage
+            if binding.name in bound:
+                value: Value = Held(bound[binding.name], binding.shape, dtype)
+            else:
+                value = arrays[binding.name] if binding.nbytes else np.empty(binding.shape, dtype)
+            if binding.name.startswith("operand "):
+                self.set(_number(binding), value)
+            else:
+                self.known[-1 - _number(binding)] = self.host(value)
+
+    def answer(self, segment: Segment) -> bytes:
+        """Look at what decides how to go on after a segment; the bytes that tell one way from another."""
+        parts: list[bytes] = []
+        for number in segment.ask:
+            array = self.known[number] = self.host(self.values[number])
+            parts.append(array.tobytes() + repr(array.shape).encode())
+        for number in segment.counts:
+            count = int(self.known.pop(-1 - number).reshape(-1)[0])
+            self.set(number, leading(self.values[number], count))
+            parts.append(repr(self.shapes[number]).encode())
+        return b"".join(parts)
+
+    def host(self, value: Value) -> Array:
+        """A value as a host array."""
+        if not isinstance(value, Held):
+            return value
+        raw = self.backend.read(value.buffer, value.nbytes) if value.nbytes else b""
+        return np.frombuffer(raw, value.dtype).reshape(value.shape)
+
+    def results(self) -> list[Value]:
+        """The outputs of the subgraph: in the buffers of their targets where these gave one, else on the host."""
+        return [self._result(number) for number in self._subgraph.outputIndexes]
+
+    def _result(self, number: int) -> Value:
+        value = self.values[number]
+        if isinstance(value, Held) and value.buffer is self._bound.get(number):
+            return value
+        array = self.host(value)
+        buffer = self._targets[number](array.shape, array.dtype) if array.size else None
+        if buffer is None:
+            return array
+        self.backend.write(buffer, array)  # it came out of a loop, or how large it is has only been counted now
+        return Held(buffer, array.shape, array.dtype)
+
+    def _source(self, number: int) -> Array | Buffer:
+        value = self.values[number]
+        return value.buffer if isinstance(value, Held) else value
+
+    def _place(self, segment: Segment, binding: Binding) -> Buffer | None:
+        if not binding.name.startswith("operand "):
+            return None
+        number = _number(binding)
+        counted = number in segment.counts
+        return self.place(number, segment.stop, binding.shape, binding.dtype.storage, counted=counted)
+
+
+def leading(value: Value, count: int) -> Value:
+    """The first ``count`` entries of dimension 0: the same bytes, fewer of them."""
+    shape = (count, *value.shape[1:])
+    return Held(value.buffer, shape, value.dtype) if isinstance(value, Held) else value[:count]
+
+
+def _number(binding: Binding) -> int:
+    return int(binding.name.rpartition(" ")[2])

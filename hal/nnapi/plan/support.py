@@ -1,0 +1,164 @@
+"""Which operations of a model the device runs, and why it does not run the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from npusim.compiler.pipeline import prepare
+from npusim.errors import CompileError, UnsupportedError
+from npusim.graph import Graph
+from npusim.hw.config import Config
+from npusim.program import Program
+
+from ..operations.lowering import InvalidOperationError
+from ..operations.view import SCALARS, Constants, Shape
+from ..types import Model, OperationType, Subgraph
+from .segment import CONTROL, Segment, SegmentBuilder, Vocabulary
+
+Reasons = dict[int, str]
+"""Why an operation is not supported, by its number in the subgraph."""
+
+
+class Support:
+    """Examines one model for one device; ``compile`` makes a program of a graph and may remember it."""
+
+    def __init__(
+        self,
+        model: Model,
+        constants: Constants,
+        vocabulary: Vocabulary,
+        config: Config,
+        compile: Callable[[Graph], Program],
+    ) -> None:
+        self._model = model
+        self._constants = constants
+        self._vocabulary = vocabulary
+        self._config = config
+        self._compile = compile
+        self._examined: dict[int, Reasons] = {}
+
+    def unsupported(self) -> Reasons:
+        """Reasons by number of the main subgraph's operation; empty if everything is supported."""
+        return self._examine(self._model.main)
+
+    def _examine(self, subgraph: Subgraph) -> Reasons:
+        reasons: Reasons = {}
+        shapes = _declared(subgraph)
+        start = 0
+        while start < len(subgraph.operations):
+            if subgraph.operations[start].type not in self._vocabulary.definitions:
+                reasons[start] = "is not an operation that this driver knows"
+                start += 1
+            elif subgraph.operations[start].type in CONTROL:
+                self._control(subgraph, start, reasons)
+                start += 1
+            elif any(self._shape_unknown(subgraph, number, shapes) for number in subgraph.operations[start].inputs):
+                self._unsure(start, reasons)
+                start += 1
+            else:
+                start = self._segment(subgraph, start, len(subgraph.operations), shapes, reasons)
+        return reasons
+
+    def _segment(self, subgraph: Subgraph, start: int, stop: int, shapes: dict[int, Shape], reasons: Reasons) -> int:
+        """Examine what can be lowered together from ``start`` to ``stop`` at most; gives where to go on."""
+        try:
+            segment = self._lower(subgraph, start, stop, shapes)
+        except InvalidOperationError:  # for the execution to say: which inputs have values is not known before
+            return start + 1 if stop == start + 1 else self._segment(subgraph, start, start + 1, shapes, reasons)
+        except UnsupportedError as error:
+            at = min(_numbers(error), default=start)
+            if at > start:
+                segment = self._lower(subgraph, start, at, shapes)
+            else:
+                reasons[start] = _text(error)
+                return start + 1
+        if segment.stop == start:  # it needs a value that only an execution gives
+            self._unsure(start, reasons)
+            return start + 1
+        for number, shape in segment.shapes.items():
+            if number not in segment.counts:
+                shapes.setdefault(number, shape)
+        if segment.graph is not None:
+            self._fits(subgraph, segment, segment.graph, shapes, reasons)
+        return segment.stop
+
+    def _fits(
+        self, subgraph: Subgraph, segment: Segment, graph: Graph, shapes: Mapping[int, Shape], reasons: Reasons
+    ) -> None:
+        """Find what the device has no unit for, or no room."""
+        try:
+            prepare(graph, self._config)
+        except UnsupportedError as error:
+            for name, _, reason in error.reasons:
+                reasons.setdefault(_number(name, segment.start), reason)
+            return
+        try:
+            self._compile(graph)
+        except CompileError as error:
+            if segment.stop == segment.start + 1:
+                reasons[segment.start] = str(error)
+                return
+            alone: Reasons = {}
+            for number in range(segment.start, segment.stop):
+                part = self._lower(subgraph, number, number + 1, shapes)
+                if part.graph is not None:
+                    self._fits(subgraph, part, part.graph, shapes, alone)
+            reasons.update(alone or dict.fromkeys(range(segment.start, segment.stop), str(error)))
+
+    def _lower(self, subgraph: Subgraph, start: int, stop: int, shapes: Mapping[int, Shape]) -> Segment:
+        return SegmentBuilder(
+            subgraph, self._constants, self._vocabulary, start, shapes, {}, stop=stop,
+            relaxed=self._model.relaxComputationFloat32toFloat16, name=f"operations from {start}",
+        ).build()  # fmt: skip
+
+    def _control(self, subgraph: Subgraph, number: int, reasons: Reasons) -> None:
+        operation = subgraph.operations[number]
+        places = (1, 2) if operation.type == OperationType.IF else (0, 1)
+        for place in places:
+            index = subgraph.operands[operation.inputs[place]].location.offset
+            if index not in self._examined:
+                self._examined[index] = self._examine(self._model.referenced[index])
+            for inner, reason in self._examined[index].items():
+                reasons.setdefault(number, f"referenced[{index}].operations[{inner}]: {reason}")
+
+    def _shape_unknown(self, subgraph: Subgraph, number: int, shapes: Mapping[int, Shape]) -> bool:
+        operand = subgraph.operands[number]
+        if self._constants(operand) is not None or operand.type in SCALARS or number in shapes:
+            return False
+        return operand.lifetime not in _WITHOUT_SHAPE
+
+    def _unsure(self, number: int, reasons: Reasons) -> None:
+        """Shapes come with an execution: on a device that has every unit, any operation can run."""
+        config = self._config
+        units = {"matrix": config.matrix, "vector": config.vector, "scalar": config.scalar}
+        missing = [name for name, unit in units.items() if unit is None]
+        if missing:
+            lacking = " and no ".join(missing)
+            reasons[number] = (
+                f"its shapes come with an execution; {config.name} has no {lacking} unit, which it may need"
+            )
+
+
+_WITHOUT_SHAPE = (5, 6)  # NO_VALUE, SUBGRAPH
+
+
+def _declared(subgraph: Subgraph) -> dict[int, Shape]:
+    """Shapes that the model says completely."""
+    return {
+        number: tuple(operand.dimensions)
+        for number, operand in enumerate(subgraph.operands)
+        if operand.type in SCALARS or (operand.dimensions and all(operand.dimensions))
+    }
+
+
+def _numbers(error: UnsupportedError) -> list[int]:
+    return [int(name.partition(":")[0]) for name, _, _ in error.reasons if name.partition(":")[0].isdigit()]
+
+
+def _number(name: str, default: int) -> int:
+    head = name.partition(":")[0]
+    return int(head) if head.isdigit() else default
+
+
+def _text(error: UnsupportedError) -> str:
+    return "; ".join(reason for _, _, reason in error.reasons)

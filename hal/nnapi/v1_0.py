@@ -1,0 +1,132 @@
+"""HAL 1.0: its structures, and what they are in HAL 1.3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import types
+from .errors import StatusError
+from .types import DataLocation, ErrorStatus, OperandLifeTime, OperandType, Operation, OperationType, PerformanceInfo
+from .validation.fields import MalformedError, items
+
+if TYPE_CHECKING:
+    from .memory import Memory
+
+LAST_OPERATION = OperationType.TANH
+LAST_OPERAND = OperandType.TENSOR_QUANT8_ASYMM
+
+
+@dataclass(slots=True)
+class Capabilities:
+    """Performance of a driver."""
+
+    float32Performance: PerformanceInfo
+    quantized8Performance: PerformanceInfo
+
+
+@dataclass(slots=True)
+class Operand:
+    """One operand of a model."""
+
+    type: OperandType | int
+    dimensions: Sequence[int] = ()
+    numberOfConsumers: int = 0
+    scale: float = 0.0
+    zeroPoint: int = 0
+    lifetime: OperandLifeTime | int = OperandLifeTime.TEMPORARY_VARIABLE
+    location: DataLocation = field(default_factory=DataLocation)
+
+
+@dataclass(slots=True)
+class Model:
+    """A model: one subgraph."""
+
+    operands: Sequence[Operand]
+    operations: Sequence[Operation]
+    inputIndexes: Sequence[int]
+    outputIndexes: Sequence[int]
+    operandValues: bytes | bytearray | memoryview = b""
+    pools: Sequence[Memory] = ()
+
+
+@dataclass(slots=True)
+class Request:
+    """What an execution reads and writes."""
+
+    inputs: Sequence[types.RequestArgument]
+    outputs: Sequence[types.RequestArgument]
+    pools: Sequence[Memory] = ()
+
+
+def model_to_1_3(model: Model) -> types.Model:
+    """The same model in HAL 1.3. Raises StatusError (INVALID_ARGUMENT) for types that HAL 1.0 does not have.
+
+    On its floats: HAL 1.0 left it to the driver whether they are computed in half precision; this one does not.
+    """
+    check_types(model, LAST_OPERATION, LAST_OPERAND)
+    return types.Model(subgraph_to_1_3(model), (), model.operandValues, model.pools)
+
+
+def request_to_1_3(request: Any) -> types.Request:
+    """The same request in HAL 1.3. StatusError (INVALID_ARGUMENT) for what is no request."""
+    try:
+        pools = [
+            pool if isinstance(pool, types.MemoryPool) else types.MemoryPool(pool)
+            for pool in items(request.pools, "pools")
+        ]
+        return types.Request(request.inputs, request.outputs, pools)
+    except (AttributeError, TypeError, MalformedError) as error:
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"the request is none of this interface: {error}") from None
+
+
+def subgraph_to_1_3(model: object) -> types.Subgraph:
+    """The one subgraph of a model of HAL 1.0 to 1.2."""
+    operands = [
+        types.Operand(
+            operand.type, operand.dimensions, operand.numberOfConsumers, operand.scale, operand.zeroPoint,
+            operand.lifetime, operand.location, getattr(operand, "extraParams", None),
+        )
+        for operand in _operands(model)
+    ]  # fmt: skip
+    return types.Subgraph(operands, model.operations, model.inputIndexes, model.outputIndexes)  # type: ignore[attr-defined]
+
+
+def check_types(model: object, last_operation: int, last_operand: int, *, extensions: bool = False) -> None:
+    """Raise StatusError (INVALID_ARGUMENT) for types that came with a later interface."""
+    for number, operation in enumerate(items(model.operations, "operations")):  # type: ignore[attr-defined]
+        _check(f"operations[{number}]", operation.type, last_operation, extensions)
+    for number, operand in enumerate(_operands(model)):
+        _check(f"operands[{number}]", operand.type, last_operand, extensions)
+
+
+def _operands(model: object) -> Sequence[Any]:
+    return items(model.operands, "operands")  # type: ignore[attr-defined]
+
+
+def _check(where: str, kind: int, last: int, extensions: bool) -> None:
+    oem = types.OperandTypeRange.OEM_MIN <= kind <= types.OperandTypeRange.OEM_MAX
+    extension = extensions and kind > types.OperandTypeRange.BASE_MAX
+    if not (0 <= kind <= last or oem or extension):
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"{where}: type {kind} is not of this interface's version")
+
+
+def converted(convert: Callable[[Any], types.Model], model: Any) -> types.Model:
+    """A model of an older interface in HAL 1.3; what is no model at all is an invalid argument too."""
+    try:
+        return convert(model)
+    except (AttributeError, TypeError, MalformedError) as error:
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"the model is none of this interface: {error}") from None
+
+
+def capabilities_from_1_3(found: types.Capabilities) -> Capabilities:
+    """The part of the capabilities that HAL 1.0 knows."""
+    return Capabilities(
+        performance_of(found, OperandType.TENSOR_FLOAT32), performance_of(found, OperandType.TENSOR_QUANT8_ASYMM)
+    )
+
+
+def performance_of(found: types.Capabilities, kind: int) -> PerformanceInfo:
+    """Performance with operands of a type; an entry that is missing stands for the worst there is."""
+    return next((entry.info for entry in found.operandPerformance if entry.type == kind), PerformanceInfo())

@@ -1,0 +1,56 @@
+"""HAL 1.1: its structures, and what they are in HAL 1.3. Operands and requests are those of HAL 1.0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import types
+from .types import OperandType, Operation, OperationType, PerformanceInfo
+from .v1_0 import LAST_OPERAND, Operand, Request, check_types, performance_of, subgraph_to_1_3
+
+if TYPE_CHECKING:
+    from .memory import Memory
+
+LAST_OPERATION = OperationType.TRANSPOSE
+
+__all__ = ["Capabilities", "Model", "Operand", "Request", "model_to_1_3"]
+
+
+@dataclass(slots=True)
+class Capabilities:
+    """Performance of a driver."""
+
+    float32Performance: PerformanceInfo
+    quantized8Performance: PerformanceInfo
+    relaxedFloat32toFloat16Performance: PerformanceInfo
+
+
+@dataclass(slots=True)
+class Model:
+    """A model: one subgraph."""
+
+    operands: Sequence[Operand]
+    operations: Sequence[Operation]
+    inputIndexes: Sequence[int]
+    outputIndexes: Sequence[int]
+    operandValues: bytes | bytearray | memoryview = b""
+    pools: Sequence[Memory] = ()
+    relaxComputationFloat32toFloat16: bool = False
+
+
+def model_to_1_3(model: Model) -> types.Model:
+    """The same model in HAL 1.3. Raises StatusError (INVALID_ARGUMENT) for types that HAL 1.1 does not have."""
+    check_types(model, LAST_OPERATION, LAST_OPERAND)
+    relaxed = model.relaxComputationFloat32toFloat16
+    return types.Model(subgraph_to_1_3(model), (), model.operandValues, model.pools, relaxed)
+
+
+def capabilities_from_1_3(found: types.Capabilities) -> Capabilities:
+    """The part of the capabilities that HAL 1.1 knows."""
+    return Capabilities(
+        performance_of(found, OperandType.TENSOR_FLOAT32),
+        performance_of(found, OperandType.TENSOR_QUANT8_ASYMM),
+        found.relaxedFloat32toFloat16PerformanceTensor,
+    )

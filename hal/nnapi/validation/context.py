@@ -1,0 +1,80 @@
+"""What the rules of a model's parts must know of the rest of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..extensions import ExtensionDefinition, ExtensionOperandType, find_extension
+from ..extensions.registry import CODE_BITS
+from ..memory import HARDWARE_BUFFER
+from ..operations import REGISTRY, Definition
+from ..operations.view import STORAGE
+from ..types import Model, OperandType, OperationTypeRange
+
+ELEMENT_BYTES: Mapping[int, int] = {
+    **{kind: storage.itemsize for kind, storage in STORAGE.items()},
+    OperandType.TENSOR_OEM_BYTE: 1,
+}
+"""Bytes of an element; what is not here has no size that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """``values``: bytes of operandValues. ``pools``: bytes of each pool, None where only the pool knows.
+    ``prefixes``: the extension of each prefix, None for one that this driver does not have."""
+
+    values: int
+    pools: tuple[int | None, ...]
+    referenced: int
+    prefixes: Mapping[int, ExtensionDefinition | None] = field(default_factory=dict)
+
+    def operand_type(self, kind: int) -> ExtensionOperandType | None:
+        """What an extension of this driver says of one of its types; None for any other type."""
+        extension = self.prefixes.get(kind >> CODE_BITS)
+        return extension.operand_types.get(kind & _CODE) if extension else None
+
+    def operation(self, kind: int) -> Definition | None:
+        """The definition of an operation; None for one that this driver does not have."""
+        if kind <= _CODE:
+            return REGISTRY.get(kind)
+        extension = self.prefixes.get(kind >> CODE_BITS)
+        return extension.operations.get(kind & _CODE) if extension else None
+
+    def knows_operation(self, kind: int) -> bool:
+        """Whether a number stands for an operation: of the interface, or of an extension that the model names."""
+        prefix = kind >> CODE_BITS
+        if not prefix:
+            return kind <= OperationTypeRange.FUNDAMENTAL_MAX or kind == OperationTypeRange.OEM_MIN
+        extension = self.prefixes.get(prefix)
+        return (extension is None and prefix in self.prefixes) or self.operation(kind) is not None
+
+    def knows_operand(self, kind: int) -> bool:
+        """Likewise for a type of operands."""
+        prefix = kind >> CODE_BITS
+        if not prefix:
+            return kind in _KNOWN
+        extension = self.prefixes.get(prefix)
+        return (extension is None and prefix in self.prefixes) or self.operand_type(kind) is not None
+
+    def element_bytes(self, kind: int) -> int | None:
+        """Bytes of an element, None if they are not known."""
+        known = ELEMENT_BYTES.get(kind)
+        if known is None and kind > _CODE:
+            extension = self.operand_type(kind)
+            return extension.storage.itemsize if extension else None
+        return known
+
+
+_CODE = (1 << CODE_BITS) - 1
+_KNOWN = frozenset(map(int, OperandType))
+
+
+def context_of(model: Model) -> Context:
+    """The context of a model whose extension names have been checked."""
+    return Context(
+        values=len(model.operandValues),
+        pools=tuple(None if pool.name == HARDWARE_BUFFER else pool.size for pool in model.pools),
+        referenced=len(model.referenced),
+        prefixes={entry.prefix: find_extension(entry.name) for entry in model.extensionNameToPrefix},
+    )

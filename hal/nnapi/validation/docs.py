@@ -1,0 +1,77 @@
+"""The manual's list of the rules that models are held to, made from the rules themselves.
+
+``python -m hal.nnapi.validation.docs`` writes docs/reference/nnapi-validation.md; with ``--check`` it only says whether
+that file is up to date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from npusim.pages import write_or_check
+
+from ..operations import REGISTRY
+from ..operations.signature import operation_name, type_name
+from ..types import OperandLifeTime
+from . import operands, subgraph
+
+DEFAULT_PATH = Path("docs/reference/nnapi-validation.md")
+_HEAD = """\
+# Rules of NNAPI models
+
+Made from the code by `python -m hal.nnapi.validation.docs`; do not edit.
+
+A model that breaks a rule gets INVALID_ARGUMENT from `getSupportedOperations*` and from `prepareModel*`; the log says
+which rule, in the words of this page, and where. What only an execution will know - a dimension 0, an unknown rank, a
+value that is no constant - keeps a rule that asks for it; if it does not fit then, the execution fails.
+
+- Each field has its type: integers of its width, finite numbers of single precision, known enumeration members.
+- Each pool has a size and an open descriptor.
+- Names of extensions are `[a-z0-9._]` with a dot or more; names and prefixes are unique, no prefix is 0.
+- Subgraphs do not refer to each other in a circle.
+- IF and WHILE hand over as many operands as their subgraphs take and give, of the same types and quantisation, whose
+  known dimensions agree; a condition is one TENSOR_BOOL8 element.
+"""
+
+Function = Callable[..., object]
+
+
+def _text(rule: Function) -> str:
+    return " ".join((rule.__doc__ or rule.__name__).split())
+
+
+def _table(head: tuple[str, str], rows: Mapping[int, Sequence[Function]], name: Callable[[int], str]) -> list[str]:
+    """One row for each list of rules, naming all that have it."""
+    sharing: dict[tuple[str, ...], list[str]] = {}
+    for key, rules in rows.items():
+        sharing.setdefault(tuple(map(_text, rules)), []).append(name(key))
+    lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
+    return lines + [f"| {', '.join(names)} | {'; '.join(texts)} |" for texts, names in sharing.items()]
+
+
+def _list(rules: Iterable[Function]) -> list[str]:
+    return [f"- {_text(rule)}" for rule in rules]
+
+
+def render() -> str:
+    """The whole page."""
+    operations = {kind: REGISTRY[kind].rules for kind in sorted(REGISTRY)}
+    parts = [_HEAD, "## Operands, by type\n", *_table(("type", "rules"), operands.TYPE_RULES, type_name)]
+    parts += ["\nAn operand of an extension's type:\n", *_list(operands.EXTENSION_RULES)]
+    parts += ["\n## Operands, by lifetime\n"]
+    parts += _table(("lifetime", "rules"), operands.LIFETIME_RULES, lambda life: OperandLifeTime(life).name)
+    parts += ["\n## Subgraphs\n", *_list((subgraph.has_operands, subgraph.has_operations, *subgraph.RULES))]
+    parts += ["\n## Operations\n", "Besides the types that it takes and gives:\n"]
+    parts += [*_table(("operation", "rules"), operations, operation_name), ""]
+    return "\n".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the page; exit code 1 if it is out of date."""
+    return write_or_check("hal.nnapi.validation.docs", __doc__, DEFAULT_PATH, render, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

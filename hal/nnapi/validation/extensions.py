@@ -1,0 +1,33 @@
+"""Rules of the names and prefixes of extensions."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import InvalidModelError
+from ..types import Model
+
+_NAME = re.compile(r"[a-z0-9._]+")
+
+
+def check_names(model: Model) -> None:
+    """Hold ``extensionNameToPrefix`` to its rules. Raises InvalidModelError."""
+    names: set[str] = set()
+    prefixes: set[int] = set()
+    for number, entry in enumerate(model.extensionNameToPrefix):
+        where = f"extensionNameToPrefix[{number}]"
+        if not is_extension_name(entry.name):
+            raise InvalidModelError(
+                where, f"name must be lower-case letters, digits, '_' and '.', of which one or more, got {entry.name!r}"
+            )
+        if not entry.prefix:
+            raise InvalidModelError(where, "prefix must not be 0")
+        if entry.name in names or entry.prefix in prefixes:
+            raise InvalidModelError(where, f"name and prefix must be unique, got {entry.name!r}, {entry.prefix}")
+        names.add(entry.name)
+        prefixes.add(entry.prefix)
+
+
+def is_extension_name(name: str) -> bool:
+    """Whether a name has the form of an extension's: [a-z0-9._], and at least one dot."""
+    return _NAME.fullmatch(name) is not None and "." in name

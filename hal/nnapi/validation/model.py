@@ -1,0 +1,79 @@
+"""The rules of a model, in the order in which they rely on each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..constants import Constants
+from ..errors import InvalidModelError
+from ..extensions import storage_of
+from ..operations.signature import operation_name
+from ..operations.view import OpView
+from ..types import Model, Subgraph
+from . import control, extensions, operands, pools, structure, subgraph
+from .context import Context, context_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def validate_model(model: Model) -> Model:
+    """Hold a model to every rule of the interface. Raises InvalidModelError, and nothing else.
+
+    Gives the driver's own copy of the model: fields are plain values, lists are tuples, and the client changes it no
+    more. Constants are not copied: ``operandValues`` is the client's, if need be as a read-only view, and ``pools`` are
+    the same objects. Of the constants' bytes only those are read that a rule asks for. An operation that this driver
+    does not have is valid, if the interface or an extension named by the model may have it.
+    """
+    copy = structure.copy_model(model)
+    pools.check_pools(copy)
+    extensions.check_names(copy)
+    context = context_of(copy)
+    for name, part in _subgraphs(copy):
+        _check_subgraph(name, part, context)
+    control.check_references(copy)
+    constants = Constants(copy, pools.MappedOnDemand(copy.pools), storage_of(copy))
+    for name, part in _subgraphs(copy):
+        _check_operations(name, part, copy, context, constants)
+    return copy
+
+
+def _subgraphs(model: Model) -> Iterator[tuple[str, Subgraph]]:
+    yield "main", model.main
+    for number, each in enumerate(model.referenced):
+        yield f"referenced[{number}]", each
+
+
+def _check_subgraph(name: str, part: Subgraph, context: Context) -> None:
+    _check(subgraph.has_operands, name, part)
+    _check(subgraph.has_operations, name, part)
+    for number, operand in enumerate(part.operands):
+        problem = operands.operand_problem(operand, context)
+        if problem:
+            raise InvalidModelError(f"{name}.operands[{number}]", problem)
+    for number, operation in enumerate(part.operations):
+        if not context.knows_operation(operation.type):
+            raise InvalidModelError(
+                f"{name}.operations[{number}]",
+                f"type must be one of the interface, or of an extension in extensionNameToPrefix, "
+                f"got {operation.type:#x}",
+            )
+    for rule in subgraph.RULES:
+        _check(rule, name, part)
+
+
+def _check(rule: subgraph.Rule, name: str, part: Subgraph) -> None:
+    place = rule(part)
+    if place:
+        raise InvalidModelError(f"{name}.{place}", rule.__doc__ or rule.__name__)
+
+
+def _check_operations(name: str, part: Subgraph, model: Model, context: Context, constants: Constants) -> None:
+    for number, operation in enumerate(part.operations):
+        definition = context.operation(operation.type)
+        if definition is None:
+            continue
+        view = OpView(part, operation, constants, number)
+        problem = definition.problem(view) or control.problem(view, model)
+        if problem:
+            raise InvalidModelError(f"{name}.operations[{number}] ({operation_name(operation.type)})", problem)

@@ -1,0 +1,64 @@
+"""Rules of memory pools, and their bytes for the rules that ask for a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from ..constants import Pool
+from ..errors import InvalidModelError, StatusError
+from ..memory import HARDWARE_BUFFER, Memory
+from ..types import Model
+
+
+def check_pools(model: Model) -> None:
+    """Every pool must be memory that is there. Raises InvalidModelError."""
+    for number, pool in enumerate(model.pools):
+        problem = pool_problem(pool)
+        if problem:
+            raise InvalidModelError(f"pools[{number}]", problem)
+
+
+def pool_problem(pool: Memory) -> str | None:
+    """What is wrong with a pool, or None. Whether the driver can map it is another question."""
+    name: object = pool.name
+    size: object = pool.size
+    if not isinstance(name, str) or not isinstance(size, int) or size < 0:
+        return f"memory must have a name and a size, got {pool!r}"
+    if not size and name != HARDWARE_BUFFER:
+        return f"memory {pool.name!r} must have a size > 0"
+    if not pool.valid:
+        return f"memory {pool.name!r} must have an open descriptor"
+    return None
+
+
+class MappedOnDemand(Sequence[Pool]):
+    """The bytes of pools, each mapped when it is first asked for; None for one that cannot be mapped.
+
+    Then its constants are not known to the rules, and the preparation, which cannot do without, fails with the reason.
+    """
+
+    def __init__(self, pools: Sequence[Memory]) -> None:
+        self._pools = pools
+        self._mapped: dict[int, Pool] = {}
+
+    def __len__(self) -> int:
+        return len(self._pools)
+
+    @overload
+    def __getitem__(self, index: int) -> Pool: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Pool]: ...
+    def __getitem__(self, index: int | slice) -> Pool | Sequence[Pool]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if index not in self._mapped:
+            self._mapped[index] = _map(self._pools[index])
+        return self._mapped[index]
+
+
+def _map(pool: Memory) -> Pool:
+    try:
+        return pool.map(writable=False).data
+    except StatusError:
+        return None
