@@ -1,4 +1,4 @@
-"""The compiled extensions; everything else about the package is in pyproject.toml.
+"""The compiled extensions and the shared libraries; everything else about the package is in pyproject.toml.
 
 Build in place with ``python setup.py build_ext --inplace``. With NPUSIM_DEBUG_KERNELS=1 in the environment the kernels
 check every index and carry debugger symbols.
@@ -6,12 +6,15 @@ check every index and carry debugger symbols.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("NPUSIM_DEBUG_KERNELS", "") not in ("", "0")
 MODULES = (
@@ -27,6 +30,9 @@ MODULES = (
     "_reduce",
     "_rows",
     "_window",
+    "_boxes",
+    "_regions",
+    "_hash",
 )
 HEADERS = sorted(str(path) for path in Path("npusim/kernels").glob("*.h"))
 
@@ -57,9 +63,112 @@ def extensions() -> list[Extension]:
     ]
 
 
+# ------------------------------------------------------------------- shared libraries for clients that are not Python
+
+EMBED = ["embed.c", "embed_paths.c", "embed_python.c", "handles.c"]
+ABI_HEADERS = sorted(str(path) for path in Path("hal/abi").rglob("*.h"))
+# Name without lib and .so, folder, sources in hal/abi, macros. They are built with the kernels, installed in hal.abi,
+# and load Python when they are first called: none of them links it.
+ONNXIFI = [f"onnxifi_{part}.c" for part in ("core", "faults", "events", "runs", "backends", "graphs", "abi")]
+LIBRARIES: list[tuple[str, str, list[str], list[tuple[str, str]]]] = [
+    ("onnxifi-npusim", "lib", [*ONNXIFI, "onnxifi_library.c"], [("NPU_HANDLE_TAG", "0x1A5")]),
+    (
+        "onnxifi-npusim-v1",
+        "lib/v1",
+        [*ONNXIFI, "onnxifi_library.c"],
+        [("NPU_HANDLE_TAG", "0x2A5"), ("ONNXIFI_NPUSIM_V1", "1")],
+    ),
+    ("neuralnetworks", "lib", ["neuralnetworks.c"], []),
+]
+# Modules that the libraries import, with their sources in hal/abi and macros.
+BRIDGES: list[tuple[str, list[str], list[tuple[str, str]]]] = [
+    (
+        "hal.onnxifi._core",
+        [*EMBED, *ONNXIFI, "onnxifi_module.c"],
+        # Hidden, so that a client's symbols of the same names do not take the place of these.
+        [("NPU_HANDLE_TAG", "0x3A5"), ("ONNXIFI_PUBLIC", '__attribute__((visibility("hidden")))')],
+    ),
+    ("hal.nnapi.capi._bridge", [], []),
+]
+C_FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", *(["-O1", "-g"] if DEBUG else ["-O2"])]
+
+
+class SharedLibrary(Extension):
+    """A plain shared library: no init function, no tag of the interpreter in its name."""
+
+
+class Build(build_ext):
+    """Gives a SharedLibrary the name that it asks for, and builds on all processors."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
+    def build_extension(self, ext: Extension) -> None:
+        """Build one, with a folder of its own: some share sources, which their macros make different."""
+        own = copy.copy(self)
+        own.build_temp = os.path.join(self.build_temp, ext.name)
+        build_ext.build_extension(own, ext)
+
+    def get_ext_filename(self, fullname: str) -> str:
+        if fullname.rpartition(".")[2] in {f"lib{name}" for name, *_ in LIBRARIES}:  # with or without its package
+            return fullname.replace(".", "/") + ".so"
+        return super().get_ext_filename(fullname)
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return [] if isinstance(ext, SharedLibrary) else super().get_export_symbols(ext)
+
+
+def python_macros() -> list[tuple[str, str]]:
+    """Where the libraries look for Python when the place they are installed in does not tell."""
+    values = {
+        "NPU_LIBPYTHON_DIR": sysconfig.get_config_var("LIBDIR") or "",
+        "NPU_LIBPYTHON_NAME": f"libpython{sysconfig.get_config_var('LDVERSION')}.so.1.0",
+        "NPU_BUILD_PYTHON": sys.executable,
+    }
+    return [(name, f'"{value}"') for name, value in values.items()]
+
+
+def shared_library(name: str, folder: str, sources: list[str], macros: list[tuple[str, str]]) -> SharedLibrary:
+    """One of LIBRARIES. It stays loaded once it is, because its threads do; undefined symbols are errors."""
+    return SharedLibrary(
+        f"hal.abi.{folder.replace('/', '.')}.lib{name}",
+        [f"hal/abi/{source}" for source in [*EMBED, *sources]],
+        include_dirs=["hal/abi", "hal/abi/include"],
+        depends=ABI_HEADERS,
+        define_macros=[*python_macros(), ("NPU_LIBRARY_NAME", f'"lib{name}"'), *macros],
+        extra_compile_args=C_FLAGS,
+        extra_link_args=[f"-Wl,-soname,lib{name}.so", "-Wl,-z,nodelete", "-Wl,-z,defs"],
+        libraries=["dl", "pthread"],
+    )
+
+
+def bridge(name: str, sources: list[str], macros: list[tuple[str, str]]) -> Extension:
+    """One of BRIDGES."""
+    return Extension(
+        name,
+        [f"{name.replace('.', '/')}.pyx", *(f"hal/abi/{source}" for source in sources)],
+        include_dirs=["hal/abi", "hal/abi/include"],
+        depends=ABI_HEADERS,
+        define_macros=[*python_macros(), *macros],
+        extra_compile_args=["-std=gnu11", "-fvisibility=hidden", *compile_flags()],
+        libraries=["dl", "pthread"],
+    )
+
+
+def facades() -> tuple[list[Extension], list[SharedLibrary]]:
+    """The bridges and the libraries, where there are shared libraries of this kind."""
+    if not sys.platform.startswith("linux"):
+        return [], []
+    return [bridge(*row) for row in BRIDGES], [shared_library(*row) for row in LIBRARIES]
+
+
+BRIDGE_MODULES, SHARED_LIBRARIES = facades()
+
 setup(
+    cmdclass={"build_ext": Build},
     ext_modules=cythonize(
-        extensions(),
+        [*extensions(), *BRIDGE_MODULES],
         # Apart, because a change of directives alone does not make Cython write a file again.
         build_dir="build/cython-debug" if DEBUG else "build/cython",
         compiler_directives={
@@ -71,4 +180,5 @@ setup(
             "embedsignature": True,
         },
     )
+    + SHARED_LIBRARIES,
 )

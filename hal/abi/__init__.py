@@ -1,0 +1,56 @@
+"""Where the shared libraries for clients in C are installed, and what a compiler needs to know about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A shared library: ``name`` is what ``-l`` takes; ``defines`` are the macros that its header needs."""
+
+    name: str
+    folder: Path
+    header: str
+    what: str
+    defines: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The file, whether it was built or not."""
+        return self.folder / f"lib{self.name}.so"
+
+    @property
+    def cflags(self) -> str:
+        """Flags to compile a client."""
+        return " ".join([f"-I{INCLUDE}", *(f"-D{define}" for define in self.defines)])
+
+    @property
+    def ldflags(self) -> str:
+        """Flags to link a client that finds the library where it is now."""
+        return f"-L{self.folder} -l{self.name} -Wl,-rpath,{self.folder}"
+
+
+INCLUDE = HERE / "include"
+LIB = HERE / "lib"
+# The flavour has a folder of its own: loaders that take every libonnxifi-*.so of a folder expect one layout in all.
+LIBRARIES = (
+    Library("onnxifi-npusim", LIB, "onnxifi.h", "ONNXIFI, tensor descriptors of 96 bytes"),
+    Library(
+        "onnxifi-npusim-v1",
+        LIB / "v1",
+        "onnxifi.h",
+        "ONNXIFI, tensor descriptors of 56 bytes",
+        ("ONNXIFI_NPUSIM_V1",),
+    ),
+    Library("neuralnetworks", LIB, "NeuralNetworks.h", "the NNAPI C API"),
+)
+PKG_CONFIG = LIB / "pkgconfig"
+
+
+def library_path() -> list[Path]:
+    """The folders for ``LD_LIBRARY_PATH``, that of the usual flavour first."""
+    return list(dict.fromkeys(library.folder for library in LIBRARIES))

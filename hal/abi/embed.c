@@ -1,0 +1,101 @@
+#define _GNU_SOURCE
+#include "embed.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "embed_python.h"
+
+/* ------------------------------------------------------------------------------------------------ the gate */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t empty;
+    unsigned inside;
+    bool open;
+    void (*at_exit)(void);
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .empty = PTHREAD_COND_INITIALIZER};
+
+static atomic_bool forked;
+
+static void in_child(void) { atomic_store(&forked, true); }
+
+static void open_gate(const npu_embed_request *request) {
+    pthread_atfork(NULL, NULL, in_child);
+    pthread_mutex_lock(&gate.lock);
+    gate.open = true;
+    gate.at_exit = request->at_exit;
+    pthread_mutex_unlock(&gate.lock);
+}
+
+bool npu_embed_forked(void) { return atomic_load(&forked); }
+
+bool npu_embed_enter(void) {
+    if (npu_embed_forked()) {
+        return false; /* the lock may have been held by a thread that does not exist here */
+    }
+    pthread_mutex_lock(&gate.lock);
+    bool entered = gate.open;
+    gate.inside += entered;
+    pthread_mutex_unlock(&gate.lock);
+    return entered;
+}
+
+void npu_embed_leave(void) {
+    pthread_mutex_lock(&gate.lock);
+    if (--gate.inside == 0) {
+        pthread_cond_broadcast(&gate.empty);
+    }
+    pthread_mutex_unlock(&gate.lock);
+}
+
+void npu_embed_close(void) {
+    if (npu_embed_forked()) {
+        return;
+    }
+    pthread_mutex_lock(&gate.lock);
+    bool closing = gate.open;
+    gate.open = false;
+    while (gate.inside > 0) {
+        pthread_cond_wait(&gate.empty, &gate.lock);
+    }
+    pthread_mutex_unlock(&gate.lock);
+    if (closing && gate.at_exit != NULL) {
+        gate.at_exit();
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------- the start */
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool started;
+static const void *table;
+
+const void *npu_embed_table(const npu_embed_request *request) {
+    if (npu_embed_forked()) {
+        return NULL;
+    }
+    if (!atomic_load(&started)) {
+        pthread_mutex_lock(&start_lock);
+        if (!atomic_load(&started)) {
+            table = npu_python_table(request, npu_embed_close);
+            if (table != NULL) {
+                open_gate(request);
+            }
+            atomic_store(&started, true);
+        }
+        pthread_mutex_unlock(&start_lock);
+    }
+    return table;
+}
+
+void npu_embed_adopt(const npu_embed_request *request, const void *own) {
+    pthread_mutex_lock(&start_lock);
+    if (!atomic_load(&started)) {
+        table = own;
+        open_gate(request);
+        atomic_store(&started, true);
+    }
+    pthread_mutex_unlock(&start_lock);
+}

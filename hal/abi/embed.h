@@ -1,0 +1,49 @@
+/* Python for a C library: found in the process or started in it, entered through a gate, refused when it is gone.
+ *
+ * A library that has this linked in depends on nothing but libc. The first call of npu_embed_table() finds the
+ * interpreter that the process has, or loads libpython and starts one that knows the environment the library is
+ * installed in; it imports one Cython module and takes from it a table of C functions. Every call through that table
+ * happens between npu_embed_enter() and npu_embed_leave(): the gate between them closes when the interpreter ends.
+ *
+ * NPUSIM_LIBPYTHON names the libpython to load, NPUSIM_PYTHON the interpreter whose packages are wanted; NPUSIM_DEBUG
+ * shows the traceback when the module cannot be imported. */
+#ifndef NPU_EMBED_H
+#define NPU_EMBED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What every table begins with. */
+typedef struct npu_table_head {
+    uint32_t version;
+    uint32_t size; /* bytes of the whole table */
+} npu_table_head;
+
+typedef struct npu_embed_request {
+    const char *library; /* what messages call the library */
+    const char *module;  /* the Cython module: "hal.onnxifi._core" */
+    const char *capsule; /* its attribute that holds the table; the capsule is named "<module>.<attribute>" */
+    uint32_t version;    /* the table must have this version ... */
+    uint32_t size;       /* ... and this size */
+    void (*at_exit)(void); /* or NULL: called once when the interpreter ends, with the gate closed and no lock held */
+} npu_embed_request;
+
+/* The table, the same one at every call; NULL when there is no Python to be had, which one line on standard error has
+ * said by then, or in a forked child. The first request counts. The calling thread may hold Python's lock. */
+const void *npu_embed_table(const npu_embed_request *request);
+
+/* The same for code that lives in a Python module: table is the module's own. The module calls npu_embed_close() from
+ * an atexit function, without Python's lock. */
+void npu_embed_adopt(const npu_embed_request *request, const void *table);
+
+/* Closes the gate, waits for those inside, calls at_exit. A second call does nothing. */
+void npu_embed_close(void);
+
+/* Whether Python may be called now; if so, npu_embed_leave() has to follow. Never blocks. */
+bool npu_embed_enter(void);
+void npu_embed_leave(void);
+
+/* Whether this process is a child, by fork, of the one that started Python: its threads and locks did not come along. */
+bool npu_embed_forked(void);
+
+#endif

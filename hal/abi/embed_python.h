@@ -1,0 +1,11 @@
+/* The part of embed.c that speaks to Python: finding it, starting it, importing the module. */
+#ifndef NPU_EMBED_PYTHON_H
+#define NPU_EMBED_PYTHON_H
+
+#include "embed.h"
+
+/* Finds or starts Python and takes the table; at_exit is called, without Python's lock, when the interpreter ends.
+ * NULL after one line on standard error. Not to be called twice at the same time. */
+const void *npu_python_table(const npu_embed_request *request, void (*at_exit)(void));
+
+#endif

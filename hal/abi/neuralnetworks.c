@@ -1,0 +1,87 @@
+/* The NNAPI C API: each function hands its name and its arguments, as 64-bit words, on to Python.
+ *
+ * Handles are serial numbers which Python looks up; nothing here looks behind a pointer. */
+#include "NeuralNetworks.h"
+
+#include "embed.h"
+#include "neuralnetworks_bridge.h"
+
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define COUNT(words) ((int32_t)(sizeof(words) / sizeof(words)[0]))
+
+static const npu_embed_request REQUEST = {
+    .library = "libneuralnetworks.so",
+    .module = NPU_NNAPI_MODULE,
+    .capsule = NPU_NNAPI_CAPSULE,
+    .version = NPU_NNAPI_VERSION,
+    .size = sizeof(npu_nnapi_table),
+    .at_exit = NULL,
+};
+
+/* The words of a call, answered by Python; DEAD_OBJECT where Python has been before, UNAVAILABLE_DEVICE where it never
+ * was. */
+static int call(const char *function, const int64_t *words, int32_t count)
+{
+    const npu_nnapi_table *table = npu_embed_table(&REQUEST);
+    if (!table)
+        return npu_embed_forked() ? ANEURALNETWORKS_DEAD_OBJECT : ANEURALNETWORKS_UNAVAILABLE_DEVICE;
+    if (!npu_embed_enter())
+        return ANEURALNETWORKS_DEAD_OBJECT;
+    int64_t result = table->call(function, words, count);
+    npu_embed_leave();
+    return (int)result;
+}
+
+static int64_t bits_of(float number)
+{
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return (int64_t)bits;
+}
+
+#define POINTER(value) ((int64_t)(intptr_t)(value))
+#define INTEGER(value) ((int64_t)(value))
+#define FLOAT(value) bits_of(value)
+
+#define FUNCTION(name, parameters, ...)                  \
+    EXPORT int name parameters                           \
+    {                                                    \
+        const int64_t words[] = {__VA_ARGS__};           \
+        return call(#name, words, COUNT(words));         \
+    }
+#define RELEASE(name, parameters, argument)              \
+    EXPORT void name parameters                          \
+    {                                                    \
+        const int64_t words[] = {argument};              \
+        if (words[0])                                    \
+            (void)call(#name, words, COUNT(words));      \
+    }
+
+#include "neuralnetworks_functions.h"
+
+EXPORT int ANeuralNetworks_getDeviceCount(uint32_t *numDevices)
+{
+    const int64_t words[] = {POINTER(numDevices)};
+    int result = call("ANeuralNetworks_getDeviceCount", words, COUNT(words));
+    if (result != ANEURALNETWORKS_UNAVAILABLE_DEVICE || !numDevices)
+        return result;
+    *numDevices = 0; /* nobody to simulate a device: standard error says why */
+    return ANEURALNETWORKS_NO_ERROR;
+}
+
+EXPORT int64_t ANeuralNetworks_getRuntimeFeatureLevel(void)
+{
+    return ANEURALNETWORKS_FEATURE_LEVEL_5;
+}
+
+EXPORT uint64_t ANeuralNetworks_getDefaultLoopTimeout(void)
+{
+    return UINT64_C(2000000000);
+}
+
+EXPORT uint64_t ANeuralNetworks_getMaximumLoopTimeout(void)
+{
+    return UINT64_C(15000000000);
+}

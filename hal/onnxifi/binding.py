@@ -1,0 +1,92 @@
+"""Where a graph's inputs and outputs lie: what onnxSetGraphIO makes, and every later run uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from npusim.executor import JobRequest
+from npusim.program import Binding as ProgramBinding
+from npusim.program import Program
+
+from .descriptor import Descriptor, array_at
+from .graph import Form, Graph, QuantizationTable
+from .quantization import OUTPUTS
+from .status import OnnxifiError, Status
+from .tensors import Declared, check_against, check_complete, check_descriptor, match_names
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IO:
+    """One binding, complete in itself: what a run asks of the device, with views of the client's memory for inputs, and
+    such views for the outputs, in the storage types of the program."""
+
+    request: JobRequest
+    outputs: Mapping[str, Array]
+
+
+def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descriptor]) -> IO:
+    """Check the descriptors, and find or compile the program for their shapes.
+
+    Raises OnnxifiError and what :func:`edge.status_of` knows.
+    """
+    ins = match_names(inputs, graph.inputs, "graph input")
+    outs = match_names(outputs, graph.outputs, "graph output")
+    for descriptor in (*inputs, *outputs):
+        check_descriptor(descriptor)
+    check_complete(ins, graph.inputs, "graph input")
+    check_complete(outs, graph.outputs, "graph output")
+    quantized_in = _compare(ins, graph.inputs)
+    quantized_out = _compare(outs, graph.outputs)
+    for name, _ in quantized_out:
+        if outs[name].data_type not in OUTPUTS:
+            raise OnnxifiError(Status.MISMATCHING_DATATYPE, f"{name!r}: the device quantises to 8 and 16 bits only")
+    _check_symbols(ins, graph.inputs)
+    program = graph.program(Form(_open_shapes(ins, graph.inputs), quantized_in, quantized_out))
+    _check_outputs(outs, program)
+    request = JobRequest(program, _views(ins, program.inputs), priority=graph.priority)
+    return IO(request, _views(outs, program.outputs))
+
+
+def _compare(found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]) -> QuantizationTable:
+    """Hold descriptors against the model; the quantisations among them, by name."""
+    pairs = [(name, check_against(descriptor, wanted[name])) for name, descriptor in found.items()]
+    return tuple(sorted(((name, item) for name, item in pairs if item is not None), key=lambda pair: pair[0]))
+
+
+def _check_symbols(found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]) -> None:
+    """A symbol is the same size wherever it occurs among the inputs."""
+    sizes: dict[str, int] = {}
+    for name, descriptor in found.items():
+        for dim, size in zip(wanted[name].dims or (), descriptor.shape or (), strict=False):
+            if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+                raise OnnxifiError(
+                    Status.MISMATCHING_SHAPE, f"{name!r}: {dim} is {size} here and {sizes[dim]} elsewhere"
+                )
+
+
+def _open_shapes(
+    found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, found[name].shape or ()) for name, value in sorted(wanted.items()) if not value.is_static)
+
+
+def _check_outputs(found: Mapping[str, Descriptor], program: Program) -> None:
+    """An output's memory has the shape that the inputs' shapes lead to."""
+    for binding in program.outputs:
+        shape = found[binding.name].shape
+        if shape != binding.shape:
+            raise OnnxifiError(
+                Status.MISMATCHING_SHAPE, f"{binding.name!r} is {list(binding.shape)} for these inputs, {shape} here"
+            )
+
+
+def _views(found: Mapping[str, Descriptor], bindings: Sequence[ProgramBinding]) -> dict[str, Array]:
+    return {
+        binding.name: array_at(found[binding.name].buffer, binding.dtype.storage, binding.shape) for binding in bindings
+    }

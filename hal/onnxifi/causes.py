@@ -1,0 +1,66 @@
+"""Which of the UNSUPPORTED statuses a refusal of the frontend or the compiler is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .status import Status
+
+Reason = tuple[str, str, str]
+"""(node, operator, reason), as UnsupportedError has them."""
+
+NEEDS_VALUE = "must be a constant"
+KNOWN_CONDITION = "the condition must be known"
+"""An operand decides what is computed, and its value is not known."""
+
+CAUSES: tuple[tuple[str, Status], ...] = (
+    (r"^operator set \d+ is not supported", Status.UNSUPPORTED_VERSION),
+    (r"from operator set \d+ on$", Status.UNSUPPORTED_VERSION),
+    (r"^npusim has no operator ", Status.UNSUPPORTED_OPERATOR),
+    (r" has no (vector|scalar|matrix) unit$", Status.UNSUPPORTED_OPERATOR),
+    (r"^element type ", Status.UNSUPPORTED_DATATYPE),
+    (r"does not compute with ", Status.UNSUPPORTED_DATATYPE),
+    (r"^results of 4- and 2-bit types", Status.UNSUPPORTED_DATATYPE),
+    (r"^a factor of .* is not supported$", Status.UNSUPPORTED_DATATYPE),
+    (r"^sequences are not supported", Status.UNSUPPORTED_DATATYPE),
+    (r"^sparse tensors are not supported", Status.UNSUPPORTED_DATATYPE),
+    (r"^inputs of type ", Status.UNSUPPORTED_DATATYPE),
+    (r" \(got [^)]*\)$", Status.UNSUPPORTED_DATATYPE),
+    (NEEDS_VALUE, Status.UNSUPPORTED_SHAPE),
+    (r"spatial dimensions are supported", Status.UNSUPPORTED_SHAPE),
+    (r"^an empty input is not supported", Status.UNSUPPORTED_SHAPE),
+    (r"^dimension .* is empty$", Status.UNSUPPORTED_SHAPE),
+    (r"it must not broadcast$", Status.UNSUPPORTED_SHAPE),
+    (r"^needs a table of \d+ elements", Status.UNSUPPORTED_SHAPE),
+    (r"^\d+ steps", Status.UNSUPPORTED_SHAPE),
+    (r"iterations are not supported$", Status.UNSUPPORTED_SHAPE),
+    (KNOWN_CONDITION, Status.UNSUPPORTED_SHAPE),
+    (r"^a loop that is never entered", Status.UNSUPPORTED_SHAPE),
+)
+"""Pattern of the reason, status; the first that matches. What matches none is about the attributes of a node."""
+
+_PATTERNS = tuple((re.compile(pattern), status) for pattern, status in CAUSES)
+_ORDER = (
+    Status.UNSUPPORTED_VERSION,
+    Status.UNSUPPORTED_OPERATOR,
+    Status.UNSUPPORTED_DATATYPE,
+    Status.UNSUPPORTED_ATTRIBUTE,
+    Status.UNSUPPORTED_SHAPE,
+)
+
+
+def cause(reason: str) -> Status:
+    """The status for one reason."""
+    return next((status for pattern, status in _PATTERNS if pattern.search(reason)), Status.UNSUPPORTED_ATTRIBUTE)
+
+
+def waits_for_value(reason: str) -> bool:
+    """Whether a graph input that comes as a weight would settle it: all values but constants come from graph inputs."""
+    return NEEDS_VALUE in reason or KNOWN_CONDITION in reason
+
+
+def worst(reasons: Iterable[Reason]) -> Status:
+    """The status for a model with several: what lies deepest, from version over operator to shape."""
+    found = {cause(reason) for _, _, reason in reasons}
+    return next(status for status in _ORDER if status in found)

@@ -1,0 +1,81 @@
+"""Where exceptions become ONNXIFI's status codes: one table, which a test proves complete.
+
+It is beside the facade and not with the other one in ``hal._edge``: a C program that loads this library does not wait
+for the import of the other.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from npusim import errors
+from npusim.frontends.onnx.signature import DeclaredShapeError, DeclaredTypeError
+
+from .causes import worst
+from .status import OnnxifiError, Status, within
+
+_log = logging.getLogger("npusim.onnxifi")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+ONNXIFI_STATUS: dict[type[BaseException], Status] = {
+    errors.NpusimError: Status.INTERNAL_ERROR,
+    errors.UsageError: Status.INTERNAL_ERROR,  # this engine's own mistake, not its client's
+    errors.ConfigError: Status.INTERNAL_ERROR,
+    errors.ModelError: Status.INVALID_MODEL,
+    DeclaredShapeError: Status.MISMATCHING_SHAPE,
+    DeclaredTypeError: Status.MISMATCHING_DATATYPE,
+    errors.UnsupportedError: Status.UNSUPPORTED_OPERATOR,  # by its reasons, see causes.py
+    errors.CompileError: Status.UNSUPPORTED_SHAPE,
+    errors.InputError: Status.INTERNAL_ERROR,
+    errors.ProgramError: Status.INTERNAL_ERROR,
+    errors.CacheError: Status.INTERNAL_ERROR,
+    errors.DeviceFaultError: Status.INTERNAL_ERROR,
+    errors.DeviceGoneError: Status.BACKEND_UNAVAILABLE,
+    errors.DeviceMemoryError: Status.NO_DEVICE_MEMORY,
+    errors.QueueFullError: Status.NO_DEVICE_RESOURCES,
+    errors.DeadlineError: Status.INTERNAL_ERROR,
+    errors.JobAbortedError: Status.BACKEND_UNAVAILABLE,  # the device was switched off
+    MemoryError: Status.NO_SYSTEM_MEMORY,
+    OSError: Status.NO_SYSTEM_RESOURCES,
+}
+"""What an exception means to an ONNXIFI client; one that is not named here is an INTERNAL_ERROR."""
+
+
+def status_of(error: BaseException) -> Status:
+    """The status for an exception: its own, or that of its nearest class in the table."""
+    if isinstance(error, OnnxifiError):
+        return error.status
+    if isinstance(error, errors.UnsupportedError) and error.reasons:
+        return worst(error.reasons)
+    kinds = type(error).__mro__
+    return next((ONNXIFI_STATUS[kind] for kind in kinds if kind in ONNXIFI_STATUS), Status.INTERNAL_ERROR)
+
+
+def answers(function: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """What goes wrong in the decorated function is an OnnxifiError with a status that ``function`` may return.
+
+    Every failure is logged: at INFO what the client did, at ERROR, with its traceback, what nobody foresaw.
+    """
+
+    def decorate(work: Callable[_P, _T]) -> Callable[_P, _T]:
+        @functools.wraps(work)
+        def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            try:
+                return work(*args, **kwargs)
+            except Exception as error:
+                status = within(function, status_of(error))
+                unforeseen = not isinstance(error, OnnxifiError | errors.NpusimError)
+                if unforeseen:
+                    _log.error("%s: %s", function, error, exc_info=error)
+                else:
+                    _log.info("%s: %s: %s", function, status.name, error)
+                message = error.message if isinstance(error, OnnxifiError) else str(error)
+                raise OnnxifiError(status, message) from error
+
+        return guarded
+
+    return decorate

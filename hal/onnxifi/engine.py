@@ -1,0 +1,174 @@
+"""The engine behind both doors: what the C core calls, one function for each thing that has a meaning.
+
+The core owns handles, events and the order of runs; it passes devices by number, and backends, graphs and bindings as
+the objects that it got from here. Every function raises OnnxifiError with a status that its ONNXIFI function may
+return.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from npusim.executor import JobDone, Ticket
+
+from . import backend as backends
+from . import binding, edge, graph
+from . import info as infos
+from .backend import Backend
+from .binding import IO
+from .compatibility import compatibility as decide
+from .descriptor import Descriptor
+from .device import Device, make_devices
+from .edge import answers
+from .graph import Graph
+from .settings import Settings, read_settings
+from .status import Status, within
+
+Timing = tuple[int, int, int, int, int]
+"""cycles, run_ps, queued_ps, host_ps, total_ps of one run: see npusim.executor.JobDone."""
+Trace = list[tuple[str, int, int]]
+"""(unit, operator and kind of instruction; start and end in ps since the run began) in order of their end."""
+
+
+class Complete(Protocol):
+    """How the core hears of the end of a run; ``run`` is what it passed to :func:`start`."""
+
+    def __call__(
+        self, run: object, status: int, timing: Timing | None, trace: Trace | None, message: str, /
+    ) -> object: ...
+
+
+class Core:
+    """What the engine tells the core; set by :func:`connect`."""
+
+    complete: Complete
+    unplugged: Callable[[int], object]
+
+
+def connect(complete: Complete, unplugged: Callable[[int], object]) -> None:
+    """For the core: ``complete(run, status, timing, trace, message)`` when a run is over, ``unplugged(device)`` when a
+    device is gone by itself."""
+    Core.complete = staticmethod(complete)
+    Core.unplugged = staticmethod(unplugged)
+
+
+class _State:
+    """What is read from the user's settings, once in a process."""
+
+    lock = threading.Lock()
+    settings: Settings | None = None
+    devices: tuple[Device, ...] = ()
+
+
+def settings() -> Settings:
+    """The settings, read with the first call that needs them. Raises ConfigError."""
+    with _State.lock:
+        if _State.settings is None:
+            _State.settings = read_settings()
+            _State.devices = make_devices(_State.settings.backends)
+        return _State.settings
+
+
+def devices() -> tuple[Device, ...]:
+    """The configured devices."""
+    settings()
+    return _State.devices
+
+
+def status_of(error: BaseException) -> int:
+    """The status for whatever an engine function raised."""
+    return int(edge.status_of(error))
+
+
+@answers("onnxGetBackendIDs")
+def device_count() -> int:
+    return len(devices())
+
+
+@answers("onnxGetBackendInfo")
+def info(device: int, info_type: int) -> bytes:
+    """The value of one query, text with its final NUL."""
+    return infos.info(devices()[device].config, info_type)
+
+
+@answers("onnxGetBackendCompatibility")
+def compatibility(device: int, model: bytes) -> int:
+    """SUCCESS or FALLBACK."""
+    return int(decide(devices()[device].config, model, lenient=settings().lenient))
+
+
+@answers("onnxInitBackend")
+def init_backend(device: int, properties: Sequence[tuple[int, int]]) -> Backend:
+    return backends.init_backend(devices()[device], properties)
+
+
+def release_backend(backend: Backend) -> None:
+    """Nothing to do: the device is off when nobody holds its executor any more."""
+
+
+@answers("onnxInitGraph")
+def init_graph(
+    backend: Backend, properties: Sequence[int], model: bytes, weights: Sequence[Descriptor] | None
+) -> tuple[int, Graph]:
+    """(SUCCESS or FALLBACK, graph). ``properties``: ids and values without the final 0."""
+    status, made = graph.init_graph(backend, properties, model, weights, lenient=settings().lenient)
+    return int(status), made
+
+
+@answers("onnxSetGraphIO")
+def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descriptor]) -> IO:
+    """The binding that runs use from now on."""
+    return binding.set_io(graph, inputs, outputs)
+
+
+@answers("onnxReleaseGraph")
+def release_graph(graph: Graph) -> None:
+    """Give back what the graph has on the device; no run of it is under way."""
+    graph.release()
+
+
+@answers("onnxWaitEvent")
+def start(graph: Graph, io: IO, run: object, trace: bool = False) -> None:
+    """Hand a run over; a small one may be done at once, here. ``Core.complete`` is called when it is over."""
+    ticket = graph.power.executor.submit(io.request, here=True)
+    ticket.add_done_callback(partial(_finish, graph.backend.device, io, run, trace))
+
+
+def _finish(device: Device, io: IO, run: object, trace: bool, ticket: Ticket) -> None:
+    timing: Timing | None = None
+    events: Trace | None = None
+    status, message = Status.SUCCESS, ""
+    try:
+        done = ticket.wait()
+        for name, array in done.outputs.items():
+            np.copyto(io.outputs[name], array)
+        timing = (done.cycles, done.run_ps, done.queued_ps, done.host_ps, done.total_ps)
+        events = _events(io, done) if trace else None
+    except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the run
+        status, message = within("onnxWaitEvent", edge.status_of(error)), str(error)
+        if status is Status.BACKEND_UNAVAILABLE and device.present:
+            Core.unplugged(device.number)
+    Core.complete(run, int(status), timing, events, message)
+
+
+def _events(io: IO, done: JobDone) -> Trace:
+    ops = io.request.program.ops
+    return [
+        (f"{span.unit} {ops[span.op].name if span.op < len(ops) else ''} {span.kind}", span.start_ps, span.end_ps)
+        for span in done.timeline.spans
+    ]
+
+
+def unplug(device: int) -> None:
+    """Take a device away; the core tells the clients."""
+    devices()[device].unplug()
+
+
+def plug(device: int) -> None:
+    """Put a fresh device of the same description in its place."""
+    devices()[device].plug()

@@ -1,0 +1,157 @@
+"""A model on a backend: its own copy of model and weights, and a program for every set of shapes that it runs with."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from npusim.compiler.pipeline import compile_graph
+from npusim.executor import Priority
+from npusim.frontends.onnx.source import Model
+from npusim.frontends.onnx.tensors import ELEMENT_TYPES
+from npusim.program import Program
+
+from .backend import Backend, graph_priority
+from .compatibility import check_capacity, dynamic_inputs, try_symbolic
+from .descriptor import Descriptor
+from .importing import Outside, import_graph
+from .model import Weight, add_weights, parse
+from .quantization import Quantization
+from .status import OnnxifiError, Status
+from .tensors import Declared, check_against, check_descriptor, declared, match_names
+
+MAX_VARIANTS = 16
+"""Programs that a graph keeps; the one used longest ago goes."""
+
+ShapeTable = tuple[tuple[str, tuple[int, ...]], ...]
+QuantizationTable = tuple[tuple[str, Quantization], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a program is compiled for: shapes of the inputs that the model leaves open, and quantised tensors."""
+
+    shapes: ShapeTable = ()
+    inputs: QuantizationTable = ()
+    outputs: QuantizationTable = ()
+
+
+class Graph:
+    """One graph. ``inputs``, ``outputs``: what the client has to bind. Made by :func:`init_graph`."""
+
+    def __init__(
+        self, backend: Backend, model: Model, quantized: Mapping[str, Quantization], priority: Priority
+    ) -> None:
+        self.backend = backend
+        self.power = backend.power
+        self.priority = priority
+        self.inputs = {value.name: value for value in dynamic_inputs(model.proto.graph)}
+        self.outputs = {value.name: declared(value) for value in model.proto.graph.output}
+        self.decomposed = False
+        self._model = model
+        self._quantized = dict(quantized)
+        self._programs: OrderedDict[Form, Program] = OrderedDict()
+        self._lock = threading.Lock()
+        self._released = False
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the model says every input's shape."""
+        return all(value.is_static for value in self.inputs.values())
+
+    def build(self) -> None:
+        """Compile a graph of known shapes; look at one of open shapes as far as it can be."""
+        if self.is_static:
+            self.program(Form())
+        else:
+            self.decomposed = try_symbolic(self._copy(), list(self.inputs.values()), self.backend.device.config)
+
+    def program(self, form: Form) -> Program:
+        """The program for a form, loaded onto the device with its constants."""
+        with self._lock:
+            if form not in self._programs:
+                self._programs[form] = self._compile(form)
+                while len(self._programs) > MAX_VARIANTS:
+                    self._drop(self._programs.popitem(last=False)[1])
+            self._programs.move_to_end(form)
+            return self._programs[form]
+
+    def release(self) -> None:
+        """Give the device's memory back; no run is under way."""
+        with self._lock:
+            if self._released:
+                return
+            self._released = True
+            while self._programs:
+                self._drop(self._programs.popitem()[1])
+        self.power.give_graph()
+
+    def _compile(self, form: Form) -> Program:
+        outside = Outside(self._quantized, dict(form.inputs), dict(form.outputs))
+        graph, decomposed = import_graph(self._copy(), dict(form.shapes), outside)
+        self.decomposed = self.decomposed or bool(decomposed)
+        config = self.backend.device.config
+        check_capacity(graph, config, Status.NO_DEVICE_MEMORY)
+        program = compile_graph(graph, config)
+        self.power.load(program)
+        return program
+
+    def _drop(self, program: Program) -> None:
+        self.power.unload(program)
+
+    def _copy(self) -> Model:
+        """The model for an importer, which empties what it gets."""
+        return Model(self._model.proto, None, dict(self._model.blobs))
+
+
+def init_graph(
+    backend: Backend, properties: Sequence[int], data: bytes, weights: Sequence[Descriptor] | None, *, lenient: bool
+) -> tuple[Status, Graph]:
+    """(SUCCESS or FALLBACK, the graph). Raises OnnxifiError and what :func:`edge.status_of` knows."""
+    priority = graph_priority(properties)
+    model = parse(data, lenient=lenient)
+    quantized: dict[str, Quantization] = {}
+    if weights is not None:
+        found, quantized = read_weights(model, weights, lenient)
+        add_weights(model, found)
+    graph = Graph(backend, model, quantized, priority)
+    backend.power.take_graph()
+    try:
+        graph.build()
+    except BaseException:
+        graph.release()
+        raise
+    return Status.FALLBACK if graph.decomposed else Status.SUCCESS, graph
+
+
+def read_weights(
+    model: Model, descriptors: Sequence[Descriptor], lenient: bool
+) -> tuple[list[Weight], dict[str, Quantization]]:
+    """(copies of the weights, those that are quantised). Lenient: a weight's own type counts, not the declared one."""
+    proto = model.proto.graph
+    if proto.initializer:
+        raise OnnxifiError(Status.INVALID_MODEL, "weights must be initializers or descriptors, not both")
+    inputs: dict[str, Declared] = {value.name: declared(value) for value in proto.input}
+    found = match_names(descriptors, inputs, "graph input")
+    weights, quantized = [], {}
+    for name, descriptor in found.items():
+        check_descriptor(descriptor)
+        quantization = check_against(descriptor, inputs[name], any_type=lenient)
+        if quantization is not None:
+            quantized[name] = quantization
+        weights.append(_copied(name, descriptor))
+    return weights, quantized
+
+
+def _copied(name: str, descriptor: Descriptor) -> Weight:
+    dtype = ELEMENT_TYPES.get(descriptor.data_type)
+    if dtype is None:
+        raise OnnxifiError(Status.UNSUPPORTED_DATATYPE, f"{name!r}: data type {descriptor.data_type} is not supported")
+    shape = descriptor.shape or ()
+    nbytes = dtype.itemsize
+    for dim in shape:
+        nbytes *= dim
+    return Weight(name, descriptor.data_type, shape, ctypes.string_at(descriptor.buffer, nbytes))

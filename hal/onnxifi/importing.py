@@ -1,0 +1,96 @@
+"""ONNX graphs become npusim's, with what ONNXIFI adds: shapes given later, and tensors that are quantised outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.frontends.onnx.importer import Importer
+from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.registry import Handler
+from npusim.frontends.onnx.scope import Scope, Value
+from npusim.frontends.onnx.source import Model
+from npusim.graph import Graph, Tensor
+
+from .quantization import Quantization
+
+UNROLLED = frozenset({"RNN", "GRU", "LSTM"})
+"""Operators that become a chain of steps."""
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """How tensors look outside of the graph, by name, where that is not what the graph declares."""
+
+    weights: Mapping[str, Quantization] = field(default_factory=dict)
+    inputs: Mapping[str, Quantization] = field(default_factory=dict)
+    outputs: Mapping[str, Quantization] = field(default_factory=dict)
+
+
+NOTHING = Outside()
+
+
+class OnnxifiImporter(Importer):
+    """The frontend's importer for a model from an ONNXIFI client; ``decomposed`` says what FALLBACK is for."""
+
+    def __init__(self, model: Model, input_shapes: Shapes | None = None, outside: Outside = NOTHING) -> None:
+        super().__init__(model, input_shapes)
+        self._outside = outside
+
+    def _define_inputs(self, scope: Scope) -> None:
+        super()._define_inputs(scope)
+        for name, quantization in self._outside.inputs.items():
+            tensor = scope.values.get(name)
+            if isinstance(tensor, Tensor):
+                tensor_type, tensor.dtype = tensor.dtype, quantization.dtype
+                scope.values[name] = self._dequantized(tensor, quantization, tensor_type)
+
+    def _define_initializers(self, scope: Scope, needed: set[str]) -> None:
+        super()._define_initializers(scope, needed)
+        for name, quantization in self._outside.weights.items():
+            tensor = scope.values.get(name)
+            if isinstance(tensor, Tensor):
+                scope.values[name] = self._dequantized(tensor, quantization, DType.FLOAT32)
+
+    def _dequantized(self, tensor: Tensor, quantization: Quantization, to: DType) -> Tensor:
+        scale, zero = self._parameters(tensor, quantization)
+        return self.builder.add("dequantize", [tensor, scale, zero], {"to": to}, f"{tensor.name}/dequantize")
+
+    def _parameters(self, tensor: Tensor, quantization: Quantization) -> tuple[Tensor, Tensor]:
+        scales, biases = quantization.arrays(tensor.shape)
+        return (
+            self.builder.const(np.asarray(scales, np.float32), f"{tensor.name}/scale"),
+            self.builder.const(np.asarray(biases, np.int32), f"{tensor.name}/zero"),
+        )
+
+    def _outputs(self, scope: Scope) -> list[Tensor]:
+        return [self._quantized(tensor) for tensor in super()._outputs(scope)]
+
+    def _quantized(self, tensor: Tensor) -> Tensor:
+        quantization = self._outside.outputs.get(tensor.name)
+        if quantization is None:
+            return tensor
+        scale, zero = self._parameters(tensor, quantization)
+        name = tensor.name
+        self.builder.rename(tensor, f"{name}/float")
+        result = self.builder.add("quantize", [tensor, scale, zero], {"to": quantization.dtype}, f"{name}/quantize")
+        self.builder.rename(result, name, reserved=True)
+        return result
+
+    def _handle(self, handler: Handler, node: Node) -> Sequence[Value]:
+        if node.op_type in UNROLLED:
+            self.decomposed.append((node.name, node.op_type))
+        return super()._handle(handler, node)
+
+
+def import_graph(
+    model: Model, input_shapes: Shapes | None = None, outside: Outside = NOTHING
+) -> tuple[Graph, list[tuple[str, str]]]:
+    """(graph, decomposed nodes). Raises ModelError, UnsupportedError, UsageError for impossible shapes."""
+    importer = OnnxifiImporter(model, input_shapes, outside)
+    return importer.run(), importer.decomposed

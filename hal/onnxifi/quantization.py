@@ -1,0 +1,76 @@
+"""Tensors that hold integers where the graph declares floats: value = (integer - bias) * scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.dtypes import DType
+from npusim.frontends.onnx.tensors import ELEMENT_TYPES
+
+from .constants import DataType
+from .descriptor import Descriptor
+from .status import OnnxifiError, Status
+
+INTEGERS = frozenset({DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16, DataType.INT32})
+"""Element types that may have quantisation parameters."""
+OUTPUTS = INTEGERS - {DataType.INT32}
+"""Those that the device makes of floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Parameters of one tensor: one pair for all of it, or one for each of equal groups along ``axis``."""
+
+    dtype: DType
+    axis: int
+    scales: tuple[float, ...]
+    biases: tuple[int, ...]
+
+    def arrays(self, shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """(scales, biases) that broadcast over a tensor of this shape."""
+        if len(self.scales) == 1:
+            return np.asarray(self.scales, np.float32).reshape(()), np.asarray(self.biases, np.int32).reshape(())
+        group = shape[self.axis] // len(self.scales)
+        form = [1] * len(shape)
+        form[self.axis] = shape[self.axis]
+        return (
+            np.repeat(np.asarray(self.scales, np.float32), group).reshape(form),
+            np.repeat(np.asarray(self.biases, np.int32), group).reshape(form),
+        )
+
+
+def quantization_of(descriptor: Descriptor) -> Quantization | None:
+    """The checked parameters of a descriptor whose shape and type have been checked; None without any.
+
+    Raises OnnxifiError: INVALID_DATATYPE, INVALID_SHAPE, INVALID_MEMORY_LOCATION, MISMATCHING_DATATYPE.
+    """
+    count = descriptor.quantization_params
+    if not count:
+        return None
+    name, shape = descriptor.name, descriptor.shape or ()
+    if descriptor.data_type not in INTEGERS:
+        raise OnnxifiError(Status.INVALID_DATATYPE, f"{name!r}: type {descriptor.data_type} is not quantised")
+    if descriptor.scales is None or descriptor.biases is None:
+        raise OnnxifiError(Status.INVALID_MEMORY_LOCATION, f"{name!r}: scales and biases must not be NULL")
+    axis = descriptor.quantization_axis
+    if count > 1 and (axis >= len(shape) or count > shape[axis] or shape[axis] % count):
+        raise OnnxifiError(
+            Status.INVALID_SHAPE, f"{name!r}: {count} parameters for equal groups along axis {axis} of {list(shape)}"
+        )
+    dtype = ELEMENT_TYPES[descriptor.data_type]
+    _check_values(name, dtype, descriptor.scales, descriptor.biases)
+    return Quantization(dtype, axis if count > 1 else 0, descriptor.scales, descriptor.biases)
+
+
+def _check_values(name: object, dtype: DType, scales: tuple[float, ...], biases: tuple[int, ...]) -> None:
+    """Scales are positive numbers; a bias is a value of the tensor's type."""
+    if not all(math.isfinite(scale) and scale > 0 for scale in scales):
+        raise OnnxifiError(Status.INVALID_DATATYPE, f"{name!r}: scales must be positive and finite")
+    info = np.iinfo(dtype.storage)
+    if not all(info.min <= bias <= info.max for bias in biases):
+        raise OnnxifiError(Status.INVALID_DATATYPE, f"{name!r}: biases must be values of {dtype.label}")

@@ -1,0 +1,47 @@
+"""What the operators' definitions say about a node's outside: how many operands, which attributes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx
+from onnx import AttributeProto
+
+MAX_VERSION = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """``attributes``: type (of AttributeProto) by name; ``required``: those without which a node has no meaning."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    attributes: Mapping[str, int]
+    required: frozenset[str]
+
+
+@functools.lru_cache(maxsize=4096)
+def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
+    """The definition of an operator in a version of its domain; None if there is none."""
+    if not 0 < version < MAX_VERSION:
+        return None
+    try:
+        found = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    if found.deprecated:
+        return None
+    return Schema(
+        (found.min_input, found.max_input),
+        (found.min_output, found.max_output),
+        {name: _number(attribute.type) for name, attribute in found.attributes.items()},
+        frozenset(name for name, attribute in found.attributes.items() if attribute.required),
+    )
+
+
+def _number(kind: object) -> int:
+    """AttributeProto's number for the schema's enumeration, whose stub does not know that it is one."""
+    number: int = AttributeProto.AttributeType.Value(str(kind).rpartition(".")[2])
+    return number
