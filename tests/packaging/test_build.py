@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from hal import abi
 
 pytestmark = pytest.mark.slow
 
@@ -44,9 +47,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, sdist: Path) -> Path:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     """The scripts of an environment that holds the wheel and its required dependencies, nothing else."""
-    target = tmp_path_factory.mktemp("bare")
+    return install(str(wheel), tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+    """The same with what reading models needs."""
+    return install(f"{wheel}[onnx]", tmp_path_factory.mktemp("full"))
+
+
+def install(what: str, target: Path) -> Path:
+    """The scripts of a new environment with one thing installed."""
     call(sys.executable, "-m", "venv", target / "venv", cwd=target)
-    call(target / "venv/bin/python", "-m", "pip", "install", "--quiet", wheel, cwd=target)
+    call(target / "venv/bin/python", "-m", "pip", "install", "--quiet", what, cwd=target)
     return target / "venv/bin"
 
 
@@ -65,7 +78,12 @@ def test_the_sdist_holds_what_a_build_and_a_test_run_need(sdist: Path) -> None:
         assert name in names
     assert any(re.fullmatch(r"npusim/kernels/.*\.h", name) for name in names)
     assert any(name.startswith("tests/unit/") for name in names)
-    assert not [name for name in names if name.endswith((".so", ".pyc", ".c")) or name.startswith((".venv", "build/"))]
+    written = {
+        str(path.relative_to(ROOT)) for top in ("hal", "tests", "examples") for path in (ROOT / top).rglob("*.c")
+    }
+    assert {name for name in names if name.endswith(".c")} >= written
+    assert not [name for name in names if name.endswith((".so", ".pyc")) or name.startswith((".venv", "build/"))]
+    assert not [name for name in names if name.startswith("npusim/") and name.endswith(".c")]
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
@@ -76,9 +94,13 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     expected = {str(path.relative_to(ROOT)) for top in ("npusim", "hal") for path in (ROOT / top).rglob("*.py")}
     expected |= {f"npusim/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.toml")}
     expected |= {"npusim/py.typed", "npusim/_core.pyi", "npusim/report/run.schema.json"}
+    expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "hal/abi/include").glob("*.h")}
+    expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "hal/abi/lib").rglob("*.pc")}
+    expected |= {str(library.path.relative_to(ROOT)) for library in abi.LIBRARIES}
     assert expected - set(names) == set()
     assert any(re.fullmatch(r"npusim/_core\..*\.so", name) for name in names)
-    assert not [name for name in names if name.endswith((".pyx", ".pxd", ".h", ".c"))]
+    sources = [name for name in names if name.endswith((".pyx", ".pxd", ".h", ".c"))]
+    assert all(name.startswith("hal/abi/include/") for name in sources)
 
 
 def test_the_installed_command_works(bare: Path, tmp_path: Path) -> None:
@@ -88,6 +110,46 @@ def test_the_installed_command_works(bare: Path, tmp_path: Path) -> None:
     assert "FAILED" not in doctor
     assert "pip install 'npusim[onnx]'" in doctor
     assert "agree with the reference" in call(bare / "npusim", "demo", "--config", "tiny", cwd=tmp_path)
+
+
+def build_example(scripts: Path, target: Path) -> Path:
+    """examples/onnxifi_conv.c, built by what the installed command says, with input files beside it."""
+    told = json.loads(call(scripts / "npusim", "libs", "--json", "-", cwd=target))
+    library = next(each for each in told["libraries"] if each["name"] == "onnxifi-npusim")
+    assert Path(library["path"]).is_relative_to(scripts.parent)
+    flags = [*library["cflags"].split(), *library["ldflags"].split()]
+    call("gcc", ROOT / "examples/onnxifi_conv.c", "-o", target / "conv", *flags, cwd=target)
+    (target / "m.onnx").write_bytes(b"\x08\x08")
+    (target / "x.bin").write_bytes(bytes(4 * 3 * 16 * 16))
+    return Path(library["path"])
+
+
+def say(target: Path, **environment: str) -> str:
+    """What the example says about its model, which is none, in an environment that holds nothing else."""
+    command = [str(target / "conv"), "m.onnx", "x.bin"]
+    done = subprocess.run(command, cwd=target, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_c_programs_find_the_installed_libraries(full: Path, tmp_path: Path) -> None:
+    library = build_example(full, tmp_path)
+    answer = "onnxInitGraph: status 0x0105\n"  # INVALID_MODEL: there is no graph in it
+    assert say(tmp_path) == answer
+    moved = full.parent.with_name("moved")
+    full.parent.rename(moved)
+    elsewhere = str(library.parent).replace(str(full.parent), str(moved))
+    try:
+        assert say(tmp_path, LD_LIBRARY_PATH=elsewhere) == answer
+    finally:
+        moved.rename(full.parent)
+
+
+def test_c_programs_without_onnx_installed_say_what_to_install(bare: Path, tmp_path: Path) -> None:
+    build_example(bare, tmp_path)
+    said = say(tmp_path)
+    assert said.startswith("libonnxifi-npusim: no simulated device: ")
+    assert "npusim[onnx]" in said
 
 
 def test_a_model_without_onnx_installed_says_what_to_install(bare: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def interpreted(program: Program, config: Config, inputs: Mapping[str, npt.NDArr
         regions.append((base, size))
         base += align(max(size, 1))
     memory.dram[:base] = poison
-    memory.dram[: program.constants.size] = program.constants
+    program.constants.fill(memory.dram[: program.constants.nbytes])
     assert regions[CONSTANTS][0] == 0
     for binding in program.inputs:
         data = np.ascontiguousarray(to_storage(np.asarray(inputs[binding.name]))).reshape(-1).view(np.uint8)

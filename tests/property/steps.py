@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from npusim.dtypes import DType
 from npusim.isa.functions import COMPARISONS, PREDICATES, Binary, Reduce, Unary
 from npusim.ops.elementwise import BITWISE, INTEGER_UNARY, LOGICAL
+from npusim.ops.routine import routine_attrs
+from tests import routines  # noqa: F401  (registers test.flip)
 from tests.property.growing import ANY, FLOATS, MOST_ELEMENTS, NUMBERS, Grower, Value
 
 STEEP_UNARY = frozenset({
@@ -140,6 +142,13 @@ def _x_zero(g: Grower, dtype: DType) -> int:
     return g.integer(max(info.min, -200), min(info.max, 200))
 
 
+def _w_zero(g: Grower, dtype: DType) -> int:
+    if dtype not in (DType.INT8, DType.UINT8) or not g.flag():
+        return 0
+    info = np.iinfo(dtype.storage)
+    return g.integer(int(info.min), int(info.max))
+
+
 def _bias(g: Grower, channels: int, dtype: DType) -> Value | None:
     return g.other((channels,), dtype) if g.flag() else None
 
@@ -166,19 +175,24 @@ def conv(g: Grower) -> None:
     depth = math.prod(shape[1:])
     g.add(
         "conv", [x, weights, bias], _product_peak(x, weights, depth, bias), layout="NHWC" if nhwc else "NCHW",
-        groups=groups, x_zero=_x_zero(g, x.dtype), **window,
+        groups=groups, x_zero=_x_zero(g, x.dtype), w_zero=_w_zero(g, wtype), **window,
     )  # fmt: skip
 
 
 def conv_transpose(g: Grower) -> None:
-    x = g.operand(FLOATS, lambda v: _nonempty_rank4(v) and v.reach < _MOST_PEAK, shape=lambda: g.shape(4, empty=False))
+    x = g.operand(
+        (*FLOATS, *_WEIGHTS),
+        lambda v: _nonempty_rank4(v) and v.reach < _MOST_PEAK,
+        shape=lambda: g.shape(4, empty=False),
+    )
     nhwc = g.flag()
     channels, h, w = _image(g, x, nhwc)
     window = _window(g, h, w)
     groups = g.pick([n for n in (1, channels, 2) if channels % n == 0])
     kernel = window.pop("kernel")
     shape = (channels, g.integer(1, 4), *kernel)
-    weights = g.constant(g.data(shape, x.dtype), x.dtype) if g.integer(0, 2) else g.fresh(shape, x.dtype)
+    wtype = g.pick(_WEIGHTS.get(x.dtype, (x.dtype,)))
+    weights = g.constant(g.data(shape, wtype), wtype) if g.integer(0, 2) else g.fresh(shape, wtype)
     window["pads"] = tuple(
         g.integer(0, (kernel[i % 2] - 1) * window["dilation"][i % 2] // 2) for i in range(4)
     )  # fmt: skip
@@ -193,11 +207,12 @@ def conv_transpose(g: Grower) -> None:
     )
     if min(output) < 1:
         return
-    bias = _bias(g, shape[1] * groups, x.dtype)
+    bias = _bias(g, shape[1] * groups, x.dtype if x.dtype.is_float else DType.INT32)
     depth = math.prod(shape) // shape[1]
     g.add(
         "conv_transpose", [x, weights, bias], _product_peak(x, weights, depth, bias),
-        layout="NHWC" if nhwc else "NCHW", groups=groups, output_hw=output, **window,
+        layout="NHWC" if nhwc else "NCHW", groups=groups, output_hw=output, x_zero=_x_zero(g, x.dtype),
+        w_zero=_w_zero(g, wtype), **window,
     )  # fmt: skip
 
 
@@ -215,7 +230,7 @@ def matmul(g: Grower) -> None:
         return
     bias = _bias(g, shape[-1], a.dtype if a.dtype.is_float else DType.INT32)
     zero = 0 if a.dtype is DType.INT32 else _x_zero(g, a.dtype)
-    g.add("matmul", [a, b, bias], _product_peak(a, b, max(k, 1), bias), x_zero=zero)
+    g.add("matmul", [a, b, bias], _product_peak(a, b, max(k, 1), bias), x_zero=zero, w_zero=_w_zero(g, btype))
 
 
 def pool(g: Grower) -> None:
@@ -427,6 +442,12 @@ def scatter_elements(g: Grower) -> None:
     g.add("scatter_elements", [x, index, updates], peak if inexact else 0.0, axis=axis, reduction=reduction)
 
 
+def routine(g: Grower) -> None:
+    x = g.operand(fits=_along, shape=lambda: g.shape(least=1))
+    attrs = routine_attrs("test.flip", axis=g.integer(0, x.rank - 1), cuts=g.integer(0, 3))
+    g.moved("routine", [x], **attrs)
+
+
 def island(g: Grower) -> None:
     """Dequantise, multiply, perhaps activate, quantise: what a quantised layer of a model looks like."""
     small = (DType.INT8, DType.UINT8)
@@ -456,6 +477,6 @@ STEPS: dict[str, Step] = {
     "arg_reduce": arg_reduce, "topk": topk, "resample": resample, "softmax": softmax, "normalize": normalize,
     "cumsum": cumsum, "lrn": lrn, "reshape": reshape, "transpose": transpose, "slice": slice_, "concat": concat,
     "pad": pad, "expand": expand, "gather": gather, "gather_elements": gather_elements,
-    "scatter_elements": scatter_elements,
+    "scatter_elements": scatter_elements, "routine": routine,
 }  # fmt: skip
 """Every kind of npusim.graph."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from npusim.device.bus import BAR_REGISTERS
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, LoadedProgram
-from npusim.driver.header import COMPLETION, DOORBELL, ENTRY, ENTRY_MAGIC, INT_MASK, RING_SIZE, RING_TAIL, STATUS
+from npusim.driver.header import COMPLETION, DOORBELL, ENTRY, ENTRY_MAGIC, INT_MASK, RINGS, SIZE, STATUS, TAIL
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import region
 from npusim.program import Program
@@ -149,7 +149,7 @@ def test_a_wait_opens_at_the_picosecond() -> None:
 def timing_only_entry(loaded: LoadedProgram) -> bytes:
     """A ring entry, made by hand."""
     code = loaded.program.code
-    return ENTRY.pack(ENTRY_MAGIC, 1, loaded.code, len(code), 4, loaded.table, 1, loaded.completion, 0, 0, 0)
+    return ENTRY.pack(ENTRY_MAGIC, 1, loaded.code, len(code), 4, loaded.slot.table, 1, loaded.slot.completion, 0, 0, 0)
 
 
 def test_the_interrupt_comes_at_the_picosecond() -> None:
@@ -162,11 +162,11 @@ def test_the_interrupt_comes_at_the_picosecond() -> None:
     driver = Driver(device.bus)
     loaded = driver.load(program)
     bus = device.bus
-    bus.write_memory(0, timing_only_entry(loaded))
-    bus.write(BAR_REGISTERS, RING_SIZE, 4, 1)
+    bus.write_memory(bus.read(BAR_REGISTERS, RINGS[1], 4), timing_only_entry(loaded))
+    bus.write(BAR_REGISTERS, RINGS[1] + SIZE, 4, 1)
     bus.write(BAR_REGISTERS, INT_MASK, 4, 3)
-    bus.write(BAR_REGISTERS, RING_TAIL, 4, 1)
-    bus.write(BAR_REGISTERS, DOORBELL, 4, 1)
+    bus.write(BAR_REGISTERS, RINGS[1] + TAIL, 4, 1)
+    bus.write(BAR_REGISTERS, RINGS[1] + DOORBELL, 4, 1)
     rung = device.now_ps
     assert bus.wait_irq(duration - 1) == 0
     assert device.now_ps == rung + duration - 1
@@ -187,9 +187,9 @@ def test_a_polling_driver_makes_progress() -> None:
     driver = Driver(device.bus)
     loaded = driver.load(round_trip(64))
     bus = device.bus
-    bus.write_memory(0, timing_only_entry(loaded))
-    bus.write(BAR_REGISTERS, RING_TAIL, 4, 1)
-    bus.write(BAR_REGISTERS, DOORBELL, 4, 1)
+    bus.write_memory(bus.read(BAR_REGISTERS, RINGS[1], 4), timing_only_entry(loaded))
+    bus.write(BAR_REGISTERS, RINGS[1] + TAIL, 4, 1)
+    bus.write(BAR_REGISTERS, RINGS[1] + DOORBELL, 4, 1)
     seen = [bus.read(BAR_REGISTERS, STATUS, 4)]
     while seen[-1] != 1 and len(seen) < 100:
         seen.append(bus.read(BAR_REGISTERS, STATUS, 4))

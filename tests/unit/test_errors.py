@@ -22,7 +22,11 @@ EXAMPLES: list[NpusimError] = [
     errors.ProgramError("unknown opcode"),
     errors.CacheError("truncated"),
     DeviceFaultError("DATA", 0x40, "index out of range"),
+    errors.DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus"),
     errors.DeviceMemoryError("needs 5, has 4"),
+    errors.QueueFullError("5 jobs wait"),
+    errors.DeadlineError("not within 5 ps"),
+    errors.JobAbortedError("on request"),
 ]
 
 

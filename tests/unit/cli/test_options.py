@@ -21,7 +21,7 @@ def asked(what: str) -> list[Any]:
 
 def test_help_names_every_command_and_has_examples(cli: Cli) -> None:
     out = cli("--help").out
-    for command in ("run", "compile", "disasm", "info", "config", "demo", "doctor", "cache", "completion"):
+    for command in ("run", "compile", "disasm", "info", "config", "demo", "libs", "doctor", "cache", "completion"):
         assert f"\n  {command} " in out
     assert "npusim run resnet50.onnx --config edge" in out
 

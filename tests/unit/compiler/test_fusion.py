@@ -16,6 +16,7 @@ from npusim.graph import Graph, Tensor
 from npusim.hw.config import load_config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary, Unary
+from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from tests.unit.compiler.samples import conv, relu, residual_net
@@ -159,6 +160,15 @@ def test_what_the_drain_cannot_say_stays() -> None:
     assert drain.out_type is DType.FLOAT32
 
 
+def test_what_is_rewritten_makes_an_output_without_a_copy() -> None:
+    build = GraphBuilder("g")
+    x, bias = build.input("x", (2, 8), DType.FLOAT32), build.input("b", (4,), DType.FLOAT32)
+    y = build.add("matmul", [x, build.const(np.ones((8, 4), np.float32)), bias], {}, "y")
+    program = compile_graph(build.finish([y]), TINY)
+    assert [entry.kind for entry in program.ops] == ["matmul+add"]
+    assert [binding.name for binding in program.outputs] == ["y"]
+
+
 # Views and places
 
 
@@ -204,3 +214,14 @@ def test_scratch_is_used_again() -> None:
     """A long chain of layers needs two intermediate images at a time, not one for each."""
     short, long = (compile_graph(residual_net(8, 8, blocks), TINY).region_bytes[1] for blocks in (2, 6))
     assert long == short
+
+
+def test_a_uniform_scale_may_have_more_dimensions_than_what_its_tensor_becomes() -> None:
+    """Dequantised after the reshape, the scale cannot keep its four dimensions."""
+    build = GraphBuilder("flat")
+    scale, zero = build.const(np.full((1, 1, 1, 1), 0.5, np.float32)), build.const(np.full((1, 1, 1, 1), 3, np.int32))
+    real = build.add("dequantize", [build.input("x", (1, 2, 1, 3), DType.INT8), scale, zero], {"to": DType.FLOAT32})
+    graph = prepare(build.finish([build.add("reshape", [real], {"shape": (6,)})]), TINY)
+    inputs = {"x": np.arange(-3, 3, dtype=np.int8).reshape(1, 2, 1, 3)}
+    (result,) = reference.run(graph, inputs).values()
+    np.testing.assert_array_equal(result, (np.arange(-3, 3) - 3) * np.float32(0.5))

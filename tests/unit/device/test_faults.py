@@ -10,8 +10,8 @@ import pytest
 from npusim.device.bus import BAR_REGISTERS
 from npusim.device.npu import NpuDevice
 from npusim.device.ring import ENTRY, ENTRY_MAGIC, RingEntry
-from npusim.driver import Driver, LoadedProgram, header
-from npusim.driver.reference import SLICE_PS
+from npusim.driver import Driver, LoadedProgram, Priority, header
+from npusim.driver.rings import SLICE_PS
 from npusim.errors import DeviceFaultError
 from npusim.hw.config import load_config
 from npusim.isa.base import Command, Unit, Wait, encode, region
@@ -20,6 +20,7 @@ from npusim.isa.dma import Copy
 from npusim.program import CONSTANTS, FIRST_IO, Program
 from tests.timing.programs import Stream, add, copy, fill, gather, round_trip
 
+RING = header.RINGS[Priority.MEDIUM]
 TINY = load_config("tiny")
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())
 
@@ -42,16 +43,16 @@ class Bench:
     def submit(self, entry: RingEntry, tail: int = 1) -> None:
         """Put an entry at the start of the ring and ring the doorbell."""
         bus = self.device.bus
-        base = self.register(header.RING_BASE_LO)
+        base = self.register(RING + header.BASE_LO)
         bus.write_memory(base, ENTRY.pack(*entry))
-        bus.write(BAR_REGISTERS, header.RING_TAIL, 4, tail)
-        bus.write(BAR_REGISTERS, header.DOORBELL, 4, 1)
+        bus.write(BAR_REGISTERS, RING + header.TAIL, 4, tail)
+        bus.write(BAR_REGISTERS, RING + header.DOORBELL, 4, 1)
 
     def entry(self, loaded: LoadedProgram | None = None) -> RingEntry:
         loaded = loaded or self.good
         return RingEntry(
-            ENTRY_MAGIC, 0, loaded.code, len(loaded.program.code), len(loaded.regions), loaded.table, 99,
-            loaded.completion, loaded.log, 512,
+            ENTRY_MAGIC, 0, loaded.code, len(loaded.program.code), len(loaded.regions), loaded.slot.table, 99,
+            loaded.slot.completion, loaded.slot.log, 512,
         )  # fmt: skip
 
     def fault(self) -> tuple[str, int]:
@@ -88,7 +89,7 @@ def run(bench: Bench, program: Program) -> DeviceFaultError:
     "spoil",
     [
         lambda entry: entry._replace(magic=0),
-        lambda entry: entry._replace(flags=2),
+        lambda entry: entry._replace(flags=4),
         lambda entry: entry._replace(flags=1 << 31),
         lambda entry: entry._replace(reserved=1),
         lambda entry: entry._replace(region_count=1 << 20),
@@ -97,13 +98,13 @@ def run(bench: Bench, program: Program) -> DeviceFaultError:
 def test_a_bad_entry_is_a_ring_fault(bench: Bench, spoil: Callable[[RingEntry], RingEntry]) -> None:
     bench.driver.reset()
     bench.submit(spoil(bench.entry()))
-    assert bench.fault() == ("RING", bench.register(header.RING_BASE_LO))
+    assert bench.fault() == ("RING", bench.register(RING + header.BASE_LO))
 
 
 @pytest.mark.parametrize(("size", "tail"), [(0, 1), (3, 1), (4, 5), (4, 0xFFFF_FFFF)])
 def test_a_bad_ring_is_a_ring_fault(bench: Bench, size: int, tail: int) -> None:
     bench.driver.reset()
-    bench.device.bus.write(BAR_REGISTERS, header.RING_SIZE, 4, size)
+    bench.device.bus.write(BAR_REGISTERS, RING + header.SIZE, 4, size)
     bench.submit(bench.entry(), tail)
     assert bench.fault()[0] == "RING"
 
@@ -114,12 +115,12 @@ def test_a_faulted_device_takes_no_jobs_until_it_is_reset(bench: Bench) -> None:
     bench.fault()
     bench.submit(bench.entry(), tail=2)
     assert bench.device.bus.wait_irq(10**9) == 0
-    assert bench.register(header.RING_HEAD) == 0
+    assert bench.register(RING + header.HEAD) == 0
 
 
 def test_a_doorbell_without_an_entry_does_nothing(bench: Bench) -> None:
     bench.driver.reset()
-    bench.device.bus.write(BAR_REGISTERS, header.DOORBELL, 4, 1)
+    bench.device.bus.write(BAR_REGISTERS, RING + header.DOORBELL, 4, 1)
     assert bench.device.bus.wait_irq(10**9) == 0
     assert bench.register(header.STATUS) == header.STATUS_READY
 
@@ -127,14 +128,14 @@ def test_a_doorbell_without_an_entry_does_nothing(bench: Bench) -> None:
 def test_entries_run_one_after_another_and_the_ring_wraps(bench: Bench) -> None:
     bench.driver.reset()
     bus = bench.device.bus
-    bus.write(BAR_REGISTERS, header.RING_SIZE, 4, 2)
-    base = bench.register(header.RING_BASE_LO)
+    bus.write(BAR_REGISTERS, RING + header.SIZE, 4, 2)
+    base = bench.register(RING + header.BASE_LO)
     for tail in (1, 2, 3, 4, 5):
         bus.write_memory(base + (tail - 1) % 2 * ENTRY.size, ENTRY.pack(*bench.entry()._replace(fence=100 + tail)))
         if tail != 1:
-            bus.write(BAR_REGISTERS, header.RING_TAIL, 4, tail)
-            bus.write(BAR_REGISTERS, header.DOORBELL, 4, 1)
-            while bench.register(header.RING_HEAD) != tail:
+            bus.write(BAR_REGISTERS, RING + header.TAIL, 4, tail)
+            bus.write(BAR_REGISTERS, RING + header.DOORBELL, 4, 1)
+            while bench.register(RING + header.HEAD) != tail:
                 assert bus.wait_irq(10**12)
             assert bus.read(BAR_REGISTERS, 0x0A0, 4) == 100 + tail
 
@@ -153,16 +154,16 @@ def test_an_entry_that_points_outside_of_dram(bench: Bench, field: str) -> None:
 def test_a_ring_outside_of_dram(bench: Bench) -> None:
     bench.driver.reset()
     bus = bench.device.bus
-    bus.write(BAR_REGISTERS, header.RING_BASE_HI, 4, 0x10)
-    bus.write(BAR_REGISTERS, header.RING_TAIL, 4, 1)
-    bus.write(BAR_REGISTERS, header.DOORBELL, 4, 1)
-    assert bench.fault() == ("ADDRESS", 0x10 << 32 | bench.register(header.RING_BASE_LO))
+    bus.write(BAR_REGISTERS, RING + header.BASE_HI, 4, 0x10)
+    bus.write(BAR_REGISTERS, RING + header.TAIL, 4, 1)
+    bus.write(BAR_REGISTERS, RING + header.DOORBELL, 4, 1)
+    assert bench.fault() == ("ADDRESS", 0x10 << 32 | bench.register(RING + header.BASE_LO))
 
 
 def test_a_region_outside_of_dram(bench: Bench) -> None:
     loaded = bench.driver.load(round_trip(64))
     rows = b"".join(header.REGION_ROW.pack(1 << 40, size) for size in (0, 0, 64, 64))
-    bench.device.bus.write_memory(loaded.table, rows)
+    bench.device.bus.write_memory(loaded.slot.table, rows)
     with pytest.raises(DeviceFaultError, match="DRAM has 0x40000000 bytes") as caught:
         bench.driver.run(loaded, timing_only=True)
     assert (caught.value.code, caught.value.address) == ("ADDRESS", 1 << 40)
@@ -376,3 +377,57 @@ def test_misuse_of_the_aperture_is_harmless(bench: Bench) -> None:
     bus.write(2, 1 << 20, 4, 0x0403_0201)
     assert bus.read_memory(1 << 20, 4) == b"\1\2\3\4"
     assert bus.read(2, (1 << 20) + 1, 2) == 0x0302
+
+
+# CONTINUE: the device goes on without a reset
+
+
+def go_on(bench: Bench) -> None:
+    bench.device.bus.write(BAR_REGISTERS, header.INT_STATUS, 4, header.INT_DONE | header.INT_FAULT)
+    bench.device.bus.write(BAR_REGISTERS, header.CONTROL, 4, header.CONTROL_CONTINUE)
+
+
+def test_continue_drops_an_entry_that_makes_no_sense(bench: Bench) -> None:
+    bench.driver.reset()
+    base = bench.register(RING + header.BASE_LO)
+    bench.device.bus.write_memory(base + ENTRY.size, ENTRY.pack(*bench.entry()))
+    bench.submit(bench.entry()._replace(magic=0), tail=2)
+    assert bench.fault() == ("RING", base)
+    go_on(bench)
+    assert bench.register(header.FAULT_CODE) == bench.register(header.FAULT_ADDR_LO) == 0
+    assert bench.device.bus.wait_irq(10**12)
+    assert bench.register(RING + header.HEAD) == 2
+    assert bench.register(header.STATUS) == header.STATUS_READY
+
+
+def test_continue_drops_a_ring_that_makes_no_sense(bench: Bench) -> None:
+    bench.driver.reset()
+    bench.device.bus.write(BAR_REGISTERS, RING + header.SIZE, 4, 3)
+    bench.submit(bench.entry(), tail=2)
+    assert bench.fault()[0] == "RING"
+    go_on(bench)
+    assert bench.device.bus.wait_irq(10**9) == 0
+    assert bench.register(RING + header.HEAD) == 2
+    bench.device.bus.write(BAR_REGISTERS, RING + header.SIZE, 4, 4)
+    base = bench.register(RING + header.BASE_LO)
+    bench.device.bus.write_memory(base + 2 * ENTRY.size, ENTRY.pack(*bench.entry()))
+    bench.device.bus.write(BAR_REGISTERS, RING + header.TAIL, 4, 3)
+    bench.device.bus.write(BAR_REGISTERS, RING + header.DOORBELL, 4, 1)
+    assert bench.device.bus.wait_irq(10**12)
+    assert bench.register(RING + header.HEAD) == 3
+
+
+def test_continue_without_a_fault_does_nothing(bench: Bench) -> None:
+    before = bench.register(RING + header.HEAD)
+    go_on(bench)
+    assert bench.register(RING + header.HEAD) == before
+    assert bench.works()
+
+
+def test_an_entry_that_is_withdrawn_ends_as_aborted(bench: Bench) -> None:
+    bench.driver.reset()
+    bench.submit(bench.entry()._replace(flags=header.FLAG_WITHDRAWN))
+    assert bench.device.bus.wait_irq(10**12)
+    raw = bench.device.bus.read_memory(bench.good.slot.completion, header.COMPLETION.size)
+    assert header.COMPLETION.unpack(raw)[:2] == (99, header.JOB_ABORTED)
+    assert bench.register(0x0A0) != 99  # FENCE: of jobs that ended well

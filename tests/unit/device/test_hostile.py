@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from math import prod
 from typing import Any, get_args, get_type_hints
 
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.device.npu import NpuDevice
+from npusim.device.registers import BY_NAME, Access
 from npusim.driver import Driver, LoadedProgram
-from npusim.errors import DeviceFaultError, ProgramError
+from npusim.errors import DeviceFaultError, ProgramError, QueueFullError
 from npusim.hw.config import load_config
 from npusim.isa.base import INSTRUCTIONS, Instruction, acc, decode, region, sram
 from npusim.isa.control import Halt
@@ -52,7 +54,8 @@ ADDRESSES = st.one_of(
 )
 NUMBERS = {
     "B": st.integers(0, 9), "H": st.integers(0, 9), "I": st.integers(0, 40), "Q": st.integers(0, 255),
-    "i": st.integers(-300, 300), "q": st.sampled_from([0, 1, 2, 4, 8, 16, 64, 256, -1, -4, 12]), "?": st.booleans(),
+    "h": st.integers(-300, 300), "i": st.integers(-300, 300),
+    "q": st.sampled_from([0, 1, 2, 4, 8, 16, 64, 256, -1, -4, 12]), "?": st.booleans(),
     "f": st.floats(width=32), "d": st.floats(),
 }  # fmt: skip
 
@@ -82,7 +85,8 @@ def instructions(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
     return st.tuples(*[values(hints[field.name], field.name) for field in cls.fields]).map(lambda row: cls(*row))
 
 
-COMPUTING = sorted(set(INSTRUCTIONS) - {Halt.opcode})
+ROUTINES = {opcode for opcode, cls in INSTRUCTIONS.items() if cls.__name__.endswith("Routine")}  # tested where they are
+COMPUTING = sorted(set(INSTRUCTIONS) - {Halt.opcode} - ROUTINES)
 
 
 @given(st.sampled_from(COMPUTING).flatmap(lambda opcode: instructions(INSTRUCTIONS[opcode])))
@@ -146,8 +150,8 @@ def test_spoilt_region_tables(changes: list[tuple[int, int]]) -> None:
     device = NpuDevice(TINY)
     driver = Driver(device.bus)
     loaded = driver.load(VICTIM)
-    table = device.bus.read_memory(loaded.table, 16 * len(loaded.regions))
-    device.bus.write_memory(loaded.table, spoil(bytes(table), changes))
+    table = device.bus.read_memory(loaded.slot.table, 16 * len(loaded.regions))
+    device.bus.write_memory(loaded.slot.table, spoil(bytes(table), changes))
     assert outcome(driver, loaded) in EXPECTED
 
 
@@ -171,7 +175,50 @@ def test_any_register_traffic(traffic: list[tuple[bool, int, int]]) -> None:
             device.bus.write(0, offset, 4, value)
         else:
             device.bus.read(0, offset, 4)
-    device.bus.write(0, 0x094, 4, 1)
+    device.bus.write(0, 0x134, 4, 1)
     driver = Driver(device.bus)
     values = np.arange(64, dtype=np.uint8)
     assert np.array_equal(driver.run(driver.load(round_trip(64)), {"x0": values}).outputs["y0"], values)
+
+
+NAMES = sorted(
+    name
+    for name, register in BY_NAME.items()
+    if register.access is not Access.RO and not name.endswith(("_BASE_HI", "INT_STATUS", "INT_MASK"))
+)
+MEDDLING = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(NAMES), st.one_of(st.integers(0, 12), st.integers(0, (1 << 32) - 1))),
+        st.tuples(st.just("submit"), st.integers(0, 2)),
+        st.tuples(st.just("wait"), st.integers(0, 20).map(lambda number: number * 1_000_003)),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+@given(MEDDLING)
+@settings(max_examples=150)
+def test_whoever_meddles_with_jobs_of_all_classes(acts: list[tuple[str, int]]) -> None:
+    """Parking, aborts, CONTINUE and resets at any moment and in any order: the device never raises, and recovers."""
+    device = NpuDevice(TINY)
+    driver = Driver(device.bus)
+    driver.enable_preemption()
+    loaded = [driver.load(VICTIM) for _ in range(3)]
+    x = {"x0": np.zeros(64, np.uint8)}
+    for act, value in acts:
+        if act == "submit":
+            with contextlib.suppress(QueueFullError):
+                driver.submit(loaded[value], x, priority=value)
+        elif act == "wait":
+            device.machine.clock.advance(value)
+        else:
+            device.bus.write(0, BY_NAME[act].offset, 4, value & BY_NAME[act].mask)
+    device.machine.clock.advance(10**9)
+    fresh = Driver(device.bus)
+    fresh.enable_preemption()
+    values = np.arange(64, dtype=np.uint8)
+    good = fresh.load(round_trip(64))
+    fences = [fresh.submit(good, {"x0": values + ring}, priority=ring) for ring in range(3)]
+    for ring, fence in enumerate(fences):
+        assert np.array_equal(fresh.wait(fence).outputs["y0"], values + ring)

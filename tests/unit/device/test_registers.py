@@ -106,7 +106,7 @@ def test_pairs_hold_64_bits(value: int) -> None:
         (0x000, 4, "write of 0x5 to ID, which is read only"),
         (0x042, 2, "write of 2 bytes at 0x42: registers are 4 bytes wide and aligned"),
         (0x7F0, 4, "write at 0x7f0: there is no register"),
-        (0x094, 4, "write of 0x5 to DOORBELL: reserved bits 0x4 are ignored"),
+        (0x134, 4, "write of 0x5 to MEDIUM_DOORBELL: reserved bits 0x4 are ignored"),
     ],
 )
 def test_misuse_says_what_was_wrong(offset: int, size: int, text: str) -> None:

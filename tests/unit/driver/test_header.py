@@ -9,8 +9,11 @@ from npusim.sim.fault import FaultCode
 
 def test_register_offsets() -> None:
     named = {name: value for name, value in vars(header).items() if name in registers.BY_NAME}
-    assert len(named) >= 17
+    assert len(named) >= 19
     assert named == {name: registers.BY_NAME[name].offset for name in named}
+    for base, name in zip(header.RINGS, registers.RINGS, strict=True):
+        for part in ("BASE_LO", "BASE_HI", "SIZE", "HEAD", "TAIL", "DOORBELL"):
+            assert base + getattr(header, part) == registers.BY_NAME[f"{name}_{part}"].offset
 
 
 def test_register_bits() -> None:
@@ -22,7 +25,11 @@ def test_register_bits() -> None:
     assert bit("STATUS", "FAULT") == header.STATUS_FAULT
     assert bit("INT_STATUS", "DONE") == header.INT_DONE
     assert bit("INT_STATUS", "FAULT") == header.INT_FAULT
-    assert bit("DOORBELL", "RING") == header.DOORBELL_RING
+    assert bit("CONTROL", "CONTINUE") == header.CONTROL_CONTINUE
+    assert bit("PREEMPT", "ENABLE") == header.PREEMPT_ENABLE
+    assert bit("ABORT", "GO") == header.ABORT_GO
+    for name in registers.RINGS:
+        assert bit(f"{name}_DOORBELL", "RING") == header.DOORBELL_RING
     assert registers.BY_NAME["ID"].reset == header.DEVICE_ID
     assert npu.INTERFACE_VERSION == header.INTERFACE_VERSION
     assert registers.ALL_ONES == header.GONE
@@ -37,7 +44,10 @@ def test_layouts_in_memory() -> None:
     assert header.COMPLETION.format == ring.COMPLETION.format
     assert len(ring.Completion._fields) == len(header.COMPLETION.unpack(bytes(header.COMPLETION.size)))
     assert int(ring.JobFlag.TIMING_ONLY) == header.FLAG_TIMING_ONLY
-    assert tuple(ring.JobStatus) == (header.JOB_PENDING, header.JOB_DONE, header.JOB_FAULT)
+    assert int(ring.JobFlag.WITHDRAWN) == header.FLAG_WITHDRAWN
+    entry = ring.RingEntry(*header.ENTRY.unpack(bytes(4) + b"\1" + bytes(59)))
+    assert header.FLAGS.unpack_from(header.ENTRY.pack(*entry), header.FLAGS_OFFSET) == (entry.flags,) == (1,)
+    assert tuple(ring.JobStatus) == (header.JOB_PENDING, header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED)
 
 
 def test_fault_codes() -> None:

@@ -136,8 +136,8 @@ def test_a_timeout_is_a_fault_and_the_driver_goes_on() -> None:
 def test_a_second_driver_takes_over_a_device_in_any_state() -> None:
     device = NpuDevice(TINY)
     Driver(device.bus)
-    device.bus.write(0, 0x094, 4, 1)
-    device.bus.write(0, 0x088, 4, 3)
+    device.bus.write(0, 0x134, 4, 1)
+    device.bus.write(0, 0x128, 4, 3)
     driver = Driver(device.bus)
     values = np.arange(64, dtype=np.uint8)
     assert np.array_equal(driver.run(driver.load(round_trip(64)), {"x0": values}).outputs["y0"], values)
@@ -172,7 +172,7 @@ class OtherDevice(Bus):
     ("values", "text"),
     [
         ({}, "UNKNOWN_DEVICE at 0x0: device ID must be 0x3155504e, got 0x0"),
-        ({0: 0x3155_504E, 4: 0x0002_0001}, "UNKNOWN_VERSION at 0x0: interface version must be 1, the device has 2"),
+        ({0: 0x3155_504E, 4: 0x0003_0001}, "UNKNOWN_VERSION at 0x0: interface version must be 2, the device has 3"),
     ],
 )
 def test_a_driver_leaves_other_devices_alone(values: dict[int, int], text: str) -> None:
@@ -181,5 +181,5 @@ def test_a_driver_leaves_other_devices_alone(values: dict[int, int], text: str) 
 
 
 def test_the_bus_refuses_unknown_host_work() -> None:
-    with pytest.raises(ValueError, match="kind of host work must be one of submit, got 'nap'"):
+    with pytest.raises(ValueError, match="kind of host work must be one of submit, map, got 'nap'"):
         NpuDevice(TINY).bus.host_work("nap")

@@ -42,8 +42,8 @@ def problems(source):
 
 
 SHIPPED = (
-    "edge", "gemmini", "gemmini_mesh16", "intel_npu27", "intel_npu40", "mobile", "nvdla_small", "scalesim", "server",
-    "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
+    "cpu_reference", "edge", "gemmini", "gemmini_mesh16", "intel_npu27", "intel_npu40", "mobile", "nvdla_small",
+    "scalesim", "server", "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
 )  # fmt: skip
 
 

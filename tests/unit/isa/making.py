@@ -9,14 +9,18 @@ import numpy as np
 from hypothesis import strategies as st
 
 from npusim.dtypes import DEVICE_DTYPES, DType
-from npusim.isa.base import Command, Instruction, Unit, Wait
+from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait
 from npusim.isa.matrix import NOTHING
+from npusim.isa.routine import Call, Operand
+from npusim.routines import canonical
+from tests.routines import PLAIN
 
 _INTEGERS = {
     "B": (0, 2**8),
     "H": (0, 2**16),
     "I": (0, 2**32),
     "Q": (0, 2**64),
+    "h": (-(2**15), 2**15),
     "i": (-(2**31), 2**31),
     "q": (-(2**63), 2**63),
 }
@@ -32,7 +36,27 @@ def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
     return codes
 
 
+_OPERANDS = st.builds(
+    Operand,
+    st.integers(0, 2**64 - 1),
+    st.sampled_from(DType),
+    st.lists(st.integers(0, 2**32 - 1), max_size=4).map(tuple),
+)
+_VALUES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=8)
+CALLS = st.builds(
+    Call,
+    st.text(max_size=20),
+    st.integers(0, 2**16 - 1),
+    st.dictionaries(st.text(max_size=8), _VALUES | st.lists(_VALUES, max_size=3).map(tuple), max_size=3).map(canonical),
+    st.lists(_OPERANDS, max_size=3).map(tuple),
+    st.lists(_OPERANDS, max_size=3).map(tuple),
+)
+"""Any call that can be encoded, of routines that nobody knows."""
+
+
 def _element(code: str, enumeration: Any) -> st.SearchStrategy[Any]:
+    if code == TAIL:
+        return CALLS
     if enumeration is not None:
         return st.sampled_from(list(enumeration))
     if code == "?":
@@ -76,7 +100,9 @@ class Executable:
         area = 0
         values: dict[str, Any] = {}
         for name, (code, count, enumeration) in field_codes(self.cls).items():
-            if code == "Q" and name != "pattern":
+            if code == TAIL:
+                values[name] = self._call()
+            elif code == "Q" and name != "pattern":
                 optional = name in ("bias", "scale") and self.cls.mnemonic.startswith("matrix.")
                 values[name] = NOTHING if optional and self.rng.random() < 0.4 else area * AREA + AREA // 2
                 area += 1
@@ -84,6 +110,21 @@ class Executable:
                 values[name] = self._value(name, code, count, enumeration)
         self._agree(values)
         return self.cls(**values)
+
+    def _call(self) -> Call:
+        """One of the test routines on small operands."""
+        start = AREA // 2
+        rows, count, depth = (self._integer("dims", "I") for _ in range(3))
+        if self.cls.unit is Unit.VECTOR:
+            operands = [Operand(area * AREA + start, DType.INT8, (rows, count)) for area in range(2)]
+            return Call("test.square", 1, (), (operands[0],), (operands[1],))
+        shapes = ((rows, count, depth), (count,), (rows, count, depth), (depth, rows))
+        kinds = (DType.INT32, DType.INT32, DType.INT32, DType.UINT8)
+        operands = [
+            Operand(area * AREA + start, kind, shape)
+            for area, (shape, kind) in enumerate(zip(shapes, kinds, strict=True))
+        ]
+        return Call("test.scale", 1, canonical(PLAIN), tuple(operands[:2]), tuple(operands[2:]))
 
     def _value(self, name: str, code: str, count: int, enumeration: Any) -> Any:
         if enumeration is DType:
@@ -118,6 +159,8 @@ class Executable:
             kinds = [(t, t) for t in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.INT32)]
             kinds += [(a, b) for a in _SMALL_TYPES for b in _SMALL_TYPES]
             values["x_type"], values["w_type"] = self._pick(kinds)
+            if values["w_type"] not in (DType.INT8, DType.UINT8):
+                values["w_zero"] = 0
             values["scale_stride"] = self._pick([0, 4])
             values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])
             values["out_scale"] = self._pick([1.0, 0.5])

@@ -11,7 +11,7 @@ from npusim.errors import ProgramError
 from npusim.isa.base import Command, Instruction, Unit, Wait, acc, region
 from npusim.isa.control import Halt
 from npusim.isa.functions import Binary
-from npusim.isa.matrix import NOTHING, Conv
+from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import Pool
 from npusim.isa.scalar import Scatter, TopK
 from npusim.isa.vector import QBinaryOp
@@ -67,7 +67,11 @@ def test_operands_without_elements_may_be_anywhere() -> None:
 ZERO3 = (0, 0, 0)
 CONV = Conv(
     DType.INT8, DType.INT8, DType.INT32, 0, (8, 8, 4), 64, 0, acc(0), (16, 16, 4), 1, 1, 4, 1, 4, 1, 1, 1, 1, 1, 1, 0,
-    True, True, 128, ZERO3, NOTHING, NOTHING, 0, 1.0, 0, 0.0, 0.0,
+    0, True, True, 128, ZERO3, NOTHING, NOTHING, 0, 1.0, 0, 0.0, 0.0,
+)  # fmt: skip
+DEPTHWISE = Depthwise(
+    DType.INT8, DType.UINT8, DType.INT32, 0, 4, 4, 64, acc(0), 16, 16, 1, 1, 4, 1, 1, 1, 1, 1, 1, 1, 0, 0, True, True,
+    128, 0, 0, NOTHING, NOTHING, 0, 1.0, 0, 0.0, 0.0,
 )  # fmt: skip
 QBINARY = QBinaryOp(Binary.EQ, DType.INT8, 0, LINE, 0, LINE, 0, LINE, (1, 1, 1, 4), 1.0, 0, 1.0, 0, 1.0, 0)
 POOL = Pool(3, DType.INT8, 0, ZERO3, 0, ZERO3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, (0, 0, 0, 0), False)
@@ -134,6 +138,22 @@ TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
         (
             Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, w_type=DType.FLOAT32)),
             "command 0 (matrix.conv): matrix unit cannot multiply int8 by float32",
+        ),
+        (
+            Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, w_zero=-129)),
+            "command 0 (matrix.conv): matrix.conv: w_zero of int8 weights must be from -128 to 127, got -129",
+        ),
+        (
+            Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, w_type=DType.UINT8, w_zero=256)),
+            "command 0 (matrix.conv): matrix.conv: w_zero of uint8 weights must be from 0 to 255, got 256",
+        ),
+        (
+            Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, w_type=DType.INT16, w_zero=1)),
+            "command 0 (matrix.conv): matrix.conv: w_zero of int16 weights must be 0, got 1",
+        ),
+        (
+            Command(0, Unit.MATRIX, 0, (), dataclasses.replace(DEPTHWISE, w_zero=-1)),
+            "command 0 (matrix.depthwise): matrix.depthwise: w_zero of uint8 weights must be from 0 to 255, got -1",
         ),
         (
             Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, acc=acc(120))),

@@ -100,7 +100,9 @@ def as_bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def conv(p: Problem, x_type: DType, w_type: DType, d: Data, x_zero: int = 0, first: bool = False) -> Array:
+def conv(
+    p: Problem, x_type: DType, w_type: DType, d: Data, x_zero: int = 0, first: bool = False, w_zero: int = 0
+) -> Array:
     """Run the kernel on a copy of the accumulators, one byte off any alignment."""
     acc = np.zeros(d.acc.nbytes + 1, np.uint8)
     acc[1:] = as_bytes(d.acc)
@@ -108,6 +110,7 @@ def conv(p: Problem, x_type: DType, w_type: DType, d: Data, x_zero: int = 0, fir
     _core.conv(
         x_type, w_type, x, 1, w, 1, acc, 1, p.batch, p.oh, p.ow, p.oc, p.ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw,
         p.block, d.x.strides[:3], d.w.strides[0] if p.own_weights else 0, d.acc.strides[:3], x_zero, first,
+        w_zero,
     )  # fmt: skip
     return acc[1:].view(d.acc.dtype).reshape(d.acc.shape)
 
@@ -124,18 +127,28 @@ def columns(p: Problem, x: Array) -> list[Array]:
     return found
 
 
-def twin(p: Problem, x_type: DType, w_type: DType, d: Data, x_zero: int = 0, first: bool = False) -> Array:
+def twin(
+    p: Problem, x_type: DType, w_type: DType, d: Data, x_zero: int = 0, first: bool = False, w_zero: int = 0
+) -> Array:
     acc = np.zeros_like(d.acc) if first else d.acc.copy()
     w = np.broadcast_to(d.w, (p.batch, p.k, p.oc))[:, None, None]
     if not x_type.is_float:
         total = acc.astype(np.int64)
         for k, x in enumerate(columns(p, d.x)):
-            total += (x.astype(np.int64) - x_zero)[..., None] * w[:, :, :, k].astype(np.int64)
+            total += (x.astype(np.int64) - x_zero)[..., None] * (w[:, :, :, k].astype(np.int64) - w_zero)
         return total.astype(np.int32)
     weights = widen(w, w_type).astype(Wide)
     for k, x in enumerate(columns(p, widen(d.x, x_type).astype(Wide))):
         acc = (x[..., None] * weights[:, :, :, k] + acc.astype(Wide)).astype(np.float32)
     return acc
+
+
+weight_zeros = st.one_of(
+    st.tuples(st.just(DType.INT16), st.just(0)),
+    st.tuples(st.just(DType.INT8), st.just(0) | st.integers(-128, 127)),
+    st.tuples(st.just(DType.UINT8), st.just(0) | st.integers(0, 255)),
+)
+"""The type of weights, and their zero point."""
 
 
 @settings(max_examples=60)
@@ -149,14 +162,14 @@ def test_floats_are_one_chain_of_fused_multiply_adds(problem, dtype, first, seed
 
 
 @settings(max_examples=100)
-@given(problems, st.sampled_from(SMALL), st.sampled_from(SMALL), st.integers(-300, 300), st.booleans(),
-       st.integers(0, 100))  # fmt: skip
-def test_integers_are_exact_modulo_2_to_32(problem, x_type, w_type, x_zero, first, seed):
+@given(problems, st.sampled_from(SMALL), weight_zeros, st.integers(-300, 300), st.booleans(), st.integers(0, 100))
+def test_integers_are_exact_modulo_2_to_32(problem, x_type, weights, x_zero, first, seed):
+    w_type, w_zero = weights
     d = data(problem, x_type, w_type, seed)
-    want = twin(problem, x_type, w_type, d, x_zero, first)
+    want = twin(problem, x_type, w_type, d, x_zero, first, w_zero)
     for level in levels():
         _core.set_simd(level)
-        assert_same(conv(problem, x_type, w_type, d, x_zero, first), want)
+        assert_same(conv(problem, x_type, w_type, d, x_zero, first, w_zero), want)
 
 
 @settings(max_examples=20)
@@ -283,6 +296,7 @@ def test_depthwise(p, dtype, first, seed):
     x, w = values(dtype, (height, width, p.c), rng), values(dtype, (p.kh, p.kw, p.c * p.mult), rng)
     start = values(DType.FLOAT32 if dtype.is_float else DType.INT32, (p.oh, p.ow, p.c * p.mult), rng)
     zero = 0 if dtype.is_float else 5
+    w_zero = 99 if dtype.itemsize == 1 else 0
     want = np.zeros_like(start) if first else start.copy()
     total = want.astype(np.int64)
     for r in range(p.kh):
@@ -295,13 +309,14 @@ def test_depthwise(p, dtype, first, seed):
                 want = (product + want.astype(Wide)).astype(np.float32)
             else:
                 with np.errstate(over="ignore"):
-                    total += (taken.astype(np.int64) - zero) * w[r, q].astype(np.int64)
+                    total += (taken.astype(np.int64) - zero) * (w[r, q].astype(np.int64) - w_zero)
     for level in ("portable", "auto"):
         _core.set_simd(level)
         acc = start.copy()
         _core.depthwise(
             dtype, dtype, as_bytes(x), 0, as_bytes(w), 0, as_bytes(acc), 0, p.oh, p.ow, p.c, p.mult, p.kh, p.kw,
             p.stride, p.stride, p.dilation, p.dilation, x.strides[:2], acc.strides[:2], zero, first,
+            w_zero,
         )  # fmt: skip
         assert_same(acc, want if dtype.is_float else total.astype(np.int32))
 
@@ -321,6 +336,20 @@ def test_unsupported_pairs_are_named(x_type, w_type, message):
         _core.conv(x_type, w_type, m, 0, m, 0, m, 0, *[1] * 11, 32, (0, 0, 0), 0, (0, 0, 0), 0, True)
     with pytest.raises(ValueError, match=message):
         _core.depthwise(x_type, w_type, m, 0, m, 0, m, 0, *[1] * 10, (0, 0), (0, 0), 0, True)
+
+
+@pytest.mark.parametrize(
+    ("w_type", "w_zero", "allowed"),
+    [(DType.INT8, 128, "-128 to 127"), (DType.INT8, -129, "-128 to 127"), (DType.UINT8, -1, "0 to 255"),
+     (DType.UINT8, 1 << 32, "0 to 255"), (DType.INT16, 1, "0 to 0")],
+)  # fmt: skip
+def test_weight_zeros_that_no_weight_can_be_are_refused(w_type, w_zero, allowed):
+    m = np.zeros(64, np.uint8)
+    message = f"w_zero of {w_type.label} weights must be from {allowed}, got {w_zero}"
+    with pytest.raises(ValueError, match=message):
+        _core.conv(DType.INT8, w_type, m, 0, m, 0, m, 0, *[1] * 11, 32, (0, 0, 0), 0, (0, 0, 0), 0, True, w_zero)
+    with pytest.raises(ValueError, match=message):
+        _core.depthwise(DType.INT8, w_type, m, 0, m, 0, m, 0, *[1] * 10, (0, 0), (0, 0), 0, True, w_zero)
 
 
 @pytest.mark.parametrize("name", ["x", "w", "acc"])

@@ -81,6 +81,27 @@ def test_conv_transpose_is_the_adjoint_of_conv(
     assert (forward * v).sum() == (to_layout(u, window["layout"]) * back).sum()
 
 
+@given(windows(), st.booleans())
+def test_integer_conv_transpose_is_the_one_of_what_the_integers_stand_for(window: dict[str, Any], nhwc: bool) -> None:
+    rng = np.random.default_rng(window["seed"])
+    geometry = {"stride": window["stride"], "dilation": window["dilation"], "pads": (0, 0, 0, 0), "groups": 2}
+    x = rng.integers(0, 256, (2, 4, 3, 2)).astype(np.uint8)
+    w = rng.integers(-128, 128, (4, 3, *window["kernel"])).astype(np.int8)
+    bias = rng.integers(-999, 999, 6).astype(np.int32)
+    geometry["output_hw"] = tuple(
+        (size - 1) * stride + (k - 1) * dilation + 1
+        for size, stride, k, dilation in zip(
+            x.shape[2:], window["stride"], window["kernel"], window["dilation"], strict=True
+        )
+    )
+    layout = "NHWC" if nhwc else "NCHW"
+    whole = run("conv_transpose", to_layout(x, layout), w, bias, layout=layout, x_zero=113, **geometry)
+    real = to_layout(x.astype(np.float64) - 113, layout)
+    expected = run("conv_transpose", real, w.astype(np.float64), bias.astype(np.float64), layout=layout, **geometry)
+    assert whole.dtype == np.int32
+    np.testing.assert_array_equal(whole, expected)
+
+
 def test_small_integers_accumulate_in_int32_and_int32_wraps() -> None:
     x = np.full((1, 1024), 255, np.uint8)
     w = np.full((1024, 1), -32768, np.int16)

@@ -1,0 +1,37 @@
+"""A small part of the fuzz of the C libraries; ``python -m tests.abi.fuzz`` is all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.abi import fuzz
+
+SEED = 42
+"""For which twelve cases of the bad library hold one of each kind of failure."""
+CASES = {"onnxifi": 1500, "onnxifi-v1": 500, "neuralnetworks": 1500}
+
+
+@pytest.mark.parametrize("library", fuzz.MODULES)
+def test_calls_that_no_sane_client_makes(library: str) -> None:
+    assert list(fuzz.run_all(library, 0, 0, CASES[library])) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", fuzz.MODULES)
+def test_many_of_them(library: str) -> None:
+    assert list(fuzz.run_all(library, 1, 0, 50_000)) == []
+
+
+def test_a_case_is_the_same_each_time() -> None:
+    assert fuzz.rng_of("onnxifi", 1, 2).random() == fuzz.rng_of("onnxifi", 1, 2).random()
+    assert fuzz.rng_of("onnxifi", 1, 2).random() != fuzz.rng_of("onnxifi", 1, 3).random()
+
+
+def test_crashes_hangs_and_wrong_answers_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz, "PATIENCE_S", 1.5)
+    library, cases = "tests.abi.fuzz_bad", 12
+    kinds = [fuzz.rng_of(library, SEED, number).randrange(8) for number in range(cases)]
+    assert [kinds.count(kind) for kind in range(3)] == [1, 1, 1]
+    words = {0: "the process ended with -11", 1: "hangs", 2: "wrong"}
+    found = {problem.split("\n")[0] for problem in fuzz.run_all(library, SEED, 0, cases, workers=1)}
+    assert found == {f"case {number}: {words[kind]}" for number, kind in enumerate(kinds) if kind < 3}

@@ -1,0 +1,154 @@
+"""The NNAPI conformance examples through the driver, in every way to execute; they run where they are found."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal.nnapi import open_device
+from hal.nnapi.operations.view import STORAGE
+from hal.nnapi.types import ErrorStatus, Model, OptionalTimeoutDuration
+from tests.conformance.nnapi_client import EXECUTORS, Frame, prepared_model
+from tests.conformance.nnapi_model import VERSIONS, Array, Get, Record, available, build_model, examples
+from tests.conformance.nnapi_variants import VARIANTS, attempt
+from tests.conformance.nnapi_vectors import compare, compare_classes
+
+pytestmark = pytest.mark.skipif(not available(), reason="the NNAPI conformance examples are not here")
+
+KNOWN_TO_DIFFER = {
+    ("half", "lsh_projection"): "hashes the bytes of its weights, which are others as FLOAT16",
+    ("signed", "pad_v2"): "the value to pad with is a number of the quantised range, and the example's is not changed",
+}
+
+WITHOUT_LOOP_TIMEOUT = ("burst", "aidl burst")
+"""Ways that wait for an endless loop as long as the interface says by default, which takes minutes to simulate."""
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Any]:
+    with open_device("edge") as opened:
+        yield opened
+
+
+def problems(device: Any, rec: Record, get: Get, ways: Sequence[str]) -> list[str]:
+    """What goes wrong with an example: in which way of executing, and what."""
+    model, inputs, expected = build_model(rec, get)
+    status, supported = device.getSupportedOperations_1_3(model)
+    if status != ErrorStatus.NONE or not all(supported):
+        return [f"support: {status.name} {supported}"]
+    prepared = prepared_model(device, model)
+    found = []
+    endless = "infinite" in rec["test"]
+    for way in ways:
+        if endless and way in WITHOUT_LOOP_TIMEOUT:
+            continue
+        try:
+            options = {"loop": OptionalTimeoutDuration(1_000_000)} if endless else {}
+            problem = _execute(prepared, rec, model, inputs, expected, way, options)
+        except AssertionError as error:
+            problem = f"the client: {error}"
+        if bool(problem) != bool(rec["expectFailure"]):
+            found.append(f"{way}: {problem or 'must fail'}")
+    return found
+
+
+def _execute(
+    prepared: Any,
+    rec: Record,
+    model: Model,
+    inputs: Sequence[Array | None],
+    expected: Sequence[Array | None],
+    way: str,
+    options: Mapping[str, Any],
+) -> str:
+    operands = [model.main.operands[number] for number in model.main.outputIndexes]
+    sizes = [_size(rec, index, STORAGE[operand.type]) for index, operand in enumerate(operands)]
+    frame = Frame(inputs, sizes, [list(operand.dimensions) for operand in operands])
+    try:
+        outcome = EXECUTORS[way](prepared, frame, **options)
+        if way == "fenced" and not all(sizes):  # an output that may be empty is not fully specified
+            return (
+                "" if outcome.status == ErrorStatus.INVALID_ARGUMENT else f"{outcome.status.name} for an empty output"
+            )
+        if outcome.status != ErrorStatus.NONE:
+            return outcome.status.name
+        arrays = [outcome.array(index, STORAGE[operand.type]) for index, operand in enumerate(operands)]
+    finally:
+        frame.close()
+    if rec["multinomialTol"]:
+        return compare_classes(rec, np.asarray(inputs[0]), arrays[0])
+    verdicts = [
+        compare(rec, model, index, wanted, array)
+        for index, (wanted, array) in enumerate(zip(expected, arrays, strict=True))
+        if wanted is not None
+    ]
+    return next(filter(None, verdicts), "")
+
+
+def _size(rec: Record, index: int, dtype: np.dtype[Any]) -> int:
+    """Bytes of an output in the example."""
+    operand = rec["main"]["operands"][rec["main"]["outputs"][index]]
+    return int(np.prod(operand["dims"], dtype=np.int64)) * dtype.itemsize
+
+
+def failures(device: Any, version: str, ways: Sequence[str], part: slice) -> dict[str, list[str]]:
+    """What goes wrong with a part of the examples, by name."""
+    chosen = list(examples([version]))[part]
+    return {rec["test"]: found for rec, get in chosen if (found := problems(device, rec, get, ways))}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_examples_through_the_driver(device: Any, version: str) -> None:
+    assert not failures(device, version, ["sync"], slice(None))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("number", "way"), list(enumerate(EXECUTORS))[1:])
+def test_a_sample_in_the_other_ways(device: Any, version: str, number: int, way: str) -> None:
+    assert not failures(device, version, [way], slice(number, None, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_in_every_way(device: Any, version: str) -> None:
+    assert not failures(device, version, list(EXECUTORS), slice(None))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_other_forms_of_the_examples(variant: str, step: int) -> None:
+    failed = {}
+    counts: Counter[str] = Counter()
+    for rec, get in list(examples())[::step]:
+        verdict = attempt(rec, get, VARIANTS[variant])
+        counts[verdict.partition(":")[0]] += 1
+        excused = any(variant == name and part in rec["test"] for name, part in KNOWN_TO_DIFFER)
+        if verdict.startswith("failed") and not excused:
+            failed[rec["test"]] = verdict
+    assert not failed
+    assert counts["passed"] > 200 // step
+
+
+def main(words: Sequence[str]) -> int:
+    """Command: every example in every way, or those whose name has one of the words; prints what fails."""
+    config = words[0] if words else "edge"
+    failures = 0
+    with open_device(config) as opened:
+        for rec, get in examples():
+            if words[1:] and not any(word in rec["test"] for word in words[1:]):
+                continue
+            found = problems(opened, rec, get, list(EXECUTORS))
+            failures += bool(found)
+            if found:
+                print(rec["version"], rec["test"], found)  # noqa: T201
+    print(failures, "examples failed")  # noqa: T201
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

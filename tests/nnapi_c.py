@@ -1,0 +1,192 @@
+"""libneuralnetworks.so for tests: every prototype is read from the header that clients compile against."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hal.abi import INCLUDE, LIB
+
+HEADER = INCLUDE / "NeuralNetworks.h"
+LIBRARY = LIB / "libneuralnetworks.so"
+os.environ.setdefault("NPUSIM_NNAPI_DEVICES", "edge,tiny")
+
+_PROTOTYPE = re.compile(r"^(\w+) (ANeuralNetworks\w+)\(([^;]*)\);", re.MULTILINE)
+_CONSTANT = re.compile(r"^ +(ANEURALNETWORKS_\w+) = (\d+),", re.MULTILINE)
+_PLAIN: Mapping[str, Any] = {
+    "int": ctypes.c_int, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "uint16_t": ctypes.c_uint16,
+    "uint64_t": ctypes.c_uint64, "int64_t": ctypes.c_int64, "size_t": ctypes.c_size_t, "bool": ctypes.c_bool,
+    "float": ctypes.c_float, "ANeuralNetworksOperationType": ctypes.c_int32, "void": None,
+}  # fmt: skip
+
+
+def prototypes() -> dict[str, tuple[str, list[str]]]:
+    """Result and parameters of every function in the header."""
+    found = {}
+    for result, name, parameters in _PROTOTYPE.findall(HEADER.read_text("utf-8")):
+        words = " ".join(parameters.split())
+        found[name] = (result, [] if words == "void" else words.split(", "))
+    return found
+
+
+CONSTANTS = {name: int(value) for name, value in _CONSTANT.findall(HEADER.read_text("utf-8"))}
+
+
+def code(name: str) -> int:
+    """The number of ANEURALNETWORKS_<name>."""
+    return CONSTANTS[f"ANEURALNETWORKS_{name}"]
+
+
+def _ctype(parameter: str) -> Any:
+    return ctypes.c_void_p if "*" in parameter else _PLAIN[parameter.split()[-2]]
+
+
+class OperandType(ctypes.Structure):
+    """ANeuralNetworksOperandType."""
+
+    _fields_ = (
+        ("type", ctypes.c_int32),
+        ("dimensionCount", ctypes.c_uint32),
+        ("dimensions", ctypes.POINTER(ctypes.c_uint32)),
+        ("scale", ctypes.c_float),
+        ("zeroPoint", ctypes.c_int32),
+    )
+
+
+class ChannelQuant(ctypes.Structure):
+    """ANeuralNetworksSymmPerChannelQuantParams."""
+
+    _fields_ = (
+        ("channelDim", ctypes.c_uint32),
+        ("scaleCount", ctypes.c_uint32),
+        ("scales", ctypes.POINTER(ctypes.c_float)),
+    )
+
+
+class Api:
+    """The functions without their prefix ``ANeuralNetworks``: ``api.Model_create(...)``. Results are numbers."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(LIBRARY))
+        for name, (result, parameters) in prototypes().items():
+            function = getattr(self._library, name)
+            function.restype = _PLAIN[result]
+            function.argtypes = [_ctype(parameter) for parameter in parameters]
+            setattr(self, name.removeprefix("ANeuralNetworks").lstrip("_"), function)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the header has no function ANeuralNetworks{name}")
+
+    def ok(self, name: str, *arguments: Any) -> None:
+        """Call a function that must succeed."""
+        result = getattr(self, name)(*arguments)
+        assert result == 0, f"{name}: {result}"
+
+    def make(self, name: str, *arguments: Any) -> int:
+        """Call a function whose last parameter is where the new handle goes."""
+        handle = ctypes.c_void_p()
+        self.ok(name, *arguments, ctypes.byref(handle))
+        assert handle.value
+        return handle.value
+
+
+def operand_type(kind: str | int, dims: Sequence[int] = (), scale: float = 0.0, zero: int = 0) -> OperandType:
+    """An operand type by the name of its code."""
+    number = code(kind) if isinstance(kind, str) else kind
+    array = (ctypes.c_uint32 * len(dims))(*dims) if len(dims) else None
+    return OperandType(number, len(dims), array, scale, zero)
+
+
+def u32s(values: Sequence[int]) -> Any:
+    """An array of uint32_t."""
+    return (ctypes.c_uint32 * len(values))(*values)
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    """Where an array lies."""
+    return int(array.ctypes.data)
+
+
+class ModelMaker:
+    """Builds a model: ``tensor`` and the like give indexes of operands."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.model = api.make("Model_create")
+        self.count = 0
+        self.kept: list[Any] = []
+
+    def operand(self, kind: str | int, dims: Sequence[int] = (), scale: float = 0.0, zero: int = 0) -> int:
+        """Add an operand."""
+        self.api.ok("Model_addOperand", self.model, ctypes.byref(operand_type(kind, dims, scale, zero)))
+        self.count += 1
+        return self.count - 1
+
+    def constant(self, kind: str, values: Any, scale: float = 0.0, zero: int = 0) -> int:
+        """Add an operand with a value: a number for a scalar, an array for a tensor."""
+        array = np.ascontiguousarray(values)
+        index = self.operand(kind, array.shape if kind.startswith("TENSOR") else (), scale, zero)
+        self.kept.append(array)
+        self.api.ok("Model_setOperandValue", self.model, index, address(array), array.nbytes)
+        return index
+
+    def i32(self, value: int) -> int:
+        """Add an INT32."""
+        return self.constant("INT32", np.int32(value))
+
+    def add(self, kind: str, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Add an operation."""
+        self.api.ok(
+            "Model_addOperation", self.model, code(kind), len(inputs), u32s(inputs), len(outputs), u32s(outputs)
+        )
+
+    def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
+        """Say what goes in and out, and finish the model."""
+        self.api.ok(
+            "Model_identifyInputsAndOutputs", self.model, len(inputs), u32s(inputs), len(outputs), u32s(outputs)
+        )
+        self.api.ok("Model_finish", self.model)
+        return self.model
+
+
+def add_model(api: Api, dims: Sequence[int] = (4,), out: Sequence[int] | None = None) -> int:
+    """y = a + b."""
+    maker = ModelMaker(api)
+    a, b = (maker.operand("TENSOR_FLOAT32", dims) for _ in range(2))
+    fuse, y = maker.i32(0), maker.operand("TENSOR_FLOAT32", dims if out is None else out)
+    maker.add("ADD", [a, b, fuse], [y])
+    return maker.finish([a, b], [y])
+
+
+def device(api: Api, number: int = 0) -> int:
+    """A device's handle."""
+    handle = ctypes.c_void_p()
+    api.ok("getDevice", number, ctypes.byref(handle))
+    assert handle.value
+    return handle.value
+
+
+def handles(values: Sequence[int]) -> Any:
+    """An array of handles."""
+    return (ctypes.c_void_p * len(values))(*values)
+
+
+def compiled(api: Api, model: int, number: int | None = 0) -> int:
+    """A finished compilation for one device, or for all of them."""
+    if number is None:
+        compilation = api.make("Compilation_create", model)
+    else:
+        compilation = api.make("Compilation_createForDevices", model, handles([device(api, number)]), 1)
+    api.ok("Compilation_finish", compilation)
+    return compilation
+
+
+def set_inputs(api: Api, execution: int, *arrays: np.ndarray[Any, Any]) -> None:
+    """Set inputs in the client's memory, with the dimensions that the model has."""
+    for number, array in enumerate(arrays):
+        api.ok("Execution_setInput", execution, number, None, address(array), array.nbytes)

@@ -1,0 +1,203 @@
+"""Jobs of any class that come at any time: each computes what it computes alone, and the machine has one owner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim.compiler.pipeline import compile_graph
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver, Priority
+from npusim.errors import JobAbortedError
+from npusim.hw.config import Config, load_config
+from npusim.program import SCRATCH, Binding, Program
+from npusim.sim.run import JobRecord
+from tests.golden.graphs import GRAPHS
+from tests.timing.programs import QUICK_HOST
+from tests.timing.random_streams import CONFIGS as DEVICES
+from tests.timing.random_streams import SCRATCH as SCRATCH_BYTES
+from tests.timing.random_streams import SLOT, SLOTS, Action, actions, build
+from tests.unit.compiler.samples import product
+
+US = 10**6
+CONFIGS = DEVICES.map(lambda config: config.with_(**QUICK_HOST))
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A job: what it does, its class, how long after the one before it comes, when (if ever) it is aborted."""
+
+    plan: list[Action]
+    priority: Priority
+    after_ps: int
+    abort_ps: int | None
+
+
+def arrivals(*priorities: Priority) -> st.SearchStrategy[Arrival]:
+    return st.builds(
+        Arrival,
+        st.lists(actions(), min_size=12, max_size=24),
+        st.sampled_from(priorities),
+        st.sampled_from((800_011, 1_200_007, 1_700_003, 2_500_001, 0, 17 * US)),
+        st.one_of(st.none(), st.none(), st.integers(0, 40).map(lambda number: number * US)),
+    )
+
+
+ARRIVALS = st.tuples(
+    arrivals(Priority.LOW), st.lists(arrivals(*reversed(Priority)), min_size=1, max_size=4)
+).map(lambda parts: [parts[0], *parts[1]])  # fmt: skip
+
+
+def program(plan: list[Action], config: Config) -> Program:
+    """The plan, on memories that it has cleared itself: another job has used them."""
+    clear = [
+        Action("fill", core, 0, (slot, 0, 0), (False, False), 0, SLOT)
+        for core in range(config.cores)
+        for slot in range(SLOTS)
+    ]
+    return build(clear + plan, config).program(scratch=SCRATCH_BYTES)
+
+
+def alone(plan: list[Action], config: Config) -> tuple[bytes, JobRecord]:
+    device = NpuDevice(config)
+    driver = Driver(device.bus)
+    loaded = driver.load(program(plan, config))
+    driver.run(loaded)
+    assert device.last_job is not None
+    return bytes(device.bus.read_memory(loaded.regions[SCRATCH], SCRATCH_BYTES)), device.last_job
+
+
+def together(jobs: list[Arrival], config: Config) -> list[tuple[bytes | None, JobRecord]]:
+    """(scratch, or None for a job that was aborted; record) of each job."""
+    device = NpuDevice(config)
+    driver = Driver(device.bus)
+    driver.enable_preemption()
+    records: dict[int, JobRecord] = {}
+    device.listener = records.__setitem__
+    loaded = [driver.load(program(arrival.plan, config)) for arrival in jobs]
+    scratch = [item.regions[SCRATCH] for item in loaded]
+    fences, events = [], []
+    for number, arrival in enumerate(jobs):
+        device.machine.clock.advance(arrival.after_ps)
+        fences.append(driver.submit(loaded[number], priority=arrival.priority))
+        if arrival.abort_ps is not None:
+            events.append((device.now_ps + arrival.abort_ps, fences[-1]))
+    for time, fence in sorted(events):
+        device.machine.clock.advance(max(0, time - device.now_ps))
+        driver.abort(fence)
+    results: list[tuple[bytes | None, JobRecord]] = []
+    for fence, address in zip(fences, scratch, strict=True):
+        try:
+            driver.wait(fence)
+        except JobAbortedError:
+            results.append((None, records[fence]))
+        else:
+            results.append((bytes(device.bus.read_memory(address, SCRATCH_BYTES)), records[fence]))
+    return results
+
+
+@given(ARRIVALS, CONFIGS)
+@settings(max_examples=25)
+def test_every_job_computes_what_it_computes_alone(jobs: list[Arrival], config: Config) -> None:
+    for arrival, (scratch, record) in zip(jobs, together(jobs, config), strict=True):
+        assert record.fault is None
+        assert (scratch is None) == record.aborted
+        assert not record.aborted or arrival.abort_ps is not None
+        wanted, lone = alone(arrival.plan, config)
+        if scratch is not None:
+            assert scratch == wanted
+            done = [(span.unit, span.op, span.kind) for span in record.timeline.spans if span.unit != "sequencer"]
+            assert sorted(done) == sorted((span.unit, span.op, span.kind) for span in lone.timeline.spans)
+            if not record.preemptions:
+                assert record.timeline.digest() == lone.timeline.digest()
+                assert record.time_ps == lone.time_ps
+
+
+@given(ARRIVALS, CONFIGS)
+@settings(max_examples=25)
+def test_time_is_accounted_for_and_the_machine_has_one_owner(jobs: list[Arrival], config: Config) -> None:
+    results = together(jobs, config)
+    owned = []
+    for number, (_, record) in enumerate(results):
+        for name, unit in record.counters.units.items():
+            parts = [unit.busy_ps, unit.idle_ps, *unit.stalls.values()]
+            assert sum(parts) == record.time_ps, name
+            assert min(parts) >= 0, name
+        starts = [span.start_ps for span in record.timeline.spans]
+        owned += [
+            (record.started_ps + span.start_ps, record.started_ps + span.end_ps, number)
+            for span in record.timeline.spans
+        ]
+        assert not starts or min(starts) > 0
+    ordered = sorted(owned)
+    latest = (0, -1)
+    for start, end, number in ordered:
+        assert number == latest[1] or start >= latest[0], "two jobs at work at the same time"
+        latest = max(latest, (end, number)) if number == latest[1] else (end, number)
+
+
+@given(ARRIVALS, CONFIGS)
+@settings(max_examples=12)
+def test_within_a_class_jobs_run_in_order(jobs: list[Arrival], config: Config) -> None:
+    results = together(jobs, config)
+    for priority in Priority:
+        records = [record for arrival, (_, record) in zip(jobs, results, strict=True) if arrival.priority == priority]
+        assert all(first.started_ps + first.time_ps <= second.started_ps for first, second in pairwise(records))
+
+
+@given(ARRIVALS, CONFIGS)
+@settings(max_examples=10)
+def test_the_same_arrivals_give_the_same_picoseconds(jobs: list[Arrival], config: Config) -> None:
+    first, second = together(jobs, config), together(jobs, config)
+    assert [record.timeline.digest() for _, record in first] == [record.timeline.digest() for _, record in second]
+    times = [[(record.started_ps, record.time_ps, record.suspended_ps) for _, record in run] for run in (first, second)]
+    assert times[0] == times[1]
+
+
+NETWORK_DEVICES = {
+    "two cores": load_config("tiny").with_(**QUICK_HOST, cores=2),
+    "accumulators": load_config("edge").with_(**QUICK_HOST, **{"sram.bytes": "128 KiB"}),
+}
+NETWORKS = {**GRAPHS, "long product": lambda: product(40, 6000, 40)}  # sums stay in the accumulators between commands
+MOMENTS = 6
+
+
+def storage(binding: Binding, seed: int) -> npt.NDArray[Any]:
+    """Any values of an input."""
+    values = np.random.default_rng(seed).integers(0, 100, binding.shape)
+    return values.astype(binding.dtype.storage)
+
+
+@pytest.mark.parametrize("device", NETWORK_DEVICES)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_compute_the_same_bits_whenever_they_are_parked(name: str, device: str) -> None:
+    """The other job is a network of its own, which uses the same memories for other things."""
+    config = NETWORK_DEVICES[device]
+    programs = [compile_graph(NETWORKS[graph](), config) for graph in (name, "classifier")]
+    npu = NpuDevice(config)
+    driver = Driver(npu.bus)
+    driver.enable_preemption()
+    loaded = [driver.load(program) for program in programs]
+    inputs = [{item.name: storage(item, seed) for item in program.inputs} for seed, program in enumerate(programs)]
+    wanted = [driver.run(item, given).outputs for item, given in zip(loaded, inputs, strict=True)]
+    records: dict[int, JobRecord] = {}
+    npu.listener = records.__setitem__
+    driver.run(loaded[0], inputs[0])
+    length = records[max(records)].time_ps
+    parked = 0
+    for moment in range(1, MOMENTS + 1):
+        low = driver.submit(loaded[0], inputs[0], priority=Priority.LOW)
+        npu.machine.clock.advance(length * moment // (MOMENTS + 1))
+        high = driver.submit(loaded[1], inputs[1], priority=Priority.HIGH)
+        for fence, outputs in ((high, wanted[1]), (low, wanted[0])):
+            got = driver.wait(fence).outputs
+            assert all(got[key].tobytes() == value.tobytes() for key, value in outputs.items())
+        parked += records[low].preemptions
+    assert parked >= MOMENTS // 2

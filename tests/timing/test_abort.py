@@ -1,0 +1,120 @@
+"""Jobs that end before their time, and faults, while others are parked: to the picosecond."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from npusim.driver import Priority
+from npusim.errors import DeviceFaultError, JobAbortedError
+from tests.timing.bench import (
+    LATENCY,
+    MOVE,
+    NS,
+    TINY,
+    Bench,
+    alone,
+    balanced,
+    long_job,
+)
+from tests.timing.programs import round_trip
+
+
+def test_a_running_job_is_aborted_at_once() -> None:
+    bench = Bench()
+    fence = bench.submit(long_job(100), Priority.LOW)
+    bench.device.machine.clock.advance(2000 * NS)
+    before = bench.device.now_ps + 1  # the mark in the ring entry is written first
+    bench.driver.abort(fence)
+    with pytest.raises(JobAbortedError, match="job 1 of program 'test' was aborted"):
+        bench.driver.wait(fence)
+    record = bench.records[fence]
+    assert record.aborted
+    assert record.started_ps + record.time_ps == before + LATENCY + 32 * NS // 8  # the completion record
+    assert bench.finish(bench.submit(round_trip(64), Priority.LOW))[0].fault is None
+
+
+def test_a_parked_job_is_aborted_and_the_running_one_goes_on() -> None:
+    bench = Bench()
+    loaded = [bench.driver.load(long_job()) for _ in range(2)]
+    low = bench.submit(loaded[0], Priority.LOW)
+    high = bench.submit(loaded[1], Priority.HIGH, 1500 * NS)
+    bench.device.machine.clock.advance(MOVE + 2000 * NS)
+    bench.driver.abort(low)
+    with pytest.raises(JobAbortedError):
+        bench.driver.wait(low)
+    assert not bench.driver.ended(high)
+    assert bench.records[low].suspended_ps > 0
+    assert balanced(bench.records[low])
+    record = bench.finish(high)[0]
+    assert record.time_ps == alone(long_job()).time_ps
+    assert record.timeline.digest() == alone(long_job()).timeline.digest()
+
+
+@pytest.mark.parametrize("late_ps", [100 * NS, MOVE - NS])
+def test_a_job_is_aborted_while_its_context_is_on_the_way(late_ps: int) -> None:
+    bench = Bench()
+    high = bench.driver.load(round_trip(64))
+    low = bench.submit(long_job(), Priority.LOW)
+    ends = [span.end_ps for span in alone(long_job()).timeline.spans]
+    fence = bench.submit(high, Priority.HIGH, ends[0])
+    bench.device.machine.clock.advance(ends[1] - ends[0] + late_ps)
+    bench.driver.abort(low)
+    with pytest.raises(JobAbortedError):
+        bench.driver.wait(low)
+    record = bench.finish(fence)[0]
+    assert record.time_ps == alone(round_trip(64)).time_ps
+
+
+def test_a_job_in_the_ring_is_withdrawn() -> None:
+    bench = Bench()
+    loaded = [bench.driver.load(long_job()) for _ in range(3)]
+    first, second, third = (bench.submit(item, Priority.LOW) for item in loaded)
+    bench.driver.abort(second)
+    with pytest.raises(JobAbortedError):
+        bench.driver.wait(second)
+    before, record, after = bench.records[first], bench.records[second], bench.finish(first, third)[1]
+    assert record.time_ps == 2 * LATENCY + (64 + 32) * NS // 8  # its entry is read, its completion record written
+    assert not record.timeline.spans
+    assert before.time_ps == after.time_ps == alone(long_job()).time_ps
+
+
+def test_a_fault_leaves_parked_and_waiting_jobs_alone() -> None:
+    bench = Bench()
+    low_program, waiting_program = (bench.driver.load(long_job()) for _ in range(2))
+    faulty = bench.driver.load(dataclasses.replace(round_trip(64), code=b"\xff" * 40))
+    low = bench.submit(low_program, Priority.LOW)
+    high = bench.submit(faulty, Priority.HIGH, 1500 * NS)
+    waiting = bench.submit(waiting_program, Priority.MEDIUM)
+    with pytest.raises(DeviceFaultError, match="device fault PROGRAM"):
+        bench.driver.wait(high)
+    after, record = bench.finish(waiting, low)
+    assert after.fault is None
+    assert after.timeline.digest() == alone(long_job()).timeline.digest()
+    assert record.preemptions == 1
+    assert record.time_ps == alone(long_job()).time_ps + record.suspended_ps
+
+
+def test_a_unit_that_hangs_cannot_be_parked() -> None:
+    bench = Bench()
+    high = bench.driver.load(round_trip(64))
+    bench.device.injection.hang["core0.dma0"] = 2
+    low = bench.submit(long_job(), Priority.LOW)
+    bench.device.machine.clock.advance(1000 * NS)
+    bench.device.injection.hang.clear()
+    fence = bench.submit(high, Priority.HIGH)
+    with pytest.raises(DeviceFaultError, match=r"DEADLOCK .* core0\.dma0 hangs in dma\.copy after 2 commands"):
+        bench.driver.wait(low)
+    assert bench.finish(fence)[0].fault is None
+
+
+def test_a_context_area_outside_of_dram_is_a_fault_of_the_job() -> None:
+    bench = Bench(preempt=False)
+    bench.driver._rings.preempt(TINY.dram.bytes)
+    high = bench.driver.load(round_trip(64))
+    low = bench.submit(long_job(), Priority.LOW)
+    fence = bench.submit(high, Priority.HIGH, 2000 * NS)
+    with pytest.raises(DeviceFaultError, match="device fault ADDRESS at 0x40000000: context area"):
+        bench.driver.wait(low)
+    assert bench.finish(fence)[0].fault is None

@@ -1,0 +1,242 @@
+"""The executor as one client sees it."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from npusim.driver import HostCounters
+from npusim.errors import (
+    DeviceMemoryError,
+    InputError,
+    JobAbortedError,
+    QueueFullError,
+    UsageError,
+)
+from npusim.executor import Executor, JobRequest, Ticket
+from npusim.units import bytes_to_ps
+from tests.timing.programs import round_trip
+from tests.unit.executor.programs import SIZE, TINY, adder, request, run, values
+
+HOST = TINY.host
+LONG = 400
+
+
+@pytest.fixture
+def executor() -> Iterator[Executor]:
+    with Executor(TINY) as executor:
+        yield executor
+
+
+# Results and times
+
+
+def test_a_job_gives_what_the_program_computes(executor: Executor) -> None:
+    done = run(executor, adder(3), values())
+    assert list(done.outputs) == ["y0"]
+    assert np.array_equal(done.outputs["y0"], values() + 3)
+    assert done.host == HostCounters(
+        input_bytes=SIZE, constant_bytes=SIZE, code_bytes=len(adder().code), output_bytes=SIZE, jobs=1
+    )
+
+
+def test_the_parts_of_the_time_add_up(executor: Executor) -> None:
+    program = adder()
+    run(executor, program, values())
+    done = run(executor, program, values())
+    assert done.run_ps == executor.estimate(program) == executor.device.last_job.time_ps  # type: ignore[union-attr]
+    assert done.cycles == -(-done.run_ps // 1000)
+    assert done.queued_ps == done.suspended_ps == 0
+    assert done.total_ps == done.run_ps + done.queued_ps + done.suspended_ps + done.host_ps
+    copies = [SIZE, 32, 64]  # input, completion record, ring entry
+    to_device = sum(HOST.link_latency_ps + bytes_to_ps(size, HOST.link_bandwidth) for size in copies)
+    from_device = sum(HOST.link_latency_ps + bytes_to_ps(size, HOST.link_bandwidth) for size in (32, SIZE))
+    registers = 3 * HOST.mmio_ps  # tail, doorbell, the interrupt's bit
+    assert done.host_ps == HOST.submit_ps + to_device + registers + HOST.irq_ps + from_device
+    assert done.host.written_bytes == done.host.read_bytes == SIZE
+
+
+def test_the_same_requests_take_the_same_picoseconds() -> None:
+    def times() -> list[tuple[int, ...]]:
+        with Executor(TINY) as executor:
+            program = adder(slow=3)
+            buffer = executor.buffer(SIZE)
+            executor.write(buffer, values().data)
+            jobs = [run(executor, program, x) for x in (values(1), values(2), buffer)]
+            return [(job.cycles, job.run_ps, job.queued_ps, job.host_ps, job.total_ps) for job in jobs]
+
+    assert times() == times()
+
+
+def test_mappings_take_the_hosts_time(executor: Executor) -> None:
+    program = adder()
+    run(executor, program, values())
+    without, mapped = run(executor, program, values()), run(executor, program, values(), host_mappings=3)
+    assert mapped.host_ps == without.host_ps + 3 * HOST.map_ps
+    assert (without.host.mappings, mapped.host.mappings) == (0, 3)
+    assert executor.counters.mappings == 3
+
+
+def test_timing_only_needs_no_inputs_and_moves_nothing(executor: Executor) -> None:
+    program = adder()
+    done = executor.submit(JobRequest(program, timing_only=True)).wait(60)
+    assert done.outputs == {}
+    assert done.host.input_bytes == done.host.output_bytes == done.host.constant_bytes == 0
+    assert done.run_ps == run(executor, program, values()).run_ps
+
+
+def test_an_estimate_is_what_a_run_takes(executor: Executor) -> None:
+    program = adder(slow=5)
+    estimate = executor.estimate(program)
+    assert executor.counters.jobs == 0  # tried on another device
+    assert run(executor, program, values()).run_ps == estimate
+
+
+# Refusals
+
+
+def test_wrong_requests_are_refused_at_once(executor: Executor) -> None:
+    program, small = adder(), executor.buffer(SIZE - 1)
+    with pytest.raises(InputError, match="'x0' is missing"):
+        executor.submit(JobRequest(program))
+    with pytest.raises(InputError, match="dtype must be uint8, got int64"):
+        run(executor, program, np.zeros(SIZE, np.int64))
+    with pytest.raises(UsageError, match="output 'z' is unknown; the program has y0"):
+        executor.submit(JobRequest(program, {"x0": values()}, {"z": small}))
+    with pytest.raises(UsageError, match="input 'x0': needs a buffer of 256 bytes, got one of 255"):
+        run(executor, program, small)
+    with pytest.raises(UsageError, match="output 'y0': needs a buffer of 256 bytes, got one of 255"):
+        executor.submit(JobRequest(program, {"x0": values()}, {"y0": small}))
+    with pytest.raises(UsageError, match="was compiled for another device"):
+        run(executor, round_trip(SIZE), values())
+    with Executor(TINY) as other, pytest.raises(UsageError, match="belongs to another executor"):
+        run(executor, program, other.buffer(SIZE))
+    assert executor.counters.jobs == 0
+    assert executor.status == "AVAILABLE"
+
+
+def test_the_queue_has_an_end() -> None:
+    with Executor(TINY, queue_limit=2) as executor:
+        program = adder()
+        with executor.paused():
+            tickets = [executor.submit(request(program, values())) for _ in range(2)]
+            assert executor.status == "BUSY"
+            with pytest.raises(QueueFullError, match="2 jobs wait or run; the limit is 2"):
+                executor.submit(request(program, values()))
+        for ticket in tickets:
+            ticket.wait(60)
+        assert executor.status == "AVAILABLE"
+        run(executor, program, values())
+
+
+def test_a_closed_executor_says_so() -> None:
+    executor = Executor(TINY)
+    program = adder(slow=LONG)
+    with executor.paused():
+        ticket = executor.submit(request(program, values()))
+    executor.close()
+    with pytest.raises(JobAbortedError, match="the executor was closed"):
+        ticket.wait(60)
+    with pytest.raises(UsageError, match="the executor is closed"):
+        executor.submit(request(program, values()))
+    with pytest.raises(UsageError, match="the executor is closed"):
+        executor.buffer(1)
+    assert executor.status == "OFFLINE"
+    executor.close()
+
+
+# Tickets
+
+
+def _error_of(ticket: Ticket) -> BaseException:
+    with pytest.raises(TimeoutError, match="not done within") as caught:
+        ticket.wait(0.01)
+    return caught.value
+
+
+def test_a_ticket_is_waited_for_with_patience_or_without(executor: Executor) -> None:
+    with executor.paused():
+        ticket = executor.submit(request(adder(), values()))
+        caught: list[BaseException] = []
+        other = threading.Thread(target=lambda: caught.append(_error_of(ticket)))
+        other.start()
+        other.join()
+        assert isinstance(caught[0], TimeoutError)
+        with pytest.raises(UsageError, match="would never end"):
+            ticket.wait()
+        assert not ticket.done()
+    assert ticket.wait(60) is ticket.wait()
+    assert ticket.done()
+
+
+def test_callbacks_are_called_once_and_may_use_the_executor(executor: Executor) -> None:
+    called: list[tuple[Ticket, bytes]] = []
+    ready = threading.Event()
+    buffer = executor.buffer(SIZE)
+
+    def callback(ticket: Ticket) -> None:
+        executor.write(buffer, values(5).data)
+        called.append((ticket, bytes(executor.read(buffer, SIZE))))
+        next_one = executor.submit(request(adder(), buffer))
+        with pytest.raises(UsageError, match="would never end"):
+            next_one.wait()
+        next_one.add_done_callback(lambda _: ready.set())
+
+    with executor.paused():
+        ticket = executor.submit(request(adder(), values()))
+        ticket.add_done_callback(callback)
+    assert ready.wait(60)
+    assert called == [(ticket, values(5).tobytes())]
+    late: list[Ticket] = []
+    ticket.add_done_callback(late.append)
+    assert late == [ticket]
+
+
+def test_a_callback_that_fails_hurts_nobody(executor: Executor) -> None:
+    called: list[Ticket] = []
+    with executor.paused():
+        ticket = executor.submit(request(adder(), values()))
+        ticket.add_done_callback(lambda _: 1 // 0)
+        ticket.add_done_callback(lambda _: sys.exit())
+        ticket.add_done_callback(called.append)
+    ticket.wait(60)
+    run(executor, adder(), values())
+    assert called == [ticket]
+    ticket.add_done_callback(lambda _: 1 // 0)
+    with pytest.raises(SystemExit):
+        ticket.add_done_callback(lambda _: sys.exit())
+
+
+# The thread
+
+
+def test_nobody_has_to_close_an_executor() -> None:
+    executor = Executor(TINY)
+    buffer = executor.buffer(10)
+    run(executor, adder(), values())
+    gone = weakref.ref(executor)
+    thread = executor._worker._thread
+    del executor
+    buffer.release()
+    del buffer
+    gc.collect()
+    assert gone() is None
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_memory_runs_out_and_comes_back(executor: Executor) -> None:
+    free = executor.free_bytes
+    with pytest.raises(DeviceMemoryError, match="bytes of device memory required"):
+        executor.buffer(free + 1)
+    whole = executor.buffer(free)
+    with pytest.raises(DeviceMemoryError):
+        run(executor, adder(), values())
+    whole.release()
+    assert np.array_equal(run(executor, adder(), values()).outputs["y0"], values() + 1)

@@ -1,0 +1,296 @@
+"""IDevice: what it says of itself, how models are prepared, and that nothing makes it raise."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from hal.nnapi import open_device, v1_0, v1_1, v1_2
+from hal.nnapi.memory import hardware_buffer
+from hal.nnapi.types import (
+    Capabilities,
+    DataLocation,
+    DeviceStatus,
+    DeviceType,
+    ErrorStatus,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    OperationType,
+    OutputShape,
+    RequestArgument,
+    Timing,
+)
+from npusim import load_config
+from npusim.errors import ConfigError
+from tests.conformance.nnapi_client import PreparedCallback, execute_sync, prepare, prepared_model
+from tests.unit.nnapi.driver import models
+from tests.unit.nnapi.driver.models import add, add_case, chain
+
+NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
+TOKEN = bytes(32)
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory):
+    with open_device("tiny", state_dir=tmp_path_factory.mktemp("state")) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NPUSIM_CACHE_DIR", str(tmp_path))
+
+
+def test_what_it_says_of_itself(device):
+    assert device.getStatus() is DeviceStatus.AVAILABLE
+    assert device.getType() == (NONE, DeviceType.ACCELERATOR)
+    assert device.getNumberOfCacheFilesNeeded() == (NONE, 1, 1)
+    status, version = device.getVersionString()
+    assert status is NONE
+    assert version.startswith("npusim ")
+    assert "tiny" in version
+    status, extensions = device.getSupportedExtensions()
+    assert status is NONE
+    assert [extension.name for extension in extensions] == ["com.example.fibonacci"]
+
+
+def test_a_device_is_opened_by_name_path_or_description(tmp_path):
+    config = load_config("tiny")
+    (tmp_path / "mine.toml").write_text(config.to_toml())
+    for source in ("tiny", tmp_path / "mine.toml", config):
+        with open_device(source) as opened:
+            assert opened.config.fingerprint() == config.fingerprint()
+    with pytest.raises(ConfigError, match="no such config"):
+        open_device("tinny")
+
+
+def test_capabilities_in_every_version(device):
+    status, newest = device.getCapabilities_1_3()
+    assert status is NONE
+    assert isinstance(newest, Capabilities)
+    kinds = [entry.type for entry in newest.operandPerformance]
+    assert kinds == sorted(kinds)
+    assert OperandType.SUBGRAPH not in kinds
+    infos = [entry.info for entry in newest.operandPerformance]
+    for info in [*infos, newest.ifPerformance, newest.whilePerformance]:
+        assert info.execTime > 0
+        assert info.powerUsage > 0
+    assert device.getCapabilities() == (NONE, v1_0.capabilities_from_1_3(newest))
+    assert device.getCapabilities_1_1() == (NONE, v1_1.capabilities_from_1_3(newest))
+    assert device.getCapabilities_1_2() == (NONE, v1_2.capabilities_from_1_3(newest))
+
+
+def older(version):
+    """The model of ``add`` in an older interface."""
+    newest = add()
+    operands = [
+        version.Operand(o.type, o.dimensions, o.numberOfConsumers, o.scale, o.zeroPoint, o.lifetime, o.location)
+        for o in newest.main.operands
+    ]
+    return version.Model(operands, newest.main.operations, (0, 1), (3,), newest.operandValues)
+
+
+def test_every_version_prepares_and_executes(device):
+    launches = [
+        lambda done: device.prepareModel(older(v1_0), done),
+        lambda done: device.prepareModel_1_1(older(v1_1), 1, done),
+        lambda done: device.prepareModel_1_2(older(v1_2), 1, [], [], TOKEN, done),
+        lambda done: device.prepareModel_1_3(add(), 1, 1, None, [], [], TOKEN, done),
+    ]
+    supported = [
+        device.getSupportedOperations(older(v1_0)),
+        device.getSupportedOperations_1_1(older(v1_1)),
+        device.getSupportedOperations_1_2(older(v1_2)),
+        device.getSupportedOperations_1_3(add()),
+    ]
+    assert supported == [(NONE, [True])] * 4
+    for launch in launches:
+        callback = PreparedCallback()
+        assert launch(callback) is NONE
+        status, prepared = callback.wait()
+        assert status is NONE
+        case = add_case()
+        old = v1_0.Request(case.request.inputs, case.request.outputs, [case.memory])
+        assert prepared.executeSynchronously(old, 0) == (NONE, [OutputShape([4], True)], Timing())
+        assert case.output().tolist() == [10, 11, 12, 13]
+
+
+def cycle():
+    """Three additions each of which needs another one's result."""
+    operands = [models.tensor(models.IN, (1,)), models.tensor(models.IN, (1,)), models.scalar(0, 3),
+                models.tensor(models.TEMP, (1,)), models.tensor(models.TEMP, (1,)),
+                models.tensor(models.OUT, (1,))]  # fmt: skip
+    operations = [
+        Operation(OperationType.ADD, (0, 4, 2), (3,)),
+        Operation(OperationType.ADD, (1, 3, 2), (4,)),
+        Operation(OperationType.ADD, (3, 4, 2), (5,)),
+    ]
+    model = add()
+    model.main.operands, model.main.operations, model.main.outputIndexes = operands, operations, (5,)
+    return model
+
+
+def wrong_consumers():
+    model = add()
+    model.main.operands[0].numberOfConsumers = 2
+    return model
+
+
+@pytest.mark.parametrize("model", [cycle(), wrong_consumers(), None, 7], ids=["cycle", "consumers", "none", "number"])
+def test_an_invalid_model_is_told_three_times(device, model):
+    assert device.getSupportedOperations_1_3(model) == (INVALID, [])
+    assert prepare(device, model) == (INVALID, INVALID, None)
+    assert device.explain(model) == (INVALID, [])
+
+
+@pytest.mark.parametrize("bad", [-1, 3, None, "high"])
+def test_preference_and_priority_are_checked(device, bad):
+    assert prepare(device, add(), preference=bad) == (INVALID, INVALID, None)
+    assert prepare(device, add(), priority=bad) == (INVALID, INVALID, None)
+
+
+def test_a_callback_that_cannot_be_called_is_an_invalid_argument(device):
+    assert device.prepareModel_1_3(add(), 1, 1, None, [], [], TOKEN, None) is INVALID
+    assert device.prepareModel_1_3(add(), 1, 1, None, [], [], TOKEN, object()) is INVALID
+
+
+def test_the_model_is_the_drivers_own_when_the_call_has_returned(device):
+    model, callback = add(), PreparedCallback()
+    values = bytearray(4)
+    model.operandValues = values
+    device.prepareModel_1_3(model, 1, 1, None, [], [], TOKEN, callback)
+    model.main.operations[0].type = OperationType.MUL
+    model.main.operands.clear()
+    values[0] = 99
+    status, prepared = callback.wait()
+    assert status is NONE
+    case = add_case()
+    assert execute_sync(prepared, _frame(case)).status is NONE
+    assert case.output().tolist() == [10, 11, 12, 13]
+
+
+def _frame(case):
+    case.raw = list
+    return case
+
+
+def test_constants_in_memory_that_cannot_be_mapped_are_refused(device):
+    model = add()
+    model.main.operands[1] = Operand(
+        models.F32, (4,), 1, lifetime=OperandLifeTime.CONSTANT_REFERENCE, location=DataLocation(0, 0, 16)
+    )
+    model.main.inputIndexes = (0,)
+    model.pools = [hardware_buffer(4, 4)]
+    status, _ = device.getSupportedOperations_1_3(model)
+    assert status is not NONE
+    launched, told, prepared = prepare(device, model)
+    assert launched == told == status
+    assert prepared is None
+
+
+METHODS = {
+    "getSupportedOperations": 1, "getSupportedOperations_1_1": 1, "getSupportedOperations_1_2": 1,
+    "getSupportedOperations_1_3": 1, "explain": 1, "prepareModel": 2, "prepareModel_1_1": 3, "prepareModel_1_2": 6,
+    "prepareModel_1_3": 8, "prepareModelFromCache": 4, "prepareModelFromCache_1_3": 5, "allocate": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("junk", [None, 7, "x", b"\x00", [], [None], {}, float("nan"), object(), [[-1]]], ids=repr)
+def test_nothing_makes_a_method_raise(device, junk):
+    for name, count in METHODS.items():
+        result = getattr(device, name)(*[junk] * count)
+        status = result[0] if isinstance(result, tuple) else result
+        assert status in (INVALID, ErrorStatus.GENERAL_FAILURE), name
+
+
+@pytest.mark.parametrize("junk", [None, 7, "x", [], [None], {}, object()], ids=repr)
+def test_nothing_makes_an_execution_raise(device, junk):
+    prepared = prepared_model(device, add())
+    assert prepared.execute(junk, junk) is INVALID
+    assert prepared.execute_1_2(junk, junk, junk) is INVALID
+    assert prepared.execute_1_3(junk, junk, junk, junk, junk) is INVALID
+    for result in (prepared.executeSynchronously(junk, junk), prepared.executeSynchronously_1_3(*[junk] * 4)):
+        assert result == (INVALID, [], Timing())
+    assert prepared.executeFenced(*[junk] * 6) == (INVALID, None, None)
+
+
+def test_a_callbacks_exception_is_logged_and_not_lost(device, caplog):
+    told = threading.Event()
+
+    class Broken:
+        def notify_1_3(self, status, prepared):
+            told.set()
+            raise ZeroDivisionError("a client's mistake")
+
+    assert device.prepareModel_1_3(add(), 1, 1, None, [], [], TOKEN, Broken()) is NONE
+    assert told.wait(30)
+    for _ in range(1000):  # the log follows the call
+        if "a client's mistake" in caplog.text:
+            break
+        time.sleep(0.01)
+    assert "a client's mistake" in caplog.text
+    prepared_model(device, add())  # and the driver goes on
+
+
+def test_many_threads_prepare_and_execute_one_model(device):
+    failures, shared, model = [], prepared_model(device, add()), chain(3)
+
+    def client():
+        try:
+            own = prepared_model(device, model)
+            for prepared, wanted in ((shared, [10, 11, 12, 13]), (own, [30, 31, 32, 33])):
+                case = add_case()
+                assert execute_sync(prepared, _frame(case)).status is NONE
+                assert case.output().tolist() == wanted
+        except AssertionError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+
+
+def test_explain_says_why_and_so_does_the_log(caplog):
+    config = load_config("tiny").with_(vector=None)
+    with open_device(config) as opened, caplog.at_level(logging.WARNING, "hal.nnapi"):
+        status, (entry,) = opened.explain(add())
+        assert status is NONE
+        assert (entry.index, entry.operation, entry.supported) == (0, "ADD", False)
+        assert "vector" in entry.reason
+        assert opened.getSupportedOperations_1_3(add()) == (NONE, [False])
+        assert "operation 0 (ADD) is not supported" in caplog.text
+        assert prepare(opened, add()) == (NONE, ErrorStatus.GENERAL_FAILURE, None)
+
+
+def test_an_operation_that_nobody_knows_is_unsupported_not_invalid(device):
+    model = add()
+    model.main.operations[0].type = OperationType.OEM_OPERATION
+    status, (entry,) = device.explain(model)
+    assert (status, entry.supported) == (NONE, False)
+    assert "knows" in entry.reason
+    assert prepare(device, model) == (NONE, ErrorStatus.GENERAL_FAILURE, None)
+
+
+def test_a_model_that_does_not_fit_exhausts_the_memory():
+    small = load_config("tiny").with_(**{"dram.bytes": "1 MiB"})
+    with open_device(small) as opened:
+        assert prepare(opened, add((1 << 20,)))[1] is ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
+
+
+def test_a_request_argument_may_be_used_by_old_and_new(device):
+    prepared = prepared_model(device, add())
+    case = add_case()
+    bare = v1_0.Request(
+        [RequestArgument(False, a.location) for a in case.request.inputs], case.request.outputs, [case.memory]
+    )
+    assert prepared.executeSynchronously(bare, 1)[0] is NONE
+    assert np.array_equal(case.output(), [10, 11, 12, 13])

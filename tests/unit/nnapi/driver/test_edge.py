@@ -1,0 +1,62 @@
+"""The table from exceptions to status codes."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from hal._edge import NNAPI_STATUS, nnapi_status
+from hal.nnapi import errors as nnapi_errors
+from hal.nnapi.errors import InvalidModelError, InvalidRequestError, StatusError
+from hal.nnapi.operations import lowering
+from hal.nnapi.plan import control
+from hal.nnapi.types import ErrorStatus
+from npusim import errors
+
+
+def exceptions_of(module):
+    """The exception classes that a module defines."""
+    found = [item for _, item in inspect.getmembers(module, inspect.isclass) if item.__module__ == module.__name__]
+    return [item for item in found if issubclass(item, Exception)]
+
+
+def test_every_error_of_npusim_has_a_row():
+    missing = [kind.__name__ for kind in exceptions_of(errors) if kind not in NNAPI_STATUS]
+    assert missing == []
+
+
+@pytest.mark.parametrize("module", [nnapi_errors, lowering, control], ids=lambda module: module.__name__)
+def test_every_error_of_the_facade_has_a_row_or_carries_its_status(module):
+    for kind in exceptions_of(module):
+        assert issubclass(kind, StatusError) or any(base in NNAPI_STATUS for base in kind.__mro__), kind
+
+
+def test_the_table_names_only_errors_that_exist():
+    for kind in NNAPI_STATUS:
+        assert inspect.isclass(kind)
+        assert issubclass(kind, BaseException)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (StatusError(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, "x"), ErrorStatus.OUTPUT_INSUFFICIENT_SIZE),
+        (InvalidModelError("main", "x"), ErrorStatus.INVALID_ARGUMENT),
+        (InvalidRequestError("inputs[0]", "x"), ErrorStatus.INVALID_ARGUMENT),
+        (errors.UnsupportedError([("a", "b", "c")]), ErrorStatus.GENERAL_FAILURE),
+        (errors.CompileError("too large"), ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT),
+        (errors.DeviceMemoryError("full"), ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT),
+        (errors.DeadlineError("late"), ErrorStatus.MISSED_DEADLINE_TRANSIENT),
+        (errors.DeviceGoneError("UNPLUGGED", 0, "gone"), ErrorStatus.DEVICE_UNAVAILABLE),
+        (errors.DeviceFaultError("DMA", 0, "broken"), ErrorStatus.GENERAL_FAILURE),
+        (errors.QueueFullError("64"), ErrorStatus.DEVICE_UNAVAILABLE),
+        (control.LoopTimeoutError(1), ErrorStatus.MISSED_DEADLINE_PERSISTENT),
+        (MemoryError(), ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT),
+        (ZeroDivisionError(), ErrorStatus.GENERAL_FAILURE),
+        (FileNotFoundError(), ErrorStatus.GENERAL_FAILURE),
+    ],
+    ids=lambda item: type(item).__name__ if isinstance(item, Exception) else item.name,
+)
+def test_an_exception_becomes_its_status(error, status):
+    assert nnapi_status(error) is status

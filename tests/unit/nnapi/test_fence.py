@@ -1,0 +1,291 @@
+"""Sync fences: states that everybody can look at, the first word is final, and one thread that waits for all."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from hal.nnapi import fence
+from hal.nnapi.errors import StatusError
+from hal.nnapi.fence import FenceStatus
+from hal.nnapi.types import ErrorStatus
+from hal.nnapi.waiter import merge, wait_all
+from tests.unit.nnapi.stand_ins import descriptors, until
+
+ACTIVE, SIGNALED, ERROR = FenceStatus.ACTIVE, FenceStatus.SIGNALED, FenceStatus.ERROR
+
+
+def _waiters() -> int:
+    return sum(thread.name == "nnapi-fences" for thread in threading.enumerate())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    before, waiters = descriptors(), _waiters()
+    yield
+    until(lambda: descriptors() <= before and _waiters() <= waiters)
+
+
+class Seen:
+    """What a wait reported, and how often."""
+
+    def __init__(self) -> None:
+        self.states: list[FenceStatus] = []
+        self.event = threading.Event()
+
+    def __call__(self, state: FenceStatus) -> None:
+        self.states.append(state)
+        self.event.set()
+
+    def result(self) -> list[FenceStatus]:
+        assert self.event.wait(5)
+        return self.states
+
+
+@pytest.mark.parametrize(("act", "state"), [(fence.Fence.signal, SIGNALED), (fence.Fence.signal_error, ERROR)])
+def test_every_duplicate_shows_the_state_as_often_as_one_looks(
+    act: Callable[[fence.Fence], None], state: FenceStatus
+) -> None:
+    made = fence.create()
+    handles = [made.dup() for _ in range(3)]
+    assert [fence.status(fd) for (fd,) in handles] == [ACTIVE] * 3
+    act(made)
+    made.close()
+    for _ in range(2):
+        assert [fence.wait(handle) for handle in handles] == [state] * 3
+    for (fd,) in handles:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("error_first", [True, False])
+def test_the_first_word_is_final(error_first: bool) -> None:
+    with fence.create() as made:
+        words = [made.signal_error, made.signal] if error_first else [made.signal, made.signal_error]
+        for word in [*words, *words]:
+            word()
+        assert made.status is (ERROR if error_first else SIGNALED)
+
+
+def test_an_abandoned_fence_is_in_error() -> None:
+    made = fence.create()
+    (closed,) = made.dup()
+    made.close()
+    made.close()
+    with pytest.raises(StatusError, match="closed"):
+        made.signal()
+    (collected,) = fence.create().dup()
+    gc.collect()
+    assert [fence.status(closed), fence.status(collected)] == [ERROR, ERROR]
+    os.close(closed)
+    os.close(collected)
+
+
+def test_a_client_may_signal_a_plain_eventfd() -> None:
+    fd = os.eventfd(0)
+    assert fence.status(fd) is ACTIVE
+    os.eventfd_write(fd, 1)
+    assert fence.status(fd) is SIGNALED
+    os.close(fd)
+
+
+@pytest.mark.parametrize("make", [os.pipe, lambda: tuple(end.detach() for end in socket.socketpair())])
+@pytest.mark.parametrize(("said", "state"), [(b"", ERROR), (b"x", SIGNALED)])
+def test_pipes_and_sockets(make: Callable[[], tuple[int, int]], said: bytes, state: FenceStatus) -> None:
+    reading, writing = make()
+    assert fence.status(reading) is ACTIVE
+    if said:
+        os.write(writing, said)
+        assert fence.status(reading) is SIGNALED
+    os.close(writing)
+    assert [fence.status(reading), fence.wait([reading])] == [state, state]
+    os.close(reading)
+
+
+@pytest.mark.parametrize("handle", [None, [], [0.5], [-1], [999_999], [1 << 40], "ab", 3, [0, 0]])
+def test_null_and_broken_handles_are_refused(handle: Sequence[int] | None) -> None:
+    with pytest.raises(StatusError) as caught:
+        fence.check(handle)
+    assert caught.value.status is ErrorStatus.INVALID_ARGUMENT
+    with pytest.raises(StatusError):
+        wait_all([handle], pytest.fail)
+
+
+def test_descriptors_that_are_no_fences_are_refused() -> None:
+    reading, writing = os.pipe()
+    file = os.open(__file__, os.O_RDONLY)
+    memory = os.memfd_create("no fence")
+    pid = os.pidfd_open(os.getpid())
+    for fd in (writing, file, memory, pid):
+        with pytest.raises(StatusError, match="no fence"):
+            fence.check([fd])
+    for fd in (reading, writing, file, memory, pid):
+        os.close(fd)
+
+
+def test_wait_gives_up_in_time() -> None:
+    with fence.create() as made:
+        handle = made.handle
+        assert fence.wait(handle, 0) is ACTIVE
+        began = time.monotonic()
+        assert fence.wait(handle, 0.02) is ACTIVE
+        assert 0.02 <= time.monotonic() - began < 2
+
+
+def test_wait_wakes_up() -> None:
+    with fence.create() as made:
+        handle = made.dup()
+        timer = threading.Timer(0.01, made.signal)
+        timer.start()
+        assert fence.wait(handle, 5) is SIGNALED
+        timer.join()
+        os.close(handle[0])
+
+
+def test_all_must_be_signalled() -> None:
+    fences = [fence.create() for _ in range(3)]
+    handles = [made.dup() for made in fences]
+    seen = Seen()
+    wait_all(handles, seen)
+    for (fd,) in handles:
+        os.close(fd)  # the wait has its own
+    fences[2].signal()
+    fences[0].signal()
+    time.sleep(0.01)
+    assert seen.states == []
+    fences[1].signal()
+    assert seen.result() == [SIGNALED]
+
+
+def test_one_error_is_enough() -> None:
+    fences = [fence.create() for _ in range(3)]
+    handles = [made.dup() for made in fences]
+    seen = Seen()
+    wait_all(handles, seen)
+    fences[1].signal_error()
+    assert seen.result() == [ERROR]
+    fences[0].signal()
+    late = Seen()
+    assert wait_all(handles, late) is None
+    assert late.states == [ERROR]
+    for (fd,) in handles:
+        os.close(fd)
+
+
+def test_what_is_settled_needs_no_thread() -> None:
+    before = _waiters()
+    with fence.create() as made:
+        made.signal()
+        handle = made.dup()
+        seen = Seen()
+        assert wait_all([handle, handle], seen) is None
+        assert wait_all([], seen) is None
+        assert seen.states == [SIGNALED, SIGNALED]
+        assert _waiters() <= before
+        os.close(handle[0])
+
+
+def test_time_is_up() -> None:
+    with fence.create() as early, fence.create() as late:
+        handles = [early.dup(), late.dup()]
+        short, long = Seen(), Seen()
+        wait_all([handles[1]], long, timeout_s=60)
+        wait_all(handles, short, timeout_s=0.01)
+        assert short.result() == [ACTIVE]
+        early.signal()
+        late.signal()
+        assert long.result() == [SIGNALED]
+        assert short.states == [ACTIVE]
+        for (fd,) in handles:
+            os.close(fd)
+
+
+def test_a_cancelled_wait_is_silent() -> None:
+    with fence.create() as made:
+        handle = made.dup()
+        cancelled, other = Seen(), Seen()
+        pending = wait_all([handle], cancelled)
+        wait_all([handle], other)
+        assert pending is not None
+        assert pending.cancel()
+        assert not pending.cancel()
+        made.signal()
+        assert other.result() == [SIGNALED]
+        assert cancelled.states == []
+        os.close(handle[0])
+
+
+def test_a_callback_that_fails_is_logged_and_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(state: FenceStatus) -> None:
+        raise ValueError("from the callback")
+
+    with fence.create() as made:
+        handle = made.dup()
+        seen = Seen()
+        wait_all([handle], fail)
+        wait_all([handle], seen)
+        made.signal()
+        assert seen.result() == [SIGNALED]
+        os.close(handle[0])
+    until(lambda: "from the callback" in caplog.text)
+
+
+def test_a_callback_may_wait_again() -> None:
+    first, second = fence.create(), fence.create()
+    handles = [first.dup(), second.dup()]
+    seen = Seen()
+    wait_all([handles[0]], lambda _: wait_all([handles[1]], seen) and None)
+    first.signal()
+    second.signal()
+    assert seen.result() == [SIGNALED]
+    for (fd,) in handles:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(("error", "state"), [(False, SIGNALED), (True, ERROR)])
+def test_merge(error: bool, state: FenceStatus) -> None:
+    fences = [fence.create() for _ in range(3)]
+    handles = [made.dup() for made in fences]
+    merged = merge(handles)
+    handle = merged.dup()
+    assert merged.status is ACTIVE
+    for made in fences[:2]:
+        made.signal()
+    assert merged.status is ACTIVE
+    if error:
+        fences[2].close()
+    else:
+        fences[2].signal()
+    assert fence.wait(handle, 5) is state
+    assert merge([]).status is SIGNALED
+    for (fd,) in (*handles, handle):
+        os.close(fd)
+
+
+def test_one_thread_waits_for_all_and_nobody_is_forgotten() -> None:
+    count = 200
+    fences = [fence.create() for _ in range(count)]
+    handles = [made.dup() for made in fences]
+    seen = [Seen() for _ in range(count)]
+
+    def work(start: int) -> None:
+        for index in range(start, count, 4):
+            wait_all([handles[index], handles[(index * 7 + 1) % count]], seen[index])
+            fences[(index * 7 + 1) % count].signal()
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: _waiters() <= 1)
+    for made in fences:
+        made.signal()
+    assert [one.result() for one in seen] == [[SIGNALED]] * count
+    for (fd,) in handles:
+        os.close(fd)

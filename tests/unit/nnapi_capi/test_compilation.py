@@ -1,0 +1,207 @@
+"""Devices and compilations."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal.nnapi.capi import caching, devices
+from hal.nnapi.capi.handles import TABLE, Kind
+from npusim.errors import ConfigError
+from tests.nnapi_c import Api, add_model, address, code, compiled, device, handles, set_inputs
+
+NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
+
+
+def test_the_runtime(api: Api) -> None:
+    assert api.getRuntimeFeatureLevel() == 31
+    assert api.getDefaultLoopTimeout() == 2_000_000_000
+    assert api.getMaximumLoopTimeout() == 15_000_000_000
+
+
+def test_devices(api: Api) -> None:
+    count, text, number, level = ctypes.c_uint32(), ctypes.c_char_p(), ctypes.c_int32(), ctypes.c_int64()
+    api.ok("getDeviceCount", ctypes.byref(count))
+    assert api.getDeviceCount(None) == NULL
+    names = []
+    for index in range(count.value):
+        handle = device(api, index)
+        assert handle == device(api, index)
+        api.ok("Device_getName", handle, ctypes.byref(text))
+        names.append((text.value or b"").decode())
+        api.ok("Device_getVersion", handle, ctypes.byref(text))
+        assert (text.value or b"").startswith(b"npusim ")
+        api.ok("Device_getType", handle, ctypes.byref(number))
+        assert number.value == code("DEVICE_ACCELERATOR")
+        api.ok("Device_getFeatureLevel", handle, ctypes.byref(level))
+        assert level.value == 31
+        api.ok("Device_wait", handle)
+    assert names == ["npusim-edge", "npusim-tiny"]
+    handle = ctypes.c_void_p(5)
+    assert api.getDevice(count.value, ctypes.byref(handle)) == BAD_DATA
+    assert handle.value is None
+
+
+def test_two_devices_of_one_kind() -> None:
+    found = devices._open(["tiny", "tiny"])
+    assert [each.name for each in found] == ["npusim-tiny", "npusim-tiny:2"]
+    for each in found:
+        TABLE.pop(Kind.Device, each.handle, "device")
+        each.hal.close()
+
+
+def test_a_device_that_does_not_exist() -> None:
+    before = len(TABLE)
+    with pytest.raises(ConfigError, match="nonsense"):
+        devices._open(["tiny", "nonsense"])
+    assert len(TABLE) == before
+
+
+def test_an_unplugged_device(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = devices.devices()[0]
+    monkeypatch.setattr(devices, "WAIT_S", 0.0)
+    monkeypatch.setattr(found.hal, "_closed", True)
+    assert api.Device_wait(device(api)) == code("DEAD_OBJECT")
+    compilation = api.make("Compilation_createForDevices", add_model(api), handles([device(api)]), 1)
+    assert api.Compilation_finish(compilation) == code("UNAVAILABLE_DEVICE")
+    everywhere = api.make("Compilation_create", add_model(api))
+    api.ok("Compilation_finish", everywhere)  # the other device is there
+    supported = (ctypes.c_bool * 1)(True)
+    ask = api.Model_getSupportedOperationsForDevices
+    assert ask(add_model(api), handles([device(api)]), 1, supported) == 0
+    assert not supported[0]
+
+
+def test_making_compilations(api: Api) -> None:
+    model, handle = add_model(api), ctypes.c_void_p()
+    one = device(api)
+    make = api.Compilation_createForDevices
+    assert make(model, handles([one]), 0, ctypes.byref(handle)) == BAD_DATA
+    assert make(model, handles([one, one]), 2, ctypes.byref(handle)) == BAD_DATA
+    assert make(model, handles([one, 0]), 2, ctypes.byref(handle)) == NULL
+    assert make(model, handles([77]), 1, ctypes.byref(handle)) == BAD_DATA
+    assert make(model, None, 1, ctypes.byref(handle)) == NULL
+    unfinished = api.make("Model_create")
+    assert make(unfinished, handles([one]), 1, ctypes.byref(handle)) == BAD_STATE
+    assert handle.value is None
+
+
+def finished_once(compilation: int, api: Api) -> None:
+    api.ok("Compilation_finish", compilation)
+    assert api.Compilation_finish(compilation) == BAD_STATE
+
+
+def test_settings(api: Api) -> None:
+    compilation = api.make("Compilation_createForDevices", add_model(api), handles([device(api)]), 1)
+    token = (ctypes.c_uint8 * 32)()
+    assert api.Compilation_setPreference(compilation, 3) == BAD_DATA
+    assert api.Compilation_setPreference(compilation, -1) == BAD_DATA
+    assert api.Compilation_setPreference(compilation, code("PREFER_LOW_POWER")) == 0
+    assert api.Compilation_setPriority(compilation, 1) == BAD_DATA
+    assert api.Compilation_setPriority(compilation, code("PRIORITY_HIGH")) == 0
+    assert api.Compilation_setCaching(compilation, None, token) == NULL
+    assert api.Compilation_setCaching(compilation, b"", token) == BAD_DATA
+    assert api.Compilation_setCaching(compilation, b"/nowhere", None) == NULL
+    assert api.Compilation_setTimeout(compilation, 10**12) == 0
+    assert api.Execution_create(compilation, ctypes.byref(ctypes.c_void_p())) == BAD_STATE
+    assert api.Burst_create(compilation, ctypes.byref(ctypes.c_void_p())) == BAD_STATE
+    assert (
+        api.Compilation_getPreferredMemoryAlignmentForInput(compilation, 0, ctypes.byref(ctypes.c_uint32()))
+        == BAD_STATE
+    )
+    finished_once(compilation, api)
+    for result in (
+        api.Compilation_setPreference(compilation, 0),
+        api.Compilation_setPriority(compilation, code("PRIORITY_LOW")),
+        api.Compilation_setTimeout(compilation, 5),
+        api.Compilation_setCaching(compilation, b"/", token),
+    ):
+        assert result == BAD_STATE
+
+
+def test_a_timeout_needs_one_device(api: Api) -> None:
+    compilation = api.make("Compilation_create", add_model(api))
+    assert api.Compilation_setTimeout(compilation, 5) == BAD_DATA
+    finished_once(compilation, api)
+
+
+def test_a_timeout_that_cannot_be_met(api: Api) -> None:
+    compilation = api.make("Compilation_createForDevices", add_model(api, [7]), handles([device(api)]), 1)
+    api.ok("Compilation_setTimeout", compilation, 1)
+    assert api.Compilation_finish(compilation) in {
+        code("MISSED_DEADLINE_TRANSIENT"), code("MISSED_DEADLINE_PERSISTENT"),
+    }  # fmt: skip
+    assert api.Execution_create(compilation, ctypes.byref(ctypes.c_void_p())) == BAD_STATE
+
+
+@pytest.mark.parametrize("what", ["Alignment", "Padding"])
+@pytest.mark.parametrize(("direction", "count"), [("Input", 2), ("Output", 1)])
+def test_preferred_memory(api: Api, add: int, what: str, direction: str, count: int) -> None:
+    ask: Callable[..., int] = getattr(api, f"Compilation_getPreferredMemory{what}For{direction}")
+    found = ctypes.c_uint32()
+    for index in range(count):
+        assert ask(add, index, ctypes.byref(found)) == 0
+        assert found.value
+        assert found.value & (found.value - 1) == 0
+    assert ask(add, count, ctypes.byref(found)) == BAD_DATA
+    assert ask(add, 0, None) == NULL
+
+
+def cached(api: Api, model: int, folder: Path, token: bytes) -> int:
+    compilation = api.make("Compilation_createForDevices", model, handles([device(api)]), 1)
+    api.ok("Compilation_setCaching", compilation, str(folder).encode(), (ctypes.c_uint8 * 32)(*token))
+    api.ok("Compilation_finish", compilation)
+    return compilation
+
+
+def result_of(api: Api, compilation: int) -> list[float]:
+    execution = api.make("Execution_create", compilation)
+    a, b, y = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32), np.empty(4, np.float32)
+    set_inputs(api, execution, a, b)
+    api.ok("Execution_setOutput", execution, 0, None, address(y), 16)
+    api.ok("Execution_compute", execution)
+    return y.tolist()
+
+
+def test_caching(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh: list[Any] = []
+    from hal.nnapi.capi import compilation as module
+
+    prepare = module._prepare_fresh
+    monkeypatch.setattr(module, "_prepare_fresh", lambda *given: fresh.append(1) or prepare(*given))
+    model, token = add_model(api), bytes(range(32))
+    assert result_of(api, cached(api, model, tmp_path, token)) == [10, 11, 12, 13]
+    assert len(fresh) == 1
+    files = sorted(tmp_path.iterdir())
+    assert [path.suffix for path in files] == [".data0", ".model0"]
+    assert result_of(api, cached(api, model, tmp_path, token)) == [10, 11, 12, 13]
+    assert len(fresh) == 1, "the second one comes from the cache"
+    cached(api, model, tmp_path, bytes(32))
+    assert len(fresh) == 2, "another token, another entry"
+    files[1].write_bytes(b"nonsense")
+    assert result_of(api, cached(api, model, tmp_path, token)) == [10, 11, 12, 13]
+    assert len(fresh) == 3, "what is damaged is made anew"
+    assert result_of(api, cached(api, model, tmp_path, token)) == [10, 11, 12, 13]
+    assert len(fresh) == 3, "and kept again"
+
+
+def test_a_cache_that_cannot_be_written(api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    compilation = cached(api, add_model(api), tmp_path / "missing", bytes(32))
+    assert "not cached" in caplog.text
+    assert result_of(api, compilation) == [10, 11, 12, 13]
+
+
+def test_names_of_cache_files_tell_devices_apart(tmp_path: Path) -> None:
+    edge, tiny = devices.devices()
+    cache = caching.Cache(str(tmp_path), bytes(32))
+    assert cache.entry(edge, 0).model_files != cache.entry(tiny, 0).model_files
+    assert cache.entry(edge, 0) == cache.entry(edge, 0)
+
+
+def test_all_devices_together(api: Api) -> None:
+    assert result_of(api, compiled(api, add_model(api), None)) == [10, 11, 12, 13]

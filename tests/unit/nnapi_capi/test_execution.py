@@ -1,0 +1,339 @@
+"""Executions: arguments, states, results, times."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.nnapi_c import (
+    Api,
+    ModelMaker,
+    add_model,
+    address,
+    code,
+    compiled,
+    operand_type,
+    set_inputs,
+)
+
+NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
+TOO_SMALL = code("OUTPUT_INSUFFICIENT_SIZE")
+MISSED = (code("MISSED_DEADLINE_TRANSIENT"), code("MISSED_DEADLINE_PERSISTENT"))
+A, B = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)
+SUM = [10, 11, 12, 13]
+
+
+def filled(api: Api, execution: int) -> np.ndarray[Any, Any]:
+    """Set all arguments of y = a + b; the output."""
+    result = np.zeros(4, np.float32)
+    set_inputs(api, execution, A, B)
+    api.ok("Execution_setOutput", execution, 0, None, address(result), 16)
+    return result
+
+
+def test_arguments(api: Api, execution: int) -> None:
+    data = np.zeros(64, np.float32)
+    place = address(data)
+    for function in (api.Execution_setInput, api.Execution_setOutput):
+        assert function(execution, 2, None, place, 16) == BAD_DATA
+        assert function(execution, -1, None, place, 16) == BAD_DATA
+        assert function(execution, 0, None, None, 16) == NULL
+        for length in (0, 15, 17, 32):
+            assert function(execution, 0, None, place, length) == BAD_DATA
+        for other in (
+            operand_type("TENSOR_INT32", [4]),
+            operand_type("TENSOR_FLOAT32", [5]),
+            operand_type("TENSOR_FLOAT32", [4, 1]),
+        ):
+            assert function(execution, 0, ctypes.byref(other), place, 16) == BAD_DATA
+        same = operand_type("TENSOR_FLOAT32", [4])
+        assert function(execution, 0, ctypes.byref(same), place, 16) == 0
+
+
+def test_an_argument_that_is_not_set(api: Api, execution: int) -> None:
+    assert api.Execution_compute(execution) == BAD_DATA
+    set_inputs(api, execution, A, B)
+    assert api.Execution_compute(execution) == BAD_DATA
+    event = ctypes.c_void_p(3)
+    assert api.Execution_startCompute(execution, ctypes.byref(event)) == BAD_DATA
+    assert event.value is None
+    result = filled(api, execution)  # it is still in preparation
+    api.ok("Execution_compute", execution)
+    assert result.tolist() == SUM
+
+
+def test_an_omitted_input_that_is_not_optional(api: Api, execution: int) -> None:
+    filled(api, execution)
+    api.ok("Execution_setInput", execution, 0, None, None, 0)
+    assert api.Execution_compute(execution) != 0
+
+
+def test_states(api: Api, execution: int) -> None:
+    rank = ctypes.c_uint32()
+    assert api.Execution_getOutputOperandRank(execution, 0, ctypes.byref(rank)) == BAD_STATE
+    result = filled(api, execution)
+    api.ok("Execution_compute", execution)
+    assert result.tolist() == SUM
+    for again in (
+        api.Execution_compute(execution),
+        api.Execution_startCompute(execution, ctypes.byref(ctypes.c_void_p())),
+        api.Execution_setInput(execution, 0, None, address(A), 16),
+        api.Execution_setOutput(execution, 0, None, address(result), 16),
+        api.Execution_setLoopTimeout(execution, 5),
+        api.Execution_setTimeout(execution, 5),
+        api.Execution_setMeasureTiming(execution, True),
+        api.Execution_setReusable(execution, True),
+        api.Execution_enableInputAndOutputPadding(execution, True),
+    ):
+        assert again == BAD_STATE
+
+
+def test_shapes(api: Api, execution: int) -> None:
+    filled(api, execution)
+    api.ok("Execution_compute", execution)
+    number = ctypes.c_uint32()
+    for function in (api.Execution_getOutputOperandRank, api.Execution_getOutputOperandDimensions):
+        assert function(execution, 1, ctypes.byref(number)) == BAD_DATA
+        assert function(execution, -1, ctypes.byref(number)) == BAD_DATA
+        assert function(execution, 0, None) == NULL
+    api.ok("Execution_getOutputOperandRank", execution, 0, ctypes.byref(number))
+    assert number.value == 1
+    api.ok("Execution_getOutputOperandDimensions", execution, 0, ctypes.byref(number))
+    assert number.value == 4
+
+
+def test_reuse(api: Api, execution: int) -> None:
+    api.ok("Execution_setReusable", execution, True)
+    result, a = np.zeros(4, np.float32), A.copy()
+    set_inputs(api, execution, a, B)
+    api.ok("Execution_setOutput", execution, 0, None, address(result), 16)
+    for number in range(3):
+        a[:] = number
+        api.ok("Execution_compute", execution)
+        assert result.tolist() == [10 + number] * 4
+    assert api.Execution_setInput(execution, 0, None, address(a), 16) == BAD_STATE
+
+
+def test_padding(api: Api, add: int) -> None:
+    execution = api.make("Execution_create", add)
+    api.ok("Execution_enableInputAndOutputPadding", execution, True)
+    a, b, result = (np.full(6, value, np.float32) for value in (1, 2, -7))
+    assert api.Execution_setInput(execution, 0, None, address(a), 12) == BAD_DATA
+    set_inputs(api, execution, a, b)
+    assert api.Execution_enableInputAndOutputPadding(execution, False) == BAD_STATE
+    api.ok("Execution_setOutput", execution, 0, None, address(result), 24)
+    api.ok("Execution_compute", execution)
+    assert result.tolist() == [3, 3, 3, 3, -7, -7]
+
+
+@pytest.fixture(scope="module")
+def open_add(api: Api) -> int:
+    """y = a + b of unknown length."""
+    return compiled(api, add_model(api, [0], []))
+
+
+def test_dimensions_come_with_the_arguments(api: Api, open_add: int) -> None:
+    for length in (3, 5):
+        execution = api.make("Execution_create", open_add)
+        given = operand_type("TENSOR_FLOAT32", [length])
+        a, result = np.arange(length, dtype=np.float32), np.zeros(8, np.float32)
+        assert api.Execution_setInput(execution, 0, None, address(a), a.nbytes) == BAD_DATA
+        for index in range(2):
+            api.ok("Execution_setInput", execution, index, ctypes.byref(given), address(a), a.nbytes)
+        api.ok("Execution_setOutput", execution, 0, None, address(result), result.nbytes)
+        api.ok("Execution_compute", execution)
+        assert result[:length].tolist() == (a + a).tolist()
+        assert not result[length:].any()
+        number = ctypes.c_uint32()
+        api.ok("Execution_getOutputOperandDimensions", execution, 0, ctypes.byref(number))
+        assert number.value == length
+
+
+def test_too_little_room(api: Api, open_add: int) -> None:
+    execution = api.make("Execution_create", open_add)
+    given, a, result = operand_type("TENSOR_FLOAT32", [5]), np.ones(5, np.float32), np.zeros(4, np.float32)
+    for index in range(2):
+        api.ok("Execution_setInput", execution, index, ctypes.byref(given), address(a), a.nbytes)
+    api.ok("Execution_setOutput", execution, 0, None, address(result), result.nbytes)
+    assert api.Execution_compute(execution) == TOO_SMALL
+    number = ctypes.c_uint32()
+    assert api.Execution_getOutputOperandRank(execution, 0, ctypes.byref(number)) == TOO_SMALL
+    assert number.value == 1
+    assert api.Execution_getOutputOperandDimensions(execution, 0, ctypes.byref(number)) == TOO_SMALL
+    assert number.value == 5
+    assert not result.any()
+
+
+def test_durations(api: Api, execution: int) -> None:
+    api.ok("Execution_setMeasureTiming", execution, True)
+    taken = ctypes.c_uint64()
+
+    def duration(number: int) -> int:
+        assert api.Execution_getDuration(execution, number, ctypes.byref(taken)) == 0
+        return taken.value
+
+    assert api.Execution_getDuration(execution, 0, ctypes.byref(taken)) == BAD_STATE
+    assert taken.value == (1 << 64) - 1
+    assert api.Execution_getDuration(execution, 0, None) == NULL
+    filled(api, execution)
+    api.ok("Execution_compute", execution)
+    for wrong in (4, -1):
+        assert api.Execution_getDuration(execution, wrong, ctypes.byref(taken)) == BAD_DATA
+    assert 0 < duration(0) <= duration(1)
+    assert (duration(2), duration(3)) == (duration(0), duration(1))
+
+
+def test_durations_that_were_not_measured(api: Api, execution: int) -> None:
+    filled(api, execution)
+    api.ok("Execution_compute", execution)
+    taken = ctypes.c_uint64()
+    assert api.Execution_getDuration(execution, 0, ctypes.byref(taken)) == BAD_STATE
+    assert taken.value == (1 << 64) - 1
+
+
+def test_what_needs_one_device(api: Api) -> None:
+    execution = api.make("Execution_create", compiled(api, add_model(api), None))
+    assert api.Execution_setMeasureTiming(execution, True) == BAD_DATA
+    assert api.Execution_setTimeout(execution, 1000) == BAD_DATA
+    filled(api, execution)
+    event = ctypes.c_void_p()
+    start = api.Execution_startComputeWithDependencies
+    assert start(execution, None, 0, 1000, ctypes.byref(event)) == BAD_DATA
+    assert start(execution, None, 0, 0, ctypes.byref(event)) == 0
+    api.ok("Event_wait", event)
+
+
+@pytest.mark.parametrize("way", ["compute", "burst", "event"])
+def test_a_timeout_that_cannot_be_met(api: Api, add: int, execution: int, way: str) -> None:
+    api.ok("Execution_setTimeout", execution, 1)
+    filled(api, execution)
+    if way == "compute":
+        assert api.Execution_compute(execution) in MISSED
+    elif way == "burst":
+        assert api.Execution_burstCompute(execution, api.make("Burst_create", add)) in MISSED
+    else:
+        event = api.make("Execution_startCompute", execution)
+        assert api.Event_wait(event) in MISSED
+    rank = ctypes.c_uint32()
+    assert api.Execution_getOutputOperandRank(execution, 0, ctypes.byref(rank)) == BAD_STATE
+
+
+def test_a_timeout_that_can_be_met(api: Api, execution: int) -> None:
+    for timeout in (10**10, (1 << 64) - 1, 0):
+        api.ok("Execution_setTimeout", execution, timeout)
+    result = filled(api, execution)
+    api.ok("Execution_compute", execution)
+    assert result.tolist() == SUM
+
+
+def endless(api: Api) -> int:
+    """WHILE true: x = x + x."""
+    condition = ModelMaker(api)
+    flag, x, again = (
+        condition.operand("TENSOR_BOOL8", [1]), condition.operand("TENSOR_FLOAT32", [1]),
+        condition.operand("TENSOR_BOOL8", [1]),
+    )  # fmt: skip
+    condition.add("LOGICAL_OR", [flag, flag], [again])
+    test = condition.finish([flag, x], [again])
+    body = ModelMaker(api)
+    flag, x, out_flag, out = (
+        body.operand("TENSOR_BOOL8", [1]), body.operand("TENSOR_FLOAT32", [1]), body.operand("TENSOR_BOOL8", [1]),
+        body.operand("TENSOR_FLOAT32", [1]),
+    )  # fmt: skip
+    body.add("LOGICAL_OR", [flag, flag], [out_flag])
+    body.add("ADD", [x, x, body.i32(0)], [out])
+    step = body.finish([flag, x], [out_flag, out])
+    maker = ModelMaker(api)
+    graphs = [maker.operand("MODEL"), maker.operand("MODEL")]
+    for index, model in zip(graphs, (test, step), strict=True):
+        api.ok("Model_setOperandValueFromModel", maker.model, index, model)
+    kinds = ("TENSOR_BOOL8", "TENSOR_FLOAT32", "TENSOR_BOOL8", "TENSOR_FLOAT32")
+    flag, x, out_flag, out = (maker.operand(kind, [1]) for kind in kinds)
+    maker.add("WHILE", [*graphs, flag, x], [out_flag, out])
+    return maker.finish([flag, x], [out_flag, out])
+
+
+def test_an_endless_loop(api: Api) -> None:
+    compilation = compiled(api, endless(api))
+    for flag, expected in ((1, MISSED), (0, (0,))):
+        execution = api.make("Execution_create", compilation)
+        api.ok("Execution_setLoopTimeout", execution, 200_000)
+        flags, x, out_flag, out = np.array([flag], np.uint8), np.ones(1, np.float32), np.zeros(1, np.uint8), np.zeros(1)
+        set_inputs(api, execution, flags, x)
+        api.ok("Execution_setOutput", execution, 0, None, address(out_flag), 1)
+        api.ok("Execution_setOutput", execution, 1, None, address(out), 4)
+        assert api.Execution_compute(execution) in expected
+
+
+def test_a_loop_timeout_beyond_the_maximum(api: Api, execution: int) -> None:
+    api.ok("Execution_setLoopTimeout", execution, (1 << 64) - 1)
+    result = filled(api, execution)
+    api.ok("Execution_compute", execution)
+    assert result.tolist() == SUM
+
+
+def test_bursts(api: Api, add: int) -> None:
+    burst = api.make("Burst_create", add)
+    for _ in range(3):
+        execution = api.make("Execution_create", add)
+        result = filled(api, execution)
+        api.ok("Execution_burstCompute", execution, burst)
+        assert result.tolist() == SUM
+        assert api.Execution_burstCompute(execution, burst) == BAD_STATE
+        api.Execution_free(execution)
+    other = api.make("Execution_create", compiled(api, add_model(api)))
+    filled(api, other)
+    assert api.Execution_burstCompute(other, burst) == BAD_DATA
+    api.Burst_free(burst)
+    assert api.Execution_burstCompute(other, burst) == BAD_DATA
+
+
+def test_one_execution_of_a_burst_at_a_time(api: Api, add: int, execution: int) -> None:
+    from hal.nnapi.capi.handles import TABLE, Kind
+
+    burst = api.make("Burst_create", add)
+    filled(api, execution)
+    with TABLE.get(Kind.Burst, burst, "burst")._one:
+        assert api.Execution_burstCompute(execution, burst) == BAD_STATE
+    assert api.Execution_burstCompute(execution, burst) == 0
+
+
+def test_many_threads(api: Api, add: int) -> None:
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        values, result = np.full(4, seed, np.float32), np.zeros(4, np.float32)
+        for _ in range(20):
+            execution = api.make("Execution_create", add)
+            set_inputs(api, execution, values, values)
+            api.ok("Execution_setOutput", execution, 0, None, address(result), 16)
+            api.ok("Execution_compute", execution)
+            if result.tolist() != [2 * seed] * 4:
+                wrong.append((seed, result.tolist()))
+            api.Execution_free(execution)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_an_interrupted_client_leaves_no_descriptors(api: Api, add: int) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    for number in range(4):
+        execution = api.make("Execution_create", add)
+        filled(api, execution)
+        api.ok("Execution_compute", execution)
+        api.Execution_free(execution)
+        if number == 1:
+            before = count()
+    assert count() == before

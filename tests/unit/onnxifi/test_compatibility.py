@@ -1,0 +1,105 @@
+"""What a device can do, by status; and quickly."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from onnx import TensorProto, helper
+
+from hal.onnxifi import engine
+from hal.onnxifi.status import Status
+from tests.conformance import onnxifi_models as models
+from tests.unit.onnxifi.engine_client import status_of
+
+LIMIT_S = 1e-3
+"""For a model of one node."""
+
+
+def compatible(model, device=0):
+    try:
+        return Status(engine.compatibility(device, model))
+    except Exception as error:  # noqa: BLE001 - its status is what is looked at
+        return error.status
+
+
+def one_node(op, inputs, outputs, **attributes):
+    names = [f"x{index}" for index in range(len(inputs))]
+    results = [f"y{index}" for index in range(len(outputs))]
+    node = helper.make_node(op, names, results, **attributes)
+    ins = [models.tensor(name, shape) for name, shape in zip(names, inputs, strict=True)]
+    outs = [models.tensor(name, shape) for name, shape in zip(results, outputs, strict=True)]
+    return models.model([node], ins, outs)
+
+
+NODES = {
+    "relu": one_node("Relu", [(1, 64, 56, 56)], [(1, 64, 56, 56)]),
+    "conv": one_node("Conv", [(1, 64, 56, 56), (64, 64, 3, 3)], [(1, 64, 56, 56)], pads=[1, 1, 1, 1]),
+    "depthwise": one_node("Conv", [(1, 64, 56, 56), (64, 1, 3, 3)], [(1, 64, 54, 54)], group=64),
+    "gemm": one_node("Gemm", [(8, 2048), (2048, 1000), (1000,)], [(8, 1000)]),
+    "softmax": one_node("Softmax", [(8, 1000)], [(8, 1000)]),
+    "pool": one_node("MaxPool", [(1, 64, 56, 56)], [(1, 64, 28, 28)], kernel_shape=[2, 2], strides=[2, 2]),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_one_node_is_answered_within_a_millisecond(name):
+    assert compatible(NODES[name], 1) is Status.SUCCESS
+    times = []
+    for _ in range(30):
+        start = time.perf_counter()
+        engine.compatibility(1, NODES[name])
+        times.append(time.perf_counter() - start)
+    assert min(times) < LIMIT_S
+
+
+def test_no_part_of_the_device_is_switched_on_for_an_answer():
+    assert compatible(NODES["conv"]) is Status.SUCCESS
+    assert engine.devices()[0].live_executor() is None
+
+
+def test_grouped_convolutions_are_native_and_recurrent_layers_are_decomposed():
+    assert compatible(NODES["depthwise"]) is Status.SUCCESS
+    assert compatible(models.lstm()) is Status.FALLBACK
+    attention = one_node("MeanVarianceNormalization", [(1, 2, 4, 4)], [(1, 2, 4, 4)])
+    assert compatible(attention) is Status.FALLBACK
+
+
+def test_values_that_may_come_as_weights_are_not_asked_for():
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    inputs = [models.tensor("x", (2, 3)), models.tensor("shape", (1,), TensorProto.INT64)]
+    model = models.model([node], inputs, [models.tensor("y", (6,))])
+    assert compatible(model) is Status.SUCCESS
+    assert status_of(engine.init_graph, engine.init_backend(0, ()), (), model, None) is Status.UNSUPPORTED_SHAPE
+
+
+@pytest.mark.parametrize("shape", [("N", 3), ("N", "M"), (None, 3), None])
+def test_open_dimensions_wait_for_their_sizes(shape):
+    assert compatible(models.unary(shape=shape)) is Status.SUCCESS
+    if shape is not None:
+        assert compatible(models.unary("NoSuchOperator", shape=shape)) is Status.UNSUPPORTED_OPERATOR
+        assert compatible(models.unary("Cast", shape=shape, to=11)) is Status.UNSUPPORTED_DATATYPE
+
+
+def test_a_device_without_the_unit_or_the_type_refuses(tmp_path, monkeypatch):
+    (tmp_path / "narrow.toml").write_text('inherit = "tiny"\n[matrix]\nthroughput = { int8 = 1, float32 = 0 }\n')
+    monkeypatch.setenv("NPUSIM_ONNXIFI_BACKENDS", f"{tmp_path}/narrow.toml")
+    assert compatible(models.unary()) is Status.SUCCESS
+    assert compatible(NODES["gemm"]) is Status.UNSUPPORTED_DATATYPE
+
+
+def test_more_than_the_devices_memory_is_an_unsupported_shape():
+    nbytes = engine.devices()[0].config.dram.bytes
+    assert compatible(models.too_large(nbytes)) is Status.UNSUPPORTED_SHAPE
+    assert compatible(models.too_large(nbytes // 4)) is Status.SUCCESS
+
+
+def test_intermediate_declarations_are_compared_too():
+    nodes = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    ends = [models.tensor("x", (2, 3))], [models.tensor("y", (2, 3))]
+    for declared, status in (
+        (models.tensor("t", (2, 3)), Status.SUCCESS),
+        (models.tensor("t", (3, 2)), Status.MISMATCHING_SHAPE),
+        (models.tensor("t", (2, 3), TensorProto.INT8), Status.MISMATCHING_DATATYPE),
+    ):
+        assert compatible(models.model(nodes, *ends, value_info=[declared])) is status

@@ -1,0 +1,84 @@
+"""Which devices are backends: environment, file, default; and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from hal.onnxifi import engine
+from hal.onnxifi.settings import DEFAULT_BACKENDS, read_settings, settings_file
+from hal.onnxifi.status import OnnxifiError, Status
+from npusim.errors import ConfigError
+
+
+def names():
+    return [config.name for config in read_settings().backends]
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """The user's settings file, which does not exist yet; the environment names no devices."""
+    monkeypatch.delenv("NPUSIM_ONNXIFI_BACKENDS")
+    (tmp_path / "npusim").mkdir()
+    return tmp_path / "npusim" / "onnxifi.toml"
+
+
+def test_the_default_is_two_devices(file):
+    assert names() == list(DEFAULT_BACKENDS)
+    assert len(DEFAULT_BACKENDS) >= 2
+    assert settings_file() == file
+
+
+def test_the_file_names_devices_and_paths_beside_it(file, tmp_path):
+    (file.parent / "mine.toml").write_text('inherit = "tiny"\n')
+    file.write_text('backends = ["mobile", "mine.toml"]\nlenient = true\n')
+    assert names() == ["mobile", "mine"]
+    assert read_settings().lenient
+
+
+def test_the_environment_goes_before_the_file(file, monkeypatch):
+    file.write_text('backends = ["mobile"]\nlenient = true\n')
+    monkeypatch.setenv("NPUSIM_ONNXIFI_BACKENDS", " edge , edge,tiny")
+    monkeypatch.setenv("NPUSIM_ONNXIFI_LENIENT", "0")
+    assert names() == ["edge", "edge", "tiny"]
+    assert not read_settings().lenient
+
+
+def test_another_file_can_be_named(file, tmp_path, monkeypatch):
+    other = tmp_path / "other.toml"
+    other.write_text('backends = ["tiny"]')
+    monkeypatch.setenv("NPUSIM_ONNXIFI_CONFIG", str(other))
+    assert names() == ["tiny"]
+    other.unlink()
+    with pytest.raises(ConfigError, match=r"NPUSIM_ONNXIFI_CONFIG: no such file"):
+        read_settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("backends = 3", r"onnxifi\.toml: backends: must be a list, got 3"),
+        ("backends = [1]", "backends: must be names or paths"),
+        ('backends = ["nobody"]', "no such config"),
+        ("lenient = 1", "lenient: must be a bool, got 1"),
+        ("speed = 9", "speed: unknown key; known are backends, lenient"),
+        ("= 9", "not valid TOML"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_said(file, text, message):
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_settings()
+
+
+@pytest.mark.parametrize("text", ["tiny,,edge", "nobody", "/nowhere/x.toml"])
+def test_a_wrong_list_of_devices_is_an_internal_error_to_clients(monkeypatch, text):
+    monkeypatch.setenv("NPUSIM_ONNXIFI_BACKENDS", text)
+    with pytest.raises(OnnxifiError) as caught:
+        engine.device_count()
+    assert caught.value.status is Status.INTERNAL_ERROR
+
+
+def test_a_switch_is_0_or_1(monkeypatch):
+    monkeypatch.setenv("NPUSIM_ONNXIFI_LENIENT", "yes")
+    with pytest.raises(ConfigError, match="NPUSIM_ONNXIFI_LENIENT: must be 0 or 1, got 'yes'"):
+        read_settings()

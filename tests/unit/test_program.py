@@ -1,0 +1,54 @@
+"""The constants of a program: views that are written out where the bytes are needed."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
+from npusim.hw.config import load_config
+from npusim.ops.build import GraphBuilder
+from npusim.program import ConstantData
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 4), st.booleans()), max_size=5))
+def test_pieces_and_gaps_make_the_same_bytes_every_way(layout: list[tuple[int, int, int, bool]]) -> None:
+    expected, pieces = b"", []
+    for gap, rows, cols, turned in layout:
+        array = np.arange(len(expected), len(expected) + rows * cols, dtype=np.int16).reshape(rows, cols)
+        piece = array.T if turned else array
+        expected += bytes(gap)
+        pieces.append((len(expected), piece))
+        expected += piece.tobytes()
+    expected += bytes(3)
+    data = ConstantData(len(expected), pieces)
+    assert bytes(data.joined()) == expected
+    assert b"".join(bytes(part) for part in data.parts()) == expected
+    out = np.full(len(expected), 255, np.uint8)
+    data.fill(out)
+    assert bytes(out) == expected
+
+
+def test_one_dense_piece_is_given_as_it_is() -> None:
+    array = np.arange(5, dtype=np.uint8)
+    assert np.shares_memory(ConstantData.of(array).joined(), array)
+    assert ConstantData(0, []).joined().size == 0
+
+
+def test_weights_of_a_program_are_views_of_the_models() -> None:
+    weights = np.random.default_rng(1).standard_normal((512, 256), np.float32)
+    filters = np.random.default_rng(2).standard_normal((64, 8, 3, 3), np.float32)
+    builder = GraphBuilder("net", fold=True)
+    x = builder.input("x", (1, 512), DType.FLOAT32)
+    image = builder.input("image", (1, 8, 8, 8), DType.FLOAT32)
+    attrs = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "pads": (1, 1, 1, 1), "groups": 1}
+    outputs = [
+        builder.add("matmul", [x, builder.const(weights)]),
+        builder.add("conv", [image, builder.const(filters)], attrs),
+    ]
+    program = compile_graph(builder.finish(outputs), load_config("edge"))
+    for array in (weights, filters):
+        held = sum(piece.nbytes for _, piece in program.constants.pieces if np.shares_memory(piece, array))
+        assert held == array.nbytes, "some of the weights have been copied"
