@@ -1,10 +1,11 @@
 # Everything runs in a virtual environment of its own, .venv, that these targets create. Needs python3 >= 3.11 and gcc.
 PYTHON ?= python3
 BIN := .venv/bin
-KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h)
+KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
+	$(wildcard hal/*/*.pyx hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow acceptance bench lint build clean
+.PHONY: help demo run test slow acceptance torch fuzz bench lint build clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -25,28 +26,42 @@ slow: .venv/test  ## the tests that the default run leaves out
 acceptance: .venv/test  ## real networks, compared with onnxruntime; long
 	$(BIN)/pytest -m acceptance
 
+torch: .venv-torch/ready  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; downloads torch
+	.venv-torch/bin/python -m pytest tests/torch
+
+fuzz: .venv/test  ## damaged models and handles through the C libraries; minutes
+	$(BIN)/python -m tests.abi.fuzz --library onnxifi
+	$(BIN)/python -m tests.abi.fuzz --library onnxifi-v1
+	$(BIN)/python -m tests.abi.fuzz --library neuralnetworks
+
 bench: .venv/test  ## speed and memory on real networks, as ratios
 	$(BIN)/python -m bench.run_models
 
 lint: .venv/dev  ## style, types, import order
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint npusim
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint npusim hal
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml npusim._core
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml npusim._core hal.onnxifi._core
 	$(BIN)/lint-imports --no-cache
 
 build: .venv/dev  ## wheel and sdist, in dist/
 	$(BIN)/python -m build --outdir dist .
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv build dist *.egg-info npusim/*.so
+	rm -rf .venv .venv-torch build dist *.egg-info npusim/*.so
 
 # The stamps: the package itself is installed once, editable; what the extras list is added without building it again.
 .venv/core: pyproject.toml $(KERNELS)
 	@echo "setting up .venv: packages are downloaded and the kernels compiled, which takes a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# An environment of its own, because torch is larger than everything else together.
+.venv-torch/ready: pyproject.toml $(KERNELS)
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 pytest hypothesis --editable .
 	@touch $@
 
 .venv/%: .venv/core

@@ -59,6 +59,10 @@ TILES = (
 )
 
 
+KINDS = ((DType.FLOAT32, 0), (DType.INT8, 0), (DType.UINT8, 120))
+"""Types and the zero point of the weights."""
+
+
 def best_seconds(call: Callable[[], Any], budget: float = 0.15) -> float:
     """The shortest time of one call, of as many as fit into the budget."""
     best, end = float("inf"), time.perf_counter() + budget
@@ -73,12 +77,13 @@ def as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8)
 
 
-def conv_seconds(tile: Tile, dtype: DType) -> float:
-    """One call of the kernel on random data."""
+def conv_seconds(tile: Tile, dtype: DType, w_zero: int = 0) -> float:
+    """One call of the kernel on random data, weights less ``w_zero``."""
     rng = np.random.default_rng(0)
     side = (tile.oh - 1) * tile.stride + tile.kernel, (tile.ow - 1) * tile.stride + tile.kernel
-    x = rng.integers(-100, 100, (1, *side, tile.ic)).astype(dtype.storage)
-    w = rng.integers(-100, 100, (tile.k, tile.oc)).astype(dtype.storage)
+    low, high = (0, 200) if dtype is DType.UINT8 else (-100, 100)
+    x = rng.integers(low, high, (1, *side, tile.ic)).astype(dtype.storage)
+    w = rng.integers(low, high, (tile.k, tile.oc)).astype(dtype.storage)
     acc = np.zeros((1, tile.oh, tile.ow, tile.oc), np.float32 if dtype.is_float else np.int32)
     buffers = as_bytes(x), as_bytes(w), as_bytes(acc)
 
@@ -86,6 +91,7 @@ def conv_seconds(tile: Tile, dtype: DType) -> float:
         _core.conv(
             dtype, dtype, buffers[0], 0, buffers[1], 0, buffers[2], 0, 1, tile.oh, tile.ow, tile.oc, tile.ic,
             tile.kernel, tile.kernel, tile.stride, tile.stride, 1, 1, 32, x.strides[:3], 0, acc.strides[:3], 0, True,
+            w_zero,
         )  # fmt: skip
 
     return best_seconds(call)
@@ -105,10 +111,10 @@ def main() -> None:
     parser.add_argument("--simd", default="auto", help="portable, avx2, avx512, avx512vnni or auto")
     _core.set_simd(parser.parse_args().simd)
     print(f"instruction set {_core.simd()}; GFLOP/s, and the ratio to numpy's sgemm")
-    print(f"{'tile':28} {'sgemm':>7} {'float32':>14} {'int8':>14}")
+    print(f"{'tile':28} {'sgemm':>7} {'float32':>14} {'int8':>14} {'uint8 - 120':>14}")
     for tile in TILES:
         reference = tile.flops / sgemm_seconds(tile) / 1e9
-        rates = [tile.flops / conv_seconds(tile, dtype) / 1e9 for dtype in (DType.FLOAT32, DType.INT8)]
+        rates = [tile.flops / conv_seconds(tile, *kind) / 1e9 for kind in KINDS]
         columns = " ".join(f"{rate:7.1f} {rate / reference:5.2f}x" for rate in rates)
         print(f"{tile.label:28} {reference:7.1f} {columns}")
 
