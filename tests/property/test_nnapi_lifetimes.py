@@ -53,21 +53,18 @@ def test_models_may_be_dropped_while_the_driver_is_counting_them(device: Any) ->
 
 
 def test_bursts_may_be_dropped_by_the_devices_own_thread(device: Any) -> None:
-    """Whoever pins a model waits for the device's thread; that one may be collecting a burst of the same model."""
+    """A collector that runs there must not wait for that thread."""
     prepared = prepared_model(device, add())
-    burst: list[Any] = [aidl_burst.Burst(prepared)]
-    pin = device._executor.pin
+    bursts = [aidl_burst.Burst(prepared), aidl_burst.Burst(prepared)]
 
-    def collecting_pin(program: Any) -> None:
-        device._executor._call(burst.clear)  # on the device's thread
-        pin(program)
+    def pins() -> list[int]:
+        return device._executor._call(lambda: list(device._executor._dispatcher.memory._pins.values()))
 
-    device._executor.pin = collecting_pin
-    second = within(lambda: aidl_burst.Burst(prepared))
-    del device._executor.pin
-    assert device._executor._call(lambda: dict(device._executor._dispatcher.memory._pins)) != {}
-    del second
-    assert not any(device._executor._call(lambda: dict(device._executor._dispatcher.memory._pins)).values())
+    assert pins() == [2]
+    within(lambda: device._executor._call(lambda: bursts.pop() and None))
+    assert pins() == [1]
+    within(lambda: device._executor._call(bursts.clear))
+    assert pins() == []
 
 
 def test_everything_is_dropped_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
