@@ -92,7 +92,7 @@ _DOUBLE: dict[Unary, _Function] = {
     Unary.SOFTSIGN: lambda x, p, q: x / (1.0 + np.abs(x)),
     Unary.SIGMOID: lambda x, p, q: _sigmoid(x),
     Unary.HARD_SIGMOID: lambda x, p, q: np.clip(p * x + q, 0, 1),
-    Unary.HARD_SWISH: lambda x, p, q: x * np.clip(x / 6.0 + 0.5, 0, 1),
+    Unary.HARD_SWISH: lambda x, p, q: x * np.clip(x + 3, 0, 6) / 6,
     Unary.TANH: lambda x, p, q: np.tanh(x),
     Unary.GELU: lambda x, p, q: 0.5 * x * _distinct(_ERFC, -x / math.sqrt(2.0)),
     Unary.GELU_TANH: lambda x, p, q: _gelu_tanh(x),

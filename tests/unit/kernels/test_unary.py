@@ -51,7 +51,7 @@ def domain(fn: Callable[[float], float]) -> Callable[[float], float]:
     return total
 
 
-# One IEEE operation each, or exact: the result must be the very same float32.
+# IEEE operations in one order, or exact: the result must be the very same float32.
 EXACT: dict[Unary, Callable[[np.ndarray], np.ndarray]] = {
     Unary.IDENTITY: lambda x: x,
     Unary.RELU: lambda x: np.where(x < 0, np.float32(0), x),
@@ -59,7 +59,7 @@ EXACT: dict[Unary, Callable[[np.ndarray], np.ndarray]] = {
     Unary.LEAKY_RELU: lambda x: np.where(x < 0, np.float32(P0) * x, x),
     Unary.SOFTSIGN: lambda x: x / (np.float32(1) + np.abs(x)),
     Unary.HARD_SIGMOID: lambda x: np.clip(np.float32(P0) * x + np.float32(P1), np.float32(0), np.float32(1)),
-    Unary.HARD_SWISH: lambda x: x * np.clip(x + np.float32(3), np.float32(0), np.float32(6)) / np.float32(6),
+    Unary.HARD_SWISH: lambda x: (x * np.clip(x.astype(np.float64) + 3, 0, 6) / 6).astype(np.float32),
     Unary.THRESHOLDED_RELU: lambda x: np.where((x > np.float32(P0)) | np.isnan(x), x, np.float32(0)),
     Unary.SQRT: np.sqrt,
     Unary.RECIPROCAL: lambda x: np.float32(1) / x,

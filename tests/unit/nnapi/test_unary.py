@@ -93,6 +93,14 @@ def test_on_a_device(kind):
         np.testing.assert_array_equal(run_one(operation, [x], y, "edge"), run_one(operation, [x], y))
 
 
+def test_hard_swish_on_a_device_rounds_once():
+    numbers = np.concatenate([np.linspace(-4, 8, 1001), [-3e38, 3e38]])
+    x, y = given(T.TENSOR_FLOAT32, numbers), result(T.TENSOR_FLOAT32)
+    wanted = hard_swish(real(x)).astype(np.float32)
+    np.testing.assert_array_equal(run_one(O.HARD_SWISH, [x], y), wanted)
+    np.testing.assert_array_equal(run_one(O.HARD_SWISH, [x], y, "edge"), wanted)
+
+
 def test_rules():
     q, deep = given(T.TENSOR_QUANT8_ASYMM, [1], 0.5, 7), given(T.TENSOR_FLOAT32, np.zeros((1,) * 5))
     y = result(T.TENSOR_FLOAT32)

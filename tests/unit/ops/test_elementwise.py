@@ -38,7 +38,7 @@ SCALAR: dict[Unary, Callable[[float], float]] = {
     Unary.SOFTSIGN: lambda x: x / (1 + abs(x)),
     Unary.SIGMOID: sigmoid,
     Unary.HARD_SIGMOID: lambda x: min(max(-0.75 * x + 2.0, 0), 1),
-    Unary.HARD_SWISH: lambda x: x * min(max(x / 6 + 0.5, 0), 1),
+    Unary.HARD_SWISH: lambda x: x * min(max(x + 3, 0), 6) / 6,
     Unary.TANH: math.tanh,
     Unary.GELU: lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2)),
     Unary.GELU_TANH: lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
