@@ -16,6 +16,7 @@ from tests.acceptance.simulated import matrix_macs, simulate
 from tests.models import cnn, oracle, qdq, random_graphs, transformers
 from tests.models.random_configs import config_overrides
 from tests.models.random_graphs import RandomModel
+from tests.models.unsigned import unsigned
 
 BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet": lambda: cnn.resnet((1, 1), image=32, classes=10, width=8),
@@ -73,7 +74,7 @@ def test_random_float_graphs_on_random_devices(case: RandomModel, overrides: dic
 @relaxed
 def test_random_integer_graphs_on_random_devices(case: RandomModel, overrides: dict[str, Any]) -> None:
     _, result = simulate(case.model, case.inputs, "tiny", **overrides)
-    for name, expected in oracle.runtime_outputs(case.model, case.inputs, optimise=False).items():
+    for name, expected in oracle.runtime_outputs(unsigned(case.model), case.inputs, optimise=False).items():
         np.testing.assert_array_equal(result.outputs[name], expected, err_msg=name, strict=True)
 
 

@@ -19,7 +19,8 @@ def runtime_session(
     """An onnxruntime session on the CPU with a fixed number of threads.
 
     ``optimise=False`` keeps every node as it is written: a QDQ model is then computed in float between its
-    quantisers, which is exact on every CPU, while fused uint8 x int8 kernels saturate on CPUs without VNNI.
+    quantisers. Fused, it is computed in integers, and told not to multiply uint8 by int8: that kernel saturates on
+    CPUs without VNNI. A model that is written with such products must be made ``tests.models.unsigned`` first.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -27,6 +28,7 @@ def runtime_session(
     options.log_severity_level = 3
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.x64quantprecision", "1" if optimise else "0")
     source = model if isinstance(model, str) else model.SerializeToString()
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
