@@ -13,6 +13,7 @@ from ..types import OperationType
 from .definition import define
 from .lowering import InvalidOperationError, Lowering
 from .rules import ranks, same_quantisation
+from .shape import entries
 from .signature import BOOL8, F16, F32, I32, Q8, Q8S, Q8SYMM, Q16, Q16S, QUANT8, forms, rows
 from .view import OpView
 
@@ -21,11 +22,8 @@ _SPARSE_DEPRECATED, _DENSE, _SPARSE = 1, 2, 3
 
 
 def _embedding_lookup(op: Lowering) -> None:
-    """Rows by number. The device would count negative numbers from the end: they are moved out of range."""
-    index, values = op.tensor(0), op.tensor(1)
-    negative = op.add("binary", [index, op.i32(0)], {"fn": Binary.LT})
-    checked = op.add("select", [negative, op.i32(values.shape[0]), index])
-    op.give(op.add("gather", [values, checked], {"axis": 0}))
+    """Rows by number."""
+    op.give(entries(op, op.tensor(1), 0, 0))
 
 
 def _hashtable_lookup(op: Lowering) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from npusim.graph import Tensor
+from npusim.isa.functions import Binary
 
 from ..types import OperationType
 from .definition import define
@@ -175,10 +176,20 @@ def _tile(op: Lowering) -> None:
     op.give(x)
 
 
+def entries(op: Lowering, x: Tensor, axis: int, index: int) -> Tensor:
+    """The entries of a dimension that input ``index`` lists. The device would count negative numbers from the end:
+    unless there are none, they are moved out of range."""
+    places, known = op.tensor(index), op.known(index)
+    if known is None or (known < 0).any():
+        negative = op.add("binary", [places, op.i32(0)], {"fn": Binary.LT})
+        places = op.add("select", [negative, op.i32(x.shape[axis]), places])
+    return op.add("gather", [x, places], {"axis": axis})
+
+
 def _gather(op: Lowering) -> None:
     """Entries of the axis of input 1, those that input 2 lists."""
     x = op.tensor(0)
-    op.give(op.add("gather", [x, op.tensor(2)], {"axis": op.axis(1, len(x.shape))}))
+    op.give(entries(op, x, op.axis(1, len(x.shape)), 2))
 
 
 def _gather_indices(view: OpView) -> bool:

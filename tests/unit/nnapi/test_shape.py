@@ -8,6 +8,7 @@ import pytest
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
+from npusim.errors import DeviceFaultError, InputError
 from tests.unit.nnapi.helpers import (
     assert_close,
     given,
@@ -205,6 +206,17 @@ def test_gather(kind, axis):
     for index in ([2], [0, 2, 2, 1], [[1, 0], [0, 2]]):
         for indices in (vector(index), given(T.TENSOR_INT32, index)):
             check(O.GATHER, [x, i32(axis), indices], np.take(x.value, index, axis))
+
+
+@pytest.mark.parametrize("bad", [-1, -3, 3, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_gather_from_out_of_bounds_fails(axis, bad):
+    x = counting(T.TENSOR_FLOAT32, 3, 3, 3)
+    inputs = [x, i32(axis), given(T.TENSOR_INT32, [0, bad])]
+    with pytest.raises(InputError):
+        run_one(O.GATHER, inputs, like(x))
+    with pytest.raises(DeviceFaultError):
+        run_one(O.GATHER, inputs, like(x), "tiny")
 
 
 @pytest.mark.parametrize(
