@@ -33,6 +33,7 @@ MODULES = (
     "_boxes",
     "_regions",
     "_hash",
+    *(() if sys.platform == "win32" else ("_mapped",)),
 )
 HEADERS = sorted(str(path) for path in Path("npusim/kernels").glob("*.h"))
 

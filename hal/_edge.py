@@ -20,6 +20,7 @@ NNAPI_STATUS: dict[type[BaseException], ErrorStatus] = {
     errors.InputError: ErrorStatus.INVALID_ARGUMENT,
     errors.ProgramError: ErrorStatus.GENERAL_FAILURE,
     errors.CacheError: ErrorStatus.GENERAL_FAILURE,
+    errors.FileCutError: ErrorStatus.GENERAL_FAILURE,
     errors.DeviceFaultError: ErrorStatus.GENERAL_FAILURE,
     errors.DeviceGoneError: ErrorStatus.DEVICE_UNAVAILABLE,
     errors.DeviceMemoryError: ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT,

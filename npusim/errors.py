@@ -64,6 +64,10 @@ class CacheError(NpusimError):
     """A program file is truncated, altered, foreign or of another version."""
 
 
+class FileCutError(NpusimError):
+    """A mapped file has lost bytes that are needed, because somebody has cut it."""
+
+
 class DeviceFaultError(NpusimError):
     """The device reported a fault: (code name, device address, explanation)."""
 

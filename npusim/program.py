@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,18 @@ FIRST_IO = 2
 """Regions from here on: one for each input, then one for each output."""
 
 
+@runtime_checkable
+class Cuttable(Protocol):
+    """What exports bytes that may go away: a mapped file."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether bytes were read that were not there."""
+
+    def check(self) -> None:
+        """Raise FileCutError if they were."""
+
+
 class ConstantData:
     """The contents of the constants region: ``nbytes`` bytes, zeros where no piece lies.
 
@@ -26,11 +38,13 @@ class ConstantData:
     mapped file, say: it is read where the bytes are needed, not before, and must not change.
     """
 
-    __slots__ = ("nbytes", "pieces")
+    __slots__ = ("_files", "nbytes", "pieces")
 
     def __init__(self, nbytes: int, pieces: Sequence[tuple[int, npt.NDArray[Any]]]) -> None:
         self.nbytes = nbytes
         self.pieces = tuple(pieces)
+        sources = {id(source): source for source in (_source(piece) for _, piece in pieces)}
+        self._files = [source for source in sources.values() if isinstance(source, Cuttable)]
 
     @classmethod
     def of(cls, data: npt.NDArray[np.uint8]) -> Self:
@@ -38,13 +52,24 @@ class ConstantData:
         return cls(data.size, [(0, data)])
 
     def fill(self, out: npt.NDArray[np.uint8]) -> None:
-        """Write everything into ``nbytes`` bytes."""
+        """Write everything into ``nbytes`` bytes. Raises FileCutError."""
         end = 0
         for offset, piece in self.pieces:
             out[end:offset] = 0
             end = offset + piece.nbytes
             out[offset:end].view(piece.dtype).reshape(piece.shape)[...] = piece
         out[end:] = 0
+        self.check()
+
+    def check(self) -> None:
+        """Raise FileCutError if bytes were read of a file that has lost them."""
+        for file in self._files:
+            file.check()
+
+    @property
+    def lost(self) -> bool:
+        """Whether they were: then it is not the file that is read from now on."""
+        return any(file.cut for file in self._files)
 
     def parts(self) -> Iterator[npt.NDArray[np.uint8]]:
         """The bytes from the beginning to the end, one piece or gap after the other."""
@@ -61,6 +86,14 @@ class ConstantData:
         """All bytes as one array; no copy where they are one already."""
         parts = list(self.parts())
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])
+
+
+def _source(array: npt.NDArray[Any]) -> object:
+    """Whose memory an array is a view of, at the end."""
+    source: object = array
+    while isinstance(source, np.ndarray | memoryview):
+        source = source.base if isinstance(source, np.ndarray) else source.obj
+    return source
 
 
 @dataclass(frozen=True, slots=True)

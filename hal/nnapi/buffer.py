@@ -88,11 +88,13 @@ class Buffer:
         source.check()
         if source.size != nbytes:
             raise _invalid(f"the memory must have {nbytes} bytes for dimensions {list(shape)}, has {source.size}")
-        data = source.map(writable=False).stable()
+        view = source.map(writable=False)
+        data = np.asarray(view)
         if self._layout.storage == np.bool_:
             data = (data != 0).view(np.uint8)  # whatever is not 0 is true
         memory = self._room(nbytes)
         self._executor.write(memory, data.data)
+        view.confirm()
         self._settle(Contents(memory, shape))
         return ErrorStatus.NONE
 

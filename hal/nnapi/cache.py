@@ -130,6 +130,9 @@ class Files:
             header = _HEADER.pack(_MAGIC, _VERSION, 0, len(body))
             mac = _mac(key, self._token, header, body)
             _rewrite(self._descriptors[1], pieces)
+            constants.confirm()
+            for program in plan.programs():
+                program.constants.check()
             _rewrite(self._descriptors[0], [header, mac, body])
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, the model is there
             _log.warning("the model is not kept: %s", error)

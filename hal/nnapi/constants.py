@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from . import mapping
 from .operations.view import STORAGE, Array
 from .types import Model, Operand, OperandLifeTime
 
-Pool = memoryview | bytes | bytearray | None
+Pool = mapping.Mapping | memoryview | None
 
 
 class Constants:
     """Gives constant operands of one model as read-only arrays of their storage type and shape, without a copy.
 
-    ``pools``: the mapped bytes of each of the model's pools, None for one that is not mapped. ``storage``: the numpy
-    type of an element by operand type. ``check`` is called before the bytes of a pool are looked at, and raises if they
-    are not there any more.
+    ``pools``: the bytes of each of the model's pools, None for one that is not mapped. ``storage``: the numpy type of
+    an element by operand type. Where a pool is mapped, what looks at its bytes raises FileCutError if they are not
+    there any more.
     """
 
     def __init__(
@@ -26,12 +27,10 @@ class Constants:
         model: Model,
         pools: Sequence[Pool] = (),
         storage: Mapping[int, np.dtype[Any]] = STORAGE,
-        check: Callable[[int], object] | None = None,
     ) -> None:
         self._values = memoryview(model.operandValues)
         self._pools = pools
         self._storage = storage
-        self._check = check
 
     def __call__(self, operand: Operand) -> Array | None:
         """The value; None if the operand is not constant, or of a type without storage."""
@@ -48,24 +47,32 @@ class Constants:
         """The bytes of a constant operand; None if it is not constant or its pool is not mapped."""
         place = operand.location
         if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
-            pool: Pool = self._values
+            pool: memoryview | None = self._values
         elif operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE:
             pool = self.pool(place.poolIndex)
         else:
             return None
-        return None if pool is None else memoryview(pool)[place.offset : place.offset + place.length].toreadonly()
+        return None if pool is None else pool[place.offset : place.offset + place.length].toreadonly()
 
     def check(self) -> None:
-        """Raise what ``check`` raises if the bytes of a pool are not there any more."""
+        """Raise FileCutError if the bytes of a pool are not there any more."""
         for index in range(len(self._pools)):
             self.pool(index)
 
-    def pools(self) -> list[Pool]:
+    def confirm(self) -> None:
+        """Raise FileCutError if bytes were looked at that were not there any more."""
+        for pool in self._pools:
+            if isinstance(pool, mapping.Mapping):
+                pool.confirm()
+
+    def pools(self) -> list[memoryview | None]:
         """The bytes of every pool."""
         return [self.pool(index) for index in range(len(self._pools))]
 
-    def pool(self, index: int) -> Pool:
+    def pool(self, index: int) -> memoryview | None:
         """The bytes of one pool, None if it is not mapped."""
-        if self._check is not None:
-            self._check(index)
-        return self._pools[index]
+        pool = self._pools[index]
+        if isinstance(pool, mapping.Mapping):
+            pool.check()
+            return pool.data
+        return pool

@@ -143,7 +143,10 @@ class Execution:
         backend = DeviceBackend(device._executor, self._prepared._queue, deadline, self._mapped)
         inputs = [self._input(index) for index in range(len(self._inputs))]
         targets = [self._target(index) for index in range(len(self._outputs))]
-        values = plan.execute(backend, inputs, targets, self._loop_timeout_ps)
+        try:
+            values = plan.execute(backend, inputs, targets, self._loop_timeout_ps)
+        finally:
+            self._confirm()
         stored = [self._store(index, value) for index, value in enumerate(values)]
         if not all(output.isSufficient for output in stored):
             self._finish(None)
@@ -151,6 +154,13 @@ class Execution:
         self._finish([tuple(output.dimensions) for output in stored])
         times = (backend.device_ps, backend.driver_ps) if self._measure else (None, None)
         return Outcome(ErrorStatus.NONE, stored, *times)
+
+    def _confirm(self) -> None:
+        """Whatever came of it counts for nothing if a file was cut while it was read."""
+        self._prepared._plan.constants.confirm()
+        for place in self._inputs:
+            if place.raw is not None:
+                place.raw.confirm()
 
     def _least_ps(self) -> int:
         """What the execution takes at the least: its first program, the only one of most models. 0 if that is not
@@ -190,7 +200,7 @@ class Execution:
             return Held(use.buffer, tuple(use.shape), storage)
         assert place.raw is not None
         shape = self._input_shape(index)
-        raw: Array = place.raw.stable()  # the device reads them when it is this job's turn
+        raw: Array = np.asarray(place.raw)  # the device reads them when it is this job's turn
         if storage == np.bool_:
             truth: Array = raw != 0
             return truth.reshape(shape)

@@ -31,12 +31,13 @@ class OperationSupport:
 def explain(device: Device, model: Model) -> list[OperationSupport]:
     """The support of each operation of the main subgraph, in their order; a line in the log for each that has none.
 
-    Raises InvalidModelError, and StatusError for constants that cannot be mapped.
+    Raises InvalidModelError, and StatusError or FileCutError for constants that cannot be read.
     """
     own = own_model(model)
     constants, vocabulary = constants_of(own), vocabulary_of(own)
-    compile_here = partial(device._programs.compile, scope=scope_of(own))
+    compile_here = partial(device._programs.compile, scope=scope_of(own), confirm=constants.confirm)
     reasons = Support(own, constants, vocabulary, device.config, compile_here).unsupported()
+    constants.confirm()
     found = [
         OperationSupport(number, operation_name(operation.type), number not in reasons, reasons.get(number, ""))
         for number, operation in enumerate(own.main.operations)

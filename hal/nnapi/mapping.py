@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import os
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from .errors import StatusError
-from .types import ErrorStatus
+from npusim.errors import FileCutError
 
 if TYPE_CHECKING:
+    from npusim._mapped import MappedFile
+
     from .memory import Memory
 
 
@@ -24,9 +22,12 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
 
     Bytes and bytes-like values may be assigned as well as numbers. ``with`` is allowed and does nothing: the mapping
     ends with its last view.
+
+    A client may cut the file at any time. Who uses the bytes calls ``check`` before, which sees what has gone by then,
+    and ``confirm`` afterwards: what went meanwhile was read as zeros, or written to nowhere.
     """
 
-    file: mmap.mmap | None = None
+    file: MappedFile | None = None
     """What was mapped; it holds a descriptor of its own."""
     end: int = 0
     """How long the file must be for every byte to exist."""
@@ -54,68 +55,33 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
         return None
 
     def check(self) -> None:
-        """Fails with GENERAL_FAILURE if the file has been cut since: to touch what is gone would end the process.
-
-        Whoever cuts a file between this check and an access to the array still does so; ``stable`` and ``store`` do not
-        mind, and sealed memory (``allocate_ashmem``) cannot be cut at all.
-        """
-        if self.file is None:
+        """Raise FileCutError if the file is too short now, or was when its bytes were used."""
+        if self.file is None or self.sealed:
             return
+        self.confirm()
         size = self.file.size()
         if size < self.end:
-            raise StatusError(
-                ErrorStatus.GENERAL_FAILURE,
-                f"the mapped file was cut: it has {size} bytes now, the pool needs {self.end}",
-            )
+            raise FileCutError(f"the mapped file was cut: it has {size} bytes now, the pool needs {self.end}")
+
+    def confirm(self) -> None:
+        """Raise FileCutError if bytes were used that were not there any more."""
+        if self.file is not None:
+            self.file.check()
+
+    @property
+    def cut(self) -> bool:
+        """Whether bytes were used that were not there any more: from then on it is not the file that is mapped."""
+        return self.file is not None and self.file.cut
 
     def part(self, offset: int, length: int) -> Mapping:
         """``length`` bytes from ``offset`` on."""
         return self[offset : offset + length].view(Mapping)
 
-    def stable(self) -> npt.NDArray[np.uint8]:
-        """The bytes for somebody who reads them later: a view of what is sealed, else a copy. Fails as ``check``, also
-        when the file is cut meanwhile."""
-        self.check()
-        if self.sealed or not self.nbytes:
-            return np.asarray(self)
-        with _scratch() as scratch:
-            _transfer(self.data, lambda piece, offset: os.pwrite(scratch, piece, offset))
-            return np.frombuffer(mmap.mmap(scratch, self.nbytes), np.uint8)
-
     def store(self, data: npt.NDArray[np.uint8]) -> None:
-        """Write the first bytes. Fails as ``check``, also when the file is cut meanwhile."""
+        """Write the first bytes. Raises FileCutError."""
         self.check()
-        if self.sealed:
-            self[: data.nbytes] = data
-        elif data.nbytes:
-            with _scratch() as scratch:
-                _transfer(data.data, lambda piece, offset: os.pwrite(scratch, piece, offset))
-                target = self.data[: data.nbytes]
-                _transfer(target, lambda piece, offset: os.preadv(scratch, [piece], offset))
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[int]:
-    """A file in memory of our own."""
-    descriptor = os.memfd_create("npusim-copy", os.MFD_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _transfer(view: memoryview, move: Callable[[memoryview, int], int]) -> None:
-    """Have the kernel move bytes between a mapping and a file: where the mapped file has ended by now, that is an error
-    to it, and to us it would be the signal that ends the process."""
-    offset = 0
-    while offset < len(view):
-        try:
-            moved = move(view[offset:], offset)
-        except OSError as error:
-            raise StatusError(ErrorStatus.GENERAL_FAILURE, f"the mapped file was cut: {error}") from None
-        if not moved:
-            raise StatusError(ErrorStatus.GENERAL_FAILURE, "the mapped file was cut")
-        offset += moved
+        self[: data.nbytes] = data
+        self.confirm()
 
 
 Identity = tuple[int, ...]
@@ -138,7 +104,7 @@ class PoolMappings:
         self._once: dict[int, Mapping] = {}
 
     def get(self, pool_index: int, memory: Memory) -> Mapping:
-        """This pool's mapping, checked against the file's present size; StatusError as from ``Memory.map``."""
+        """This pool's mapping. Raises StatusError as ``Memory.map`` does, FileCutError if its file is too short now."""
         key = self._keys[pool_index] if pool_index < len(self._keys) else None
         mapping = self._once.get(pool_index) if key is None else self._find(key, memory)
         if mapping is None:
@@ -153,4 +119,6 @@ class PoolMappings:
 
     def _find(self, key: int, memory: Memory) -> Mapping | None:
         identity, mapping = self._kept.get(key, (None, None))
-        return mapping if identity is not None and identity == memory.identity else None
+        if mapping is None or mapping.cut or identity is None or identity != memory.identity:
+            return None
+        return mapping

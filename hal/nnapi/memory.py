@@ -26,6 +26,8 @@ from typing import Self
 
 import numpy as np
 
+from npusim._mapped import MappedFile
+
 from .errors import StatusError
 from .mapping import Identity, Mapping
 from .types import ErrorStatus
@@ -59,7 +61,7 @@ class Memory:
         self._descriptors = [_duplicate(descriptor) for descriptor in handle or ()]
         self._close = weakref.finalize(self, _close_all, self._descriptors)
         self._lock = threading.RLock()  # a descriptor that is closed under a look at it may be another file by then
-        self._file: weakref.ref[mmap.mmap] | None = None
+        self._file: weakref.ref[MappedFile] | None = None
 
     def __repr__(self) -> str:
         return f"Memory({self.name!r}, {self.handle}, {self.size}, {list(self.ints)})"
@@ -186,21 +188,19 @@ class Memory:
             if writable is False and not protection & mmap.PROT_READ:
                 raise _invalid(f"memory {self.name!r} is write-only")
             skip = self.offset % mmap.ALLOCATIONGRANULARITY
-            file = self._mapped(self.offset - skip, skip + self.size)
             sealed = bool(_seals(self._descriptors[0]) & fcntl.F_SEAL_SHRINK)
-        array = np.frombuffer(file, np.uint8, self.size, skip).view(Mapping)
+            file = self._mapped(self.offset - skip, skip + self.size, sealed)
+        array = np.frombuffer(memoryview(file), np.uint8, self.size, skip).view(Mapping)
         array.file, array.end, array.sealed = file, self.offset + self.size, sealed
         array.flags.writeable = bool(protection & mmap.PROT_WRITE) and writable is not False
         return array
 
-    def _mapped(self, start: int, length: int) -> mmap.mmap:
+    def _mapped(self, start: int, length: int, sealed: bool) -> MappedFile:
         file = self._file() if self._file else None
-        if file is None:
+        if file is None or file.cut:
             try:
-                file = mmap.mmap(
-                    self._descriptors[0], length, flags=mmap.MAP_SHARED, prot=self.protection, offset=start
-                )
-            except (OSError, ValueError, OverflowError) as error:
+                file = MappedFile(self._descriptors[0], length, self.protection, start, sealed)
+            except (OSError, OverflowError) as error:
                 raise StatusError(
                     ErrorStatus.GENERAL_FAILURE, f"memory {self.name!r} cannot be mapped: {error}"
                 ) from error

@@ -39,7 +39,7 @@ def constants_of(model: Model) -> Constants:
     """The constants of a checked model, its pools mapped. Raises StatusError for a pool that cannot be mapped."""
     mapped = [pool.map(writable=False) for pool in model.pools]
     storage = extensions.storage_of(model)
-    return Constants(model, [each.data for each in mapped], storage, lambda index: mapped[index].check())
+    return Constants(model, mapped, storage)
 
 
 def vocabulary_of(model: Model) -> Vocabulary:
@@ -78,10 +78,13 @@ class Preparation:
         def work() -> PreparedModel:
             with files:
                 refuse_unknown(own, vocabulary)
-                compile_here = partial(self._device._programs.compile_for, scope=scope_of(own))
+                compile_here = partial(
+                    self._device._programs.compile_for, scope=scope_of(own), confirm=constants.confirm
+                )
                 plan = Plan(own, constants, vocabulary, compile_here, self._drop)
                 try:
                     plan.prepare()
+                    constants.confirm()
                     self._check_under_way()
                 except BaseException:
                     self._device._programs.release(plan.programs())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from npusim.compiler.pipeline import compile_graph
 from npusim.executor import Executor
@@ -15,6 +15,8 @@ REMEMBERED = 32
 """Programs that are found again when an equal graph comes: getSupportedOperations is followed by prepareModel."""
 REMEMBERED_BYTES = 256 << 20
 """Their constants together."""
+
+Confirm = Callable[[], object]
 
 
 class ProgramStore:
@@ -27,30 +29,36 @@ class ProgramStore:
         self._released: deque[list[Program]] = deque()
         self._lock = threading.RLock()  # release may be called while Python collects, in the midst of the others
 
-    def compile(self, graph: Graph, scope: str = "") -> Program:
+    def compile(self, graph: Graph, scope: str = "", confirm: Confirm = lambda: None) -> Program:
         """The program for a graph. Raises UnsupportedError, CompileError.
 
         ``scope``: whose memory the graph's constants are views of. A program reads them until they are on the device,
-        so that it must not be used for an equal graph whose constants lie elsewhere.
+        so that it must not be used for an equal graph whose constants lie elsewhere. ``confirm`` raises if they were
+        not all there when they were read: then nothing is remembered.
         """
         key = graph.fingerprint() + scope
         forgotten: list[Program] = []
         with self._lock:
             program = self._recent.get(key)
+            if program is not None and program.constants.lost:  # what it would read is not the client's memory any more
+                del self._recent[key]
+                forgotten += [] if program in self._users else [program]
+                program = None
             if program is not None:
                 self._recent.move_to_end(key)
         if program is None:
             program = compile_graph(graph, self._executor.config, key)
+            confirm()
             with self._lock:
                 program = self._recent.setdefault(key, program)
-                forgotten = self._trim()
+                forgotten += self._trim()
         self._unload(forgotten)
         self._count_released()
         return program
 
-    def compile_for(self, graph: Graph, scope: str = "") -> Program:
+    def compile_for(self, graph: Graph, scope: str = "", confirm: Confirm = lambda: None) -> Program:
         """The program for a graph, which a prepared model needs from now on."""
-        program = self.compile(graph, scope)
+        program = self.compile(graph, scope, confirm)
         self.acquire([program])
         return program
 

@@ -33,6 +33,7 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     errors.InputError: Status.INTERNAL_ERROR,
     errors.ProgramError: Status.INTERNAL_ERROR,
     errors.CacheError: Status.INTERNAL_ERROR,
+    errors.FileCutError: Status.INTERNAL_ERROR,
     errors.DeviceFaultError: Status.INTERNAL_ERROR,
     errors.DeviceGoneError: Status.BACKEND_UNAVAILABLE,
     errors.DeviceMemoryError: Status.NO_DEVICE_MEMORY,

@@ -13,7 +13,7 @@ from npusim.driver.check import check_inputs
 from npusim.driver.jobs import Array, Flight, HostCounters, JobResult, LoadedProgram, Priority
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
-from npusim.errors import DeviceFaultError, DeviceGoneError, UsageError
+from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, UsageError
 from npusim.program import CONSTANTS, Binding, Program
 
 TIMEOUT_PS = 3600 * 10**12
@@ -123,7 +123,7 @@ class Driver:
         loaded.idle.clear()
 
     def write_constants(self, loaded: LoadedProgram) -> None:
-        """Write the constants, unless they are there."""
+        """Write the constants, unless they are there. Raises FileCutError."""
         constants = loaded.program.constants
         if constants.nbytes and not loaded.resident:
             self._bus.fill_memory(loaded.constants, constants.nbytes, constants.fill)
@@ -161,7 +161,7 @@ class Driver:
 
         ``bound``: regions of inputs and outputs that lie at a device address of the caller's; such inputs are not
         written, such outputs not read back. ``checked``: the inputs are what ``check_inputs`` has given.
-        Raises InputError, DeviceMemoryError, QueueFullError.
+        Raises InputError, DeviceMemoryError, QueueFullError, FileCutError.
         """
         self._check_loaded(loaded)
         self._rings.check_room(priority)
@@ -173,7 +173,11 @@ class Driver:
             arrays = [] if timing_only else check_inputs(written, inputs or {})
         slot = self._slots.take(loaded, bound)
         if not timing_only:
-            self.write_constants(loaded)
+            try:
+                self.write_constants(loaded)
+            except FileCutError:
+                loaded.idle.append(slot)
+                raise
         addresses = self._slots.write_table(loaded, slot, bound)
         for binding, array in zip(written, arrays, strict=True):
             if array.nbytes:

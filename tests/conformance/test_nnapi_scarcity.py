@@ -152,7 +152,35 @@ def test_files_that_are_cut_under_the_driver() -> None:
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-2000:]
     words = {tuple(line.split()[:2]) for line in found.stdout.splitlines()}
-    assert {way for way, _ in words} == {"sync", "async", "burst", "copyFrom", "copyTo"}
+    ways = {"sync", "async", "burst", "copyFrom", "copyTo", "explain", "prepare"}
+    assert {way for way, _ in words} - {"weights"} == ways
     assert {status for _, status in words} <= {"NONE", "GENERAL_FAILURE", "INVALID_ARGUMENT"}
     assert {way for way, status in words if status == "NONE"}, words
     assert {way for way, status in words if status != "NONE"}, words
+
+
+def test_a_file_that_is_cut_at_each_moment() -> None:
+    """What a step that needs the file ends with, by what the driver was about to do; then all is well again."""
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.conformance.nnapi_cut_moments"],
+        cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-2000:]
+    rows = {words[0]: words[1:] for words in map(str.split, found.stdout.splitlines())}
+    failed, invalid, good = "GENERAL_FAILURE", "INVALID_ARGUMENT", "NONE"
+    without = ["-", "-", "-", failed]  # a model, and a cache entry
+    assert {moment: words[1:7] for moment, words in rows.items()} == {
+        "rules": [invalid, invalid, *without],
+        "fingerprint": [failed, failed, *without],
+        "compile": [good, good, good, good, "NONE+NONE", good],  # which does not look at float32 weights
+        "mapped": [good, invalid, *without],
+        "save": [good, good, failed, failed, "NONE+NONE", failed],
+        "write": [good, good, good, good, "NONE+NONE", good],
+        "weights": [good, good, failed, failed, "NONE+NONE", good],
+        "input": [good, good, failed, failed, "GENERAL_FAILURE+INVALID_ARGUMENT", good],
+        "job": [good, good, failed, failed, "NONE+NONE", good],
+        "store": [good, good, failed, failed, "NONE+GENERAL_FAILURE", good],
+        "never": [good, good, good, good, "NONE+NONE", good],
+    }
+    assert {moment for moment, words in rows.items() if words[0] == "False"} == {"never"}
+    assert {tuple(words[7:]) for words in rows.values()} == {(good, good, good, good, "NONE+NONE")}

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def validate_model(model: Model) -> Model:
-    """Hold a model to every rule of the interface. Raises InvalidModelError, and nothing else.
+    """Hold a model to every rule of the interface. Raises InvalidModelError, and FileCutError for a pool that is cut
+    while its constants are looked at.
 
     Gives the driver's own copy of the model: fields are plain values, lists are tuples, and the client changes it no
     more. Constants are not copied: ``operandValues`` is the client's, if need be as a read-only view, and ``pools`` are
@@ -32,9 +33,13 @@ def validate_model(model: Model) -> Model:
     for name, part in _subgraphs(copy):
         _check_subgraph(name, part, context)
     control.check_references(copy)
-    constants = Constants(copy, pools.MappedOnDemand(copy.pools), storage_of(copy))
-    for name, part in _subgraphs(copy):
-        _check_operations(name, part, copy, context, constants)
+    mapped = pools.MappedOnDemand(copy.pools)
+    constants = Constants(copy, mapped, storage_of(copy))
+    try:
+        for name, part in _subgraphs(copy):
+            _check_operations(name, part, copy, context, constants)
+    finally:
+        mapped.confirm()
     return copy
 
 

@@ -7,6 +7,7 @@ from typing import overload
 
 from ..constants import Pool
 from ..errors import InvalidModelError, StatusError
+from ..mapping import Mapping
 from ..memory import HARDWARE_BUFFER, Memory
 from ..types import Model
 
@@ -40,7 +41,7 @@ class MappedOnDemand(Sequence[Pool]):
 
     def __init__(self, pools: Sequence[Memory]) -> None:
         self._pools = pools
-        self._mapped: dict[int, Pool] = {}
+        self._mapped: dict[int, Mapping | None] = {}
 
     def __len__(self) -> int:
         return len(self._pools)
@@ -56,9 +57,15 @@ class MappedOnDemand(Sequence[Pool]):
             self._mapped[index] = _map(self._pools[index])
         return self._mapped[index]
 
+    def confirm(self) -> None:
+        """Raise FileCutError if bytes were looked at that were not there any more."""
+        for mapped in self._mapped.values():
+            if mapped is not None:
+                mapped.confirm()
 
-def _map(pool: Memory) -> Pool:
+
+def _map(pool: Memory) -> Mapping | None:
     try:
-        return pool.map(writable=False).data
+        return pool.map(writable=False)
     except StatusError:
         return None

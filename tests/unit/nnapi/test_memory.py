@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from hal.nnapi import aidl_memory, memory
 from hal.nnapi.errors import StatusError
-from hal.nnapi.mapping import Kept, PoolMappings
+from hal.nnapi.mapping import Kept, Mapping, PoolMappings
 from hal.nnapi.memory import Memory
 from hal.nnapi.types import ErrorStatus
+from npusim.errors import FileCutError
 from tests.unit.nnapi.stand_ins import descriptors, until
 
 READ, WRITE = mmap.PROT_READ, mmap.PROT_WRITE
@@ -241,24 +242,49 @@ def test_a_file_that_is_cut_behind_our_back_ends_no_process(file: Path) -> None:
     view = pool.map()[5:]
     view.check()
     os.truncate(file, 2 * PAGE)
-    _refused(ErrorStatus.GENERAL_FAILURE, f"{2 * PAGE} bytes now, the pool needs {3 * PAGE}", view.check)
+    with pytest.raises(FileCutError, match=f"{2 * PAGE} bytes now, the pool needs {3 * PAGE}"):
+        view.check()
+    view.confirm()  # nobody has used what is gone
     _refused(ErrorStatus.INVALID_ARGUMENT, "does not lie", pool.map)
     pool.close()
-    _refused(ErrorStatus.GENERAL_FAILURE, "was cut", view.check)
+    with pytest.raises(FileCutError, match="was cut"):
+        view.check()
 
 
-def test_bytes_for_later_cannot_go_away(file: Path) -> None:
-    with _open(file, 8, READ, 8) as pool, memory.allocate_ashmem(8) as ours:
-        later, sealed = pool.map().part(2, 2).stable(), ours.map().stable()
-        ours.map()[0] = 5
+def test_what_is_cut_reads_as_zeros_and_says_so(file: Path) -> None:
+    with _open(file, 2 * PAGE, READ | WRITE, PAGE) as pool:
+        view, other = pool.map(), pool.map().part(8, 8)
         os.truncate(file, 0)
-        assert (later.tolist(), type(later)) == ([10, 11], np.ndarray)
-        assert (sealed.tolist(), type(sealed)) == ([5, *[0] * 7], np.ndarray)  # no copy where none is needed
-        _refused(ErrorStatus.INVALID_ARGUMENT, "does not lie", pool.map)
+        assert not view.cut
+        assert view[PAGE] == 0
+        assert view.cut
+        for use in (view.check, view.confirm, other.confirm, lambda: view.store(np.ones(4, np.uint8))):
+            with pytest.raises(FileCutError, match="was cut"):
+                use()
+        os.truncate(file, 3 * PAGE)
+        with pytest.raises(FileCutError, match="was cut"):  # that file is mapped no more
+            view.check()
+        again = pool.map()
+        again.store(np.full(4, 7, np.uint8))
+        assert file.read_bytes()[PAGE : PAGE + 5] == bytes([7, 7, 7, 7, 0])
+
+
+def test_what_is_written_into_a_cut_file_is_an_error(file: Path) -> None:
+    with _open(file, 2 * PAGE, READ | WRITE, PAGE) as pool:
+        view = pool.map()
+        check = Mapping.check
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Mapping, "check", lambda self: (check(self), os.truncate(file, PAGE)))
+            with pytest.raises(FileCutError, match="was cut while it was used"):
+                view.store(np.ones(2 * PAGE, np.uint8))
+
+
+def test_sealed_memory_is_not_watched() -> None:
     with memory.allocate_ashmem(8) as ours:
         view = ours.map()
         assert view[2:].sealed
         assert view.part(2, 4).file is view.file
+        assert not view.cut
 
 
 def test_our_anonymous_memory_cannot_be_cut() -> None:
@@ -328,7 +354,11 @@ def test_a_kept_mapping_is_checked_at_each_use(file: Path) -> None:
     with _open(file, PAGE, READ, PAGE) as pool:
         PoolMappings(kept, (1,)).get(0, pool)
         os.truncate(file, PAGE)
-        _refused(ErrorStatus.GENERAL_FAILURE, "was cut", lambda: PoolMappings(kept, (1,)).get(0, pool))
+        with pytest.raises(FileCutError, match="was cut"):
+            PoolMappings(kept, (1,)).get(0, pool)
+        assert kept[1][1][0] == 0  # from now on it is not the file that is mapped
+        os.truncate(file, 3 * PAGE)
+        PoolMappings(kept, (1,)).get(0, pool).check()
     kept.clear()
 
 
