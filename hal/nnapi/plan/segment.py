@@ -135,7 +135,9 @@ class SegmentBuilder:
                 check_declared(view.outputs[index], tensor.shape, f"output {index}")
             self._shapes[number] = tensor.shape
             self._made[number] = self._tensors[number] = tensor
-        self._counts.update(lowering.counts)
+        for number, count in lowering.counts.items():
+            if self._needed_after(number, view.index + 1):  # nobody asks how long the others are
+                self._counts[number] = count
 
     def _constant_shapes(self, view: OpView) -> None:
         for number in view.operation.inputs:

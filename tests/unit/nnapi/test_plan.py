@@ -266,3 +266,46 @@ class CountingBackend(HostBackend):
         self.buffers.append(buffer)
         self.alive.append(sum(each.data is not None for each in self.buffers))
         return buffer
+
+
+def suppression_model(*wanted: int) -> Model:
+    """BOX_WITH_NMS_LIMIT, of whose four results only these are outputs, and an addition that reads none of them."""
+    constant = Constantly()
+    scalars = [
+        constant(kind, value)
+        for kind, value in zip(
+            [OperandType.FLOAT32, OperandType.INT32, OperandType.INT32, *[OperandType.FLOAT32] * 3],
+            [0.5, -1, 0, 0.5, 0, 0],
+            strict=True,
+        )
+    ]
+    results = [
+        Operand(kind, (0, 4) if index == 1 else (0,), 0, lifetime=OUTPUT if index in wanted else TEMPORARY)
+        for index, kind in enumerate((F32, F32, I32, I32))
+    ]
+    operands = [
+        Operand(F32, (3, 2), 1, lifetime=INPUT), Operand(F32, (3, 8), 1, lifetime=INPUT),
+        Operand(I32, (3,), 3, lifetime=INPUT), *scalars, *results, constant(OperandType.INT32, 0),
+        Operand(I32, (3,), 0, lifetime=OUTPUT),
+    ]  # fmt: skip
+    for each in (*scalars, operands[13]):
+        each.numberOfConsumers = 1
+    operations = [
+        Operation(OperationType.BOX_WITH_NMS_LIMIT, list(range(9)), [9, 10, 11, 12]),
+        Operation(OperationType.ADD, [2, 2, 13], [14]),
+    ]
+    return Model(
+        Subgraph(operands, operations, [0, 1, 2], [*(9 + index for index in wanted), 14]), operandValues=constant.data
+    )
+
+
+@pytest.mark.parametrize("wanted", [(), (1,), (0, 2)])
+def test_results_of_unknown_length_may_be_unused(wanted: tuple[int, ...]) -> None:
+    backend = HostBackend()
+    plan = plan_of(suppression_model(*wanted), backend)
+    scores = np.array([[0, 0.75], [0, 0.25], [0, 1]], np.float32)
+    boxes = np.tile(np.array([[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 6, 6]], np.float32), (1, 2))
+    *given, doubled = execute(plan, backend, scores, boxes, np.array([7, 7, 7], np.int32))
+    every = ([1, 0.75], [[4, 4, 6, 6], [0, 0, 1, 1]], [1, 1], [7, 7])
+    assert [array.tolist() for array in given] == [every[index] for index in wanted]
+    assert doubled.tolist() == [14, 14, 14]
