@@ -169,9 +169,7 @@ def _halvings(full: int, least: int, multiple: int = 1) -> Iterator[int]:
     yield size
     while size > least:
         half = -(-size // 2)
-        rounded = -(-half // multiple) * multiple if half > multiple else half
-        if multiple == CHANNEL_BLOCK and rounded < CHANNEL_BLOCK:
-            rounded = CHANNEL_BLOCK
+        rounded = max(least, -(-half // multiple) * multiple if half > multiple else half)
         if rounded >= size:
             return
         size = rounded

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import MatrixProblem, acc_bytes, choose, footprint, sram_bytes
+from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, sram_bytes
 from npusim.dtypes import DType
 from npusim.errors import CompileError
-from npusim.hw.config import load_config
+from npusim.hw.config import Config, load_config
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.isa.matrix import CHANNEL_BLOCK
 from tests.unit.compiler.samples import product, residual_net
 
-TINY = load_config("tiny")
+TINY, EDGE = load_config("tiny"), load_config("edge")
 
 
 @st.composite
@@ -48,6 +48,16 @@ def test_a_tiling_fits(problem: MatrixProblem, kib: int, accumulators: int) -> N
     assert 1 <= tile.oc <= problem.oc
     assert not accumulators or footprint(problem, tile).acc <= acc_bytes(config) == accumulators
     assert tile.ic == problem.ic or tile.ic % CHANNEL_BLOCK == 0, "sums are cut between blocks only"
+
+
+@settings(max_examples=60)
+@given(problems(), st.sampled_from([TINY, EDGE]), st.integers(1, 64))
+def test_there_is_a_tiling_if_the_smallest_tile_fits(problem: MatrixProblem, config: Config, kib: int) -> None:
+    """Of few columns and of many: fewer output channels than the unit has columns are a tile, too."""
+    ic = problem.ic if problem.depthwise else min(problem.ic, CHANNEL_BLOCK)
+    smallest = Tiling(1, 1, 1, 1, ic, False)
+    fits = sram_bytes(problem, smallest, config) <= kib << 10
+    assert (choose(problem, config, kib << 10) is not None) == fits
 
 
 @given(problems())
