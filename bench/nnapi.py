@@ -26,11 +26,11 @@ from bench.nnapi_validate import LEAST_PER_SECOND, per_second, refuse
 from hal.nnapi import aidl, aidl_types, fence, open_device
 from hal.nnapi.types import ErrorStatus, MeasureTiming, Model
 from tests.conformance.mutations import MUTATIONS
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepared_model
+from tests.conformance.nnapi_client import Burst, ExecutionCallback, Frame, PreparedCallback, prepared_model
 from tests.conformance.nnapi_model import available
 from tests.conformance.nnapi_mutations import mutants, valid_models
 from tests.unit.nnapi.driver.mobilenet import mobilenet
-from tests.unit.nnapi.driver.models import Case, add, add_case
+from tests.unit.nnapi.driver.models import Case, add, add_case, loop
 from tests.unit.nnapi.validation.models import ALL
 
 NONE = ErrorStatus.NONE
@@ -104,6 +104,15 @@ def small_executions(device: Any) -> None:
         row(f"{name}, 4 elements, median", f"{1e6 * float(np.median(times)):.0f} us")
 
 
+def endless_loop(device: Any) -> None:
+    """Real time of a loop that is stopped after the interface's default of two simulated seconds."""
+    frame = Frame([np.ones(1, np.bool_), np.ones(2, np.float32)], [1, 8], [(1,), (2,)])
+    begin = time.perf_counter()
+    status, _, _ = prepared_model(device, loop()).executeSynchronously_1_3(frame.request, 0, None, None)
+    assert status is ErrorStatus.MISSED_DEADLINE_PERSISTENT
+    row("an endless WHILE, 2 s simulated", f"{time.perf_counter() - begin:.1f} s")
+
+
 def profile(device: Any, lines: int) -> None:
     """Where the time of executeSynchronously_1_3 goes: in the caller's thread, then in the device's."""
     prepared, request = prepared_model(device, add()), add_case().request
@@ -174,6 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with open_device(options.config) as device:
         kept = [validation(device, options.every)]
         small_executions(device)
+        endless_loop(device)
         kept.append(frames(device, network))
         if options.profile:
             profile(device, options.profile)

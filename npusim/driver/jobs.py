@@ -61,9 +61,10 @@ class HostCounters:
         """All values, to be given to :meth:`add_since`."""
         return _VALUES(self)
 
-    def add(self, other: HostCounters) -> None:
-        """Count what another one has counted, too."""
-        self.add_since((0,) * len(_NAMES), other)
+    def add(self, other: HostCounters, times: int = 1) -> None:
+        """Count what another one has counted, too, so many times."""
+        for name, value in zip(_NAMES, _VALUES(other), strict=True):
+            setattr(self, name, getattr(self, name) + times * value)
 
     def add_since(self, mark: tuple[int, ...], other: HostCounters) -> None:
         """Count what another one has counted since its mark, too."""

@@ -130,6 +130,19 @@ class Driver:
             self.counters.constant_bytes += constants.nbytes
         loaded.resident = True
 
+    def regions(self, loaded: LoadedProgram, bound: Mapping[int, int]) -> list[tuple[int, int]] | None:
+        """(address, bytes) of each region in the next run, with these bound; None if that must make room for more."""
+        own = loaded.idle[-1].own if loaded.idle and loaded.resident else {}
+        addresses = {CONSTANTS: loaded.constants, **own, **bound}
+        if len(addresses) < len(loaded.sizes):
+            return None
+        return [(addresses[region], size) for region, size in enumerate(loaded.sizes)]
+
+    def forget_table(self, loaded: LoadedProgram) -> None:
+        """Have the next run tell the device where its regions are, whatever the one before told."""
+        for slot in loaded.idle:
+            slot.rows = b""
+
     # Runs
 
     def run(

@@ -38,6 +38,10 @@ class Residence:
         loaded = self._resident[program] = self._resident.pop(program)
         return loaded
 
+    def resident(self, program: Program) -> LoadedProgram | None:
+        """A program that is on the device."""
+        return self._resident.get(program)
+
     def pin(self, program: Program) -> None:
         """Load a program and write its constants; it stays until as many :meth:`unpin` have followed."""
         self._driver.write_constants(self.load(program))

@@ -13,10 +13,10 @@ from npusim.sim.bandwidth import SharedLink
 from npusim.sim.clock import Clock
 from npusim.sim.fabric import Fabric
 from npusim.sim.inject import Injection
-from npusim.sim.memory import DeviceMemory
+from npusim.sim.memory import DeviceMemory, JobMemory
 from npusim.sim.plan import Layout, Planner, Step
 from npusim.sim.replay import Plan, Replay, Tape
-from npusim.sim.run import RESTORE, SAVE, Attempt, Job, Run
+from npusim.sim.run import RESTORE, SAVE, Attempt, Job, Run, attempt
 from npusim.units import cycles_to_ps
 
 PLANS_KEPT = 32
@@ -65,6 +65,16 @@ class Machine:
         breaks = self.injection.hang or self.injection.dma_error
         on_time = self.clock.now - job.started_ps == tape.lead_ps
         return on_time and not breaks and self.clock.is_quiet(tape.length_ps)
+
+    def arithmetic(self, job: Job) -> Callable[[], bool] | None:
+        """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
+        None if the course of such jobs is not known, or will not be that of the tape."""
+        code = self.memory.slice(job.code, job.code_bytes)
+        plan = self._plan(code.tobytes(), tuple([size for _, size in job.regions]))
+        if plan.tape is None or self.injection != Injection():
+            return None
+        memory, order = JobMemory(self.memory, job.regions), plan.tape.order
+        return lambda: all(attempt(memory, job, step) is None for step in order)
 
     @property
     def context_bytes(self) -> int:

@@ -87,6 +87,10 @@ class HostBackend:
         """As a Backend's."""
         buffer.data = data.tobytes()
 
+    def again(self, limit_ps: int) -> int:
+        """As a Backend's."""
+        return 0
+
     def elapsed_ps(self) -> int:
         """As a Backend's."""
         return self.runs * 1_000_000

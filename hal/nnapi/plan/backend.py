@@ -66,5 +66,13 @@ class Backend(Protocol):
     def write(self, buffer: Buffer, data: Array) -> None:
         """Fill device memory from the host."""
 
+    def again(self, limit_ps: int) -> int:
+        """Repeat iterations of a loop, and say how many, maybe none; whatever they do, ``run`` would have done.
+
+        The last four runs were two iterations: a condition, whose truth value came back, then the body; what is to be
+        read lies where the first of them has read it. No body begins unless its condition is true, and no more than
+        ``limit_ps`` have elapsed.
+        """
+
     def elapsed_ps(self) -> int:
         """Simulated time that this execution has taken so far."""

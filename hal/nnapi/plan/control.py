@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..operations.lowering import InvalidOperationError
 from ..operations.view import Array, Shape
-from .backend import Backend, Buffer, Value, bytes_of
+from .backend import Buffer, Value
+from .iterations import Iterations
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -35,56 +36,20 @@ def run_while(plan: Plan, state: State, number: int, loop_timeout_ps: int) -> li
     operation = plan.subgraph.operations[number]
     condition, body = (_plan(plan, operand) for operand in operation.inputs[:2])
     values = [_value(plan, state, operand) for operand in operation.inputs[2:]]
-    backend = state.backend
-    begin = backend.elapsed_ps()
-    with _Iterations(backend) as iterations:
+    limit_ps = state.backend.elapsed_ps() + loop_timeout_ps
+    with Iterations(state.backend) as loop:
         while True:
-            [verdict] = condition.execute(backend, values, [_on_host], loop_timeout_ps)
-            if _truth(state.host(verdict)):
-                if backend.elapsed_ps() - begin > loop_timeout_ps:
-                    raise LoopTimeoutError(loop_timeout_ps)
-                targets = [iterations.allocate] * len(body.subgraph.outputIndexes)
-                results = body.execute(backend, values, targets, loop_timeout_ps)
-                values[: len(results)] = results
-                iterations.next()
-            else:
-                state.adopt(iterations.take())
+            values = loop.repeat(values, limit_ps)
+            [verdict] = condition.execute(loop, values, [_on_host], loop_timeout_ps)
+            if not _truth(state.host(verdict)):
+                state.adopt(loop.take())
                 return values[: len(operation.outputs)]
-
-
-class _Iterations:
-    """Device memory of a loop: what one iteration made is given back when the next one has read it."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._old: list[Buffer] = []
-        self._new: list[Buffer] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for buffer in (*self._old, *self._new):
-            buffer.release()
-
-    def allocate(self, shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
-        """Where a result of the body goes."""
-        nbytes = bytes_of(shape, dtype)
-        if not nbytes:
-            return None
-        self._new.append(self._backend.allocate(nbytes))
-        return self._new[-1]
-
-    def next(self) -> None:
-        """The body has run: its results are what the next iteration reads."""
-        for buffer in self._old:
-            buffer.release()
-        self._old, self._new = self._new, []
-
-    def take(self) -> list[Buffer]:
-        """The memory of the last iteration's results goes over to the caller."""
-        taken, self._old = self._old, []
-        return taken
+            if loop.elapsed_ps() > limit_ps:
+                raise LoopTimeoutError(loop_timeout_ps)
+            targets = [loop.target] * len(body.subgraph.outputIndexes)
+            results = body.execute(loop, values, targets, loop_timeout_ps)
+            values = [*results, *values[len(results) :]]
+            loop.next()
 
 
 def _on_host(shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:

@@ -1,0 +1,120 @@
+"""The iterations of a WHILE loop: their device memory, and how those that are like the ones before are repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from npusim.program import Program
+
+from ..operations.view import Array, Shape
+from .backend import Backend, Buffer, Held, Value, bytes_of
+
+
+class Iterations:
+    """Stands between a loop and its backend; a context manager that gives back the memory which it allocated.
+
+    What the body makes lies in two sets of buffers, which take turns: one is read while the other is written.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._spare: list[Buffer] = []
+        self._old: list[Buffer] = []
+        self._new: list[Buffer] = []
+        self._runs = self._others = 0  # what this iteration has asked of the backend
+        self._alike = 0  # iterations up to now, one after the other, of one run for the condition and one for the body
+        self._before: list[Sequence[Value]] = []  # what the last two iterations began with
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for buffer in (*self._spare, *self._old, *self._new):
+            buffer.release()
+
+    # Iterations
+
+    def target(self, shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
+        """Where a result of the body goes."""
+        nbytes = bytes_of(shape, dtype)
+        if not nbytes:
+            return None
+        self._new.append(self._take_spare(nbytes) or self._backend.allocate(nbytes))
+        return self._new[-1]
+
+    def _take_spare(self, nbytes: int) -> Buffer | None:
+        for number, buffer in enumerate(self._spare):
+            if buffer.nbytes == nbytes:
+                return self._spare.pop(number)
+        self._release_spare()  # shapes change: that memory may be needed
+        return None
+
+    def _release_spare(self) -> None:
+        while self._spare:
+            self._spare.pop().release()
+
+    def next(self) -> None:
+        """The body has run: its results are what the next iteration reads."""
+        self._release_spare()
+        self._spare, self._old, self._new = self._old, self._new, []
+        self._alike = self._alike + 1 if (self._runs, self._others) == (2, 0) else 0
+        self._runs = self._others = 0
+
+    def take(self) -> list[Buffer]:
+        """The memory of the last iteration's results goes over to the caller."""
+        taken, self._old = self._old, []
+        return taken
+
+    def repeat(self, values: Sequence[Value], limit_ps: int) -> list[Value]:
+        """What an iteration begins with, and after as many as the backend can do by itself, what the next one does.
+
+        Two iterations were alike, and this one would begin with the memory that the first of them began with: nothing
+        but the condition can make the following ones any different.
+        """
+        if self._alike >= 2 and all(map(_same, values, self._before[0])) and self._backend.again(limit_ps) % 2:
+            self._before.reverse()
+            values = self._before[0]
+            self._spare, self._old = self._old, self._spare
+        self._before = [*self._before[-1:], values]
+        return list(values)
+
+    # The backend
+
+    def run(
+        self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
+    ) -> Mapping[str, Array]:
+        """As a Backend's."""
+        self._runs += 1
+        return self._backend.run(program, inputs, outputs)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """As a Backend's."""
+        self._others += 1
+        return self._backend.allocate(nbytes)
+
+    def read(self, buffer: Buffer, nbytes: int) -> bytes | bytearray:
+        """As a Backend's."""
+        self._others += 1
+        return self._backend.read(buffer, nbytes)
+
+    def write(self, buffer: Buffer, data: Array) -> None:
+        """As a Backend's."""
+        self._others += 1
+        self._backend.write(buffer, data)
+
+    def again(self, limit_ps: int) -> int:
+        """As a Backend's; for a loop in the body."""
+        self._others += 1
+        return self._backend.again(limit_ps)
+
+    def elapsed_ps(self) -> int:
+        """As a Backend's."""
+        return self._backend.elapsed_ps()
+
+
+def _same(value: Value, other: Value) -> bool:
+    """Whether two values are the same place, whatever is there."""
+    return value == other if isinstance(value, Held) and isinstance(other, Held) else value is other
