@@ -112,9 +112,8 @@ class Copy(Instruction):
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, dst_off = memory.locate(core, self.dst)
-        padded = self.padded
-        if padded != self.dims:
-            _core.fill(dst, dst_off, self.dst_strides, padded, self.itemsize, self.pattern)
+        if any(self.before) or any(self.after):
+            _core.fill(dst, dst_off, self.dst_strides, self.padded, self.itemsize, self.pattern)
             dst_off += sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
         if all(self.dims):
             src, src_off = memory.locate(core, self.src)
