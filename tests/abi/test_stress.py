@@ -31,7 +31,7 @@ def stress(client: Path, threads: int, runs: int, seed: int, timeout: float) -> 
 
 
 def test_threads_that_run_and_release_at_random(client: Path) -> None:
-    stress(client, 8, 60, 1, timeout=60)
+    stress(client, 8, 60, 1, timeout=300)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.conformance import onnxifi_models as models
 
 GARBAGE = (0, 1, 0xDEADBEEF, 0x7FFF_FFFF_FFFF_FFF0, 2**64 - 1)
 """What is no handle of any kind; 0 is NULL."""
-SOON = 10.0
+SOON = 60.0
 """Seconds after which a thread that should have returned has not."""
 S = Status
 

@@ -20,13 +20,15 @@ from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, DeviceStatus, 
 from npusim.hw.config import load_config
 from npusim.sim.inject import Injection
 from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
-from tests.property.patience import PATIENCE_S, resources, settled
+from tests.property.patience import PATIENCE_S, resources, settled, until
 from tests.unit.nnapi.driver.models import Case, add, add_case, chain, dense
 
 NONE = ErrorStatus.NONE
 UNAVAILABLE, FAILURE = ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.GENERAL_FAILURE
 TRANSIENT, PERSISTENT = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
 THREADS = 6
+AFTER_S = 0.05
+"""So long everybody goes on before and after what happens."""
 SUM = np.arange(64, dtype=np.float32) + 80  # eight times ten
 GONE = object()
 """What a burst's client sees when the device is closed: a channel without an answer."""
@@ -110,17 +112,28 @@ class Client:
         return deserialize_result(packet)[0]
 
 
-def work(device: Any, event: Callable[[], object], after_s: float = 0.05) -> Counter[Any]:
-    """Several clients, something that happens to them, and what they saw from beginning to end."""
+Saw = Callable[[Any], bool]
+"""Whether some client has seen a status."""
+
+
+def work(device: Any, event: Callable[[Saw], object], wanted: Any = None) -> Counter[Any]:
+    """Several clients, something that happens to them, and what they saw from beginning to end: until one of them has
+    seen ``wanted``."""
     prepared = [prepared_model(device, chain(8, (64,)), priority=priority) for priority in (0, 1, 2)]
     stop = threading.Event()
     clients = [Client(device, prepared[number % 3], stop) for number in range(THREADS)]
     threads = [threading.Thread(target=client.run) for client in clients]
+
+    def saw(status: Any) -> bool:
+        return any(client.seen[status] for client in clients)
+
     for thread in threads:
         thread.start()
-    time.sleep(after_s)
-    event()
-    time.sleep(after_s)
+    until(lambda: saw(NONE))
+    event(saw)
+    if wanted is not None:
+        until(lambda: saw(wanted))
+    time.sleep(AFTER_S)
     stop.set()
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -133,7 +146,8 @@ def work(device: Any, event: Callable[[], object], after_s: float = 0.05) -> Cou
 def test_the_device_goes_while_everybody_works(how: str) -> None:
     before = resources()
     device = open_device("tiny")
-    seen = work(device, device.close if how == "close" else device._executor.unplug)
+    end = device.close if how == "close" else device._executor.unplug
+    seen = work(device, lambda _: end(), UNAVAILABLE)
     assert set(seen) <= {NONE, UNAVAILABLE, GONE}
     assert seen[NONE]
     assert seen[UNAVAILABLE]
@@ -155,9 +169,11 @@ def test_a_device_recovers(fault: str) -> None:
     """Jobs fail while the fault lasts, with one status; later ones are right again."""
     injection = Injection()
 
-    def come_and_go() -> None:
+    def come_and_go(saw: Saw) -> None:
         FAULTS[fault](injection)
-        time.sleep(0.1)
+        if fault != "interrupts are lost":  # which delays, and hurts nobody
+            until(lambda: saw(FAILURE))
+        time.sleep(AFTER_S)
         injection.hang.clear()
         injection.dma_error.clear()
 

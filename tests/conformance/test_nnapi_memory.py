@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +38,7 @@ from hal.nnapi.types import (
 )
 from npusim.driver import HostCounters
 from tests.conformance.nnapi_client import Burst, ExecutionCallback, prepare, prepared_model
+from tests.property.patience import descriptors, until
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 SHAPE = (1, 32, 32, 8)
@@ -89,14 +88,10 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    descriptors = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with open_device("edge") as device:
         yield Bench(device)
-    end = time.monotonic() + 5
-    while len(os.listdir("/proc/self/fd")) > descriptors:
-        assert time.monotonic() < end, "descriptors are left"
-        gc.collect()
-        time.sleep(0.001)
+    until(lambda: descriptors() <= before)
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from tests.conformance.nnapi_client import Burst, ExecutionCallback, prepared_model
+from tests.property.patience import PATIENCE_S, descriptors, until
 
 NONE = ErrorStatus.NONE
 MISSED = {ErrorStatus.MISSED_DEADLINE_PERSISTENT, ErrorStatus.MISSED_DEADLINE_TRANSIENT}
@@ -144,7 +145,7 @@ class Client:
             first.signal()
         if status is not NONE:
             return ErrorStatus(status)
-        state = fence.wait(handle, 30)
+        state = fence.wait(handle, PATIENCE_S)
         os.close(handle[0])
         status = callback.getExecutionInfo()[0]
         if (state is FenceStatus.SIGNALED) != (status is NONE) or (cancelled and status is NONE):
@@ -183,7 +184,7 @@ class Client:
 
 
 def test_many_threads() -> None:
-    descriptors, others = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    before, others = descriptors(), set(threading.enumerate())
     with open_device("edge") as device:
         free = device._executor.free_bytes
         models = [
@@ -211,8 +212,4 @@ def test_many_threads() -> None:
     assert set(seen) <= {NONE, *MISSED, ErrorStatus.GENERAL_FAILURE}
     assert seen[NONE] > EXECUTIONS // 3
     assert any(seen[status] for status in MISSED)
-    end = time.monotonic() + 10
-    while (left := set(threading.enumerate()) - others) or len(os.listdir("/proc/self/fd")) > descriptors:
-        assert time.monotonic() < end, f"{left}, {os.listdir('/proc/self/fd')}"
-        gc.collect()
-        time.sleep(0.01)
+    until(lambda: set(threading.enumerate()) <= others and descriptors() <= before, threading.enumerate)

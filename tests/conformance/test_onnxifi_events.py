@@ -10,9 +10,8 @@ import pytest
 from hal import onnxifi
 from hal.onnxifi import EventState, MemoryFenceV1, Status, TensorDescriptorV1
 from tests.conformance import onnxifi_models as models
-from tests.conformance.onnxifi_client import Client, in_thread
-
-SOON = 10.0
+from tests.conformance.onnxifi_client import SOON, Client, in_thread
+from tests.property.patience import asleep
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ def test_an_event_may_be_released_while_its_run_is_under_way(client: Client) -> 
     end = MemoryFenceV1()
     assert onnxifi.onnxRunGraph(graph, MemoryFenceV1(start), end) == Status.SUCCESS
     thread, answers = in_thread(lambda: onnxifi.onnxWaitEvent(end.event))
-    thread.join(0.02)
+    asleep(thread)
     assert onnxifi.onnxReleaseEvent(end.event) == Status.SUCCESS
     onnxifi.onnxSignalEvent(start)
     onnxifi.onnxReleaseEvent(start)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def within(work: Callable[[], Any]) -> Any:
@@ -25,14 +25,40 @@ def within(work: Callable[[], Any]) -> Any:
 
 def resources() -> tuple[int, int]:
     """(open descriptors, threads) of the process."""
-    return len(os.listdir("/proc/self/fd")), threading.active_count()
+    return descriptors(), threading.active_count()
 
 
-def settled(before: tuple[int, int], patience_s: float = PATIENCE_S) -> None:
-    """Wait until the process has no more than it had."""
-    end = time.monotonic() + patience_s
-    while any(now > then for now, then in zip(resources(), before, strict=True)):
+def until(condition: Callable[[], bool], what: Callable[[], object] = lambda: "") -> None:
+    """Wait until something holds, collecting what is only garbage; ``what`` shows what is the case if it never does."""
+    end, pause_s = time.monotonic() + PATIENCE_S, 0.001
+    while not condition():
+        assert time.monotonic() < end, f"did not happen within {PATIENCE_S} s: {what()}"
         gc.collect()
-        names = sorted(thread.name for thread in threading.enumerate())
-        assert time.monotonic() < end, f"{resources()} instead of {before}: {names}"
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.05)
+
+
+def descriptors() -> int:
+    """Open descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def asleep(thread: threading.Thread) -> None:
+    """Wait until a thread blocks in what it calls. Twice, because it may have waited for the interpreter instead."""
+
+    def blocks() -> bool:
+        with open(f"/proc/self/task/{thread.native_id}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] == "S"
+
+    until(lambda: thread.native_id is not None)
+    for _ in range(2):
         time.sleep(0.01)
+        until(blocks)
+
+
+def settled(before: tuple[int, int]) -> None:
+    """Wait until the process has no more than it had."""
+    until(
+        lambda: all(now <= then for now, then in zip(resources(), before, strict=True)),
+        lambda: f"{resources()} instead of {before}: {sorted(thread.name for thread in threading.enumerate())}",
+    )

@@ -107,7 +107,7 @@ def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "npusim: interrupted\n")
     assert list(tmp_path.iterdir()) == []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -135,7 +134,7 @@ def test_progress_shows_on_a_terminal_and_cleans_up(monkeypatch: pytest.MonkeyPa
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with progress("compiling"):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while "compiling ... 0 s" not in terminal.getvalue() and time.monotonic() < deadline:
             time.sleep(0.02)
     assert "compiling ... 0 s" in terminal.getvalue()
@@ -148,10 +147,3 @@ def test_progress_is_silent_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress("compiling"):
         time.sleep(0.35)
     assert pipe.getvalue() == ""
-
-
-def test_help_is_quick() -> None:
-    """Generously: the figure itself is taken in bench/; this catches an import of numpy or onnx on the way."""
-    start = time.monotonic()
-    subprocess.run([sys.executable, "-m", "npusim", "--help"], check=True, capture_output=True, env=os.environ)
-    assert time.monotonic() - start < 3

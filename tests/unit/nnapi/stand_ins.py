@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
@@ -14,22 +11,10 @@ from hal.nnapi.execution import Outcome
 from hal.nnapi.mapping import PoolMappings
 from hal.nnapi.types import ErrorStatus, MemoryPool, Model, Operand, OperandLifeTime, OperandType, Request, Subgraph
 from npusim.errors import DeviceMemoryError
+from tests.property import patience
 
 FLOATS = OperandType.TENSOR_FLOAT32
-
-
-def descriptors() -> int:
-    """Open descriptors of this process."""
-    return len(os.listdir("/proc/self/fd"))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds, collecting what is only garbage; fail after 5 s."""
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end, "did not happen within 5 s"
-        gc.collect()
-        time.sleep(0.001)
+descriptors, until = patience.descriptors, patience.until
 
 
 class Bytes:

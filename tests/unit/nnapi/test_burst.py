@@ -30,6 +30,7 @@ from hal.nnapi.types import (
     RequestArgument,
     Timing,
 )
+from tests.property.patience import PATIENCE_S
 from tests.unit.nnapi.stand_ins import Prepared, descriptors, model, until
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
@@ -382,14 +383,14 @@ def test_one_execution_at_a_time(prepared: Prepared) -> None:
 
     def run(request: Request, mappings: PoolMappings) -> Outcome:
         inside.set()
-        assert go_on.wait(5)
+        assert go_on.wait(PATIENCE_S)
         return Outcome(NONE)
 
     prepared._function = run
     served, other = Burst(prepared), Burst(prepared)  # type: ignore[arg-type]
     thread = threading.Thread(target=served.executeSynchronously, args=(_aidl([]), [], False, -1, -1))
     thread.start()
-    assert inside.wait(5)
+    assert inside.wait(PATIENCE_S)
     _refused(FAILURE, served.executeSynchronously, _aidl([]), [], False, -1, -1)
     served.releaseMemoryResource(1)
     prepared._function = lambda request, mappings: Outcome(NONE)

@@ -116,8 +116,8 @@ from tests.nnapi_c import Api
 api = Api()
 readable, writable = os.pipe()
 event = api.make("Event_createFromSyncFenceFd", readable)
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     result = api.Event_wait(event)
     for _ in range(1000):
         pass
@@ -129,5 +129,5 @@ except KeyboardInterrupt:
         assert host.stdout.readline() == "waiting\n"
         time.sleep(0.1)
         host.send_signal(signal.SIGINT)
-        told, _ = host.communicate(timeout=20)
+        told, _ = host.communicate(timeout=60)
     assert (host.returncode, told) == (0, "interrupted\n")

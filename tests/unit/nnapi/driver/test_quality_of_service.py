@@ -237,7 +237,7 @@ def test_an_urgent_execution_preempts_one_that_runs(device):
     size = 1 << 16
     low = prepared_model(device, chain(12, (size,)), priority=Priority.LOW)
     high = prepared_model(device, add(), priority=Priority.HIGH)
-    for _ in range(20):  # until the urgent one arrives in the midst of the other
+    for _ in range(200):  # until the urgent one arrives in the midst of the other
         case, callback = add_case((size,)), ExecutionCallback()
         assert low.execute_1_3(case.request, 1, None, None, callback) is NONE
         while not device._executor._open and not callback.calls:
