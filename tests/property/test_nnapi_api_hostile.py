@@ -283,7 +283,9 @@ SPOTS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, len(JUNK) - 1)), mi
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_junk_in_several_places(world: World, data: st.DataObject) -> None:
     spots = data.draw(SPOTS)
     if data.draw(st.booleans()):
