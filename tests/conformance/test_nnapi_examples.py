@@ -26,7 +26,7 @@ KNOWN_TO_DIFFER = {
 }
 
 WITHOUT_LOOP_TIMEOUT = ("burst", "aidl burst")
-"""Ways that wait for an endless loop as long as the interface says by default, which takes minutes to simulate."""
+"""Ways that wait for an endless loop as long as the interface says by default, which takes seconds to simulate."""
 
 
 @pytest.fixture(scope="module")

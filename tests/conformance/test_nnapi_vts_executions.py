@@ -238,6 +238,7 @@ def test_a_null_fence(device: Any) -> None:
 
 LOOP_INPUTS = [np.ones(1, np.bool_), np.ones(2, np.float32)]
 MILLISECOND = 1_000_000
+SECOND_PS = 10**12
 
 
 @pytest.mark.parametrize("way", ["sync", "async", "device memory"])
@@ -272,6 +273,16 @@ def test_an_endless_loop_through_the_aidl_interface(device: Any, way: str) -> No
     }[way]
     with pytest.raises(aidl_types.ServiceSpecificException, match="MISSED_DEADLINE"):
         execute()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["burst", "aidl burst"])
+def test_an_endless_loop_over_a_burst_is_stopped_after_two_simulated_seconds(device: Any, way: str) -> None:
+    frame = Frame(LOOP_INPUTS, [1, 8], [(1,), (2,)])
+    prepared, begin = prepared_model(device, loop()), device._executor.device.now_ps
+    wanted = {ErrorStatus.GENERAL_FAILURE} if way == "burst" else MISSED  # which HAL 1.2 does not know
+    assert EXECUTORS[way](prepared, frame).status in wanted
+    assert 2 * SECOND_PS < device._executor.device.now_ps - begin < 2.001 * SECOND_PS
 
 
 def _aidl(request: Request) -> aidl_types.Request:
