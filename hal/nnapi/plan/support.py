@@ -56,8 +56,18 @@ class Support:
                 self._unsure(start, reasons)
                 start += 1
             else:
-                start = self._segment(subgraph, start, len(subgraph.operations), shapes, reasons)
+                start = self._segment(subgraph, start, self._known_until(subgraph, start, shapes), shapes, reasons)
         return reasons
+
+    def _known_until(self, subgraph: Subgraph, start: int, shapes: Mapping[int, Shape]) -> int:
+        """The first operation from ``start`` on that needs a shape which neither the model nor one before it gives."""
+        made: set[int] = set()
+        for number in range(start, len(subgraph.operations)):
+            operation = subgraph.operations[number]
+            if any(each not in made and self._shape_unknown(subgraph, each, shapes) for each in operation.inputs):
+                return number
+            made.update(operation.outputs)
+        return len(subgraph.operations)
 
     def _segment(self, subgraph: Subgraph, start: int, stop: int, shapes: dict[int, Shape], reasons: Reasons) -> int:
         """Examine what can be lowered together from ``start`` to ``stop`` at most; gives where to go on."""

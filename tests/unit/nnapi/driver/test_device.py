@@ -28,7 +28,7 @@ from hal.nnapi.types import (
 )
 from npusim import load_config
 from npusim.errors import ConfigError
-from tests.conformance.nnapi_client import PreparedCallback, execute_sync, prepare, prepared_model
+from tests.conformance.nnapi_client import Frame, PreparedCallback, execute_sync, prepare, prepared_model
 from tests.unit.nnapi.driver import models
 from tests.unit.nnapi.driver.models import add, add_case, chain
 
@@ -271,6 +271,28 @@ def test_explain_says_why_and_so_does_the_log(caplog):
         assert opened.getSupportedOperations_1_3(add()) == (NONE, [False])
         assert "operation 0 (ADD) is not supported" in caplog.text
         assert prepare(opened, add()) == (NONE, ErrorStatus.GENERAL_FAILURE, None)
+
+
+def test_operations_whose_shapes_come_with_an_execution_are_supported_behind_others(device):
+    """An addition of known shape, then a convolution with a filter of unknown rank."""
+    model = add((1, 2, 2, 1))
+    main, image, shape = model.main, len(model.main.operands) - 1, (1, 2, 2, 1)
+    main.operands[image] = models.tensor(models.TEMP, shape)
+    main.operands += [models.tensor(models.IN, ()), models.tensor(models.IN, ()), models.tensor(models.OUT, ())]
+    main.operands[2].numberOfConsumers += 1
+    main.operands += [models.scalar(4, 3)]
+    fused, (filters, bias, out, one) = 2, range(image + 1, image + 5)
+    convolution = Operation(OperationType.CONV_2D, [image, filters, bias, one, one, one, fused], [out])
+    main.operations = [*main.operations, convolution]
+    main.inputIndexes, main.outputIndexes = [0, 1, filters, bias], [out]
+    model.operandValues = np.array([0, 1], np.int32).tobytes()
+    assert device.getSupportedOperations_1_3(model) == (NONE, [True, True])
+    numbers = [np.full(shape, 2, np.float32), np.full(shape, 3, np.float32)]
+    frame = Frame([*numbers, np.full((1, 1, 1, 1), 10, np.float32), np.ones(1, np.float32)], [16])
+    outcome = execute_sync(prepared_model(device, model), frame)
+    assert outcome.status is NONE
+    assert np.array_equal(outcome.array(0, np.dtype(np.float32)), np.full(shape, 51))
+    frame.close()
 
 
 def test_an_operation_that_nobody_knows_is_unsupported_not_invalid(device):
