@@ -11,7 +11,7 @@ import numpy as np
 from hal.nnapi.constants import Constants
 from hal.nnapi.operations import REGISTRY
 from hal.nnapi.operations.view import SCALARS, STORAGE, Array, OpView
-from hal.nnapi.plan import Plan, Vocabulary
+from hal.nnapi.plan import Plan, Support, Vocabulary
 from hal.nnapi.types import (
     DataLocation,
     ExtraParams,
@@ -134,13 +134,18 @@ def run(
     kind: OperationType, inputs: Sequence[Given], outputs: Sequence[Given], config: Any = None, *, relaxed: bool = False
 ) -> list[Array]:
     """The outputs of the operation, in storage form, by the references of the graph's operators, or on a simulated
-    device if ``config`` is given. The operation must be valid."""
+    device if ``config`` is given. The operation must be valid, and one that the device supports."""
     wrong = problem(kind, inputs, outputs)
     assert wrong is None, wrong
     model = build(kind, inputs, outputs)
     model.relaxComputationFloat32toFloat16 = relaxed
-    backend = HostBackend() if config is None else SessionBackend(Session(config, cache_dir=False))
-    plan = Plan(model, Constants(model), Vocabulary(REGISTRY, STORAGE), backend.compile)
+    constants, vocabulary, backend = Constants(model), Vocabulary(REGISTRY, STORAGE), HostBackend()
+    if config is not None:
+        session = Session(config, cache_dir=False)
+        backend = SessionBackend(session)
+        unsupported = Support(model, constants, vocabulary, session.config, backend.compile).unsupported()
+        assert not unsupported, f"{session.config.name} does not support it: {unsupported}"
+    plan = Plan(model, constants, vocabulary, backend.compile)
     values = [each.value for each in inputs if each.lifetime == OperandLifeTime.SUBGRAPH_INPUT]
     results = plan.execute(backend, values, [lambda shape, dtype: None] * len(outputs), 10**9)
     return [np.asarray(array) for array in results]

@@ -49,7 +49,7 @@ QUANTISED = [
 ]
 each_type = pytest.mark.parametrize("types", FLOATS + QUANTISED, ids=lambda types: types.tensor.name)
 each_layout = pytest.mark.parametrize("nchw", [False, True], ids=["nhwc", "nchw"])
-each_device = pytest.mark.parametrize("config", [None, TINY], ids=["host", "device"])
+each_device = pytest.mark.parametrize("config", [None, TINY, load_config("edge")], ids=["host", "tiny", "edge"])
 
 
 def boxes(kind: T, numbers: Any) -> Given:
