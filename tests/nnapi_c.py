@@ -107,6 +107,15 @@ def u32s(values: Sequence[int]) -> Any:
     return (ctypes.c_uint32 * len(values))(*values)
 
 
+def memory_of(api: Api, data: np.ndarray[Any, Any], protect: int = 3) -> int:
+    """An ANeuralNetworksMemory of a file with these bytes."""
+    descriptor = os.memfd_create("values")
+    os.write(descriptor, data.tobytes())
+    memory = api.make("Memory_createFromFd", data.nbytes, protect, descriptor, 0)
+    os.close(descriptor)
+    return memory
+
+
 def address(array: np.ndarray[Any, Any]) -> int:
     """Where an array lies."""
     return int(array.ctypes.data)

@@ -91,6 +91,8 @@ def _dims(operand: Operand, given: OperandTypeValue | None, what: str) -> Dims:
     known = tuple(operand.dimensions)
     if given is None:
         return known
+    if given.problem:
+        raise bad_data(f"{what}: {given.problem}")
     same = (given.type, given.zeroPoint) == (int(operand.type), operand.zeroPoint)
     if not same or not math.isclose(given.scale, operand.scale, rel_tol=1e-6):
         raise bad_data(f"{what}: the type given is not the model's: {given}, {operand}")

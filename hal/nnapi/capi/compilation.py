@@ -68,8 +68,8 @@ class Compilation:
 
     def set_timeout(self, nanoseconds: int) -> None:
         """How long ``finish`` may take; 0 for as long as it likes."""
-        self.check_one_device("setTimeout")
         self._check_open("setTimeout")
+        self.check_one_device("setTimeout")
         self._timeout_ns = nanoseconds
 
     def set_caching(self, directory: str, token: bytes) -> None:
@@ -81,8 +81,8 @@ class Compilation:
 
     def add_attribute(self, extension: str, code: int, data: bytes) -> None:
         """A hint of a vendor, which goes to the driver as it is."""
-        self.check_one_device("addExtensionAttribute")
         self._check_open("addExtensionAttribute")
+        self.check_one_device("addExtensionAttribute")
         self._hints.append(TokenValuePair(extensions.full_type(extension, code), data))
 
     # The end

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 import threading
-import time
 from collections.abc import Sequence
 
 from .. import aidl
@@ -17,8 +16,6 @@ from .handles import TABLE, Kind
 
 VARIABLE = "NPUSIM_NNAPI_DEVICES"
 DEFAULT = "edge"
-WAIT_S = 1.0
-"""How long ``ANeuralNetworksDevice_wait`` waits for a device that is unplugged."""
 
 
 class Device:
@@ -48,12 +45,9 @@ class Device:
         return info.powerUsage if preference == ExecutionPreference.LOW_POWER else info.execTime
 
     def wait(self) -> None:
-        """Return when the device is there. Raises ApiError (DEAD_OBJECT) if it does not come back within a second."""
-        end = time.monotonic() + WAIT_S
-        while self.hal.getStatus() == DeviceStatus.OFFLINE:
-            if time.monotonic() >= end:
-                raise ApiError(ResultCode.DEAD_OBJECT, f"{self.name} is unplugged")
-            time.sleep(0.01)
+        """Return when the device is there. Raises ApiError (DEAD_OBJECT) if it is unplugged: none ever comes back."""
+        if self.hal.getStatus() == DeviceStatus.OFFLINE:
+            raise ApiError(ResultCode.DEAD_OBJECT, f"{self.name} is unplugged")
 
 
 _opened: list[Device] = []

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from .. import fence
@@ -22,19 +23,20 @@ MAX_THREADS = 32
 _tasks = TaskPool(MAX_THREADS, "nnapi-c")
 
 
-class Event:
+class Event(ABC):
     """Something to wait for."""
 
+    @abstractmethod
     def wait(self) -> None:
         """Return when it has happened. Raises ApiError with the code of what it is that has failed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self) -> None:
         """Return when the client's memory is no longer used for it."""
 
+    @abstractmethod
     def fence_fd(self) -> int | None:
         """The descriptor of its sync fence, which stays its own; None if it has none."""
-        return None
 
 
 class Completion(Event):
@@ -66,16 +68,18 @@ class Completion(Event):
     def settle(self) -> None:
         self._over.wait()
 
+    def fence_fd(self) -> int | None:
+        return None
+
 
 class FencedCompletion(Event):
     """The end of a computation that waits for other events. It has a sync fence of its own."""
 
     def __init__(self, execution: Execution, before: Sequence[Event], duration_ns: int) -> None:
-        execution.check_outputs_specified()
         handles = _handles(before)
         self._execution = execution
         self._duration_ns = duration_ns
-        self._computation = execution.begin()
+        self._computation = execution.begin(fenced=True)
         self._deadline_ns = deadline_after(execution.timeout_ns)
         self._launched_ns = time.monotonic_ns()
         self._fence = fence.create()
@@ -135,6 +139,9 @@ class ForeignFence(Event):
     def wait(self) -> None:
         if fence.wait([self._own]) is FenceStatus.ERROR:
             raise ApiError(ResultCode.OP_FAILED, "the sync fence is in error")
+
+    def settle(self) -> None:
+        """No memory of the client's is used for it."""
 
     def fence_fd(self) -> int | None:
         return self._own

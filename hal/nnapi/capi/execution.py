@@ -56,16 +56,16 @@ class Execution:
     def set_input(self, index: int, given: OperandTypeValue | None, address: int, length: int) -> None:
         """An input in the client's memory; NULL and 0 omit it."""
         operand = self._begin_argument("setInput", self._input_operands, index)
-        self._inputs[index] = at_pointer(
+        _put(self._inputs, index, at_pointer(
             operand, given, address, length, f"input {index}", written=False, padded=self._padded
-        )
+        ))  # fmt: skip
 
     def set_output(self, index: int, given: OperandTypeValue | None, address: int, length: int) -> None:
         """An output in the client's memory; NULL and 0 omit it."""
         operand = self._begin_argument("setOutput", self._output_operands, index)
-        self._outputs[index] = at_pointer(
+        _put(self._outputs, index, at_pointer(
             operand, given, address, length, f"output {index}", written=True, padded=self._padded
-        )
+        ))  # fmt: skip
 
     def set_input_memory(
         self, index: int, given: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
@@ -73,7 +73,7 @@ class Execution:
         """An input in a memory object."""
         operand = self._begin_argument("setInputFromMemory", self._input_operands, index)
         role = (self.compilation.serial, "input", index)
-        self._inputs[index] = at_memory(operand, given, memory, (offset, length), role, padded=self._padded)
+        _put(self._inputs, index, at_memory(operand, given, memory, (offset, length), role, padded=self._padded))
 
     def set_output_memory(
         self, index: int, given: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
@@ -81,7 +81,7 @@ class Execution:
         """An output in a memory object."""
         operand = self._begin_argument("setOutputFromMemory", self._output_operands, index)
         role = (self.compilation.serial, "output", index)
-        self._outputs[index] = at_memory(operand, given, memory, (offset, length), role, padded=self._padded)
+        _put(self._outputs, index, at_memory(operand, given, memory, (offset, length), role, padded=self._padded))
 
     def _begin_argument(self, function: str, operands: Sequence[Operand], index: int) -> Operand:
         self._check_preparation(function)
@@ -135,13 +135,21 @@ class Execution:
         self.end(computation.run(deadline_after(self._timeout_ns), burst))
         self.check()
 
-    def begin(self) -> Computation:
-        """The execution is computing from now on. Raises ApiError: BAD_STATE, BAD_DATA if an argument is not set."""
+    def begin(self, *, fenced: bool = False) -> Computation:
+        """The execution is computing from now on. Raises ApiError: BAD_STATE; BAD_DATA if an argument is not set or,
+        for a ``fenced`` one, the size of an output is not known. That completes the execution, too.
+        """
         with self._lock:
             if self._state is State.COMPUTATION or (self._state is State.COMPLETED and not self._reusable):
                 raise bad_state(f"the execution {self._state.value}")
-            if self._computation is None:
-                self._computation = self._make()
+            try:
+                if fenced:
+                    self._check_outputs_specified()
+                if self._computation is None:
+                    self._computation = self._make()
+            except ApiError as error:
+                self._state, self._outcome = State.COMPLETED, Outcome(error.code, error.message)
+                raise
             self._state = State.COMPUTATION
             return self._computation
 
@@ -157,7 +165,7 @@ class Execution:
         if outcome is not None and outcome.code is not ResultCode.NO_ERROR:
             raise ApiError(outcome.code, outcome.message or "the execution has failed; the log of hal.nnapi says why")
 
-    def check_outputs_specified(self) -> None:
+    def _check_outputs_specified(self) -> None:
         """Raise ApiError (BAD_DATA) if the size of an output is not known before the computation."""
         for index, (operand, argument) in enumerate(zip(self._output_operands, self._outputs, strict=True)):
             if argument is not None and argument.dims and not is_specified(int(operand.type), argument.dims):
@@ -185,11 +193,11 @@ class Execution:
 
     def output_shape(self, index: int) -> OutputShape:
         """Dimensions of an output. Raises ApiError: BAD_STATE, BAD_DATA for an index that is none."""
-        if not 0 <= index < len(self._outputs):
-            raise bad_data(f"index {index} is not below {len(self._outputs)}")
         outcome = self._completed("getOutputOperand")
         if outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
             raise bad_state("the computation has failed: its outputs have no dimensions")
+        if not 0 <= index < len(self._outputs):
+            raise bad_data(f"index {index} is not below {len(self._outputs)}")
         return outcome.shapes[index]
 
     def output_is_scalar(self, index: int) -> bool:
@@ -201,6 +209,8 @@ class Execution:
         if code not in set(DurationCode):
             raise bad_data(f"the duration code must be one of {[int(code) for code in DurationCode]}, is {code}")
         outcome = self._completed("getDuration")
+        if outcome.code is not ResultCode.NO_ERROR:
+            raise bad_state("the computation has failed: it has no duration")
         if not self._measure:
             raise bad_state("durations were not to be measured")
         on_hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
@@ -218,6 +228,13 @@ class Execution:
     def _check_preparation(self, function: str) -> None:
         if self._state is not State.PREPARATION:
             raise bad_state(f"{function}: the execution {self._state.value}")
+
+
+def _put(arguments: list[Argument | None], index: int, argument: Argument) -> None:
+    """Raise ApiError (BAD_STATE) for an argument that is there already."""
+    if arguments[index] is not None:
+        raise bad_state(f"argument {index} has been set before")
+    arguments[index] = argument
 
 
 def _check_written_once(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:

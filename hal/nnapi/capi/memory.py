@@ -29,7 +29,9 @@ class SharedMemory:
         return self.shared.size
 
     def check_range(self, offset: int, length: int) -> None:
-        """Raise ApiError (BAD_DATA) for what does not lie in the memory."""
+        """Raise ApiError (BAD_DATA) for what does not lie in the memory, and for 0 and 0, which mean nothing here."""
+        if not offset and not length:
+            raise bad_data("offset and length must not both be 0 for memory of a file")
         if offset + length > self.size:
             raise bad_data(f"{length} bytes at offset {offset} do not lie in the memory of {self.size} bytes")
 

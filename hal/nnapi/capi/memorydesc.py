@@ -62,6 +62,8 @@ class MemoryDesc:
             raise bad_data(
                 f"{role.direction} {role.index} is of another type than the roles before: {operand}, {known}"
             )
+        if self._dims and not operand.is_tensor:
+            raise bad_data(f"{role.direction} {role.index} is a scalar, the dimensions are {list(self._dims)}")
         self._dims = merged(self._dims, operand.dimensions, f"{role.direction} {role.index}")
         self._operand = operand
         self._roles.append(role)
@@ -79,8 +81,6 @@ class MemoryDesc:
         if not self._roles:
             raise bad_data("there must be a role at least")
         assert self._operand is not None
-        if self._dims and not self._operand.is_tensor:
-            raise bad_data(f"the roles are of a scalar, the dimensions are {list(self._dims)}")
         self._finished = True
 
     def create(self) -> RoleMemory:

@@ -10,7 +10,7 @@ from ..operations.signature import operation_name, type_name
 from ..types import ExtraParams, OperandType, OperationType, OperationTypeRange, SymmPerChannelQuantParams
 from ..validation import validate_model
 from . import extensions, pointers
-from .codes import MAX_COPIED_BYTES, bad_data, bad_state
+from .codes import MAX_COPIED_BYTES, ApiError, ResultCode, bad_data, bad_state
 from .compose import Composed, compose
 from .memory import AnyMemory, SharedMemory, anonymous
 from .operands import BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced, Value, made_from
@@ -49,7 +49,7 @@ class Model:
         self._operand(index)
         if not address:
             if length:
-                raise bad_data(f"operand {index}: buffer is NULL, so length must be 0, is {length}")
+                raise ApiError(ResultCode.UNEXPECTED_NULL, f"operand {index}: buffer is NULL, but length is {length}")
             self._set(index, Missing())
             return
         self._check_length(index, length)
@@ -98,6 +98,8 @@ class Model:
         operand = self._operand(index)
         if operand.type <= extensions.CODE_MASK:
             raise bad_data(f"operand {index} is not of an extension's type, its type is {operand.type}")
+        if data == b"":
+            raise bad_data(f"operand {index}: data is not NULL, but length is 0")
         extra = None if data is None else ExtraParams(extension=data)
         self.operands[index] = replace(operand, extra=extra)
 

@@ -93,6 +93,8 @@ class BuiltOperand:
 
 def made_from(given: OperandTypeValue) -> BuiltOperand:
     """An operand of a type that a client describes. Raises ApiError (BAD_DATA) with the rule that the type breaks."""
+    if given.problem:
+        raise bad_data(given.problem)
     context = extensions.context()
     operand = Operand(given.type, given.dimensions, 0, given.scale, given.zeroPoint)
     if not math.isfinite(given.scale):

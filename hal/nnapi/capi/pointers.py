@@ -35,12 +35,13 @@ class _ChannelQuant(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class OperandTypeValue:
-    """A copy of an ANeuralNetworksOperandType."""
+    """A copy of an ANeuralNetworksOperandType. ``problem``: what is wrong with its pointer, if something is."""
 
     type: int
     dimensions: tuple[int, ...]
     scale: float
     zeroPoint: int
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,24 @@ def require(address: int, what: str) -> int:
 
 
 def read_operand_type(address: int, what: str) -> OperandTypeValue:
-    """The operand type at an address. Raises ApiError: UNEXPECTED_NULL for it or for the dimensions that it counts."""
+    """The operand type at an address. Raises ApiError (UNEXPECTED_NULL) for NULL."""
     found = _OperandType.from_address(require(address, what))
-    dimensions = read_u32s(found.dimensions or 0, found.dimensionCount, MAX_RANK, f"{what}->dimensions")
-    return OperandTypeValue(found.type & 0xFFFF_FFFF, dimensions, float(found.scale), found.zeroPoint)
+    count, problem = found.dimensionCount, ""
+    dimensions: tuple[int, ...] = ()
+    if count > MAX_RANK:
+        problem = f"{what}->dimensionCount must be at most {MAX_RANK}, is {count}"
+    elif bool(count) != bool(found.dimensions):
+        problem = f"{what}->dimensions must be NULL if and only if dimensionCount is 0, which is {count}"
+    elif count:
+        dimensions = read_u32s(found.dimensions, count, MAX_RANK, f"{what}->dimensions")
+    return OperandTypeValue(found.type & 0xFFFF_FFFF, dimensions, float(found.scale), found.zeroPoint, problem)
 
 
 def read_channel_quant(address: int, what: str) -> ChannelQuantValue:
-    """The per-channel parameters at an address. Raises ApiError."""
+    """The per-channel parameters at an address; scales at NULL are none. Raises ApiError (UNEXPECTED_NULL) for NULL."""
     found = _ChannelQuant.from_address(require(address, what))
-    scales = _read_array(ctypes.c_float, found.scales or 0, found.scaleCount, MAX_SCALES, f"{what}->scales")
+    count = found.scaleCount if found.scales else 0
+    scales = _read_array(ctypes.c_float, found.scales or 0, count, MAX_SCALES, f"{what}->scales")
     return ChannelQuantValue(found.channelDim, scales)
 
 

@@ -148,7 +148,7 @@ class Computation:
             memory = argument.memory if isinstance(argument, AtMemory) else None
             if isinstance(memory, RoleMemory):
                 if memory.contents is None:
-                    raise bad_data(f"input {number}: its memory is not initialised")
+                    raise ApiError(ResultCode.OP_FAILED, f"input {number}: its memory is not initialised")
                 if argument.dims and tuple(argument.dims) != memory.contents and 0 not in argument.dims:
                     raise bad_data(f"input {number}: must have the dimensions of its memory's contents, "
                                    f"{list(memory.contents)}, has {list(argument.dims)}")  # fmt: skip

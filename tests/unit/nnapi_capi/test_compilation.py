@@ -64,7 +64,6 @@ def test_a_device_that_does_not_exist() -> None:
 
 def test_an_unplugged_device(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     found = devices.devices()[0]
-    monkeypatch.setattr(devices, "WAIT_S", 0.0)
     monkeypatch.setattr(found.hal, "_closed", True)
     assert api.Device_wait(device(api)) == code("DEAD_OBJECT")
     compilation = api.make("Compilation_createForDevices", add_model(api), handles([device(api)]), 1)
@@ -128,6 +127,8 @@ def test_a_timeout_needs_one_device(api: Api) -> None:
     compilation = api.make("Compilation_create", add_model(api))
     assert api.Compilation_setTimeout(compilation, 5) == BAD_DATA
     finished_once(compilation, api)
+    assert api.Compilation_setTimeout(compilation, 5) == BAD_STATE  # which comes first
+    assert api.Compilation_addExtensionAttribute(compilation, b"com.example.fibonacci", 1, b"x", 1) == BAD_STATE
 
 
 def test_a_timeout_that_cannot_be_met(api: Api) -> None:

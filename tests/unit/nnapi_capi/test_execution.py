@@ -12,12 +12,15 @@ import pytest
 from tests.nnapi_c import (
     Api,
     ModelMaker,
+    OperandType,
     add_model,
     address,
     code,
     compiled,
+    memory_of,
     operand_type,
     set_inputs,
+    u32s,
 )
 from tests.property.patience import descriptors, until
 
@@ -43,6 +46,8 @@ def test_arguments(api: Api, execution: int) -> None:
         assert function(execution, 2, None, place, 16) == BAD_DATA
         assert function(execution, -1, None, place, 16) == BAD_DATA
         assert function(execution, 0, None, None, 16) == NULL
+        for pointer in (OperandType(code("TENSOR_FLOAT32"), 1), OperandType(code("TENSOR_FLOAT32"), 0, u32s([4]))):
+            assert function(execution, 0, ctypes.byref(pointer), place, 16) == BAD_DATA
         for length in (0, 15, 17, 32):
             assert function(execution, 0, None, place, length) == BAD_DATA
         for other in (
@@ -53,29 +58,55 @@ def test_arguments(api: Api, execution: int) -> None:
             assert function(execution, 0, ctypes.byref(other), place, 16) == BAD_DATA
         same = operand_type("TENSOR_FLOAT32", [4])
         assert function(execution, 0, ctypes.byref(same), place, 16) == 0
+        assert function(execution, 0, None, place, 16) == BAD_STATE  # not twice
+        assert function(execution, 0, None, None, 0) == BAD_STATE
 
 
-def test_an_argument_that_is_not_set(api: Api, execution: int) -> None:
-    assert api.Execution_compute(execution) == BAD_DATA
-    set_inputs(api, execution, A, B)
-    assert api.Execution_compute(execution) == BAD_DATA
+def test_an_argument_is_set_once_in_whatever_way(api: Api, execution: int) -> None:
+    memory = memory_of(api, A)
+    from_memory, from_pointer = api.Execution_setInputFromMemory, api.Execution_setInput
+    assert from_memory(execution, 0, None, memory, 0, 0) == BAD_DATA  # which says nothing for memory of a file
+    assert from_memory(execution, 0, None, memory, 0, 16) == 0
+    assert from_memory(execution, 0, None, memory, 0, 16) == BAD_STATE
+    assert from_pointer(execution, 0, None, address(A), 16) == BAD_STATE
+    assert from_pointer(execution, 1, None, address(B), 16) == 0
+    assert from_memory(execution, 1, None, memory, 0, 16) == BAD_STATE
+    output = api.Execution_setOutputFromMemory
+    assert output(execution, 0, None, memory, 0, 16) == 0
+    assert output(execution, 0, None, memory, 0, 16) == BAD_STATE
+
+
+@pytest.mark.parametrize("inputs", [0, 2])
+def test_an_argument_that_is_not_set(api: Api, execution: int, inputs: int) -> None:
+    set_inputs(api, execution, *(A, B)[:inputs])
     event = ctypes.c_void_p(3)
     assert api.Execution_startCompute(execution, ctypes.byref(event)) == BAD_DATA
     assert event.value is None
-    result = filled(api, execution)  # it is still in preparation
-    api.ok("Execution_compute", execution)
-    assert result.tolist() == SUM
+    for later in (
+        api.Execution_compute(execution),
+        api.Execution_setOutput(execution, 0, None, address(A), 16),
+        api.Execution_getDuration(execution, 0, ctypes.byref(ctypes.c_uint64())),
+    ):
+        assert later == BAD_STATE  # that was its computation
+
+
+def test_a_reusable_execution_may_be_computed_in_vain_again(api: Api, execution: int) -> None:
+    api.ok("Execution_setReusable", execution, True)
+    for _ in range(2):
+        assert api.Execution_compute(execution) == BAD_DATA
 
 
 def test_an_omitted_input_that_is_not_optional(api: Api, execution: int) -> None:
-    filled(api, execution)
     api.ok("Execution_setInput", execution, 0, None, None, 0)
+    api.ok("Execution_setInput", execution, 1, None, address(B), 16)
+    api.ok("Execution_setOutput", execution, 0, None, address(np.zeros(4, np.float32)), 16)
     assert api.Execution_compute(execution) != 0
 
 
 def test_states(api: Api, execution: int) -> None:
     rank = ctypes.c_uint32()
-    assert api.Execution_getOutputOperandRank(execution, 0, ctypes.byref(rank)) == BAD_STATE
+    for index in (0, 9):
+        assert api.Execution_getOutputOperandRank(execution, index, ctypes.byref(rank)) == BAD_STATE
     result = filled(api, execution)
     api.ok("Execution_compute", execution)
     assert result.tolist() == SUM
@@ -186,6 +217,33 @@ def test_durations(api: Api, execution: int) -> None:
         assert api.Execution_getDuration(execution, wrong, ctypes.byref(taken)) == BAD_DATA
     assert 0 < duration(0) <= duration(1)
     assert (duration(2), duration(3)) == (duration(0), duration(1))
+
+
+def test_a_failed_execution_has_no_duration(api: Api, open_add: int) -> None:
+    execution = api.make("Execution_create", open_add)
+    api.ok("Execution_setMeasureTiming", execution, True)
+    given, result = operand_type("TENSOR_FLOAT32", [4]), np.zeros(4, np.float32)
+    for index in range(2):
+        api.ok("Execution_setInput", execution, index, ctypes.byref(given), address(A), 16)
+    api.ok("Execution_setOutput", execution, 0, None, address(result), 4)
+    assert api.Execution_compute(execution) == TOO_SMALL
+    taken = ctypes.c_uint64()
+    assert api.Execution_getDuration(execution, 0, ctypes.byref(taken)) == BAD_STATE
+    assert taken.value == (1 << 64) - 1
+
+
+def test_a_result_of_more_bytes_than_there_can_be(api: Api) -> None:
+    maker = ModelMaker(api)
+    inputs = [maker.operand("TENSOR_FLOAT32", dims) for dims in ([0, 1], [0, 1], [0])]
+    y = maker.operand("TENSOR_FLOAT32", [0, 0])
+    maker.add("FULLY_CONNECTED", [*inputs, maker.i32(0)], [y])
+    execution = api.make("Execution_create", compiled(api, maker.finish(inputs, [y])))
+    data = np.zeros(1 << 16, np.float32)
+    for index, dims in enumerate(([1 << 16, 1], [1 << 16, 1], [1 << 16])):
+        given = operand_type("TENSOR_FLOAT32", dims)
+        api.ok("Execution_setInput", execution, index, ctypes.byref(given), address(data), data.nbytes)
+    api.ok("Execution_setOutput", execution, 0, None, address(data), data.nbytes)
+    assert api.Execution_compute(execution) != 0
 
 
 def test_durations_that_were_not_measured(api: Api, execution: int) -> None:

@@ -78,6 +78,7 @@ def test_data(api: Api) -> None:
     assert attach(model.maker.model, plain, b"abc", 3) == BAD_DATA
     assert attach(model.maker.model, 9, b"abc", 3) == BAD_DATA
     assert attach(model.maker.model, model.y, None, 3) == NULL
+    assert attach(model.maker.model, model.y, b"abc", 0) == BAD_DATA
     assert attach(model.maker.model, model.y, None, 0) == 0
     assert attach(model.maker.model, model.y, b"abc", 3) == 0
     api.ok("Model_addOperation", model.maker.model, model.kind, 1, u32s([model.n]), 1, u32s([model.y]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tests.nnapi_c import (
     compiled,
     device,
     handles,
+    memory_of,
     operand_type,
     set_inputs,
     u32s,
@@ -57,7 +57,9 @@ def test_bad_operand_types(api: Api, maker: ModelMaker, given: OperandType) -> N
 def test_operand_type_must_be_there(api: Api, maker: ModelMaker) -> None:
     assert api.Model_addOperand(maker.model, None) == NULL
     without = OperandType(code("TENSOR_FLOAT32"), 2, None, 0.0, 0)
-    assert api.Model_addOperand(maker.model, ctypes.byref(without)) == NULL
+    assert api.Model_addOperand(maker.model, ctypes.byref(without)) == BAD_DATA
+    uncounted = OperandType(code("TENSOR_FLOAT32"), 0, u32s([1]), 0.0, 0)
+    assert api.Model_addOperand(maker.model, ctypes.byref(uncounted)) == BAD_DATA
     absurd = OperandType(code("TENSOR_FLOAT32"), 0xFFFF_FFFF, u32s([1]), 0.0, 0)
     assert api.Model_addOperand(maker.model, ctypes.byref(absurd)) == BAD_DATA
 
@@ -73,7 +75,7 @@ def test_values(api: Api, maker: ModelMaker) -> None:
     assert value(maker.model, tensor, address(data), 4) == BAD_DATA
     assert value(maker.model, scalar, address(data), 8) == BAD_DATA
     assert value(maker.model, open_tensor, address(data), 4) == BAD_DATA
-    assert value(maker.model, tensor, None, 8) == BAD_DATA
+    assert value(maker.model, tensor, None, 8) == NULL
     assert value(maker.model, tensor, address(data), 8) == 0
     assert value(maker.model, scalar, None, 0) == 0
 
@@ -96,14 +98,6 @@ def test_up_to_128_bytes_are_copied_at_once(api: Api, count: int, taken_over: bo
     api.ok("Execution_setOutput", execution, 0, None, address(result), result.nbytes)
     api.ok("Execution_compute", execution)
     assert set(result) == {1.0 if taken_over else 5.0}
-
-
-def memory_of(api: Api, data: np.ndarray[Any, Any], protect: int = 3) -> int:
-    descriptor = os.memfd_create("values")
-    os.write(descriptor, data.tobytes())
-    memory = api.make("Memory_createFromFd", data.nbytes, protect, descriptor, 0)
-    os.close(descriptor)
-    return memory
 
 
 def test_values_in_memory(api: Api) -> None:
@@ -137,7 +131,7 @@ def test_channel_scales(api: Api, maker: ModelMaker) -> None:
 
     function = api.Model_setOperandSymmPerChannelQuantParams
     assert function(maker.model, operand, None) == NULL
-    assert function(maker.model, operand, ctypes.byref(ChannelQuant(0, 2, None))) == NULL
+    assert function(maker.model, operand, ctypes.byref(ChannelQuant(0, 2, None))) == BAD_DATA
     assert function(maker.model, operand, given(0, 1.0)) == BAD_DATA
     assert function(maker.model, operand, given(2, 1.0)) == BAD_DATA
     assert function(maker.model, operand, given(0, 1.0, 0.0)) == BAD_DATA
