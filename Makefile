@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
-	$(wildcard hal/*/*.pyx hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
+	$(wildcard hal/*/*.pyx hal/*/*.pxd hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run test slow acceptance torch fuzz bench lint build clean
@@ -42,7 +42,8 @@ lint: .venv/dev  ## style, types, import order
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint npusim hal
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml npusim._core hal.onnxifi._core
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml npusim._core \
+		hal.onnxifi._core hal.onnxifi._table hal.onnxifi._descriptors
 	$(BIN)/lint-imports --no-cache
 
 build: .venv/dev  ## wheel and sdist, in dist/

@@ -66,11 +66,11 @@ def extensions() -> list[Extension]:
 
 # ------------------------------------------------------------------- shared libraries for clients that are not Python
 
-EMBED = ["embed.c", "embed_paths.c", "embed_python.c", "handles.c"]
+EMBED = ["embed.c", "embed_paths.c", "embed_python.c", "embed_stack.c", "handles.c"]
 ABI_HEADERS = sorted(str(path) for path in Path("hal/abi").rglob("*.h"))
 # Name without lib and .so, folder, sources in hal/abi, macros. They are built with the kernels, installed in hal.abi,
 # and load Python when they are first called: none of them links it.
-ONNXIFI = [f"onnxifi_{part}.c" for part in ("core", "faults", "events", "runs", "backends", "graphs", "abi")]
+ONNXIFI = [f"onnxifi_{part}.c" for part in ("core", "calls", "faults", "events", "runs", "backends", "graphs", "abi")]
 LIBRARIES: list[tuple[str, str, list[str], list[tuple[str, str]]]] = [
     ("onnxifi-npusim", "lib", [*ONNXIFI, "onnxifi_library.c"], [("NPU_HANDLE_TAG", "0x1A5")]),
     (
@@ -81,8 +81,10 @@ LIBRARIES: list[tuple[str, str, list[str], list[tuple[str, str]]]] = [
     ),
     ("neuralnetworks", "lib", ["neuralnetworks.c"], []),
 ]
-# Modules that the libraries import, with their sources in hal/abi and macros.
+# Modules that the libraries import, and what those share, with their sources in hal/abi and macros.
 BRIDGES: list[tuple[str, list[str], list[tuple[str, str]]]] = [
+    ("hal.onnxifi._descriptors", [], []),
+    ("hal.onnxifi._table", [], []),
     (
         "hal.onnxifi._core",
         [*EMBED, *ONNXIFI, "onnxifi_module.c"],
@@ -91,7 +93,8 @@ BRIDGES: list[tuple[str, list[str], list[tuple[str, str]]]] = [
     ),
     ("hal.nnapi.capi._bridge", [], []),
 ]
-C_FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", *(["-O1", "-g"] if DEBUG else ["-O2"])]
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion"]
+C_FLAGS = ["-std=gnu11", "-fvisibility=hidden", *WARNINGS, *(["-O1", "-g"] if DEBUG else ["-O2"])]
 
 
 class SharedLibrary(Extension):

@@ -22,7 +22,6 @@ static atomic_bool forked;
 static void in_child(void) { atomic_store(&forked, true); }
 
 static void open_gate(const npu_embed_request *request) {
-    pthread_atfork(NULL, NULL, in_child);
     pthread_mutex_lock(&gate.lock);
     gate.open = true;
     gate.at_exit = request->at_exit;
@@ -72,6 +71,13 @@ static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool started;
 static const void *table;
 
+static void start(void *request) {
+    table = npu_python_table(request, npu_embed_close);
+    if (table != NULL) {
+        open_gate(request);
+    }
+}
+
 const void *npu_embed_table(const npu_embed_request *request) {
     if (npu_embed_forked()) {
         return NULL;
@@ -79,9 +85,10 @@ const void *npu_embed_table(const npu_embed_request *request) {
     if (!atomic_load(&started)) {
         pthread_mutex_lock(&start_lock);
         if (!atomic_load(&started)) {
-            table = npu_python_table(request, npu_embed_close);
-            if (table != NULL) {
-                open_gate(request);
+            npu_embed_request copy = *request;
+            pthread_atfork(NULL, NULL, in_child); /* a child of a start that is under way is refused, too */
+            if (!npu_embed_call(start, &copy)) {
+                fprintf(stderr, "%s: no simulated device: no thread with room for Python\n", request->library);
             }
             atomic_store(&started, true);
         }
@@ -93,6 +100,7 @@ const void *npu_embed_table(const npu_embed_request *request) {
 void npu_embed_adopt(const npu_embed_request *request, const void *own) {
     pthread_mutex_lock(&start_lock);
     if (!atomic_load(&started)) {
+        pthread_atfork(NULL, NULL, in_child);
         table = own;
         open_gate(request);
         atomic_store(&started, true);

@@ -10,6 +10,7 @@
 #ifndef NPU_EMBED_H
 #define NPU_EMBED_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,7 +22,7 @@ typedef struct npu_table_head {
 
 typedef struct npu_embed_request {
     const char *library; /* what messages call the library */
-    const char *module;  /* the Cython module: "hal.onnxifi._core" */
+    const char *module;  /* the Cython module: "hal.onnxifi._table" */
     const char *capsule; /* its attribute that holds the table; the capsule is named "<module>.<attribute>" */
     uint32_t version;    /* the table must have this version ... */
     uint32_t size;       /* ... and this size */
@@ -42,6 +43,13 @@ void npu_embed_close(void);
 /* Whether Python may be called now; if so, npu_embed_leave() has to follow. Never blocks. */
 bool npu_embed_enter(void);
 void npu_embed_leave(void);
+
+/* Calls work(argument), here or, where the stack has too little room for Python, on a thread that is made for it; false,
+ * and nothing was called, if there can be no thread. Every call of a table's function goes through this. */
+bool npu_embed_call(void (*work)(void *), void *argument);
+
+/* A new thread with room for Python, which takes none of the host's signals. */
+bool npu_embed_thread(pthread_t *thread, void *(*body)(void *), void *argument);
 
 /* Whether this process is a child, by fork, of the one that started Python: its threads and locks did not come along. */
 bool npu_embed_forked(void);

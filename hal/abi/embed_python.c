@@ -6,10 +6,12 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "embed_paths.h"
@@ -159,8 +161,18 @@ static PyStatus configure(PyConfig *config, const npu_paths *paths) {
     return status;
 }
 
+/* Python's module of signals, which others import sooner or later, sets a handler for SIGINT even where none is wanted:
+ * Ctrl-C would not end the host any more. So it is imported now, and what it does is undone. */
+static void keep_interrupts(const struct sigaction *before) {
+    py.Py_DecRef(py.PyImport_ImportModule("_signal"));
+    py.PyErr_Clear();
+    sigaction(SIGINT, before, NULL);
+}
+
 static bool start_python(const npu_paths *paths) {
+    struct sigaction before;
     PyConfig config = {0};
+    sigaction(SIGINT, NULL, &before);
     PyStatus status = configure(&config, paths);
     if (!py.PyStatus_Exception(status)) {
         status = py.Py_InitializeFromConfig(&config);
@@ -169,7 +181,19 @@ static bool start_python(const npu_paths *paths) {
     if (py.PyStatus_Exception(status)) {
         return refuse("Python does not start (%s)", status.err_msg != NULL ? status.err_msg : "no reason given");
     }
+    keep_interrupts(&before);
     py.PyEval_SaveThread();
+    return true;
+}
+
+/* Whether Python's packages have room: where they do not, some of them end the whole process. */
+static bool enough_addresses(void) {
+    const size_t least = (size_t)256 << 20;
+    void *tried = mmap(NULL, least, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (tried == MAP_FAILED) {
+        return refuse("less than %zu MiB of addresses are left for this process", least >> 20);
+    }
+    munmap(tried, least);
     return true;
 }
 
@@ -250,6 +274,13 @@ static const void *import_table(const npu_embed_request *request) {
     return head;
 }
 
+bool npu_python_locked(void) {
+    int (*started)(void), (*locked)(void); /* asked before anything is bound, too */
+    *(void **)&started = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+    *(void **)&locked = dlsym(RTLD_DEFAULT, "PyGILState_Check");
+    return started != NULL && locked != NULL && started() && locked();
+}
+
 const void *npu_python_table(const npu_embed_request *request, void (*close)(void)) {
     npu_paths paths;
     const char *problem = NULL;
@@ -259,7 +290,7 @@ const void *npu_python_table(const npu_embed_request *request, void (*close)(voi
         refuse("%s", problem);
         return NULL;
     }
-    if (!find_python(&paths) || !ensure_started(&paths)) {
+    if (!enough_addresses() || !find_python(&paths) || !ensure_started(&paths)) {
         return NULL;
     }
     PyGILState_STATE state = py.PyGILState_Ensure();

@@ -8,4 +8,7 @@
  * NULL after one line on standard error. Not to be called twice at the same time. */
 const void *npu_python_table(const npu_embed_request *request, void (*at_exit)(void));
 
+/* Whether the calling thread holds Python's lock. */
+bool npu_python_locked(void);
+
 #endif

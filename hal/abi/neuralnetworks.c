@@ -20,6 +20,20 @@ static const npu_embed_request REQUEST = {
     .at_exit = NULL,
 };
 
+typedef struct spoken {
+    const npu_nnapi_table *table;
+    const char *function;
+    const int64_t *words;
+    int32_t count;
+    int64_t result;
+} spoken;
+
+static void speak(void *of)
+{
+    spoken *call = of;
+    call->result = call->table->call(call->function, call->words, call->count);
+}
+
 /* The words of a call, answered by Python; DEAD_OBJECT where Python has been before, UNAVAILABLE_DEVICE where it never
  * was. */
 static int call(const char *function, const int64_t *words, int32_t count)
@@ -29,9 +43,10 @@ static int call(const char *function, const int64_t *words, int32_t count)
         return npu_embed_forked() ? ANEURALNETWORKS_DEAD_OBJECT : ANEURALNETWORKS_UNAVAILABLE_DEVICE;
     if (!npu_embed_enter())
         return ANEURALNETWORKS_DEAD_OBJECT;
-    int64_t result = table->call(function, words, count);
+    spoken of = {table, function, words, count, ANEURALNETWORKS_OUT_OF_MEMORY};
+    (void)npu_embed_call(speak, &of); /* where there can be no thread for it, the result stays */
     npu_embed_leave();
-    return (int)result;
+    return (int)of.result;
 }
 
 static int64_t bits_of(float number)

@@ -83,11 +83,7 @@ onnxStatus onnxGetBackendInfo(onnxBackendID handle, onnxBackendInfo type, void *
     int32_t status = trouble(of, FUNCTION_GetBackendInfo);
     core_leave();
     if (status == ONNXIFI_STATUS_SUCCESS) {
-        status = ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
-        if (engine_enter()) {
-            status = core.engine->info(of->number, type, value, size);
-            npu_embed_leave();
-        }
+        status = engine_info(of->number, type, value, size);
     }
     return fault_filter(FUNCTION_GetBackendInfo, status);
 }
@@ -97,16 +93,13 @@ onnxStatus onnxGetBackendCompatibility(onnxBackendID handle, size_t size, const 
     if (of == NULL) {
         return ONNXIFI_STATUS_INVALID_ID;
     }
-    int32_t status = model == NULL  ? ONNXIFI_STATUS_INVALID_POINTER
-                     : size == 0    ? ONNXIFI_STATUS_INVALID_SIZE
-                                    : trouble(of, FUNCTION_GetBackendCompatibility);
+    int32_t status = model == NULL             ? ONNXIFI_STATUS_INVALID_POINTER
+                     : size == 0               ? ONNXIFI_STATUS_INVALID_SIZE
+                     : size > MOST_MODEL_BYTES ? ONNXIFI_STATUS_INVALID_PROTOBUF
+                                               : trouble(of, FUNCTION_GetBackendCompatibility);
     core_leave();
     if (status == ONNXIFI_STATUS_SUCCESS) {
-        status = ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
-        if (engine_enter()) {
-            status = core.engine->compatibility(of->number, model, size);
-            npu_embed_leave();
-        }
+        status = engine_compatibility(of->number, model, size);
     }
     return fault_filter(FUNCTION_GetBackendCompatibility, status);
 }
@@ -148,18 +141,14 @@ static int32_t init_backend(device *on, uint32_t epoch, const uint64_t *properti
     if (count == UINT32_MAX) {
         return ONNXIFI_STATUS_INVALID_PROPERTY;
     }
-    if (!engine_enter()) {
-        return ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
-    }
-    int32_t status = core.engine->init_backend(on->number, properties, count, &engine);
+    int32_t status = engine_init_backend(on->number, properties, count, &engine);
     if (status == ONNXIFI_STATUS_SUCCESS) {
         *out = publish(on, epoch, engine);
         if (*out == NULL) {
-            core.engine->drop_backend(engine);
+            engine_drop_backend(engine);
             status = ONNXIFI_STATUS_NO_SYSTEM_MEMORY;
         }
     }
-    npu_embed_leave();
     return fault_filter(FUNCTION_InitBackend, status);
 }
 
@@ -208,12 +197,7 @@ onnxStatus backend_set_plugged(onnxBackendID handle, bool plugged) {
         return ONNXIFI_STATUS_INVALID_ID;
     }
     core_leave();
-    if (!engine_enter()) {
-        return ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
-    }
-    core.engine->set_plugged(of->number, plugged); /* which tells this core, too */
-    npu_embed_leave();
-    return ONNXIFI_STATUS_SUCCESS;
+    return engine_set_plugged(of->number, plugged); /* which tells this core, too */
 }
 
 /* Whether the ID's device can be asked for extensions: SUCCESS, INVALID_ID or BACKEND_UNAVAILABLE. */

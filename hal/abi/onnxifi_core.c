@@ -25,7 +25,7 @@ static int32_t make_devices(uint32_t count) {
         return ONNXIFI_STATUS_NO_SYSTEM_MEMORY;
     }
     for (uint32_t i = 0; i < count; i++) {
-        devices[i] = (device){.number = i, .plugged = core.engine->is_plugged(i)};
+        devices[i] = (device){.number = i, .plugged = engine_is_plugged(i)};
         devices[i].id = npu_handle_new(&core.handles, KIND_ID, &devices[i]);
         if (devices[i].id == NULL) {
             return ONNXIFI_STATUS_NO_SYSTEM_MEMORY; /* the first ones stay: there is one core per process */
@@ -45,20 +45,22 @@ static void begin(void) {
     pthread_cond_init(&core.finished, &clock);
     pthread_condattr_destroy(&clock);
     core.engine = onnxifi_engine(core_end);
-    if (core.engine == NULL || !npu_embed_enter()) {
+    if (core.engine == NULL) {
         return;
     }
-    core.status = core.engine->attach(&functions, &count);
-    if (core.status == ONNXIFI_STATUS_SUCCESS) {
-        core.status = make_devices(count);
+    int32_t status = engine_attach(&functions, &count);
+    if (status == ONNXIFI_STATUS_SUCCESS) {
+        status = make_devices(count);
     }
-    npu_embed_leave();
+    if (status != ONNXIFI_STATUS_BACKEND_UNAVAILABLE) { /* else Python has ended: there are no devices */
+        core.status = status;
+    }
     fault_read_environment();
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 
 void core_enter(void) {
-    if (!atomic_load(&begun)) {
+    if (!atomic_load(&begun) && !npu_embed_forked()) { /* a fork in the midst of the start leaves that lock taken */
         pthread_mutex_lock(&start_lock);
         if (!atomic_load(&begun)) {
             begin();
@@ -70,8 +72,6 @@ void core_enter(void) {
 }
 
 void core_leave(void) { pthread_mutex_unlock(&core.lock); }
-
-bool engine_enter(void) { return core.engine != NULL && npu_embed_enter(); }
 
 /* ------------------------------------------------------------------------------------------------- objects */
 
@@ -103,18 +103,8 @@ static void end_graph(graph *of) {
     if (of->binding != NULL) {
         binding_release(of->binding);
     }
-    if (engine_enter()) {
-        core.engine->drop_graph(of->engine);
-        npu_embed_leave();
-    }
+    engine_drop_graph(of->engine);
     pthread_cond_destroy(&of->idle);
-}
-
-static void end_backend(const backend *of) {
-    if (engine_enter()) {
-        core.engine->drop_backend(of->engine);
-        npu_embed_leave();
-    }
 }
 
 void object_release(void *released) {
@@ -124,7 +114,7 @@ void object_release(void *released) {
     }
     switch (of->kind) {
         case KIND_BACKEND:
-            end_backend((backend *)of);
+            engine_drop_backend(((backend *)of)->engine);
             break;
         case KIND_GRAPH:
             end_graph((graph *)of);
@@ -141,9 +131,6 @@ void binding_release(binding *of) {
     if (npu_embed_forked() || atomic_fetch_sub(&of->references, 1) > 1) {
         return;
     }
-    if (engine_enter()) {
-        core.engine->drop_binding(of->engine);
-        npu_embed_leave();
-    }
+    engine_drop_binding(of->engine);
     free(of);
 }

@@ -16,6 +16,9 @@
 #include "onnxifi_engine.h"
 #include "onnxifi_ext.h"
 
+/* No protobuf is larger. */
+#define MOST_MODEL_BYTES ((size_t)INT32_MAX)
+
 /* ------------------------------------------------------------------------------------------------- objects */
 
 enum { KIND_ID = 1, KIND_BACKEND, KIND_EVENT, KIND_GRAPH, KIND_JOB };
@@ -137,8 +140,23 @@ void binding_release(binding *of);
 /* A new object of a kind, all zero but for its base, with one reference; NULL when there is no memory. */
 void *object_new(unsigned kind, size_t size, device *on);
 
-/* Whether Python may be called for this device; if so, npu_embed_leave() follows. Without the lock. */
-bool engine_enter(void);
+/* ------------------------------------------------------------------------------------------------- onnxifi_calls.c
+ * The engine's functions, see onnxifi_engine.h; BACKEND_UNAVAILABLE when it cannot be reached. Without the lock. */
+
+int32_t engine_attach(const npu_onnxifi_core *functions, uint32_t *devices);
+bool engine_is_plugged(uint32_t device);
+int32_t engine_info(uint32_t device, int32_t type, void *value, size_t *size);
+int32_t engine_compatibility(uint32_t device, const void *model, size_t size);
+int32_t engine_init_backend(uint32_t device, const uint64_t *properties, uint32_t count, void **backend);
+int32_t engine_init_graph(void *backend, const uint64_t *properties, uint32_t count, const void *model, size_t size,
+                          const npu_tensor *weights, uint32_t weights_count, void **graph);
+int32_t engine_set_io(void *graph, const npu_tensor *inputs, uint32_t inputs_count, const npu_tensor *outputs,
+                      uint32_t outputs_count, void **binding);
+int32_t engine_start(void *graph, void *binding, bool traced, const npu_onnxifi_core *functions, void *job);
+void engine_drop_backend(void *backend);
+void engine_drop_graph(void *graph);
+void engine_drop_binding(void *binding);
+int32_t engine_set_plugged(uint32_t device, bool plugged);
 
 /* ---------------------------------------------------------------------------------------------- onnxifi_faults.c */
 

@@ -5,9 +5,6 @@
 
 enum { MOST_PROPERTIES = 128 };
 
-/* No protobuf is larger. */
-static const size_t MOST_BYTES = INT32_MAX;
-
 /* --------------------------------------------------------------------------------------------- onnxInitGraph */
 
 static void *publish(const backend *on, void *engine) {
@@ -41,19 +38,15 @@ static uint32_t count_properties(const uint64_t *properties) {
 static int32_t init(const backend *on, const uint64_t *properties, size_t size, const void *model,
                     const npu_tensor *weights, uint32_t weights_count, onnxGraph *out) {
     void *engine = NULL;
-    if (!engine_enter()) {
-        return ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
-    }
-    int32_t status = core.engine->init_graph(on->engine, properties, count_properties(properties), model, size, weights,
-                                             weights_count, &engine);
+    int32_t status = engine_init_graph(on->engine, properties, count_properties(properties), model, size, weights,
+                                       weights_count, &engine);
     if (status == ONNXIFI_STATUS_SUCCESS || status == ONNXIFI_STATUS_FALLBACK) {
         *out = publish(on, engine);
         if (*out == NULL) {
-            core.engine->drop_graph(engine);
+            engine_drop_graph(engine);
             status = ONNXIFI_STATUS_NO_SYSTEM_MEMORY;
         }
     }
-    npu_embed_leave();
     return status;
 }
 
@@ -70,7 +63,7 @@ int32_t graph_init(onnxBackend handle, const uint64_t *properties, size_t size, 
     int32_t status = model == NULL      ? ONNXIFI_STATUS_INVALID_POINTER
                      : size == 0        ? ONNXIFI_STATUS_INVALID_SIZE
                      : tensors_status   ? tensors_status
-                     : size > MOST_BYTES ? ONNXIFI_STATUS_INVALID_PROTOBUF
+                     : size > MOST_MODEL_BYTES ? ONNXIFI_STATUS_INVALID_PROTOBUF
                      : object_alive(&on->base) ? fault_take(FUNCTION_InitGraph)
                                                : ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
     core_leave();
@@ -91,11 +84,7 @@ static int32_t bind(const graph *of, const npu_tensor *inputs, uint32_t inputs_c
         return ONNXIFI_STATUS_NO_SYSTEM_MEMORY;
     }
     atomic_init(&made->references, 1);
-    int32_t status = ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
-    if (engine_enter()) {
-        status = core.engine->set_io(of->engine, inputs, inputs_count, outputs, outputs_count, &made->engine);
-        npu_embed_leave();
-    }
+    int32_t status = engine_set_io(of->engine, inputs, inputs_count, outputs, outputs_count, &made->engine);
     if (status != ONNXIFI_STATUS_SUCCESS) {
         free(made);
         return fault_filter(FUNCTION_SetGraphIO, status);

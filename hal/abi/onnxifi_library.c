@@ -4,7 +4,7 @@
 const npu_onnxifi_engine *onnxifi_engine(void (*at_exit)(void)) {
     static npu_embed_request request = {
         .library = NPU_LIBRARY_NAME,
-        .module = "hal.onnxifi._core",
+        .module = "hal.onnxifi._table",
         .capsule = "_C_API",
         .version = NPU_ONNXIFI_VERSION,
         .size = sizeof(npu_onnxifi_engine),

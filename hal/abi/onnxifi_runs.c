@@ -1,6 +1,5 @@
 /* Runs: from onnxRunGraph through the dispatcher and the engine to their output event; and devices that go. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -58,11 +57,8 @@ static int32_t obstacle(const job *of) {
 
 static void start(void *handle, const job *of) {
     static const npu_onnxifi_core functions = {job_complete, device_set_plugged, fault_inject};
-    int32_t status = ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
-    if (engine_enter()) {
-        status = core.engine->start(of->graph->engine, of->binding->engine, of->traces != NULL, &functions, handle);
-        npu_embed_leave();
-    }
+    int32_t status =
+        engine_start(of->graph->engine, of->binding->engine, of->traces != NULL, &functions, handle);
     if (status != ONNXIFI_STATUS_SUCCESS) {
         job_complete(handle, &(npu_outcome){.status = status, .message = "the run could not be started"});
     }
@@ -92,21 +88,13 @@ static void *dispatch(void *unused) {
     return NULL;
 }
 
-/* One thread for all devices, which takes none of the host's signals. */
+/* One thread for all devices. */
 static int32_t ensure_dispatcher(void) {
-    if (core.dispatching) {
-        return ONNXIFI_STATUS_SUCCESS;
-    }
     pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    core.dispatching = pthread_create(&thread, &attributes, dispatch, NULL) == 0;
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!core.dispatching && npu_embed_thread(&thread, dispatch, NULL)) {
+        core.dispatching = true;
+        pthread_detach(thread);
+    }
     return core.dispatching ? ONNXIFI_STATUS_SUCCESS : ONNXIFI_STATUS_NO_SYSTEM_RESOURCES;
 }
 

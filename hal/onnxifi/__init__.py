@@ -54,10 +54,9 @@ from hal.onnxifi._core import (  # noqa: E402 - after onnx
     onnxSetGraphIO,
     onnxSignalEvent,
     onnxWaitEvent,
-    plug,
     run_timing,
-    unplug,
 )
+from hal.onnxifi._table import plug, unplug  # noqa: E402
 from hal.onnxifi.constants import (  # noqa: E402
     GRAPH_PROPERTY_PRIORITY,
     BackendInfo,

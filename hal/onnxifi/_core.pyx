@@ -1,127 +1,27 @@
-"""Both ends of the C core: the engine's table of functions, which C libraries import, and the 15 functions for Python.
+"""The 15 functions for Python, over the C core that the libraries have, too (hal/abi/onnxifi_*.c).
 
-The core itself (hal/abi/onnxifi_*.c) is built into this module and into each library. Nothing here decides anything.
+Handles are ints, 0 is NULL; out=False stands for a NULL where the result would be stored.
 """
 
 import atexit
-import os
-import struct
-import traceback
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.pycapsule cimport PyCapsule_New
-from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
 
-from . import engine
-from .descriptor import Descriptor
-from .status import OnnxifiError, Status
+from ._descriptors cimport Numbers, Tensors
+from ._interface cimport npu_onnxifi_engine, npusimRunTiming, onnxMemoryFenceV1, onnxTensorDescriptorV1
+from ._table cimport TABLE
 
-cdef extern from "<stdbool.h>":
-    ctypedef bint c_bool "bool"
-
-cdef extern from *:
-    """
-    /* Python's state of the dispatcher's thread, which never ends, is kept between runs: to make it costs more than the
-     * whole of the C core. A state that nobody releases stays until the interpreter ends. */
-    static _Thread_local int npu_thread_state_kept;
-    static void npu_keep_thread_state(void) {
-        if (!npu_thread_state_kept) {
-            npu_thread_state_kept = 1;
-            (void)PyGILState_Ensure();
-        }
-    }
-    """
-    void keep_thread_state "npu_keep_thread_state" ()
+from .status import Status
 
 cdef extern from "embed.h":
-    ctypedef struct npu_table_head:
-        uint32_t version
-        uint32_t size
     void npu_embed_close() nogil
-
-cdef extern from "onnxifi_engine.h":
-    enum:
-        NPU_ONNXIFI_VERSION
-    ctypedef struct npu_tensor:
-        const char *name
-        uint64_t data_type
-        uint64_t memory_type
-        uint64_t buffer
-        const uint64_t *shape
-        uint32_t dimensions
-        uint32_t quantization_axis
-        uint64_t quantization_params
-        const float *scales
-        const int32_t *biases
-        c_bool is_offline
-    ctypedef struct npu_timing:
-        uint64_t cycles
-        uint64_t run_ps
-        uint64_t queued_ps
-        uint64_t host_ps
-        uint64_t total_ps
-    ctypedef struct npu_span:
-        const char *name
-        uint64_t start_ps
-        uint64_t end_ps
-    ctypedef struct npu_outcome:
-        int32_t status
-        const char *message
-        const npu_timing *timing
-        const npu_span *spans
-        size_t spans_count
-    ctypedef struct npu_onnxifi_core:
-        void (*complete)(void *job, const npu_outcome *outcome) noexcept nogil
-        void (*set_plugged)(uint32_t device, c_bool plugged) noexcept nogil
-        int32_t (*inject)(const char *function, int32_t status, uint32_t times) noexcept nogil
-    ctypedef struct npu_onnxifi_engine:
-        npu_table_head head
-        int32_t (*attach)(const npu_onnxifi_core *, uint32_t *) noexcept
-        c_bool (*is_plugged)(uint32_t) noexcept
-        int32_t (*info)(uint32_t, int32_t, void *, size_t *) noexcept
-        int32_t (*compatibility)(uint32_t, const void *, size_t) noexcept
-        int32_t (*init_backend)(uint32_t, const uint64_t *, uint32_t, void **) noexcept
-        int32_t (*init_graph)(
-            void *, const uint64_t *, uint32_t, const void *, size_t, const npu_tensor *, uint32_t, void **
-        ) noexcept
-        int32_t (*set_io)(void *, const npu_tensor *, uint32_t, const npu_tensor *, uint32_t, void **) noexcept
-        int32_t (*start)(void *, void *, c_bool, const npu_onnxifi_core *, void *) noexcept
-        void (*drop_backend)(void *) noexcept
-        void (*drop_graph)(void *) noexcept
-        void (*drop_binding)(void *) noexcept
-        void (*set_plugged)(uint32_t, c_bool) noexcept
 
 cdef extern from "onnxifi_module.h":
     void onnxifi_module_adopt(const npu_onnxifi_engine *table)
 
 cdef extern from "onnxifi_ext.h":
-    ctypedef struct onnxTensorDescriptorV1:
-        int32_t tag
-        const char *name
-        uint64_t dataType
-        uint64_t memoryType
-        uint32_t dimensions
-        const uint64_t *shape
-        uint32_t quantizationAxis
-        uint64_t quantizationParams
-        const float *scales
-        const int32_t *biases
-        uint8_t isOffline
-        uint64_t buffer
-    ctypedef struct onnxMemoryFenceV1:
-        int32_t tag
-        uint64_t type
-        void *event
-    ctypedef struct npusimRunTiming:
-        uint64_t cycles
-        uint64_t runTime
-        uint64_t queuedTime
-        uint64_t hostTime
-        uint64_t totalTime
     int32_t c_GetBackendIDs "onnxGetBackendIDs"(void **, size_t *) nogil
     int32_t c_ReleaseBackendID "onnxReleaseBackendID"(void *) nogil
     int32_t c_GetBackendInfo "onnxGetBackendInfo"(void *, int32_t, void *, size_t *) nogil
@@ -147,316 +47,14 @@ cdef extern from "onnxifi_core.h":
     int32_t fault_inject(const char *function, int32_t status, uint32_t times) nogil
     int32_t event_timing(void *event, npusimRunTiming *timing) nogil
 
-cdef enum:
-    MOST_CORES = 8
-    MOST_PARAMETERS = 1 << 20
-
-DEBUG = bool(os.environ.get("NPUSIM_DEBUG"))
-
-
-# ------------------------------------------------------------------------------------------------ engine, for C
-
-
-cdef const npu_onnxifi_core *cores[MOST_CORES]
-cdef int cores_count = 0
-cdef set gone = set()  # numbers of the devices that are not plugged
-
-
-cdef int32_t failed(object error) noexcept:
-    """The status for an exception; with NPUSIM_DEBUG its traceback on standard error."""
-    try:
-        if DEBUG:
-            traceback.print_exception(error)
-        return engine.status_of(error)
-    except BaseException:  # noqa: BLE001 a C caller has to get something
-        return <int32_t>0x406
-
-
-cdef object read_name(const char *name):
-    if name == NULL:
-        return None
-    raw = <bytes>name
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw
-
-
-cdef object read_tensor(const npu_tensor *of):
-    cdef uint64_t i, params = of.quantization_params
-    if params > MOST_PARAMETERS:
-        raise OnnxifiError(Status.INVALID_SHAPE, f"{params} quantization parameters, at most {MOST_PARAMETERS}")
-    shape = None
-    if of.shape != NULL or of.dimensions == 0:
-        shape = tuple([of.shape[i] for i in range(of.dimensions)])
-    scales = tuple([of.scales[i] for i in range(params)]) if params and of.scales != NULL else None
-    biases = tuple([of.biases[i] for i in range(params)]) if params and of.biases != NULL else None
-    return Descriptor(
-        read_name(of.name),
-        of.data_type,
-        of.memory_type,
-        shape,
-        of.buffer,
-        of.quantization_axis,
-        scales,
-        biases,
-        params,
-        of.is_offline,
-    )
-
-
-cdef tuple read_tensors(const npu_tensor *tensors, uint32_t count):
-    cdef uint32_t i
-    return tuple([read_tensor(&tensors[i]) for i in range(count)])
-
-
-cdef tuple read_numbers(const uint64_t *numbers, uint32_t count):
-    cdef uint32_t i
-    return tuple([numbers[i] for i in range(count)])
-
-
-cdef void *keep(object made):
-    """A reference for C, given back by drop()."""
-    Py_INCREF(made)
-    return <void *>made
-
-
-cdef void drop(void *kept):
-    made = <object>kept
-    Py_DECREF(made)
-
-
-cdef int32_t engine_attach(const npu_onnxifi_core *core, uint32_t *devices) noexcept with gil:
-    global cores_count
-    try:
-        if cores_count == MOST_CORES:
-            raise OnnxifiError(Status.INTERNAL_ERROR, f"more than {MOST_CORES} libraries in one process")
-        devices[0] = engine.device_count()
-        cores[cores_count] = core
-        cores_count += 1
-        return 0
-    except BaseException as error:  # noqa: BLE001
-        return failed(error)
-
-
-cdef c_bool engine_is_plugged(uint32_t device) noexcept with gil:
-    return device not in gone
-
-
-cdef int32_t engine_info(uint32_t device, int32_t type, void *value, size_t *size) noexcept with gil:
-    cdef size_t room = size[0]
-    try:
-        found = engine.info(device, type)
-        size[0] = PyBytes_GET_SIZE(found)
-        if value == NULL or room < size[0]:
-            return <int32_t>Status.FALLBACK
-        memcpy(value, PyBytes_AS_STRING(found), size[0])
-        return 0
-    except BaseException as error:  # noqa: BLE001
-        return failed(error)
-
-
-cdef int32_t engine_compatibility(uint32_t device, const void *model, size_t size) noexcept with gil:
-    try:
-        return engine.compatibility(device, PyBytes_FromStringAndSize(<const char *>model, size))
-    except BaseException as error:  # noqa: BLE001
-        return failed(error)
-
-
-cdef int32_t engine_init_backend(
-    uint32_t device, const uint64_t *properties, uint32_t count, void **backend
-) noexcept with gil:
-    cdef uint32_t i
-    try:
-        pairs = tuple([(properties[i], properties[i + 1]) for i in range(0, count, 2)])
-        backend[0] = keep(engine.init_backend(device, pairs))
-        return 0
-    except BaseException as error:  # noqa: BLE001
-        return failed(error)
-
-
-cdef int32_t engine_init_graph(
-    void *backend,
-    const uint64_t *properties,
-    uint32_t count,
-    const void *model,
-    size_t size,
-    const npu_tensor *weights,
-    uint32_t weights_count,
-    void **graph,
-) noexcept with gil:
-    try:
-        copied = PyBytes_FromStringAndSize(<const char *>model, size)
-        given = None if weights == NULL else read_tensors(weights, weights_count)
-        status, made = engine.init_graph(<object>backend, read_numbers(properties, count), copied, given)
-        graph[0] = keep(made)
-        return status
-    except BaseException as error:  # noqa: BLE001
-        return failed(error)
-
-
-cdef int32_t engine_set_io(
-    void *graph,
-    const npu_tensor *inputs,
-    uint32_t inputs_count,
-    const npu_tensor *outputs,
-    uint32_t outputs_count,
-    void **binding,
-) noexcept with gil:
-    try:
-        made = engine.set_io(
-            <object>graph, read_tensors(inputs, inputs_count), read_tensors(outputs, outputs_count)
-        )
-        binding[0] = keep(made)
-        return 0
-    except BaseException as error:  # noqa: BLE001
-        return failed(error)
-
-
-@cython.auto_pickle(False)
-cdef class Run:
-    """A run under way: the engine gives it back to complete() when it is over."""
-
-    cdef const npu_onnxifi_core *core
-    cdef void *job
-
-    def __dealloc__(self):
-        cdef npu_outcome outcome
-        if self.job != NULL:  # whoever had it has forgotten it; somebody may be waiting
-            outcome.status = 0x406
-            outcome.message = "the run was abandoned"
-            outcome.timing = NULL
-            outcome.spans = NULL
-            outcome.spans_count = 0
-            self.core.complete(self.job, &outcome)
-
-
-cdef int32_t engine_start(
-    void *graph, void *binding, c_bool traced, const npu_onnxifi_core *core, void *job
-) noexcept with gil:
-    cdef Run run = Run.__new__(Run)
-    keep_thread_state()
-    run.core = core
-    run.job = job
-    try:
-        engine.start(<object>graph, <object>binding, run, bool(traced))
-        return 0
-    except BaseException as error:  # noqa: BLE001
-        run.job = NULL
-        return failed(error)
-
-
-cdef void engine_drop_backend(void *backend) noexcept with gil:
-    try:
-        engine.release_backend(<object>backend)
-    except BaseException as error:  # noqa: BLE001
-        failed(error)
-    drop(backend)
-
-
-cdef void engine_drop_graph(void *graph) noexcept with gil:
-    try:
-        engine.release_graph(<object>graph)
-    except BaseException as error:  # noqa: BLE001
-        failed(error)
-    drop(graph)
-
-
-cdef void engine_drop_binding(void *binding) noexcept with gil:
-    drop(binding)
-
-
-cdef void engine_set_plugged(uint32_t device, c_bool plugged) noexcept with gil:
-    try:
-        if plugged:
-            plug(device)
-        else:
-            unplug(device)
-    except BaseException as error:  # noqa: BLE001
-        failed(error)
-
-
-cdef void tell_cores(uint32_t device, bint plugged):
-    cdef int i
-    if plugged:
-        gone.discard(device)
-    else:
-        gone.add(device)
-    for i in range(cores_count):
-        cores[i].set_plugged(device, plugged)
-
-
-def _unplugged(device: int) -> None:
-    """The engine has noticed that a device is gone."""
-    tell_cores(device, False)
-
-
-def complete(Run run not None, int status, timing=None, trace=None, message: str = "") -> None:
-    """A run is over. ``timing``: (cycles, run_ps, queued_ps, host_ps, total_ps); ``trace``: (name, start_ps, end_ps).
-
-    Only the first call for a run counts.
-    """
-    cdef npu_outcome outcome
-    cdef npu_timing times
-    cdef npu_span *spans = NULL
-    cdef Py_ssize_t i, count = len(trace) if trace is not None else 0
-    cdef void *job = run.job
-    text = message.encode("utf-8", "replace")
-    outcome.status = status
-    outcome.message = text
-    outcome.timing = NULL
-    if timing is not None:
-        times.cycles, times.run_ps, times.queued_ps, times.host_ps, times.total_ps = timing
-        outcome.timing = &times
-    names = [name.encode("utf-8", "replace") for name, _start, _end in trace] if count else []
-    if count:
-        spans = <npu_span *>calloc(count, sizeof(npu_span))
-        if spans == NULL:
-            raise MemoryError
-    try:
-        for i in range(count):
-            spans[i].name = <bytes>names[i]
-            spans[i].start_ps, spans[i].end_ps = trace[i][1], trace[i][2]
-        outcome.spans = spans
-        outcome.spans_count = count
-        run.job = NULL
-        if job != NULL:
-            run.core.complete(job, &outcome)
-    finally:
-        free(spans)
-
-
-cdef npu_onnxifi_engine TABLE
-TABLE.head.version = NPU_ONNXIFI_VERSION
-TABLE.head.size = sizeof(npu_onnxifi_engine)
-TABLE.attach = engine_attach
-TABLE.is_plugged = engine_is_plugged
-TABLE.info = engine_info
-TABLE.compatibility = engine_compatibility
-TABLE.init_backend = engine_init_backend
-TABLE.init_graph = engine_init_graph
-TABLE.set_io = engine_set_io
-TABLE.start = engine_start
-TABLE.drop_backend = engine_drop_backend
-TABLE.drop_graph = engine_drop_graph
-TABLE.drop_binding = engine_drop_binding
-TABLE.set_plugged = engine_set_plugged
-
-_C_API = PyCapsule_New(&TABLE, "hal.onnxifi._core._C_API", NULL)
-
 
 def _close() -> None:
     with nogil:
         npu_embed_close()
 
 
-engine.connect(complete, _unplugged)
 onnxifi_module_adopt(&TABLE)
 atexit.register(_close)
-
-
-# ------------------------------------------------------------------------------------------ the door for Python
-# Handles are ints, 0 is NULL; out=False stands for a NULL where the result would be stored.
 
 
 cdef void *handle_of(handle) except? NULL:
@@ -465,80 +63,6 @@ cdef void *handle_of(handle) except? NULL:
 
 cdef object number_of(void *handle):
     return <uintptr_t>handle
-
-
-@cython.auto_pickle(False)
-cdef class _Numbers:
-    """A list of uint64 for C, or NULL."""
-
-    cdef uint64_t *items
-
-    def __cinit__(self, values):
-        cdef Py_ssize_t i
-        if values is None:
-            return
-        self.items = <uint64_t *>calloc(len(values) + 1, sizeof(uint64_t))
-        if self.items == NULL:
-            raise MemoryError
-        for i in range(len(values)):
-            self.items[i] = values[i]
-
-    def __dealloc__(self):
-        free(self.items)
-
-
-@cython.auto_pickle(False)
-cdef class _Tensors:
-    """Descriptors for C, made of objects with the fields of onnxTensorDescriptorV1; None is NULL."""
-
-    cdef onnxTensorDescriptorV1 *items
-    cdef uint32_t count
-    cdef list kept
-
-    def __cinit__(self, descriptors, count):
-        cdef uint32_t i
-        self.kept = []
-        given = 0 if descriptors is None else len(descriptors)
-        self.count = given if count is None else count
-        if descriptors is None:
-            return
-        if self.count > given:
-            raise ValueError(f"count must be at most the {given} descriptors there are, not {self.count}")
-        self.items = <onnxTensorDescriptorV1 *>calloc(given + 1, sizeof(onnxTensorDescriptorV1))
-        if self.items == NULL:
-            raise MemoryError
-        for i in range(given):
-            self.fill(&self.items[i], descriptors[i])
-
-    cdef int fill(self, onnxTensorDescriptorV1 *to, of) except -1:
-        to.tag = of.tag
-        if of.name is not None:
-            name = of.name.encode("utf-8") if isinstance(of.name, str) else of.name
-            self.kept.append(name)
-            to.name = <bytes>name
-        to.dataType = of.dataType
-        to.memoryType = of.memoryType
-        to.buffer = of.buffer
-        shape = _Numbers(of.shape)
-        self.kept.append(shape)
-        to.shape = shape.items
-        to.dimensions = of.dimensions if of.dimensions >= 0 else len(of.shape or ())
-        to.quantizationAxis = of.quantizationAxis
-        to.quantizationParams = of.quantizationParams
-        to.isOffline = of.isOffline
-        to.scales = <const float *>self.packed("f", of.scales)
-        to.biases = <const int32_t *>self.packed("i", of.biases)
-        return 0
-
-    cdef const void *packed(self, kind, values) except? NULL:
-        if values is None:
-            return NULL
-        raw = struct.pack(f"{len(values)}{kind}", *values)
-        self.kept.append(raw)
-        return PyBytes_AS_STRING(raw)
-
-    def __dealloc__(self):
-        free(self.items)
 
 
 ctypedef int32_t (*OfOneHandle)(void *) noexcept nogil
@@ -621,7 +145,7 @@ def onnxInitBackend(backendID, auxPropertiesList=None, bint out=True):
     """(status, backend); the list includes the 0 that ends it."""
     cdef void *handle = handle_of(backendID)
     cdef void *backend = NULL
-    cdef _Numbers properties = _Numbers(auxPropertiesList)
+    cdef Numbers properties = Numbers(auxPropertiesList)
     cdef int32_t status
     with nogil:
         status = c_InitBackend(handle, properties.items, &backend if out else NULL)
@@ -684,8 +208,8 @@ def onnxInitGraph(
     cdef void *graph = NULL
     cdef const void *start = NULL
     cdef size_t length = 0
-    cdef _Numbers properties = _Numbers(auxPropertiesList)
-    cdef _Tensors tensors = _Tensors(weights, count)
+    cdef Numbers properties = Numbers(auxPropertiesList)
+    cdef Tensors tensors = Tensors(weights, count)
     cdef int32_t status
     if model is not None:
         start = PyBytes_AS_STRING(model)
@@ -709,8 +233,8 @@ def onnxInitGraph(
 def onnxSetGraphIO(graph, inputs, outputs, inputsCount=None, outputsCount=None):
     """status; the counts go before the lengths of the lists."""
     cdef void *handle = handle_of(graph)
-    cdef _Tensors ins = _Tensors(inputs, inputsCount)
-    cdef _Tensors outs = _Tensors(outputs, outputsCount)
+    cdef Tensors ins = Tensors(inputs, inputsCount)
+    cdef Tensors outs = Tensors(outputs, outputsCount)
     cdef int32_t status
     with nogil:
         status = c_SetGraphIO(handle, ins.count, ins.items, outs.count, outs.items)
@@ -763,15 +287,3 @@ def inject(str function, int status, uint32_t times=1) -> None:
         raise ValueError(f"function must be one of the fifteen or 'run', not {function!r}")
     if answer != 0:
         raise ValueError(f"{function} never returns status {status:#06x}")
-
-
-def unplug(device: int) -> None:
-    """Take a device away, in every library of this process."""
-    tell_cores(device, False)  # first: no new run begins
-    engine.unplug(device)
-
-
-def plug(device: int) -> None:
-    """Put it back. Objects made before it went stay unavailable."""
-    engine.plug(device)
-    tell_cores(device, True)

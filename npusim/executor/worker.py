@@ -7,6 +7,7 @@ both of them the way through the system's scheduler.
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
 import threading
@@ -50,7 +51,10 @@ class Worker:
         self.stopped = False
         self.process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="npusim-executor", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, f"executor: {error}") from None
         _WORKERS.add(self)
 
     def post(self, message: Message) -> None:

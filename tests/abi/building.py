@@ -15,8 +15,10 @@ from hal import abi
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 SOURCES = ROOT / "hal/abi"
-CORE = [SOURCES / f"onnxifi_{part}.c" for part in ("core", "faults", "events", "runs", "backends", "graphs", "abi")]
-WARNINGS = ["-Wall", "-Wextra", "-Werror", "-g"]
+CORE = [
+    SOURCES / f"onnxifi_{part}.c" for part in ("core", "calls", "faults", "events", "runs", "backends", "graphs", "abi")
+]
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-g"]
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
 
@@ -35,13 +37,20 @@ def compile_client(source: Path, target: Path, library: abi.Library, *flags: str
 
 def compile_core(source: Path, target: Path, *flags: str) -> Path:
     """A program of the C core and the stub engine."""
-    parts = [SOURCES / "embed.c", SOURCES / "handles.c", *CORE, HERE / "stub_engine.c", source]
+    parts = [
+        SOURCES / "embed.c",
+        SOURCES / "embed_stack.c",
+        SOURCES / "handles.c",
+        *CORE,
+        HERE / "stub_engine.c",
+        source,
+    ]
     includes = [f"-I{SOURCES}", f"-I{abi.INCLUDE}", f"-I{HERE}", f"-I{sysconfig.get_path('include')}"]
     gcc("-std=gnu11", *WARNINGS, "-O1", "-DNPU_HANDLE_TAG=0x1A5", *flags, *includes, *parts, "-o", target, "-lpthread")
     return target
 
 
-def run(*command: str | Path, timeout: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program in an environment that holds nothing but what is given."""
     return subprocess.run(
         [str(word) for word in command],

@@ -208,3 +208,14 @@ def test_a_client_that_asks_for_more_log_gets_the_reason_of_every_failure(logger
     engine.init_backend(0, ((2, LogLevel.ERROR),))
     status_of(engine.info, 0, 9)
     assert caplog.text == ""
+
+
+def test_what_the_system_lacks_has_a_status_and_no_traceback(monkeypatch, caplog):
+    def no_thread(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    assert status_of(engine.init_backend, 0, ()) is Status.NO_SYSTEM_RESOURCES
+    monkeypatch.setattr("hal.onnxifi.device.Power", lambda config: bytes(1 << 62))
+    assert status_of(engine.init_backend, 0, ()) is Status.NO_SYSTEM_MEMORY
+    assert "Traceback" not in caplog.text

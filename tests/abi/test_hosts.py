@@ -1,0 +1,111 @@
+"""The libraries in hosts that are short of something, or in a hurry: a status or one clear line, and never a crash."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hal import abi
+from tests.abi.building import HERE, gcc, needs_gcc, run
+from tests.abi.test_embedding import identity
+
+pytestmark = needs_gcc
+
+LIBRARY = abi.LIBRARIES[0]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "identity.onnx"
+    path.write_bytes(identity())
+    return path
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("hosts") / "hosts"
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", *LIBRARY.cflags.split()]
+    gcc(*flags, HERE / "hosts.c", "-o", target, "-ldl", "-lpthread")
+    return target
+
+
+Host = tuple[Path, Path]
+
+
+@pytest.fixture
+def ways(host: Path, model: Path) -> Host:
+    return host, model
+
+
+def spoken(ways: Host, *mode: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    host, model = ways
+    return run(host, LIBRARY.path, model, *mode, MODEL=str(model), **environment)
+
+
+def goes_well(ways: Host, *mode: str, **environment: str) -> None:
+    done = spoken(ways, *mode, **environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("mode", ["ended", "closed", "signals", "kill", "exit", "later-files"])
+def test_a_host(ways: Host, mode: str) -> None:
+    goes_well(ways, mode)
+
+
+@pytest.mark.parametrize("nbytes", [16 << 10, 64 << 10, 256 << 10])
+def test_small_stacks(ways: Host, nbytes: int) -> None:
+    goes_well(ways, "stack", str(nbytes))
+
+
+def test_closed_and_loaded_again(ways: Host) -> None:
+    goes_well(ways, "again", str(LIBRARY.path))
+
+
+def test_symbols_of_its_own(ways: Host) -> None:
+    goes_well(ways, "run", DEEPBIND="1")
+
+
+def test_another_program_in_a_child(ways: Host) -> None:
+    goes_well(ways, "exec", str(LIBRARY.path))
+
+
+def test_the_locale_of_the_host(ways: Host) -> None:
+    goes_well(ways, "locale", LC_ALL="C.UTF-8")
+
+
+def test_loaded_before_everything_else(ways: Host) -> None:
+    goes_well(ways, "run", LD_PRELOAD=str(LIBRARY.path))
+
+
+def test_without_a_home_and_with_one_that_is_no_folder(ways: Host) -> None:
+    goes_well(ways, "run", HOME="/dev/null/nowhere", XDG_CONFIG_HOME="/dev/null/config", TMPDIR="/nowhere")
+
+
+REFUSAL = re.compile(r"libonnxifi-npusim: no simulated device: .+\n\Z")
+"""The last line of whatever Python itself had to say."""
+
+
+@pytest.mark.parametrize("files", [3, 4, 5, 8])
+def test_few_files(ways: Host, files: int) -> None:
+    done = spoken(ways, "files", str(files))
+    assert done.returncode == 0
+    assert done.stderr == "" or REFUSAL.search(done.stderr)
+
+
+def test_no_room_for_python(ways: Host) -> None:
+    done = spoken(ways, "memory", str(200 << 20))
+    assert (done.returncode, done.stdout) == (0, "0 devices, status 0x0000\n")
+    assert done.stderr == (
+        "libonnxifi-npusim: no simulated device: less than 256 MiB of addresses are left for this process\n"
+    )
+
+
+@pytest.mark.parametrize("mebibytes", [0, 16, 1200])
+def test_little_memory(ways: Host, mebibytes: int) -> None:
+    """The device's own memory is 1 GiB of addresses, so it is that which does not fit, or all fits."""
+    done = spoken(ways, "later-memory", str(mebibytes << 20), NPUSIM_ONNXIFI_BACKENDS="tiny")
+    expected = "1 devices, status 0x0000\n" if mebibytes > 1024 else "1 devices, status 0x0402\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
