@@ -19,7 +19,7 @@ def write_or_check(
     page = render()
     if options.check:
         same = options.path.is_file() and options.path.read_text(encoding="utf-8") == page
-        sys.stderr.write(f"{options.path} is {'up to date' if same else 'out of date'}\n")
+        sys.stderr.write(f"{options.path} is {'up to date' if same else f'out of date: python -m {module}'}\n")
         return int(not same)
     options.path.parent.mkdir(parents=True, exist_ok=True)
     options.path.write_text(page, encoding="utf-8")

@@ -27,7 +27,6 @@ import stat
 import time
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from .errors import StatusError
@@ -57,9 +56,7 @@ class Fence:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

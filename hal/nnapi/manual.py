@@ -6,10 +6,11 @@ file is up to date.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from npusim.pages import write_or_check
 
 from . import extensions
 from .operations import REGISTRY, Definition
@@ -87,19 +88,9 @@ def _extensions() -> list[str]:
     ]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or check it."""
-    parser = argparse.ArgumentParser(prog="python -m hal.nnapi.manual", description=__doc__)
-    parser.add_argument("path", nargs="?", type=Path, default=DEFAULT_PATH)
-    parser.add_argument("--check", action="store_true", help="only say whether the file is up to date")
-    chosen = parser.parse_args(arguments)
-    if not chosen.check:
-        chosen.path.write_text(render(), encoding="utf-8")
-        return 0
-    if chosen.path.exists() and chosen.path.read_text(encoding="utf-8") == render():
-        return 0
-    sys.stderr.write(f"{chosen.path} is not up to date: python -m hal.nnapi.manual\n")
-    return 1
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the page; exit code 1 if it is out of date."""
+    return write_or_check("hal.nnapi.manual", __doc__, DEFAULT_PATH, render, arguments)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -49,10 +48,8 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def __exit__(self, *error: object) -> None:
+        """Nothing ends here."""
 
     def check(self) -> None:
         """Raise FileCutError if the file is too short now, or was when its bytes were used."""

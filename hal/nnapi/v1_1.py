@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from . import types
-from .types import OperandType, Operation, OperationType, PerformanceInfo
+from . import types, v1_0
+from .types import OperandType, OperationType, PerformanceInfo
 from .v1_0 import LAST_OPERAND, Operand, Request, check_types, performance_of, subgraph_to_1_3
-
-if TYPE_CHECKING:
-    from .memory import Memory
 
 LAST_OPERATION = OperationType.TRANSPOSE
 
@@ -28,15 +23,9 @@ class Capabilities:
 
 
 @dataclass(slots=True)
-class Model:
+class Model(v1_0.Model):
     """A model: one subgraph."""
 
-    operands: Sequence[Operand]
-    operations: Sequence[Operation]
-    inputIndexes: Sequence[int]
-    outputIndexes: Sequence[int]
-    operandValues: bytes | bytearray | memoryview = b""
-    pools: Sequence[Memory] = ()
     relaxComputationFloat32toFloat16: bool = False
 
 

@@ -1,17 +1,15 @@
-"""HAL 1.2: its structures, and what they are in HAL 1.3. Requests are those of HAL 1.0."""
+"""HAL 1.2: its structures, and what they are in HAL 1.3. Requests are those of HAL 1.0, operands those of HAL 1.3."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import types
 from .types import (
-    DataLocation,
     ExtensionNameAndPrefix,
-    ExtraParams,
-    OperandLifeTime,
+    Operand,
     OperandPerformance,
     OperandType,
     Operation,
@@ -36,20 +34,6 @@ class Capabilities:
     relaxedFloat32toFloat16PerformanceScalar: PerformanceInfo
     relaxedFloat32toFloat16PerformanceTensor: PerformanceInfo
     operandPerformance: Sequence[OperandPerformance]
-
-
-@dataclass(slots=True)
-class Operand:
-    """One operand of a model."""
-
-    type: OperandType | int
-    dimensions: Sequence[int] = ()
-    numberOfConsumers: int = 0
-    scale: float = 0.0
-    zeroPoint: int = 0
-    lifetime: OperandLifeTime | int = OperandLifeTime.TEMPORARY_VARIABLE
-    location: DataLocation = field(default_factory=DataLocation)
-    extraParams: ExtraParams | None = None
 
 
 @dataclass(slots=True)
