@@ -1,6 +1,8 @@
 # Everything runs in a virtual environment of its own, .venv, that these targets create. Needs python3 >= 3.11 and gcc.
 PYTHON ?= python3
 BIN := .venv/bin
+# The processes that tests run in; each takes up to a gigabyte.
+JOBS ?= 2
 KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
 	$(wildcard hal/*/*.pyx hal/*/*.pxd hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
 
@@ -17,11 +19,11 @@ run: .venv/onnx  ## run a model: make run MODEL=resnet50.onnx [CONFIG=edge] [ARG
 	@test -n "$(MODEL)" || { echo "make run: say which model: make run MODEL=resnet50.onnx"; exit 2; }
 	$(BIN)/npusim run $(MODEL) --config $(or $(CONFIG),edge) $(ARGS)
 
-test: .venv/test  ## the tests, in minutes
-	$(BIN)/pytest
+test: .venv/test  ## the tests, in minutes, in two processes: make test JOBS=8
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 slow: .venv/test  ## the tests that the default run leaves out
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n $(JOBS) --dist loadfile
 
 acceptance: .venv/test  ## real networks, compared with onnxruntime; long
 	$(BIN)/pytest -m acceptance
