@@ -17,7 +17,6 @@ from hal.nnapi.types import (
     ErrorStatus,
     MeasureTiming,
     Model,
-    Operation,
     OptionalTimeoutDuration,
     OptionalTimePoint,
     OutputShape,
@@ -25,12 +24,9 @@ from hal.nnapi.types import (
     RequestArgument,
     Timing,
 )
-from hal.nnapi.types import OperandLifeTime as Life
-from hal.nnapi.types import OperandType as T
-from hal.nnapi.types import OperationType as Op
 from tests.conformance.nnapi_client import Burst, ExecutionCallback, Frame, prepare, prepared_model
 from tests.conformance.nnapi_mutations import KINDS, PREFERENCE, PRIORITY, Mutant, mutants
-from tests.unit.nnapi.validation.models import ALL, NO_ACTIVATION, chain, constant, operand, subgraph
+from tests.unit.nnapi.validation.models import ALL, chain, circle
 
 REFUSED = ErrorStatus.INVALID_ARGUMENT
 
@@ -63,21 +59,7 @@ def test_mutated_models(device: Any, kind: str) -> None:
 
 
 def test_a_circle_of_operations(device: Any) -> None:
-    operands = [
-        operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT),
-        operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT),
-        constant(T.INT32, [], 0, 4),
-        operand(T.TENSOR_FLOAT32, [2]),
-        operand(T.TENSOR_FLOAT32, [2]),
-        operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_OUTPUT),
-    ]
-    operations = [
-        Operation(Op.ADD, [0, 4, 2], [3]),
-        Operation(Op.ADD, [1, 3, 2], [4]),
-        Operation(Op.ADD, [4, 0, 2], [5]),
-    ]
-    model = Model(subgraph(operands, operations), operandValues=NO_ACTIVATION)
-    check_refused(device, Mutant("circle", "three additions", model))
+    check_refused(device, Mutant("circle", "three additions", circle()))
 
 
 @pytest.mark.parametrize("model", [None, 3, "model", ALL["chain"]().main, Model(None)])  # type: ignore[arg-type]

@@ -6,7 +6,6 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -26,12 +25,6 @@ from tests.unit.executor.programs import SIZE, TINY, adder, request, run, values
 
 HOST = TINY.host
 LONG = 400
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    with Executor(TINY) as executor:
-        yield executor
 
 
 # Results and times

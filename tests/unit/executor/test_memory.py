@@ -16,12 +16,6 @@ SMALL = TINY.with_(**{"dram.bytes": "1 MiB"})
 
 
 @pytest.fixture
-def executor() -> Iterator[Executor]:
-    with Executor(TINY) as executor:
-        yield executor
-
-
-@pytest.fixture
 def small() -> Iterator[Executor]:
     with Executor(SMALL) as executor:
         yield executor

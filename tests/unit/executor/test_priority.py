@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -19,12 +17,6 @@ from tests.unit.executor.programs import SIZE, TINY, adder, made_for, request, r
 
 HOST = TINY.host
 LONG = 400
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    with Executor(TINY) as executor:
-        yield executor
 
 
 # Priority, deadlines, abort

@@ -44,6 +44,20 @@ def subgraph(operands: list[Operand], operations: list[Operation]) -> Subgraph:
     return Subgraph(operands, operations, inputs, outputs)
 
 
+def circle() -> Model:
+    """Three additions, two of which wait for each other."""
+    ends = [operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT) for _ in range(2)]
+    inner = [operand(T.TENSOR_FLOAT32, [2]) for _ in range(2)]
+    result = operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_OUTPUT)
+    operations = [
+        Operation(Op.ADD, [0, 4, 2], [3]),
+        Operation(Op.ADD, [1, 3, 2], [4]),
+        Operation(Op.ADD, [4, 0, 2], [5]),
+    ]
+    operands = [*ends, constant(T.INT32, [], 0, 4), *inner, result]
+    return Model(subgraph(operands, operations), operandValues=NO_ACTIVATION)
+
+
 def chain() -> Model:
     """relu(x + y): operands x, y, activation, sum, result."""
     operands = [

@@ -32,7 +32,7 @@ from tests.unit.nnapi.validation.models import (
     NO_ACTIVATION,
     branching,
     chain,
-    constant,
+    circle,
     convolution,
     operand,
     quantised,
@@ -256,21 +256,7 @@ def test_every_rule_of_subgraphs_is_broken_by_a_test() -> None:
 
 
 def test_a_circle_of_operations_is_refused() -> None:
-    operands_ = [
-        operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT),
-        operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT),
-        constant(T.INT32, [], 0, 4),
-        operand(T.TENSOR_FLOAT32, [2]),
-        operand(T.TENSOR_FLOAT32, [2]),
-        operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_OUTPUT),
-    ]
-    operations = [
-        Operation(Op.ADD, [0, 4, 2], [3]),
-        Operation(Op.ADD, [1, 3, 2], [4]),
-        Operation(Op.ADD, [4, 0, 2], [5]),
-    ]
-    model = Model(make_subgraph(operands_, operations), operandValues=NO_ACTIVATION)
-    refused(model, "main.operations[0].inputs[1] = 4", subgraph.written_before_read.__doc__ or "")
+    refused(circle(), "main.operations[0].inputs[1] = 4", subgraph.written_before_read.__doc__ or "")
 
 
 def test_rules_hold_in_referenced_subgraphs() -> None:

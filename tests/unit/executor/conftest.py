@@ -1,0 +1,16 @@
+"""An executor on a small device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from npusim.executor import Executor
+from tests.unit.executor.programs import TINY
+
+
+@pytest.fixture
+def executor() -> Iterator[Executor]:
+    with Executor(TINY) as executor:
+        yield executor
