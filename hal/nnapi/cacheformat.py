@@ -2,8 +2,8 @@
 
 The *body* is for the security-sensitive model file: how long the JSON is (8 bytes, little-endian), the JSON, which
 describes model, segments and programs, then the instruction streams. The *data* is for the data file: constants one
-after the other, each padded to 64 bytes; the body holds their places, their length and their CRC-32. A model whose
-programs serve every execution needs its own constants no more, so only those of the programs are kept.
+after the other, each padded to 64 bytes; the body holds their places, their length and their CRC-32. Of the model's
+own constants only those are kept that an execution may look at; the programs have theirs.
 
 A checksum is enough for the data: whatever numbers are there, the programs are those of the body and stay within their
 bounds. A cryptographic digest takes longer than all else that is to be done with a cached model.
@@ -26,10 +26,10 @@ from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
 
+from .cachevalues import keep_values, subgraphs
 from .constants import Constants
 from .extensions import storage_of
-from .operations.view import SCALARS
-from .plan import Plan, Record, Vocabulary
+from .plan import Plan, Record
 from .plan.segment import Segment
 from .types import (
     DataLocation,
@@ -43,7 +43,7 @@ from .types import (
     SymmPerChannelQuantParams,
 )
 
-VERSION = 1
+VERSION = 2
 """Of the body; raise it with any change."""
 PAD = 64
 _LENGTH = struct.Struct("<Q")
@@ -77,18 +77,13 @@ def encode(config: Config, model: Model, constants: Constants, plan: Plan) -> tu
     document: dict[str, Any] = {
         "versions": _versions(),
         "config": config.fingerprint(),
-        "model": _model(model),
+        "model": _model(keep_values(model, constants, plan, records, data.add)),
         "records": [_record(record, numbers) for record in records],
         "programs": [
             {"meta": describe(p), "code": len(p.code), "constants": data.add(p.constants.joined().data)}
             for p in programs
         ],
-        "values": None,
-        "pools": None,
     }
-    if not serves_every_execution(model, plan.vocabulary, records):
-        document["values"] = data.add(model.operandValues)
-        document["pools"] = [data.add(pool or b"") for pool in constants.pools()]
     document["data"] = [data.length, data.checksum]
     text = json.dumps(document, separators=(",", ":")).encode()
     return b"".join([_LENGTH.pack(len(text)), text, *(program.code for program in programs)]), data.pieces
@@ -112,40 +107,14 @@ def decode(
     """The model, its constants and the compiled segments. Raises CacheError."""
     if document["config"] != config.fingerprint():
         raise CacheError(f"was kept for another device than {config.name}")
-    values = document["values"]
-    model = _read_model(document["model"], b"" if values is None else bytes(_piece(data, values)))
-    pools = document["pools"]
-    mapped = [] if pools is None else [_piece(data, place) for place in pools]
-    constants = Constants(model, mapped, storage_of(model))
+    model = _read_model(document["model"], data)
+    constants = Constants(model, (), storage_of(model))
     programs, position = [], 0
     for entry in document["programs"]:
         stream = code[position : position + entry["code"]]
         position += entry["code"]
         programs.append(restore(entry["meta"], stream, np.frombuffer(_piece(data, entry["constants"]), np.uint8)))
     return model, constants, [_read_record(entry, programs) for entry in document["records"]]
-
-
-def serves_every_execution(model: Model, vocabulary: Vocabulary, records: Sequence[Record]) -> bool:
-    """Whether one program is all that executions of a model will ever run: no shape, no value decides anything."""
-    if len(records) != 1 or records[0].index is not None or len(records[0].path) != 1:
-        return False
-    segment, main = records[0].segment, model.main
-    whole = segment.start == 0 and segment.stop == len(main.operations)
-    if not whole or segment.ask or segment.counts:
-        return False
-    inputs = set(main.inputIndexes)
-    if any(
-        main.operands[number].type not in SCALARS
-        and (not main.operands[number].dimensions or 0 in main.operands[number].dimensions)
-        for number in inputs
-    ):
-        return False
-    return not any(
-        operation.inputs[place] in inputs
-        for operation in main.operations
-        for place in vocabulary.definitions[operation.type].optional
-        if place < len(operation.inputs)
-    )
 
 
 def _versions() -> list[int]:
@@ -186,7 +155,7 @@ def _read_record(entry: dict[str, Any], programs: Sequence[Program]) -> Record:
 
 def _model(model: Model) -> dict[str, Any]:
     return {
-        "subgraphs": [_subgraph(subgraph) for subgraph in (model.main, *model.referenced)],
+        "subgraphs": [_subgraph(subgraph) for subgraph in subgraphs(model)],
         "relaxed": bool(model.relaxComputationFloat32toFloat16),
         "extensions": [(entry.name, entry.prefix) for entry in model.extensionNameToPrefix],
     }
@@ -212,7 +181,7 @@ def _operand(operand: Operand) -> list[Any]:
     ]  # fmt: skip
 
 
-def _read_model(entry: dict[str, Any], values: bytes) -> Model:
+def _read_model(entry: dict[str, Any], values: memoryview) -> Model:
     main, *referenced = [_read_subgraph(each) for each in entry["subgraphs"]]
     names = [ExtensionNameAndPrefix(name, prefix) for name, prefix in entry["extensions"]]
     return Model(main, tuple(referenced), values, (), entry["relaxed"], tuple(names))

@@ -8,17 +8,46 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hal.nnapi import cache, open_device
-from hal.nnapi.types import ErrorStatus
+from hal.nnapi.types import (
+    DataLocation,
+    ErrorStatus,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    OperationType,
+    RequestArgument,
+    Subgraph,
+)
 from npusim import load_config
 from tests.conformance.nnapi_client import PreparedCallback
 from tests.property.patience import descriptors, until
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, dense, loop
+from tests.unit.nnapi.driver.models import (
+    BOOL8,
+    F32,
+    I32,
+    IN,
+    OUT,
+    TEMP,
+    Case,
+    add,
+    add_case,
+    chain,
+    dense,
+    loop,
+    scalar,
+    tensor,
+)
+from tests.unit.nnapi.driver.test_fibonacci import QUANT64
+from tests.unit.nnapi.driver.test_fibonacci import model as fibonacci_model
 
 ROOT = Path(__file__).resolve().parents[4]
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
@@ -39,9 +68,9 @@ def device(state):
 class Files:
     """A model file and a data file in a directory, as handles."""
 
-    def __init__(self, directory, name="", content=b""):
+    def __init__(self, directory, name="", content=b"", create=True):
         self.paths = [directory / f"{name}model", directory / f"{name}data"]
-        for path in self.paths:
+        for path in self.paths if create else ():
             path.write_bytes(content)
 
     def opened(self, flags=os.O_RDWR, offset=0):
@@ -157,6 +186,142 @@ def test_models_with_loops_come_back(device, files):
     case = Case([np.array([1], np.uint8), np.array([3, 4], np.float32)], [1, 8], [(1,), (2,)])
     status, _, _ = prepared.executeSynchronously_1_3(case.request, 0, None, 200_000)
     assert status is ErrorStatus.MISSED_DEADLINE_PERSISTENT
+
+
+def dense_loop(units):
+    """i, x = 0, x; while i < 2: i, x = i + 1, dense(x): its loop begins with a constant."""
+    product = dense(units, units)
+    _, *constants, activation, _ = product.main.operands
+    values = product.operandValues + np.array([1, 2], np.int32).tobytes()
+    here = len(product.operandValues)
+    one, two = (
+        Operand(I32, (1,), 1, lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, here + 4 * i, 4))
+        for i in range(2)
+    )
+    zero = Operand(I32, (1,), 1, lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, 0, 4))
+    check = Subgraph(
+        [tensor(IN, (1,), 1, I32), tensor(IN, (1, units), 0), two, tensor(OUT, (1,), 0, BOOL8)],
+        [Operation(OperationType.LESS, (0, 2), (3,))], (0, 1), (3,),
+    )  # fmt: skip
+    body = Subgraph(
+        [
+            tensor(IN, (1,), 1, I32), tensor(IN, (1, units)), *constants, replace(activation, numberOfConsumers=2), one,
+            tensor(OUT, (1,), 0, I32), tensor(OUT, (1, units)),
+        ],
+        [Operation(OperationType.ADD, (0, 5, 4), (6,)), Operation(OperationType.FULLY_CONNECTED, (1, 2, 3, 4), (7,))],
+        (0, 1), (6, 7),
+    )  # fmt: skip
+    graphs = [
+        Operand(OperandType.SUBGRAPH, (), 1, lifetime=OperandLifeTime.SUBGRAPH, location=DataLocation(0, index, 0))
+        for index in range(2)
+    ]
+    operands = [*graphs, zero, tensor(IN, (1, units)), tensor(OUT, (1,), 0, I32), tensor(OUT, (1, units))]
+    main = Subgraph(operands, [Operation(OperationType.WHILE, (0, 1, 2, 3), (4, 5))], (3,), (4, 5))
+    return Model(main, (check, body), values)
+
+
+def test_a_loop_keeps_the_weights_of_its_body_once_and_what_it_begins_with(device, files):
+    prepared = save(device, dense_loop(128), files)
+    weights = 128 * 128 * 4
+    assert weights < files.paths[1].stat().st_size < 1.2 * weights
+    _, again = retrieve(device, files)
+    cases = [Case([np.ones((1, 128), np.float32)], [4, 512], [(1,), (1, 128)]) for _ in range(2)]
+    for each, case in zip((prepared, again), cases, strict=True):
+        assert each.executeSynchronously_1_3(case.request, 0, None, None)[0] is NONE
+        assert case.output(0, np.int32).tolist() == [2]
+    assert cases[0].output(1).tobytes() == cases[1].output(1).tobytes()
+    assert np.abs(cases[0].output(1)).max() > 0
+
+
+def test_a_model_whose_shapes_come_with_an_execution_keeps_what_it_then_compiles_with(device, files):
+    """y = reshape(x, shape) + [1, 2, 3]"""
+    values = bytes(4) + np.array([1, 2, 3], np.float32).tobytes()
+    addend = Operand(F32, (3,), 1, lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, 4, 12))
+    operands = [
+        tensor(IN, (6,)),
+        tensor(IN, (2,), 1, I32),
+        tensor(TEMP, (0, 3)),
+        addend,
+        scalar(0),
+        tensor(OUT, (0, 3)),
+    ]
+    steps = [Operation(OperationType.RESHAPE, (0, 1), (2,)), Operation(OperationType.ADD, (2, 3, 4), (5,))]
+    save(device, Model(Subgraph(operands, steps, (0, 1), (5,)), operandValues=values), files)
+    _, prepared = retrieve(device, files)
+    for _ in range(2):
+        case = Case([np.zeros(6, np.float32), np.array([2, 3], np.int32)], [24])
+        status, shapes, _ = prepared.executeSynchronously_1_3(case.request, 0, None, None)
+        assert (status, shapes[0].dimensions) == (NONE, [2, 3])
+        assert case.output().tolist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_a_model_with_an_optional_input_keeps_what_the_program_without_it_is_compiled_with(device, files):
+    """LSH_PROJECTION of a constant hash, whose weights an execution may omit."""
+    values = np.array([[0.25, -0.5], [0.75, 0.125]], np.float32).tobytes() + np.array([2], np.int32).tobytes()
+    constant = OperandLifeTime.CONSTANT_COPY
+    hashes = Operand(F32, (2, 2), 1, lifetime=constant, location=DataLocation(0, 0, 16))
+    operands = [hashes, tensor(IN, (3, 2)), tensor(IN, (3,)), scalar(16), tensor(OUT, (4,), 0, I32)]
+    main = Subgraph(operands, [Operation(OperationType.LSH_PROJECTION, (0, 1, 2, 3), (4,))], (1, 2), (4,))
+    prepared = save(device, Model(main, operandValues=values), files)
+    _, again = retrieve(device, files)
+    for omitted in (False, True):
+        case = Case([np.arange(6, dtype=np.float32).reshape(3, 2), np.ones(3, np.float32)], [16])
+        if omitted:
+            case.request.inputs[1] = RequestArgument(hasNoValue=True)
+        found = []
+        for each in (prepared, again):
+            assert each.executeSynchronously_1_3(case.request, 0, None, None)[0] is NONE
+            found.append(case.output(0, np.int32).tolist())
+        assert found[0] == found[1]
+
+
+def test_an_operation_of_an_extension_comes_back(device, files):
+    save(device, fibonacci_model(F32, QUANT64, (1,)), files)
+    _, prepared = retrieve(device, files)
+    case = Case([np.array([6], np.float32)], [48])
+    status, shapes, _ = prepared.executeSynchronously_1_3(case.request, 0, None, None)
+    assert (status, shapes[0].dimensions) == (NONE, [6])
+    assert (case.output(0, np.int64) - case.output(0, np.int64)[0]).tolist() == [0, 0, 2, 4, 8, 14]  # halves
+
+
+PROCESS = """
+import os, sys
+from hal.nnapi import open_device
+from tests.unit.nnapi.driver.models import chain
+from tests.unit.nnapi.driver.test_compilation_cache import NONE, Files, retrieve, save, sums
+from pathlib import Path
+
+files, times = Files(Path(sys.argv[1]), create=False), int(sys.argv[2])
+with open_device("tiny", state_dir=sys.argv[1]) as device:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for _ in range(40):
+        save(device, chain(times), files)
+        status, prepared = retrieve(device, files)
+        assert prepared is None or sums(prepared, 1) or sums(prepared, 2)
+    print("done")
+"""
+
+
+def test_two_processes_keep_their_models_in_the_same_files(tmp_path):
+    """Whatever one of them finds there is nothing, or a whole model of one of them; in the end the last one's."""
+    files = Files(tmp_path)
+    with open_device("tiny", state_dir=tmp_path) as device:
+        others = [
+            subprocess.Popen(
+                [sys.executable, "-c", PROCESS, str(tmp_path), times], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                cwd=ROOT, text=True,
+            )
+            for times in ("1", "2")
+        ]  # fmt: skip
+        assert [other.stdout.readline() for other in others] == ["ready\n"] * 2
+        for other in others:
+            other.stdin.write("go\n")
+            other.stdin.flush()
+        assert [other.communicate()[0] for other in others] == ["done\n"] * 2
+        assert [other.returncode for other in others] == [0, 0]
+        save(device, chain(3), files)
+        assert sums(retrieve(device, files)[1], 3)
 
 
 @pytest.mark.parametrize(
