@@ -139,7 +139,9 @@ def _transfer(source: AnyMemory, target: AnyMemory, dims: Dims, nbytes: int) -> 
     if into is None:
         _device(target).copyFrom(middle.shared, dims)
     elif into is not middle:
-        into.shared.map(writable=True)[:nbytes] = middle.shared.map(writable=False)[:nbytes]
+        given = middle.shared.map(writable=False)
+        into.shared.map(writable=True).store(given.part(0, nbytes))
+        given.confirm()
 
 
 def _backing(memory: AnyMemory) -> SharedMemory | None:

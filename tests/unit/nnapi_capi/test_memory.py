@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hal.nnapi.capi.handles import TABLE, Kind
+from hal.nnapi.mapping import Mapping
 from tests.nnapi_c import Api, ModelMaker, add_model, address, code, compiled, operand_type, set_inputs, u32s
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
@@ -108,6 +109,67 @@ def test_a_burst_keeps_nothing_of_the_runtime_s_own(api: Api, add: int) -> None:
         api.ok("Execution_setOutput", execution, 0, None, address(result), 16)
         api.ok("Execution_burstCompute", execution, burst)
         assert kept_by(burst) == 0
+
+
+# Files that are cut
+
+
+@pytest.fixture
+def gone(api: Api) -> File:
+    """A file of which nothing is left."""
+    file = File(api, np.ones(4096))
+    os.ftruncate(file.descriptor, 0)
+    return file
+
+
+def test_constants_in_a_file_that_is_cut(api: Api) -> None:
+    file = File(api, np.ones(4096))
+    maker = ModelMaker(api)
+    x, y = (maker.operand("TENSOR_FLOAT32", [4096]) for _ in range(2))
+    weights = maker.operand("TENSOR_FLOAT32", [4096])
+    api.ok("Model_setOperandValueFromMemory", maker.model, weights, file.memory, 0, 4 * 4096)
+    maker.add("ADD", [x, weights, maker.i32(0)], [y])
+    model = maker.finish([x], [y])
+    compilation, data = compiled(api, model), np.zeros(4096, np.float32)
+    os.ftruncate(file.descriptor, 4096)
+    late = api.make("Compilation_create", model)
+    assert api.Compilation_finish(late) == BAD_DATA  # the memory does not lie in its file
+    execution = api.make("Execution_create", compilation)
+    set_inputs(api, execution, data)
+    api.ok("Execution_setOutput", execution, 0, None, address(data), data.nbytes)
+    assert api.Execution_compute(execution) == code("OP_FAILED")
+
+
+@pytest.mark.parametrize("kind", ["Input", "Output"])
+def test_arguments_in_a_file_that_is_cut(api: Api, add: int, gone: File, kind: str) -> None:
+    execution, data = api.make("Execution_create", add), np.zeros(4, np.float32)
+    api.ok(f"Execution_set{kind}FromMemory", execution, 0, None, gone.memory, 0, 16)
+    api.ok("Execution_setInput", execution, 1, None, address(data), 16)
+    if kind == "Input":
+        api.ok("Execution_setOutput", execution, 0, None, address(data), 16)
+    else:
+        api.ok("Execution_setInput", execution, 0, None, address(data), 16)
+    assert api.Execution_compute(execution) in (BAD_DATA, code("OP_FAILED"))
+
+
+def test_copies_of_files_that_are_cut(api: Api, add: int, gone: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, device = File(api, np.ones(4096)), memory_for(api, add, [0], [0])
+    assert api.Memory_copy(whole.memory, gone.memory) == BAD_DATA
+    assert api.Memory_copy(gone.memory, whole.memory) == BAD_DATA
+    assert api.Memory_copy(gone.memory, device) == BAD_DATA
+    check = Mapping.check
+
+    def cut_behind(mapping: Mapping) -> None:
+        check(mapping)
+        os.ftruncate(other.descriptor, 0)
+
+    for places in ((0, 1), (1, 0)):
+        other = File(api, np.ones(4096))
+        files = [whole.memory, other.memory]
+        with monkeypatch.context() as patched:
+            patched.setattr(Mapping, "check", cut_behind)
+            assert api.Memory_copy(files[places[0]], files[places[1]]) == code("OP_FAILED")
+    assert np.all(np.array(whole.read()) == 0)  # what was read of the file that was cut
 
 
 # Descriptors
