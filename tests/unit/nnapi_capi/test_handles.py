@@ -6,9 +6,10 @@ import ctypes
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.nnapi_c import Api, add_model, code, compiled, prototypes
+from tests.nnapi_c import Api, add_model, code, compiled, memory_of, prototypes
 
 NULL, BAD_DATA = code("UNEXPECTED_NULL"), code("BAD_DATA")
 OPAQUE = ("Memory", "MemoryDesc", "Model", "Compilation", "Execution", "Burst", "Event", "Device")
@@ -37,10 +38,14 @@ def harmless(parameters: list[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "place"), places())
-def test_null_and_garbage_handles(api: Api, add: int, name: str, place: int) -> None:
+def test_null_and_garbage_handles(
+    api: Api, add: int, name: str, place: int, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    """The code, and one line in the log that names the function and the argument."""
     parameters = prototypes()[name][1]
     arguments = harmless(parameters)
-    good = {"Model": api.make("Model_create"), "Compilation": add, "Execution": api.make("Execution_create", add)}
+    good = {"Model": api.make("Model_create"), "Compilation": add, "Execution": api.make("Execution_create", add),
+            "Memory": memory_of(api, np.zeros(4))}  # fmt: skip
     for other, parameter in enumerate(parameters):
         kind = parameter.replace("const ", "").split()[0].removeprefix("ANeuralNetworks")
         if other < place and is_handle(parameter):
@@ -48,7 +53,11 @@ def test_null_and_garbage_handles(api: Api, add: int, name: str, place: int) -> 
     function = getattr(api, name.removeprefix("ANeuralNetworks"))
     for handle in (0, *GARBAGE):
         arguments[place] = ctypes.c_void_p(handle)
+        caplog.clear()
         assert function(*arguments) == (BAD_DATA if handle else NULL), f"{handle:#x}"
+        [line] = [record.getMessage() for record in caplog.records if record.name == "hal.nnapi.capi"]
+        assert line.startswith(f"{name}: {'BAD_DATA' if handle else 'UNEXPECTED_NULL'}: ")
+        assert f"{handle:#x}" in line or "is NULL" in line
     api.Model_free(good["Model"])
     api.Execution_free(good["Execution"])
 
