@@ -63,14 +63,13 @@ def _bind_io(graph: Graph, context: Context) -> list[Buffer]:
 
 
 def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, ...]]:
-    """The memory order that suits each result, found by a first placement in buffers of their own."""
+    """The memory order that suits each result, found by a first placement in buffers of their own. What is a view there
+    may have to be copied where its source is a part of a concatenation."""
     orders: dict[Tensor, tuple[int, ...]] = {}
     for group in groups:
-        if _alias(group, trial):
-            continue
+        _alias(group, trial)
         for tensor in group.outputs:
-            order = _preferred(group, tensor, trial)
-            orders[tensor] = order
+            order = orders[tensor] = _preferred(group, tensor, trial)
             if tensor not in trial.views:
                 trial.views[tensor] = _fresh(tensor, order)
     return orders

@@ -19,6 +19,7 @@ from npusim.isa.functions import Binary, Unary
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
+from npusim.runtime import Session
 from tests.unit.compiler.samples import conv, relu, residual_net
 
 TINY = load_config("tiny")
@@ -208,6 +209,23 @@ def test_concatenation_of_what_cannot_move_is_copied() -> None:
     x = image(build)
     program = compile_graph(build.finish([build.add("concat", [x, x], {"axis": 1})]), TINY)
     assert set(mnemonics(program)) == {"dma.copy", "halt"}
+
+
+def test_a_part_of_a_concatenation_is_copied_where_it_cannot_be_viewed() -> None:
+    """Alone the branch could be reshaped without a copy; between the other's columns it cannot."""
+    build = GraphBuilder("columns")
+    x = build.input("x", (2, 3), DType.FLOAT32)
+    left, right = build.add("unary", [x], {"fn": Unary.EXP}), build.add("unary", [x], {"fn": Unary.NEG})
+    wide = build.add("concat", [left, right], {"axis": 1})
+    flat = build.add("reshape", [left], {"shape": (6,)})
+    ends = [build.add("softmax", [value], {"axis": len(value.shape) - 1, "log": False}) for value in (wide, flat)]
+    graph = build.finish(ends)
+    inputs = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    wanted = reference.run(graph, inputs)
+    with Session(TINY, cache_dir=False) as session:
+        got = session.run(graph, inputs).outputs
+    for end in ends:
+        np.testing.assert_allclose(got[end.name], wanted[end.name], rtol=1e-6)
 
 
 def test_scratch_is_used_again() -> None:
