@@ -41,7 +41,7 @@ class HostBus(Bus):
         self._device.write(bar, offset, size, value)
 
     def read_memory(self, address: int, size: int) -> bytearray:
-        self._copy_time(size)
+        self._clock.advance(self._copy_ps(size))
         if self.connected:
             try:
                 return bytearray(self._memory.slice(address, size))
@@ -51,7 +51,7 @@ class HostBus(Bus):
 
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
         source = np.frombuffer(data, np.uint8)
-        self._copy_time(source.size)
+        self._clock.advance(self._copy_ps(source.size))
         if self.connected:
             try:
                 self._memory.slice(address, source.size)[:] = source
@@ -59,7 +59,7 @@ class HostBus(Bus):
                 _log.warning("bulk write: %s", fault.explanation)
 
     def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
-        self._copy_time(size)
+        self._clock.advance(self._copy_ps(size))
         if self.connected:
             try:
                 fill(self._memory.slice(address, size))
@@ -92,6 +92,3 @@ class HostBus(Bus):
 
     def _came(self) -> bool:
         return self._pending != 0
-
-    def _copy_time(self, size: int) -> None:
-        self._clock.advance(self._copy_ps(size))

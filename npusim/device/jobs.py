@@ -46,6 +46,7 @@ class JobQueues:
     ) -> None:
         self._machine = machine
         self._registers = registers
+        self._values = registers.values
         self._interrupt = interrupt
         self._tell = ended
         self._begun: list[Begun | None] = [None] * len(RINGS)
@@ -102,14 +103,14 @@ class JobQueues:
 
     def _waiting(self, ring: int) -> int:
         """Entries of a ring that wait, the one begun among them."""
-        return self._registers.get(_TAILS[ring]) - self._registers.get(_HEADS[ring]) & _COUNT
+        return self._values[_TAILS[ring]] - self._values[_HEADS[ring]] & _COUNT
 
     def _higher(self, job: Begun) -> bool:
         """Whether a job of a higher class waits."""
         return any(self._begun[ring] is None and self._waiting(ring) for ring in range(job.ring + 1, len(RINGS)))
 
     def _preempted(self, job: Begun) -> bool:
-        return bool(self._registers.get("PREEMPT")) and self._higher(job)
+        return bool(self._values["PREEMPT"]) and self._higher(job)
 
     def _stopped(self, job: Begun) -> None:
         """The job stands at an instruction boundary."""

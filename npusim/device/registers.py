@@ -162,24 +162,25 @@ class RegisterFile:
         self._writes = writes
         self._reads = reads
         self._at = {register.offset: register for register in REGISTERS}
-        self._values = dict(self._resets)
+        self.values = dict(self._resets)
+        """What the device sees, by name; it changes registers with :meth:`set`."""
         self.misuse: list[str] = []
 
     def reset(self) -> None:
         """Every register as after power-on."""
-        self._values = dict(self._resets)
+        self.values.update(self._resets)
 
     def get(self, name: str) -> int:
         """The value that the device sees."""
-        return self._values[name]
+        return self.values[name]
 
     def set(self, name: str, value: int) -> None:
         """The device changes a register."""
-        self._values[name] = value & _MASKS[name]
+        self.values[name] = value & _MASKS[name]
 
     def get_pair(self, name: str) -> int:
         """The 64 bits of ``name``_LO and _HI."""
-        return self._values[name + "_HI"] << 32 | self._values[name + "_LO"]
+        return self.values[name + "_HI"] << 32 | self.values[name + "_LO"]
 
     def set_pair(self, name: str, value: int) -> None:
         self.set(name + "_LO", value & ALL_ONES)
@@ -195,7 +196,7 @@ class RegisterFile:
             return 0
         if register.on_read:
             self._reads[register.on_read]()
-        return self._values[register.name]
+        return self.values[register.name]
 
     def write(self, offset: int, size: int, value: int) -> None:
         """A write by software."""
@@ -211,9 +212,9 @@ class RegisterFile:
             self._complain(f"write of {value:#x} to {register.name}: reserved bits {reserved:#x} are ignored")
             value &= mask
         if register.access is W1C:
-            value = self._values[register.name] & ~value
+            value = self.values[register.name] & ~value
         if register.access is not WO:
-            self._values[register.name] = value
+            self.values[register.name] = value
         if register.on_write:
             self._writes[register.on_write](value)
 

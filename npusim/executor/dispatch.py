@@ -41,6 +41,7 @@ class Pending:
     """A job on its way. Times in ps since power-on; ``reason``: why it was stopped."""
 
     ticket: Ticket
+    request: JobRequest
     arrays: Mapping[str, Array]
     bound: Mapping[int, Block]
     arrived_ps: int = 0
@@ -49,10 +50,6 @@ class Pending:
     fence: int = 0
     reason: NpusimError | None = None
     host: HostCounters = field(default_factory=HostCounters)
-
-    @property
-    def request(self) -> JobRequest:
-        return self.ticket.request
 
     @property
     def deadline_ps(self) -> int | None:
@@ -67,7 +64,9 @@ class Dispatcher:
         self.config = config
         self.device = NpuDevice(config, injection)
         self.device.listener = self._ended
+        self._clock = self.device.machine.clock
         self.driver = Driver(self.device.bus)
+        self.counters = self.driver.counters
         self.preemption = self._enable_preemption()
         self.estimates: Callable[[Program, int], None] = lambda program, run_ps: None
         self.gone: NpusimError | None = None
@@ -79,12 +78,8 @@ class Dispatcher:
         self.memory = Residence(self.driver)
 
     @property
-    def counters(self) -> HostCounters:
-        return self.driver.counters
-
-    @property
     def now_ps(self) -> int:
-        return self.device.now_ps
+        return self._clock.now
 
     @property
     def busy(self) -> bool:
@@ -290,6 +285,8 @@ class Dispatcher:
 
 def bound_blocks(program: Program, request: JobRequest) -> dict[int, Block]:
     """The blocks of the device buffers of a request, by the region that they stand for."""
+    if not request.outputs and DeviceBuffer not in map(type, request.inputs.values()):
+        return {}
     regions = {binding.name: binding.region for binding in program.inputs}
     bound = {regions[name]: item.block for name, item in request.inputs.items() if isinstance(item, DeviceBuffer)}
     regions = {binding.name: binding.region for binding in program.outputs}

@@ -153,7 +153,7 @@ class Executor:
         self._check_program(request.program)
         arrays = self._check_request(request)
         ticket = Ticket(self, request)
-        job = Pending(ticket, arrays, bound_blocks(request.program, request))
+        job = Pending(ticket, request, arrays, bound_blocks(request.program, request))
         with self._lock:
             if len(self._open) >= self.queue_limit:
                 raise QueueFullError(f"{len(self._open)} jobs wait or run; the limit is {self.queue_limit}")

@@ -120,14 +120,16 @@ class Ticket:
         self._executor = executor
         self._lock = threading.Lock()
         self._claimed = False
-        self._settled = threading.Event()
+        self._ended = False
+        self._ending = threading.Lock()  # taken until the end; a lock is made in a tenth of the time of an event
+        self._ending.acquire()
         self._callbacks: list[Callable[[Ticket], object]] = []
         self._done: JobDone | None = None
         self._error: Exception | None = None
 
     def done(self) -> bool:
         """Whether the job has ended, well or not."""
-        return self._settled.is_set()
+        return self._ended
 
     def wait(self, timeout_s: float | None = None) -> JobDone:
         """The result. Raises the error that the job ended with, or TimeoutError after ``timeout_s`` of real time.
@@ -136,8 +138,9 @@ class Ticket:
         """
         if not self.done():
             self._executor.check_may_wait()
-            if not self._settled.wait(timeout_s):
+            if not self._ending.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
                 raise TimeoutError(f"job of program {self.request.program.name!r}: not done within {timeout_s} s")
+            self._ending.release()  # for the next one who waits
         if self._error is not None:
             raise copy.copy(self._error)  # a traceback of its own: the kept one must not hold the callers' frames
         assert self._done is not None
@@ -169,7 +172,8 @@ class Ticket:
         with self._lock:
             self._done, self._error = done, error
             callbacks, self._callbacks = self._callbacks, []
-            self._settled.set()
+            self._ended = True
+            self._ending.release()
         for callback in callbacks:
             self._notify(callback)
         return True

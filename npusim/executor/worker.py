@@ -28,6 +28,8 @@ SLICE_PS = 50 * 10**6
 EXIT_S = 5.0
 """How long the end of the process waits for a worker to come to rest."""
 
+_MAIN = threading.main_thread().ident
+
 STEPS_LENT = 3
 """A short job is over after two steps; what takes longer is left to the thread."""
 
@@ -75,12 +77,13 @@ class Worker:
         False, and nothing was done, if there is. Not for the main thread: an interrupt from the keyboard would come
         in the midst of the device's work.
         """
-        if threading.get_ident() == threading.main_thread().ident or not self._turn.acquire(blocking=False):
+        caller = threading.get_ident()
+        if caller == _MAIN or not self._turn.acquire(blocking=False):
             return False
         try:
             if self._messages or self._stopping or self.stopped or self._is_busy():
                 return False
-            self._owner = threading.get_ident()
+            self._owner = caller
             self._guard(message)
             self._deliver()
             for _ in range(STEPS_LENT):

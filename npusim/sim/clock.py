@@ -23,9 +23,15 @@ class Environment(simpy.Environment):
         """The current time in ps."""
         return self._now  # type: ignore[return-value]
 
-    def pass_to(self, time: int) -> None:
-        """Nothing happens up to that time."""
-        self._now = time
+    def run_until(self, done: Callable[[], bool], time: int) -> bool:
+        """Run events up to and including that time until ``done()``; says whether it is done, and stays there."""
+        queue = self._queue
+        while not done():
+            if not queue or queue[0][0] > time:
+                self._now = time
+                return False
+            self.step()
+        return True
 
 
 class Clock:
@@ -40,7 +46,7 @@ class Clock:
     @property
     def now(self) -> int:
         """Picoseconds since the machine was switched on."""
-        return self.env.now
+        return self.env._now  # type: ignore[return-value]  # what .now is, without a call: it is asked all the time
 
     def after(self, delay: int, callback: Callback, value: object = None) -> None:
         """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``: a bare event, no process."""
@@ -56,21 +62,16 @@ class Clock:
         if delay < 0:
             raise ValueError(f"time must not go back, by {delay} ps")
         env = self.env
-        self._until = target = env.now + delay
-        while env.peek() <= target:
+        queue = env._queue  # asked for itself: what SimPy offers is a call for every question
+        self._until = target = env._now + delay  # type: ignore[assignment]
+        while queue and queue[0][0] <= target:
             env.step()
-        env.pass_to(target)
+        env._now = target
 
     def run_until(self, done: Callable[[], bool], timeout: int) -> bool:
         """Run events until ``done()``, for at most ``timeout`` ps; says whether it is done.
 
         The clock stops at the event that made it done, or else at the end of the timeout.
         """
-        env = self.env
-        self._until = deadline = env.now + timeout
-        while not done():
-            if env.peek() > deadline:
-                self.advance(deadline - env.now)
-                return done()
-            env.step()
-        return True
+        self._until = deadline = self.now + timeout
+        return self.env.run_until(done, deadline)
