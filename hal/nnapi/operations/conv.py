@@ -83,21 +83,34 @@ def _transpose_conv(op: Lowering) -> None:
     stride, (depth, *kernel, _) = window.strides(op), op.shape(FILTER)
     # Each pixel adds its own window to the output; windows begin a stride apart and reach over size elements.
     full = [(pixels - 1) * step + taps for pixels, step, taps in zip(image.hw, stride, kernel, strict=True)]
+    x, filters, attrs = factors(op)
     if window is _TRANSPOSED:
         pads = window.explicit_pads(op)
         out = (full[0] - pads[0] - pads[2], full[1] - pads[1] - pads[3])
     else:
         out = _asked_size(op, image, depth)
         scheme = window.scheme(op)
-        ends = [_surplus(scheme, *each) for each in zip(full, out, stride, kernel, strict=True)]
-        pads = (ends[0][0], ends[1][0], ends[0][1], ends[1][1])
+        top, left = (implicit_pads(*each, scheme)[0] for each in zip(out, stride, kernel, strict=True))
+        over = (full[0] - top - out[0], full[1] - left - out[1])
+        x = _reaching(op, x, image, (-over[0] // stride[0], -over[1] // stride[1]))
+        pads = (top, left, max(over[0], 0), max(over[1], 0))
     if min(out) < 1:
         raise InvalidOperationError(f"padding {list(pads)} leaves nothing of {full[0]} x {full[1]} elements")
-    x, filters, attrs = factors(op)
     attrs |= {"layout": image.layout, "stride": stride, "dilation": (1, 1), "pads": pads, "groups": 1, "output_hw": out}
     operands: list[Tensor | None] = [x, op.transpose(filters, (3, 0, 1, 2)), op.tensor(BIAS)]
     product = op.add("conv_transpose", operands, attrs)
     give_product(op, product, channel_axis(image.layout), window.activation(op.view))
+
+
+def _reaching(op: Lowering, x: Tensor, image: Image, more: Pair) -> Tensor:
+    """The image with so many rows and columns of 0 behind it, if any: where an output is larger than the windows of the
+    image reach, it is the bias."""
+    rows, columns = max(more[0], 0), max(more[1], 0)
+    if not rows and not columns:
+        return x
+    after = (0, 0, rows, columns) if image.layout == "NCHW" else (0, rows, columns, 0)
+    zero = op.view.inputs[X].zeroPoint
+    return op.add("pad", [x], {"before": (0, 0, 0, 0), "after": after, "mode": "constant", "value": zero})
 
 
 def _asked_size(op: Lowering, image: Image, depth: int) -> Pair:
@@ -112,13 +125,6 @@ def _asked_size(op: Lowering, image: Image, depth: int) -> Pair:
             f"the operation makes {image.batches} of {depth}"
         )
     return asked.hw
-
-
-def _surplus(scheme: int, full: int, out: int, stride: int, taps: int) -> Pair:
-    """Elements of ``full`` that fall away before and behind ``out`` of them: before, as many as a convolution over
-    ``out`` elements pads. Elements behind the last window are the bias."""
-    before, _ = implicit_pads(out, stride, taps, scheme)
-    return before, max(full - before - out, 0)
 
 
 _FILTER_RULES = (ranks(X, 4), ranks(FILTER, 4), ranks(BIAS, 1), bias_scale)

@@ -13,8 +13,9 @@ from .definition import Rule
 from .lowering import InvalidOperationError, Lowering, operation_label
 from .view import OpView, Shape
 
-SAME, VALID = 1, 2
-"""Implicit padding schemes."""
+NONE, SAME, VALID = 0, 1, 2
+"""Implicit padding schemes; NONE pads as little as VALID."""
+_SCHEMES = "0 (NONE), 1 (SAME) or 2 (VALID)"
 _MOST = 0xFFFF
 """What instructions have room for."""
 
@@ -115,8 +116,8 @@ class Window:
     def scheme(self, op: Lowering) -> int:
         """The implicit padding scheme."""
         value = int(op.scalar(self.first))
-        if value not in (SAME, VALID):
-            raise InvalidOperationError(f"input {self.first} must be a padding scheme, 1 (SAME) or 2 (VALID): {value}")
+        if value not in (NONE, SAME, VALID):
+            raise InvalidOperationError(f"input {self.first} must be a padding scheme, {_SCHEMES}, got {value}")
         return value
 
     def explicit_pads(self, op: Lowering) -> tuple[int, int, int, int]:
@@ -156,7 +157,7 @@ def _check_fields(op: Lowering, numbers: Sequence[int]) -> None:
 
 def implicit_pads(size: int, stride: int, extent: int, scheme: int) -> Pair:
     """Padding before and behind one dimension: SAME makes ceil(size / stride) of it, with the odd element behind."""
-    if scheme == VALID:
+    if scheme != SAME:
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + extent - size, 0)
     return total // 2, total - total // 2
@@ -181,10 +182,10 @@ def window_rules(window: Callable[[OpView], Window]) -> tuple[Rule, ...]:
     """What holds for the parameters of every operation with a window; ``window``: where they are."""
 
     def padding(view: OpView) -> bool:
-        """the implicit padding scheme must be 1 (SAME) or 2 (VALID), each explicit padding >= 0"""
+        """the implicit padding scheme must be 0 (NONE), 1 (SAME) or 2 (VALID), each explicit padding >= 0"""
         at = window(view)
         if not at.explicit(view):
-            return view.scalar(at.first) in (None, SAME, VALID)
+            return view.scalar(at.first) in (None, NONE, SAME, VALID)
         sides = [view.scalar(at.first + side) for side in range(4)]
         return all(side is None or side >= 0 for side in sides)
 

@@ -54,7 +54,7 @@ def arguments(pads: Any, stride: Sequence[int], kernel: Sequence[int], function:
 
 
 @ALL
-@pytest.mark.parametrize("pads", [1, 2, (1, 0, 2, 1)], ids=["same", "valid", "explicit"])
+@pytest.mark.parametrize("pads", [0, 1, 2, (1, 0, 2, 1)], ids=["none", "same", "valid", "explicit"])
 @pytest.mark.parametrize("layout", [None, False, True], ids=["default", "nhwc", "nchw"])
 def test_windows(operation: OperationType, kind: OperandType, pads: Any, layout: bool | None) -> None:
     x, nchw = tensor(kind, (2, 7, 6, 3), 1), layout is True
@@ -105,7 +105,7 @@ X = tensor(F32, (1, 5, 5, 2), 5)
     ("inputs", "message"),
     [
         ([tensor(F32, (5, 5, 2), 0), *arguments(1, (1, 1), (2, 2), 0)], "input 0 must have rank 4"),
-        ([X, *arguments(0, (1, 1), (2, 2), 0)], "padding scheme"),
+        ([X, *arguments(-1, (1, 1), (2, 2), 0)], "padding scheme"),
         ([X, *arguments(3, (1, 1), (2, 2), 0)], "padding scheme"),
         ([X, *arguments((0, -1, 0, 0), (1, 1), (2, 2), 0)], "padding"),
         ([X, *arguments(1, (0, 1), (2, 2), 0)], "strides"),
