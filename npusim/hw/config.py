@@ -8,6 +8,7 @@ of its field without the unit suffix: ``dram.latency = "100 ns"`` is ``config.dr
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator
 from fractions import Fraction
@@ -199,6 +200,16 @@ class EnergyConfig:
     leakage_uw: int = key(Quantity(Dimension.POWER, 0, 10**9), "power of the idle chip", 0)
 
 
+@functools.lru_cache(64)
+def _fingerprint(config: Config) -> str:
+    import hashlib
+    import json
+
+    values = to_table(config)
+    del values["name"], values["description"]
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """One device. Frozen, hashable, picklable; made by :func:`load_config` and :meth:`with_`, always valid."""
@@ -236,12 +247,7 @@ class Config:
 
     def fingerprint(self) -> str:
         """A hex digest of every value that can change a result; not of names, comments or the file's place."""
-        import hashlib
-        import json
-
-        values = to_table(self)
-        del values["name"], values["description"]
-        return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return _fingerprint(self)
 
     def with_(self, **overrides: Any) -> Config:
         """A copy with dotted keys replaced, checked again: ``config.with_(**{"dram.bandwidth": "8 GB/s"})``.
