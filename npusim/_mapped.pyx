@@ -6,6 +6,7 @@ import os
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_WRITE, mmap, munmap
+from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
 
 from npusim.errors import FileCutError
@@ -61,16 +62,17 @@ cdef class MappedFile:
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self._data, <Py_ssize_t>self._length, self._readonly, flags)
 
-    def size(self):
-        """Bytes that the file has now."""
-        return os.fstat(self._descriptor).st_size
-
     @property
     def cut(self):
         """Whether bytes were touched that were not there."""
         return self._entry != NULL and npu_is_cut(self._entry) != 0
 
-    def check(self):
-        """Raise FileCutError if bytes were touched that were not there."""
-        if self.cut:
+    def check(self, long long end=0):
+        """Raise FileCutError if bytes were touched that were not there, or if the file has less than ``end`` now."""
+        cdef struct_stat status
+        if self._entry != NULL and npu_is_cut(self._entry):
             raise FileCutError("a mapped file was cut while it was used")
+        if end and fstat(self._descriptor, &status):
+            raise OSError(errno, os.strerror(errno))
+        if end and status.st_size < end:
+            raise FileCutError(f"a mapped file was cut: it has {status.st_size} bytes now, {end} are needed")

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from npusim.errors import FileCutError
-
 if TYPE_CHECKING:
     from npusim._mapped import MappedFile
 
@@ -53,12 +51,8 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
 
     def check(self) -> None:
         """Raise FileCutError if the file is too short now, or was when its bytes were used."""
-        if self.file is None or self.sealed:
-            return
-        self.confirm()
-        size = self.file.size()
-        if size < self.end:
-            raise FileCutError(f"the mapped file was cut: it has {size} bytes now, the pool needs {self.end}")
+        if self.file is not None and not self.sealed:
+            self.file.check(self.end)
 
     def confirm(self) -> None:
         """Raise FileCutError if bytes were used that were not there any more."""

@@ -41,8 +41,11 @@ def test_the_file_is_shared(descriptor: int) -> None:
     os.pwrite(descriptor, b"\x06", PAGE + 1)
     assert os.pread(descriptor, 1, PAGE) == b"\x05"
     assert array[:3].tolist() == [5, 6, 1]
-    assert (file.size(), file.cut, array.size) == (3 * PAGE, False, 2 * PAGE)
+    assert (file.cut, array.size) == (False, 2 * PAGE)
     file.check()
+    file.check(3 * PAGE)
+    with pytest.raises(FileCutError, match=f"it has {3 * PAGE} bytes now, {4 * PAGE} are needed"):
+        file.check(4 * PAGE)
     assert not _array(MappedFile(descriptor, PAGE, READ, 0, True)).flags.writeable
 
 

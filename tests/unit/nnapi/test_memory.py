@@ -242,7 +242,7 @@ def test_a_file_that_is_cut_behind_our_back_ends_no_process(file: Path) -> None:
     view = pool.map()[5:]
     view.check()
     os.truncate(file, 2 * PAGE)
-    with pytest.raises(FileCutError, match=f"{2 * PAGE} bytes now, the pool needs {3 * PAGE}"):
+    with pytest.raises(FileCutError, match=f"{2 * PAGE} bytes now, {3 * PAGE} are needed"):
         view.check()
     view.confirm()  # nobody has used what is gone
     _refused(ErrorStatus.INVALID_ARGUMENT, "does not lie", pool.map)
