@@ -1,4 +1,5 @@
-"""Conformance examples in other forms that mean the same: other types, constants as inputs, dimensions left open.
+"""Conformance examples in other forms that mean the same: other types, constants as inputs, dimensions left open, and
+the structures of ``nnapi_structures``.
 
 As a command: ``python -m tests.conformance.nnapi_variants [variant ...] [-- words for nnapi_vectors]``.
 """
@@ -16,9 +17,9 @@ import numpy as np
 from hal.nnapi.errors import InvalidModelError
 from hal.nnapi.validation import validate_model
 from tests.conformance.nnapi_model import Array, Get, Record, build_model, examples
+from tests.conformance.nnapi_structures import STRUCTURES, Example
 from tests.conformance.nnapi_vectors import HostBackend, run_example
 
-Example = tuple[Record, Get]
 Variant = Callable[[Record, Get], Example | None]
 """The example in another form; None if it has nothing to change."""
 
@@ -132,7 +133,7 @@ def _mapped(get: Get, which: set[tuple[str, int]], change: Callable[[Array], Arr
 
 
 VARIANTS: dict[str, Variant] = {
-    each.__name__: each for each in (half, relaxed, signed, inputs, internal, open_dimensions, open_ranks)
+    each.__name__: each for each in (half, relaxed, signed, inputs, internal, open_dimensions, open_ranks, *STRUCTURES)
 }
 
 
