@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+
 import numpy as np
 import pytest
 
+from npusim._mapped import MappedFile
 from npusim.device.bus import Bus
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
-from npusim.errors import DeviceFaultError, DeviceMemoryError, InputError, UsageError
+from npusim.errors import DeviceFaultError, DeviceMemoryError, FileCutError, InputError, UsageError
 from npusim.hw.config import load_config
 from npusim.isa.base import region
-from npusim.program import CONSTANTS, FIRST_IO, Program
+from npusim.program import CONSTANTS, FIRST_IO, ConstantData, Program
 from tests.timing.programs import Stream, add, copy, round_trip
 
 TINY = load_config("tiny")
@@ -54,6 +58,24 @@ def test_constants_are_written_once_by_the_first_run_that_computes() -> None:
     assert driver.run(loaded, {"x0": values}).outputs["y0"].tolist() == [5] * 100
     device.bus.write_memory(loaded.regions[CONSTANTS], bytes([6] * 100))  # what is there is used again
     assert driver.run(loaded, {"x0": values}).outputs["y0"].tolist() == [6] * 100
+
+
+def test_constants_that_are_gone_take_no_memory_with_them() -> None:
+    descriptor = os.memfd_create("weights")
+    os.ftruncate(descriptor, mmap.PAGESIZE)
+    file = MappedFile(descriptor, mmap.PAGESIZE, mmap.PROT_READ, 0, False)
+    program = add_constant(bytes(100))
+    program.constants = ConstantData.of(np.frombuffer(memoryview(file), np.uint8, 100))
+    driver = Driver(NpuDevice(TINY).bus)
+    loaded, values = driver.load(program), np.zeros(100, np.uint8)
+    free = driver.free_bytes
+    os.ftruncate(descriptor, 0)
+    os.close(descriptor)
+    for _ in range(2):
+        with pytest.raises(FileCutError):
+            driver.run(loaded, {"x0": values})
+    assert (len(loaded.idle), driver.free_bytes) == (1, free)
+    driver.unload(loaded)
 
 
 def test_fences_grow(driver: Driver) -> None:
