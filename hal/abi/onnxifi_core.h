@@ -176,9 +176,11 @@ event *event_new(device *on, bool produced);
 void event_end(event *of);
 /* Signals once; jobs that wait become ready. False if it was signalled already. With the lock held. */
 bool event_signal(event *of, int32_t status, const char *message);
-/* What onnxWaitEventForFunction and npusimGetRunTimingFunction do. */
+/* What the extensions onnxWaitEventForFunction and npusimGetRunTimingFunction do. */
 onnxStatus event_wait_for(onnxEvent handle, uint32_t milliseconds, onnxEventState *state, onnxStatus *status,
                           char *message, size_t *length);
+/* onnxWaitEvent with a limit: not over means that it is past, and that there is no status yet. */
+onnxStatus event_wait_slice(onnxEvent handle, uint32_t milliseconds, bool *over);
 onnxStatus event_timing(onnxEvent handle, npusimRunTiming *timing);
 
 /* ------------------------------------------------------------------------------------------------ onnxifi_runs.c */

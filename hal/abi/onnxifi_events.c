@@ -110,7 +110,7 @@ onnxStatus onnxGetEventState(onnxEvent handle, onnxEventState *state) {
 }
 
 /* Waits until the event is signalled, its device is gone or the limit (NULL: none) is past; BACKEND_UNAVAILABLE for
- * the second. With the lock held. */
+ * the second. Injected failures are for waits that have come to an end. With the lock held. */
 static int32_t wait_for(event *of, const struct timespec *limit) {
     while (!of->signalled && object_alive(&of->base)) {
         if (limit == NULL) {
@@ -119,21 +119,30 @@ static int32_t wait_for(event *of, const struct timespec *limit) {
             break;
         }
     }
-    return object_alive(&of->base) ? fault_take(FUNCTION_WaitEvent) : ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
+    if (!object_alive(&of->base)) {
+        return ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
+    }
+    return of->signalled ? fault_take(FUNCTION_WaitEvent) : ONNXIFI_STATUS_SUCCESS;
 }
 
-onnxStatus onnxWaitEvent(onnxEvent handle) {
+static onnxStatus wait_event(onnxEvent handle, const struct timespec *limit, bool *over) {
     event *of = core_find(KIND_EVENT, handle);
     if (of == NULL) {
         return ONNXIFI_STATUS_INVALID_EVENT;
     }
-    int32_t status = wait_for(of, NULL);
+    int32_t status = wait_for(of, limit);
+    *over = of->signalled || status != ONNXIFI_STATUS_SUCCESS;
     if (status == ONNXIFI_STATUS_SUCCESS) {
         status = fault_filter(FUNCTION_WaitEvent, of->status);
     }
     core_leave();
     object_release(of);
     return status;
+}
+
+onnxStatus onnxWaitEvent(onnxEvent handle) {
+    bool over;
+    return wait_event(handle, NULL, &over);
 }
 
 onnxStatus onnxReleaseEvent(onnxEvent handle) {
@@ -165,6 +174,12 @@ static struct timespec after(uint32_t milliseconds) {
         limit.tv_nsec -= 1000000000;
     }
     return limit;
+}
+
+onnxStatus event_wait_slice(onnxEvent handle, uint32_t milliseconds, bool *over) {
+    struct timespec limit = after(milliseconds);
+    *over = true;
+    return wait_event(handle, &limit, over);
 }
 
 static void tell(const char *text, char *message, size_t *length) {

@@ -6,11 +6,12 @@ Handles are ints, 0 is NULL; out=False stands for a NULL where the result would 
 import atexit
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
 from ._descriptors cimport Numbers, Tensors
-from ._interface cimport npu_onnxifi_engine, npusimRunTiming, onnxMemoryFenceV1, onnxTensorDescriptorV1
+from ._interface cimport c_bool, npu_onnxifi_engine, npusimRunTiming, onnxMemoryFenceV1, onnxTensorDescriptorV1
 from ._table cimport TABLE
 
 from .status import Status
@@ -31,7 +32,6 @@ cdef extern from "onnxifi_ext.h":
     int32_t c_InitEvent "onnxInitEvent"(void *, void **) nogil
     int32_t c_SignalEvent "onnxSignalEvent"(void *) nogil
     int32_t c_GetEventState "onnxGetEventState"(void *, int32_t *) nogil
-    int32_t c_WaitEvent "onnxWaitEvent"(void *) nogil
     int32_t c_ReleaseEvent "onnxReleaseEvent"(void *) nogil
     int32_t c_InitGraph "onnxInitGraph"(
         void *, const uint64_t *, size_t, const void *, uint32_t, const onnxTensorDescriptorV1 *, void **, uint32_t,
@@ -45,7 +45,11 @@ cdef extern from "onnxifi_ext.h":
 
 cdef extern from "onnxifi_core.h":
     int32_t fault_inject(const char *function, int32_t status, uint32_t times) nogil
+    int32_t event_wait_slice(void *event, uint32_t milliseconds, c_bool *over) nogil
     int32_t event_timing(void *event, npusimRunTiming *timing) nogil
+
+cdef enum:
+    WAIT_MS = 50
 
 
 def _close() -> None:
@@ -182,8 +186,19 @@ def onnxGetEventState(event, bint out=True):
 
 
 def onnxWaitEvent(event):
-    """status: of the run that signalled the event. Other threads of Python go on meanwhile."""
-    return ask(c_WaitEvent, event)
+    """status: of the run that signalled the event. Other threads of Python go on meanwhile.
+
+    A signal's handler, such as that of the keyboard's interrupt, runs within WAIT_MS, and what it raises ends the wait.
+    """
+    cdef void *handle = handle_of(event)
+    cdef int32_t status
+    cdef c_bool over = False
+    while True:
+        with nogil:
+            status = event_wait_slice(handle, WAIT_MS, &over)
+        if over:
+            return status
+        PyErr_CheckSignals()
 
 
 def onnxReleaseEvent(event):

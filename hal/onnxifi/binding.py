@@ -24,7 +24,8 @@ Array = npt.NDArray[Any]
 @dataclass(frozen=True, slots=True, eq=False)
 class IO:
     """One binding, complete in itself: what a run asks of the device, with views of the client's memory for inputs, and
-    such views for the outputs, in the storage types of the program."""
+    such views for the outputs, in the storage types of the program. An output that is an input, too, has another name
+    in the program."""
 
     request: JobRequest
     outputs: Mapping[str, Array]
@@ -48,9 +49,10 @@ def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descrip
             raise OnnxifiError(Status.MISMATCHING_DATATYPE, f"{name!r}: the device quantises to 8 and 16 bits only")
     _check_symbols(ins, graph.inputs)
     program = graph.program(Form(_open_shapes(ins, graph.inputs), quantized_in, quantized_out))
-    _check_outputs(outs, program)
+    results = {binding.name: outs[name] for binding, name in zip(program.outputs, graph.outputs, strict=True)}
+    _check_outputs(results, program)
     request = JobRequest(program, _views(ins, program.inputs), priority=graph.priority)
-    return IO(request, _views(outs, program.outputs))
+    return IO(request, _views(results, program.outputs))
 
 
 def _compare(found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]) -> QuantizationTable:

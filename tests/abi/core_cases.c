@@ -75,6 +75,15 @@ static void case_ids(void) {
     IS(onnxGetBackendCompatibility(ids[0], 1, "F"), FALLBACK);
 }
 
+/* what no protobuf can be as large as is not read */
+static void case_sizes(void) {
+    onnxGraph none;
+    IS(onnxGetBackendCompatibility(ids[0], SIZE_MAX, "M"), INVALID_PROTOBUF);
+    IS(onnxGetBackendCompatibility(ids[0], (size_t)INT32_MAX + 1, "M"), INVALID_PROTOBUF);
+    IS(onnxInitGraph(backend, NULL, SIZE_MAX, "M", 0, NULL, &none, 0, NULL), INVALID_PROTOBUF);
+    EXPECT(none == NULL);
+}
+
 /* NULL, small numbers, addresses, handles of other kinds and old ones are no handles */
 static void case_handles(void) {
     onnxEvent old = event();
@@ -256,7 +265,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"ids", case_ids},       {"handles", case_handles}, {"filter", case_filter},
+    } cases[] = {{"ids", case_ids},       {"sizes", case_sizes},   {"handles", case_handles}, {"filter", case_filter},
                  {"binding", case_binding}, {"extensions", case_extensions}, {"inject", case_inject},
                  {"unplug", case_unplug}, {"fork", case_fork},       {"exit", case_exit}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -11,7 +11,7 @@ from tests.abi.building import HERE, compile_core, needs_gcc, run
 
 pytestmark = needs_gcc
 
-CASES = ("ids", "handles", "filter", "binding", "extensions", "inject", "unplug", "fork", "exit")
+CASES = ("ids", "sizes", "handles", "filter", "binding", "extensions", "inject", "unplug", "fork", "exit")
 
 
 @pytest.fixture(scope="module")

@@ -109,3 +109,36 @@ def test_little_memory(ways: Host, mebibytes: int) -> None:
     done = spoken(ways, "later-memory", str(mebibytes << 20), NPUSIM_ONNXIFI_BACKENDS="tiny")
     expected = "1 devices, status 0x0000\n" if mebibytes > 1024 else "1 devices, status 0x0402\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+
+
+def test_three_libraries_of_one_process(model: Path, tmp_path: Path) -> None:
+    """Each has devices and handles of its own; what is made by one is nothing to another."""
+    (tmp_path / "three.c").write_text(THREE)
+    gcc("-std=gnu11", "-Wall", "-Werror", tmp_path / "three.c", "-o", tmp_path / "three", "-ldl")
+    done = run(tmp_path / "three", *(library.path for library in abi.LIBRARIES))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 2 1 257 257\n", "")
+
+
+THREE = r"""
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+static void *find(const char *path, const char *name) { return dlsym(dlopen(path, RTLD_NOW | RTLD_LOCAL), name); }
+int main(int argc, char **argv) {
+    int32_t (*list[2])(void **, size_t *), (*release[2])(void *);
+    int (*devices)(uint32_t *);
+    void *ids[2][4];
+    size_t counts[2] = {4, 4};
+    uint32_t count = 0;
+    for (int i = 0; i < 2; i++) {
+        *(void **)&list[i] = find(argv[1 + i], "onnxGetBackendIDs");
+        *(void **)&release[i] = find(argv[1 + i], "onnxReleaseBackendID");
+        list[i](ids[i], &counts[i]);
+    }
+    *(void **)&devices = find(argv[3], "ANeuralNetworks_getDeviceCount");
+    devices(&count);
+    int first = release[0](ids[1][0]), second = release[1](ids[0][0]);
+    printf("%zu %zu %u %d %d\n", counts[0], counts[1], count, first, second);
+    return argc != 4;
+}
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -127,6 +128,27 @@ def test_the_other_device_goes_on_and_a_new_backend_works_after_plugging_in(clie
     status, graph = onnxifi.onnxInitGraph(fresh, None, models.unary())
     assert status == Status.SUCCESS
     assert onnxifi.onnxReleaseGraph(graph) == onnxifi.onnxReleaseBackend(fresh) == Status.SUCCESS
+
+
+class InterruptedWaitError(Exception):
+    """What a signal's handler raises."""
+
+
+def test_a_signal_ends_a_wait_of_python(client: Client) -> None:
+    def handler(number: int, frame: object) -> None:
+        raise InterruptedWaitError
+
+    event = client.event()
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(InterruptedWaitError):
+            onnxifi.onnxWaitEvent(event)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert onnxifi.onnxSignalEvent(event) == Status.SUCCESS
+    assert onnxifi.onnxWaitEvent(event) == Status.SUCCESS
 
 
 def test_a_fault_of_the_device_comes_out_of_the_wait(client: Client) -> None:

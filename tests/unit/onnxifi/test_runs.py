@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from hal.onnxifi import engine
 from hal.onnxifi.constants import LogLevel
@@ -219,3 +219,17 @@ def test_what_the_system_lacks_has_a_status_and_no_traceback(monkeypatch, caplog
     monkeypatch.setattr("hal.onnxifi.device.Power", lambda config: bytes(1 << 62))
     assert status_of(engine.init_backend, 0, ()) is Status.NO_SYSTEM_MEMORY
     assert "Traceback" not in caplog.text
+
+
+def test_an_output_may_be_an_input_as_it_is(runs):
+    node = helper.make_node("Neg", ["x"], ["y"])
+    ends = [models.tensor("x", models.SHAPE)], [models.tensor("y", models.SHAPE), models.tensor("x", models.SHAPE)]
+    x = np.arange(6, dtype=np.float32).reshape(models.SHAPE)
+    y, same = arrays(0)[1], np.ones(models.SHAPE, np.float32)
+    assert compute(runs, init(models.model([node], *ends)), {"x": x}, {"y": y, "x": same})[0] == Status.SUCCESS
+    np.testing.assert_array_equal(y, -x)
+    np.testing.assert_array_equal(same, x)
+    same[:] = 0
+    bare = init(models.model([], [models.tensor("x", models.SHAPE)], [models.tensor("x", models.SHAPE)]))
+    assert compute(runs, bare, {"x": x}, {"x": same}, 1)[0] == Status.SUCCESS
+    np.testing.assert_array_equal(same, x)
