@@ -30,7 +30,7 @@ def _resize_bilinear(op: Lowering) -> None:
         place = np.clip(positions - _centre(op), 0, last)
         low = np.floor(place).astype(np.int32)
         share = (place - low).astype(np.float32)
-        index = op.i32(np.stack([low, np.minimum(low + 1, last)], axis=1))
+        index = op.i32(np.stack([low, np.ceil(place).astype(np.int32)], axis=1))
         weight = op.f32(np.stack([1 - share, share], axis=1))
         x = op.add("resample", [x, index, weight], {"axis": axis})
     op.give_real(x)

@@ -80,6 +80,14 @@ def test_by_factors(operation: OperationType, kind: OperandType) -> None:
     assert_close(got, resized(operation, real(x), (3, 4), align=False, half=False), like(x))
 
 
+@pytest.mark.parametrize("beyond", [np.inf, np.nan])
+def test_a_position_on_a_pixel_sees_no_other(beyond: float) -> None:
+    x = given(F32, np.array([1, beyond, 3]).reshape(1, 1, 3, 1))
+    got = run_one(BILINEAR, [x, i32(5), i32(1), boolean(False), boolean(True)], result(F32)).reshape(-1)
+    np.testing.assert_array_equal(got[[0, -1]], [1, 3])
+    np.testing.assert_array_equal(np.isfinite(got), [True, False, False, False, True])
+
+
 @pytest.mark.parametrize("count", [3, 4, 5, 6])
 def test_bilinear_has_defaults(count: int) -> None:
     x = tensor(F32, (1, 4, 3, 2), 3)
