@@ -25,6 +25,7 @@ _log = logging.getLogger("npusim.device")
 _READY, _BUSY, _FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
 _INT_DONE, _INT_FAULT = (field.mask for field in BY_NAME["INT_STATUS"].fields)
 _COUNT = 0xFFFF_FFFF
+_DOWN = tuple(reversed(range(len(RINGS))))
 _TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
 _HEADS = tuple(f"{name}_HEAD" for name in RINGS)
 _TAILS = tuple(f"{name}_TAIL" for name in RINGS)
@@ -91,10 +92,11 @@ class JobQueues:
             job.run.park(lambda: self._stopped(job))
 
     def _take_next(self) -> None:
-        for ring in reversed(range(len(RINGS))):
+        values = self._values
+        for ring in _DOWN:
             job = self._begun[ring]
             if job is None:
-                if self._waiting(ring):
+                if values[_TAILS[ring]] != values[_HEADS[ring]]:
                     self._take(ring)
                     return
             elif job.stage is Stage.PARKED:
@@ -107,7 +109,11 @@ class JobQueues:
 
     def _higher(self, job: Begun) -> bool:
         """Whether a job of a higher class waits."""
-        return any(self._begun[ring] is None and self._waiting(ring) for ring in range(job.ring + 1, len(RINGS)))
+        values = self._values
+        for ring in _DOWN[: -1 - job.ring]:
+            if self._begun[ring] is None and values[_TAILS[ring]] != values[_HEADS[ring]]:
+                return True
+        return False
 
     def _preempted(self, job: Begun) -> bool:
         return bool(self._values["PREEMPT"]) and self._higher(job)

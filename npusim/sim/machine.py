@@ -39,6 +39,7 @@ class Machine:
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
         self._planner = Planner(config, self.layout, self.fabric)
         self._plans: OrderedDict[tuple[bytes, tuple[int, ...]], Plan] = OrderedDict()
+        self._latest: tuple[bytes, tuple[int, ...], Plan] | None = None
         self.current: Run | Replay | None = None
         """The job that has the machine: it runs, or its context is on the way."""
 
@@ -147,6 +148,14 @@ class Machine:
         self.leave(run)
 
     def _plan(self, code: bytes, region_bytes: tuple[int, ...]) -> Plan:
+        latest = self._latest
+        if latest is not None and latest[0] == code and latest[1] == region_bytes:
+            return latest[2]
+        plan = self._known_plan(code, region_bytes)
+        self._latest = (code, region_bytes, plan)
+        return plan
+
+    def _known_plan(self, code: bytes, region_bytes: tuple[int, ...]) -> Plan:
         key = (hashlib.sha256(code).digest(), region_bytes)
         plan = self._plans.get(key)
         if plan is None:

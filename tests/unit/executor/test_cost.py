@@ -13,8 +13,8 @@ from npusim.executor import Executor, JobRequest
 from tests.timing.bench import TINY
 from tests.timing.programs import round_trip
 
-MOST_CALLS = 430
-"""Of functions of Python and C, for a job of three commands whose course is known. It has been 402."""
+MOST_CALLS = 410
+"""Of functions of Python and C, for a job of three commands whose course is known. It has been 386."""
 
 
 def test_a_small_job_takes_few_calls() -> None:
