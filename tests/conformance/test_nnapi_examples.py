@@ -25,6 +25,10 @@ KNOWN_TO_DIFFER = {
     ("signed", "pad_v2"): "the value to pad with is a number of the quantised range, and the example's is not changed",
 }
 
+SAMPLE = 12
+"""One example in so many runs in each of the other ways to execute, and one in half as many in each other form; the
+slow tests run them all."""
+
 WITHOUT_LOOP_TIMEOUT = ("burst", "aidl burst")
 """Ways that wait for an endless loop as long as the interface says by default, which takes seconds to simulate."""
 
@@ -110,7 +114,7 @@ def test_examples_through_the_driver(device: Any, version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("number", "way"), list(enumerate(EXECUTORS))[1:])
 def test_a_sample_in_the_other_ways(device: Any, version: str, number: int, way: str) -> None:
-    assert not failures(device, version, [way], slice(number, None, 6))
+    assert not failures(device, version, [way], slice(number, None, SAMPLE))
 
 
 @pytest.mark.slow
@@ -120,7 +124,7 @@ def test_all_in_every_way(device: Any, version: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [SAMPLE // 2, pytest.param(1, marks=pytest.mark.slow)])
 def test_other_forms_of_the_examples(variant: str, step: int) -> None:
     failed = {}
     counts: Counter[str] = Counter()

@@ -70,7 +70,7 @@ def test_the_file_depends_on_the_program_alone(program: Program, tmp_path: Path)
 
 
 def test_loading_takes_a_small_part_of_compiling(tmp_path: Path) -> None:
-    graph = residual_net(32, 32, 6)
+    graph = residual_net(16, 32, 4)
     started = time.perf_counter()
     program = compile_graph(graph, TINY.with_(**{"sram.bytes": 32768}), KEY)
     compiling = time.perf_counter() - started
