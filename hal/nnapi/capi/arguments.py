@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..aidl_types import Operand
 from .codes import ApiError, ResultCode, bad_data
-from .kinds import Dims, is_specified, merged, nbytes
+from .kinds import Dims, described, is_specified, merged, nbytes
 from .memory import AnyMemory, RoleMemory
 from .pointers import OperandTypeValue
 
@@ -95,7 +95,7 @@ def _dims(operand: Operand, given: OperandTypeValue | None, what: str) -> Dims:
         raise bad_data(f"{what}: {given.problem}")
     same = (given.type, given.zeroPoint) == (int(operand.type), operand.zeroPoint)
     if not same or not math.isclose(given.scale, operand.scale, rel_tol=1e-6):
-        raise bad_data(f"{what}: the type given is not the model's: {given}, {operand}")
+        raise bad_data(f"{what}: the type given is not the model's: {described(given)} for {described(operand)}")
     if not known and given.dimensions and not is_specified(int(operand.type), ()):
         return given.dimensions
     if known and given.dimensions and len(known) != len(given.dimensions):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
+from ..operations.signature import type_name
 from ..types import OperandType
 from . import extensions
 from .codes import bad_data
@@ -31,6 +33,26 @@ def nbytes(kind: int, dimensions: Sequence[int]) -> int | None:
     if element is None or not is_specified(kind, dimensions):
         return None
     return element * math.prod(dimensions)
+
+
+class Typed(Protocol):
+    """Whatever has the fields of an operand's type."""
+
+    @property
+    def type(self) -> int: ...
+    @property
+    def dimensions(self) -> Sequence[int]: ...
+    @property
+    def scale(self) -> float: ...
+    @property
+    def zeroPoint(self) -> int: ...
+
+
+def described(typed: Typed) -> str:
+    """A type as messages name it: ``TENSOR_QUANT8_ASYMM [1, 4], scale 0.5, zero point 128``."""
+    dims = f" {list(typed.dimensions)}" if is_tensor(int(typed.type)) or len(typed.dimensions) else ""
+    quantised = f", scale {typed.scale:g}, zero point {typed.zeroPoint}" if typed.scale or typed.zeroPoint else ""
+    return f"{type_name(int(typed.type))}{dims}{quantised}"
 
 
 def merged(known: Dims, given: Dims, what: str) -> Dims:

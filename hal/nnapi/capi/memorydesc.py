@@ -11,7 +11,7 @@ from ..aidl_types import DeviceBuffer, ServiceSpecificException
 from ..types import BufferDesc, BufferRole
 from .codes import ApiError, ResultCode, bad_data, bad_state
 from .compilation import Compilation
-from .kinds import Dims, merged, nbytes
+from .kinds import Dims, described, merged, nbytes
 from .memory import RoleMemory, anonymous
 from .operands import BuiltOperand
 
@@ -60,7 +60,8 @@ class MemoryDesc:
         known = self._operand
         if known is not None and _kind(known) != _kind(operand):
             raise bad_data(
-                f"{role.direction} {role.index} is of another type than the roles before: {operand}, {known}"
+                f"{role.direction} {role.index} is not of the type of the roles before, scales per channel included: "
+                f"{described(operand)} for {described(known)}"
             )
         if self._dims and not operand.is_tensor:
             raise bad_data(f"{role.direction} {role.index} is a scalar, the dimensions are {list(self._dims)}")

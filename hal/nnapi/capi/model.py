@@ -12,6 +12,7 @@ from ..validation import validate_model
 from . import extensions, pointers
 from .codes import MAX_COPIED_BYTES, ApiError, ResultCode, bad_data, bad_state
 from .compose import Composed, compose
+from .kinds import described
 from .memory import AnyMemory, SharedMemory, anonymous
 from .operands import BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced, Value, made_from
 from .pointers import ChannelQuantValue, OperandTypeValue
@@ -74,7 +75,9 @@ class Model:
         if model is self or not model.finished:
             raise bad_state("the model that is referred to is not finished")
         if self._operand(index).type != OperandType.SUBGRAPH:
-            raise bad_data(f"operand {index} must be of type ANEURALNETWORKS_MODEL, is {self.operands[index].type}")
+            raise bad_data(
+                f"operand {index} must be of type ANEURALNETWORKS_MODEL, is {described(self.operands[index])}"
+            )
         self._set(index, Referenced(model))
 
     def set_channel_quant(self, index: int, given: ChannelQuantValue) -> None:
@@ -82,7 +85,7 @@ class Model:
         self._check_open("setOperandSymmPerChannelQuantParams")
         operand = self._operand(index)
         if operand.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
-            raise bad_data(f"operand {index} must be TENSOR_QUANT8_SYMM_PER_CHANNEL, is {operand.type}")
+            raise bad_data(f"operand {index} must be TENSOR_QUANT8_SYMM_PER_CHANNEL, is {described(operand)}")
         rank = len(operand.dimensions)
         if given.channelDim >= rank or len(given.scales) != operand.dimensions[given.channelDim]:
             raise bad_data(f"operand {index}: {len(given.scales)} scales for dimension {given.channelDim} do not fit "
@@ -97,7 +100,7 @@ class Model:
         self._check_open("setOperandExtensionData")
         operand = self._operand(index)
         if operand.type <= extensions.CODE_MASK:
-            raise bad_data(f"operand {index} is not of an extension's type, its type is {operand.type}")
+            raise bad_data(f"operand {index} is not of an extension's type, but {described(operand)}")
         if data == b"":
             raise bad_data(f"operand {index}: data is not NULL, but length is 0")
         extra = None if data is None else ExtraParams(extension=data)

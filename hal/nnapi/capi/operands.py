@@ -16,7 +16,7 @@ from ..validation.operands import (
 )
 from . import extensions
 from .codes import bad_data
-from .kinds import Dims, is_tensor, nbytes
+from .kinds import Dims, described, is_tensor, nbytes
 from .memory import SharedMemory
 from .pointers import OperandTypeValue
 
@@ -101,5 +101,5 @@ def made_from(given: OperandTypeValue) -> BuiltOperand:
         raise bad_data(f"the scale must be a finite number, is {given.scale}")
     for rule in TYPE_RULES.get(given.type, EXTENSION_RULES):
         if rule not in _LATER and not rule(operand, context):
-            raise bad_data(f"operand type {given.type}: {rule.__doc__}, is {given}")
+            raise bad_data(f"operand type {described(given)}: {rule.__doc__}")
     return BuiltOperand(given.type, given.dimensions, given.scale, given.zeroPoint)

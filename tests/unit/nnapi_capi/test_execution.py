@@ -62,6 +62,15 @@ def test_arguments(api: Api, execution: int) -> None:
         assert function(execution, 0, None, None, 0) == BAD_STATE
 
 
+def test_the_log_says_which_type_was_wrong(api: Api, execution: int, caplog: pytest.LogCaptureFixture) -> None:
+    other = operand_type("TENSOR_QUANT8_ASYMM", [4], 0.5, 3)
+    assert api.Execution_setInput(execution, 1, ctypes.byref(other), address(A), 16) == BAD_DATA
+    assert caplog.messages == [
+        "ANeuralNetworksExecution_setInput: BAD_DATA: input 1: the type given is not the model's: "
+        "TENSOR_QUANT8_ASYMM [4], scale 0.5, zero point 3 for TENSOR_FLOAT32 [4]"
+    ]
+
+
 def test_an_argument_is_set_once_in_whatever_way(api: Api, execution: int) -> None:
     memory = memory_of(api, A)
     from_memory, from_pointer = api.Execution_setInputFromMemory, api.Execution_setInput
