@@ -79,17 +79,19 @@ class FencedCompletion(Event):
         handles = _handles(before)
         self._execution = execution
         self._duration_ns = duration_ns
-        self._computation = execution.begin(fenced=True)
-        self._deadline_ns = deadline_after(execution.timeout_ns)
-        self._launched_ns = time.monotonic_ns()
         self._fence = fence.create()
         self._handle = self._fence.dup()
         _close_with(self, self._handle[0])
         self._outcome = Outcome(ResultCode.OP_FAILED)
+        self._computation = execution.begin(fenced=True)  # from here on nothing is raised: it must come to an end
+        self._deadline_ns = deadline_after(execution.timeout_ns)
+        self._launched_ns = time.monotonic_ns()
         try:
             wait_all(handles, self._go)
         except StatusError as error:  # a fence that was good a moment ago
             self._end(Outcome(ResultCode.BAD_DATA, error.message), 0)
+        except (OSError, RuntimeError) as error:  # no descriptors or threads to wait with
+            self._end(Outcome(ResultCode.RESOURCE_EXHAUSTED_TRANSIENT, str(error)), 0)
 
     def _go(self, state: FenceStatus) -> None:
         if state is not FenceStatus.SIGNALED:

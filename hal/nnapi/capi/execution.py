@@ -132,7 +132,11 @@ class Execution:
     def compute(self, burst: Burst | None = None) -> None:
         """Compute, and return when it is done. Raises ApiError with the code of how it ended."""
         computation = self.begin()
-        self.end(computation.run(deadline_after(self._timeout_ns), burst))
+        outcome = Outcome(ResultCode.OP_FAILED, "the computation was interrupted")
+        try:
+            outcome = computation.run(deadline_after(self._timeout_ns), burst)
+        finally:
+            self.end(outcome)
         self.check()
 
     def begin(self, *, fenced: bool = False) -> Computation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import threading
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from hal.nnapi import fence
+from hal.nnapi.capi import event as events
 from tests.nnapi_c import Api, add_model, address, code, compiled, handles, operand_type, set_inputs
 from tests.property.patience import descriptors, until
 
@@ -112,6 +114,29 @@ def test_an_event_without_a_fence_is_waited_for(api: Api, add: int, execution: i
     assert answer == 0
     api.ok("Event_wait", event)
     assert total.tolist() == [20, 21, 22, 23]
+
+
+@pytest.mark.usefixtures("result")
+def test_a_wait_that_cannot_begin_ends_the_computation(
+    api: Api, execution: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def refuse(*arguments: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    gate = fence.create()
+    before = api.make("Event_createFromSyncFenceFd", gate.handle[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(events.fence, "create", refuse)
+        assert start(api, execution, before) == (FAILED, None)  # nothing has begun
+    with monkeypatch.context() as patched:
+        patched.setattr(events, "wait_all", refuse)
+        answer, event = start(api, execution, before)
+    assert answer == 0
+    assert api.Event_wait(event) == code("RESOURCE_EXHAUSTED_TRANSIENT")
+    assert api.Execution_setLoopTimeout(execution, 1) == BAD_STATE
+    rank = ctypes.c_uint32()
+    assert api.Execution_getOutputOperandRank(execution, 0, ctypes.byref(rank)) == BAD_STATE
+    api.Event_free(event)
 
 
 def test_a_dependency_that_fails(api: Api, execution: int, result: np.ndarray[Any, Any]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hal.nnapi.capi.handles import TABLE, Kind
+from hal.nnapi.capi.running import Computation
 from tests.nnapi_c import (
     Api,
     ModelMaker,
@@ -97,6 +99,22 @@ def test_an_argument_that_is_not_set(api: Api, execution: int, inputs: int) -> N
         api.Execution_getDuration(execution, 0, ctypes.byref(ctypes.c_uint64())),
     ):
         assert later == BAD_STATE  # that was its computation
+
+
+def test_an_interrupt_from_the_keyboard_ends_the_computation(
+    api: Api, execution: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    api.ok("Execution_setReusable", execution, True)
+    result = filled(api, execution)
+    monkeypatch.setattr(Computation, "_run_steps", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        TABLE.get(Kind.Execution, execution, "execution").compute()
+    monkeypatch.undo()
+    api.ok("Execution_compute", execution)
+    assert result.tolist() == SUM
 
 
 def test_a_reusable_execution_may_be_computed_in_vain_again(api: Api, execution: int) -> None:
