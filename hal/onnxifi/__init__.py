@@ -13,9 +13,16 @@ Beyond the specification: :func:`run_timing`, :func:`inject`, :func:`unplug`, :f
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from typing import TYPE_CHECKING
+
+
+def _own_symbols() -> int:
+    """The flag with which a library binds to its own symbols; a sanitizer in the process would end that for it."""
+    sanitized = hasattr(ctypes.CDLL(None), "__sanitizer_print_stack_trace")
+    return 0 if sanitized else getattr(os, "RTLD_DEEPBIND", 0)
 
 
 def _preload() -> None:
@@ -26,10 +33,12 @@ def _preload() -> None:
     if "onnx" in sys.modules:
         return
     flags = sys.getdlopenflags()
-    sys.setdlopenflags(os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0))
+    sys.setdlopenflags(os.RTLD_NOW | _own_symbols())
     try:
         import onnx  # noqa: F401
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
         raise ImportError("ONNXIFI needs the onnx package to read models: pip install 'npusim[onnx]'") from None
     finally:
         sys.setdlopenflags(flags)

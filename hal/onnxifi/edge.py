@@ -63,7 +63,8 @@ def _is_unforeseen(error: BaseException) -> bool:
 def answers(function: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """What goes wrong in the decorated function is an OnnxifiError with a status that ``function`` may return.
 
-    Every failure is logged: at INFO what the client did, at ERROR, with its traceback, what nobody foresaw.
+    Every failure is logged: at INFO what the client did, at ERROR what the user's settings say wrong, and, with its
+    traceback, what nobody foresaw.
     """
 
     def decorate(work: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -76,7 +77,8 @@ def answers(function: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
                 if _is_unforeseen(error):
                     _log.error("%s: %s", function, error, exc_info=error)
                 else:
-                    _log.info("%s: %s: %s", function, status.name, error)
+                    level = logging.ERROR if isinstance(error, errors.ConfigError) else logging.INFO
+                    _log.log(level, "%s: %s: %s", function, status.name, error)
                 message = error.message if isinstance(error, OnnxifiError) else str(error)
                 raise OnnxifiError(status, message) from error
 

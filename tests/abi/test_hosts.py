@@ -80,6 +80,22 @@ def test_loaded_before_everything_else(ways: Host) -> None:
     goes_well(ways, "run", LD_PRELOAD=str(LIBRARY.path))
 
 
+def test_wrong_settings_are_said_in_a_line(ways: Host) -> None:
+    done = spoken(ways, "run", NPUSIM_ONNXIFI_BACKENDS="nonsense")
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("tests") and "client.h" not in line]
+    assert len(lines) == 1
+    assert "nonsense" in lines[0]
+
+
+def test_a_client_under_a_sanitizer(ways: Host) -> None:
+    asked = ["gcc", "-print-file-name=libasan.so"]
+    sanitizer = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(sanitizer).is_absolute():
+        pytest.skip("gcc has no AddressSanitizer")
+    goes_well(ways, "run", LD_PRELOAD=sanitizer, ASAN_OPTIONS="detect_leaks=0")
+
+
 def test_without_a_home_and_with_one_that_is_no_folder(ways: Host) -> None:
     goes_well(ways, "run", HOME="/dev/null/nowhere", XDG_CONFIG_HOME="/dev/null/config", TMPDIR="/nowhere")
 

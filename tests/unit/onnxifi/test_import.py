@@ -29,6 +29,14 @@ def test_without_onnx_it_says_what_to_install():
     assert done.stdout == "ONNXIFI needs the onnx package to read models: pip install 'npusim[onnx]'\n"
 
 
+WITHOUT_ANOTHER = WITHOUT_ONNX.replace('"onnx"', '"google"')
+
+
+def test_what_else_is_missing_is_named():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ANOTHER], capture_output=True, text=True, check=True)
+    assert done.stdout == "No module named 'google'\n"
+
+
 def test_the_public_names_are_there_and_include_the_fifteen_functions():
     assert set(RETURNS) <= set(hal.onnxifi.__all__)
     assert all(hasattr(hal.onnxifi, name) for name in hal.onnxifi.__all__)

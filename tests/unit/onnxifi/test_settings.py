@@ -71,11 +71,13 @@ def test_what_is_wrong_in_the_file_is_said(file, text, message):
 
 
 @pytest.mark.parametrize("text", ["tiny,,edge", "nobody", "/nowhere/x.toml"])
-def test_a_wrong_list_of_devices_is_an_internal_error_to_clients(monkeypatch, text):
+def test_a_wrong_list_of_devices_is_an_internal_error_to_clients(monkeypatch, caplog, text):
     monkeypatch.setenv("NPUSIM_ONNXIFI_BACKENDS", text)
     with pytest.raises(OnnxifiError) as caught:
         engine.device_count()
     assert caught.value.status is Status.INTERNAL_ERROR
+    assert [record.levelname for record in caplog.records] == ["ERROR"]  # a program in C shows it without asking
+    assert "Traceback" not in caplog.text
 
 
 def test_a_switch_is_0_or_1(monkeypatch):
