@@ -14,6 +14,7 @@ from hal.abi import INCLUDE, LIB
 
 HEADER = INCLUDE / "NeuralNetworks.h"
 LIBRARY = LIB / "libneuralnetworks.so"
+ADDEND, TENS = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)
 os.environ.setdefault("NPUSIM_NNAPI_DEVICES", "edge,tiny")
 
 _PROTOTYPE = re.compile(r"^(\w+) (ANeuralNetworks\w+)\(([^;]*)\);", re.MULTILINE)
@@ -105,6 +106,22 @@ def operand_type(kind: str | int, dims: Sequence[int] = (), scale: float = 0.0, 
 def u32s(values: Sequence[int]) -> Any:
     """An array of uint32_t."""
     return (ctypes.c_uint32 * len(values))(*values)
+
+
+class File:
+    """Anonymous memory with floats in it, and its memory object."""
+
+    def __init__(self, api: Api, values: Sequence[float] | np.ndarray[Any, Any], protect: int = 3) -> None:
+        self._data = np.asarray(values, np.float32)
+        self.descriptor = os.memfd_create("floats")
+        os.write(self.descriptor, self._data.tobytes())
+        self.memory = api.make("Memory_createFromFd", self._data.nbytes, protect, self.descriptor, 0)
+
+    def read(self) -> list[float]:
+        return np.frombuffer(os.pread(self.descriptor, self._data.nbytes, 0), np.float32).tolist()
+
+    def close(self) -> None:
+        os.close(self.descriptor)
 
 
 def memory_of(api: Api, data: np.ndarray[Any, Any], protect: int = 3) -> int:
@@ -199,3 +216,11 @@ def set_inputs(api: Api, execution: int, *arrays: np.ndarray[Any, Any]) -> None:
     """Set inputs in the client's memory, with the dimensions that the model has."""
     for number, array in enumerate(arrays):
         api.ok("Execution_setInput", execution, number, None, address(array), array.nbytes)
+
+
+def filled(api: Api, execution: int) -> np.ndarray[Any, Any]:
+    """Set all arguments of y = a + b, of 0, 1, 2, 3 and four tens; the output."""
+    result = np.zeros(4, np.float32)
+    set_inputs(api, execution, ADDEND, TENS)
+    api.ok("Execution_setOutput", execution, 0, None, address(result), 16)
+    return result

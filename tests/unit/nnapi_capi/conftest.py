@@ -29,3 +29,9 @@ def execution(api: Api, add: int) -> Iterator[int]:
     made = api.make("Execution_create", add)
     yield made
     api.Execution_free(made)
+
+
+@pytest.fixture(scope="session")
+def open_add(api: Api) -> int:
+    """y = a + b of unknown length."""
+    return compiled(api, add_model(api, [0], []))

@@ -14,7 +14,7 @@ import pytest
 
 from hal.nnapi import fence
 from hal.nnapi.capi import event as events
-from tests.nnapi_c import Api, add_model, address, code, compiled, handles, operand_type, set_inputs
+from tests.nnapi_c import Api, add_model, address, code, compiled, filled, handles, operand_type, set_inputs
 from tests.property.patience import descriptors, until
 
 NULL, BAD_DATA, BAD_STATE, FAILED = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE"), code("OP_FAILED")
@@ -25,10 +25,7 @@ SUM = [10, 11, 12, 13]
 @pytest.fixture
 def result(api: Api, execution: int) -> np.ndarray[Any, Any]:
     """The output of the execution, all whose arguments are set."""
-    found = np.zeros(4, np.float32)
-    set_inputs(api, execution, A, B)
-    api.ok("Execution_setOutput", execution, 0, None, address(found), 16)
-    return found
+    return filled(api, execution)
 
 
 def start(api: Api, execution: int, *events: int, duration: int = 0) -> tuple[int, int | None]:
