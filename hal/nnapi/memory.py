@@ -13,7 +13,6 @@ any view of its bytes, whether the Memory was closed or not.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import mmap
 import os
@@ -27,6 +26,7 @@ import numpy as np
 
 from npusim._mapped import MappedFile
 
+from .descriptors import close_all, duplicate, is_open, is_writable, seals_of
 from .errors import StatusError
 from .mapping import Identity, Mapping
 from .types import ErrorStatus
@@ -43,7 +43,6 @@ FORMAT_R8G8B8A8_UNORM = 1
 
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _WORD = 0xFFFF_FFFF
-_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1; Python has no name for it
 
 
 class Memory:
@@ -57,8 +56,8 @@ class Memory:
         self.name = name
         self.size = size
         self.ints = tuple(ints)
-        self._descriptors = [_duplicate(descriptor) for descriptor in handle or ()]
-        self._close = weakref.finalize(self, _close_all, self._descriptors)
+        self._descriptors = [duplicate(descriptor) for descriptor in handle or ()]
+        self._close = weakref.finalize(self, close_all, self._descriptors)
         self._lock = threading.RLock()  # a descriptor that is closed under a look at it may be another file by then
         self._file: weakref.ref[MappedFile] | None = None
 
@@ -80,7 +79,7 @@ class Memory:
     def valid(self) -> bool:
         """Whether every descriptor is open and the name has the descriptors it needs."""
         with self._lock:
-            opened = [_is_open(descriptor) for descriptor in self._descriptors]
+            opened = [is_open(descriptor) for descriptor in self._descriptors]
             return all(opened) if self.name == HARDWARE_BUFFER else opened == [True]
 
     @property
@@ -94,7 +93,7 @@ class Memory:
         if self._is_file():
             return self.ints[0]
         with self._lock:
-            return _READ_WRITE if self.valid and all(map(_is_writable, self._descriptors)) else mmap.PROT_READ
+            return _READ_WRITE if self.valid and all(map(is_writable, self._descriptors)) else mmap.PROT_READ
 
     @property
     def offset(self) -> int:
@@ -185,7 +184,7 @@ class Memory:
             if writable is False and not protection & mmap.PROT_READ:
                 raise _invalid(f"memory {self.name!r} is write-only")
             skip = self.offset % mmap.ALLOCATIONGRANULARITY
-            sealed = bool(_seals(self._descriptors[0]) & fcntl.F_SEAL_SHRINK)
+            sealed = bool(seals_of(self._descriptors[0]) & fcntl.F_SEAL_SHRINK)
             file = self._mapped(self.offset - skip, skip + self.size, sealed)
         array = np.frombuffer(memoryview(file), np.uint8, self.size, skip).view(Mapping)
         array.file, array.end, array.sealed = file, self.offset + self.size, sealed
@@ -263,38 +262,3 @@ def _invalid(message: str) -> StatusError:
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int)
-
-
-def _duplicate(descriptor: int) -> int:
-    try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-    except (OSError, TypeError, ValueError, OverflowError):
-        return -1
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
-
-
-def _seals(descriptor: int) -> int:
-    try:
-        return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-    except OSError:  # a file that knows no seals
-        return 0
-
-
-def _is_writable(descriptor: int) -> bool:
-    mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
-    return mode == os.O_RDWR and not _seals(descriptor) & (fcntl.F_SEAL_WRITE | _F_SEAL_FUTURE_WRITE)
-
-
-def _close_all(descriptors: list[int]) -> None:
-    while descriptors:
-        descriptor = descriptors.pop()
-        if descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)

@@ -1,0 +1,49 @@
+"""File descriptors: what they are open for, and copies of them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+
+_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1; Python has no name for it
+
+
+def duplicate(descriptor: int) -> int:
+    """Another descriptor of the same file, -1 if there is none."""
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    except (OSError, TypeError, ValueError, OverflowError):
+        return -1
+
+
+def is_open(descriptor: int) -> bool:
+    """Whether a descriptor is one."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def seals_of(descriptor: int) -> int:
+    """The seals of a file, none if it is of a kind that has none."""
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:  # a file that knows no seals
+        return 0
+
+
+def is_writable(descriptor: int) -> bool:
+    """Whether the file may be read and written through a descriptor."""
+    mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+    return mode == os.O_RDWR and not seals_of(descriptor) & (fcntl.F_SEAL_WRITE | _F_SEAL_FUTURE_WRITE)
+
+
+def close_all(descriptors: list[int]) -> None:
+    """Close and forget descriptors; -1 is none."""
+    while descriptors:
+        descriptor = descriptors.pop()
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
