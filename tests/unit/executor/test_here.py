@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from npusim.errors import DeviceFaultError
 from npusim.executor import Executor, JobRequest, Ticket
 from npusim.executor.dispatch import Pending
 from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
 from tests.timing.bench import TINY
-from tests.timing.programs import Stream, copy, round_trip
+from tests.timing.programs import Stream, copy, gather, round_trip
 
 X = np.arange(1000, dtype=np.uint8) % 251
 
@@ -152,3 +155,30 @@ def test_many_threads(executor: Executor) -> None:
         thread.join(60)
         assert not thread.is_alive()
     assert not wrong
+
+
+class Local:
+    """Something that only a frame of the caller holds."""
+
+
+@pytest.mark.parametrize("way", ["unplugged", "fault"])
+def test_what_went_wrong_holds_nothing_of_the_caller(executor: Executor, way: str) -> None:
+    stream = Stream()
+    loaded = stream.dma(copy(0, region(FIRST_IO), 4))
+    stream.dma(gather(8, region(FIRST_IO), 0, 1, 4), loaded)  # of the byte that the input says
+    program = made_for(executor, stream.program([4], [4]))
+    executor.submit(JobRequest(program, {"x0": np.zeros(4, np.uint8)})).wait()
+
+    def work() -> tuple[Ticket, weakref.ref[Local]]:
+        local = Local()
+        if way == "unplugged":
+            executor.device.unplug()
+        ticket = executor.submit(JobRequest(program, {"x0": np.full(4, 100, np.uint8)}), here=True)
+        with pytest.raises(DeviceFaultError):
+            ticket.wait(30)
+        return ticket, weakref.ref(local)
+
+    ticket, kept = elsewhere(work)
+    gc.collect()
+    assert kept() is None
+    assert ticket.done()
