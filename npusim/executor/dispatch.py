@@ -278,7 +278,7 @@ class Dispatcher:
         self.memory.job_ends(job.request.program)
         self._budgets -= job.request.budget_ps is not None
         if error is not None:
-            error.__traceback__ = None  # it would hold the frames of whoever has the turn, for as long as the error is kept
+            error.__traceback__ = None  # it would hold the frames of whoever has the turn
         self.settled.append((job.ticket, done, error))
 
     def _ended(self, fence: int, record: JobRecord) -> None:
