@@ -149,6 +149,44 @@ static void mode_exec(void) {
     everything();
 }
 
+static volatile int started, begun;
+
+static void *first_call(void *unused) {
+    onnxBackendID own[16];
+    size_t room = 16;
+    (void)unused;
+    begun = 1;
+    EXPECT(api.GetBackendIDs(own, &room) == ONNXIFI_STATUS_SUCCESS);
+    started = 1;
+    return NULL;
+}
+
+/* fork-start: children of the midst of the first call have no devices, or are processes like any other. */
+static void mode_fork_start(void) {
+    enum { MOST = 20 };
+    pthread_t thread;
+    pid_t children[MOST];
+    int made = 0, status;
+    EXPECT(pthread_create(&thread, NULL, first_call, NULL) == 0);
+    while (!begun) {
+    }
+    while (!started && made < MOST) {
+        children[made] = fork();
+        if (children[made] == 0) {
+            alarm(30);
+            list();
+            _exit(0);
+        }
+        made++;
+        usleep(20000); /* they are to come all along the start */
+    }
+    EXPECT(pthread_join(thread, NULL) == 0);
+    for (int i = 0; i < made; i++) {
+        EXPECT(waitpid(children[i], &status, 0) == children[i] && status == 0);
+    }
+    everything();
+}
+
 static void limit(int resource, rlim_t value) {
     struct rlimit both;
     getrlimit(resource, &both);
@@ -259,6 +297,7 @@ int main(int argc, char **argv) {
     } modes[] = {{"run", mode_run},         {"stack", mode_stack},   {"ended", mode_ended},
                  {"locale", mode_locale},   {"closed", mode_closed}, {"signals", mode_signals},
                  {"kill", mode_kill},       {"exit", mode_exit},     {"exec", mode_exec},
+                 {"fork-start", mode_fork_start},
                  {"files", mode_files},     {"later-files", mode_later_files},
                  {"memory", mode_memory},   {"later-memory", mode_later_memory},
                  {"again", mode_again}};

@@ -50,7 +50,7 @@ def goes_well(ways: Host, *mode: str, **environment: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("mode", ["ended", "closed", "signals", "kill", "exit", "later-files"])
+@pytest.mark.parametrize("mode", ["ended", "closed", "signals", "kill", "exit", "fork-start", "later-files"])
 def test_a_host(ways: Host, mode: str) -> None:
     goes_well(ways, mode)
 
