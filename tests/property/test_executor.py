@@ -63,7 +63,7 @@ def dispatch(wishes: list[Wish], slice_ps: int) -> list[Outcome]:
         request = JobRequest(program, inputs, priority=wish.priority, budget_ps=wish.budget_ps)
         tickets.append(Ticket(NOBODY, request))
         arrays = dict(zip(inputs, check_inputs(program.inputs, inputs), strict=True))
-        dispatcher.admit(Pending(tickets[-1], arrays, {}))
+        dispatcher.admit(Pending(tickets[-1], request, arrays, {}))
     while dispatcher.busy:
         dispatcher.step(slice_ps)
     outcomes: dict[int, Outcome] = {}
