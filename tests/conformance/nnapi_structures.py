@@ -43,7 +43,7 @@ def channels_first(rec: Record, get: Get) -> Example | None:
     values: Values = {}
     layout = next((i for i in operation["inputs"] if main["operands"][i]["type"] == "BOOL"), None)
     if layout is None:
-        layout = _add(main, type="BOOL")
+        layout = added(main, type="BOOL")
         operation["inputs"].append(layout)
     elif (given := get("main", layout)) is None or given[0]:
         return None
@@ -58,7 +58,7 @@ def channels_first(rec: Record, get: Get) -> Example | None:
         wanted = get("main", operation["inputs"][3])
         assert wanted is not None
         values["main", operation["inputs"][3]] = wanted[list(_NCHW)]
-    return rec, _over(get, values)
+    return rec, over(get, values)
 
 
 def scalars(rec: Record, get: Get) -> Example | None:
@@ -85,11 +85,11 @@ def doubled(rec: Record, get: Get) -> Example | None:
         for index in inputs:
             main["operands"][index]["consumers"] += index not in twin.values()
         for index in operation["outputs"]:
-            twin[index] = _add(main, **main["operands"][index])
+            twin[index] = added(main, **main["operands"][index])
             values["main", twin[index]] = get("main", index)
         main["operations"].append({**operation, "inputs": inputs, "outputs": [twin[i] for i in operation["outputs"]]})
     main["outputs"] = [*main["outputs"], *(twin[index] for index in main["outputs"])][::-1]
-    return rec, _over(get, values)
+    return rec, over(get, values)
 
 
 def passed_on(rec: Record, get: Get) -> Example | None:
@@ -101,16 +101,16 @@ def passed_on(rec: Record, get: Get) -> Example | None:
         operand = main["operands"][index]
         if operand["type"] not in _ADDED or not 1 <= len(operand["dims"]) <= 4:
             continue
-        again = _add(main, **{**operand, "consumers": 0})
-        zero = _add(main, **{**_BLANK, **_kind(operand), "dims": [1]})
-        none = _add(main)
+        again = added(main, **{**operand, "consumers": 0})
+        zero = added(main, **{**_BLANK, **_kind(operand), "dims": [1]})
+        none = added(main)
         values["main", again] = get("main", index)
         values["main", zero] = np.array([operand["zeroPoint"]], _storage(operand))
         values["main", none] = np.zeros(1, np.int32)
         operand["consumers"] += 1
         main["operations"].append({"type": "ADD", "inputs": [index, zero, none], "outputs": [again]})
         main["outputs"].append(again)
-    return (rec, _over(get, values)) if values else None
+    return (rec, over(get, values)) if values else None
 
 
 def branch(rec: Record, get: Get) -> Example | None:
@@ -122,7 +122,7 @@ def branch(rec: Record, get: Get) -> Example | None:
     values: Values = {}
     main["inputs"] = _copies(main, inner, inner["inputs"], values, get)
     main["outputs"] = _copies(main, inner, inner["outputs"], values, get)
-    condition = _add(main, type="TENSOR_BOOL8", dims=[1])
+    condition = added(main, type="TENSOR_BOOL8", dims=[1])
     values["main", condition] = np.array([True])
     branches = [_subgraph(main, 0), _subgraph(main, 0)]
     main["operations"] = [
@@ -140,30 +140,30 @@ def loop(rec: Record, get: Get) -> Example | None:
     values: Values = {}
     given, made = list(body["inputs"]), list(body["outputs"])
 
-    before = _add(body, **_COUNTER, lifetime="SUBGRAPH_INPUT")
-    one, none = _add(body, **_COUNTER), _add(body)
-    after = _add(body, **_COUNTER, lifetime="SUBGRAPH_OUTPUT", consumers=0)
+    before = added(body, **_COUNTER, lifetime="SUBGRAPH_INPUT")
+    one, none = added(body, **_COUNTER), added(body)
+    after = added(body, **_COUNTER, lifetime="SUBGRAPH_OUTPUT", consumers=0)
     values["ref1", one], values["ref1", none] = np.ones(1, np.int32), np.zeros(1, np.int32)
     body["operations"].append({"type": "ADD", "inputs": [before, one, none], "outputs": [after]})
-    former = [_add(body, **{**o, "lifetime": "SUBGRAPH_INPUT", "consumers": 0}) for o in outputs]
+    former = [added(body, **{**o, "lifetime": "SUBGRAPH_INPUT", "consumers": 0}) for o in outputs]
     body["inputs"], body["outputs"] = [before, *former, *given], [after, *made]
 
     condition["inputs"] = [
-        _add(condition, **{**body["operands"][i], "consumers": int(i == before)}) for i in body["inputs"]
+        added(condition, **{**body["operands"][i], "consumers": int(i == before)}) for i in body["inputs"]
     ]
-    limit = _add(condition, **_COUNTER)
+    limit = added(condition, **_COUNTER)
     values["ref0", limit] = np.array([2], np.int32)
-    verdict = _add(condition, type="TENSOR_BOOL8", dims=[1], lifetime="SUBGRAPH_OUTPUT", consumers=0)
+    verdict = added(condition, type="TENSOR_BOOL8", dims=[1], lifetime="SUBGRAPH_OUTPUT", consumers=0)
     condition["operations"] = [{"type": "LESS", "inputs": [condition["inputs"][0], limit], "outputs": [verdict]}]
     condition["outputs"] = [verdict]
 
-    subgraphs, start = [_subgraph(main, 0), _subgraph(main, 1)], _add(main, **_COUNTER)
+    subgraphs, start = [_subgraph(main, 0), _subgraph(main, 1)], added(main, **_COUNTER)
     values["main", start] = np.zeros(1, np.int32)
-    first = [_add(main, **{**o, "lifetime": "CONSTANT_COPY", "consumers": 1}) for o in outputs]
+    first = [added(main, **{**o, "lifetime": "CONSTANT_COPY", "consumers": 1}) for o in outputs]
     for index, operand in zip(first, outputs, strict=True):
         values["main", index] = np.zeros(int(np.prod(operand["dims"])), _storage(operand))
     main["inputs"] = _copies(main, body, given, values, get)
-    count = _add(main, **_COUNTER, lifetime="TEMPORARY_VARIABLE", consumers=0)
+    count = added(main, **_COUNTER, lifetime="TEMPORARY_VARIABLE", consumers=0)
     main["outputs"] = _copies(main, body, made, values, get)
     inputs = [*subgraphs, start, *first, *main["inputs"]]
     main["operations"] = [{"type": "WHILE", "inputs": inputs, "outputs": [count, *main["outputs"]]}]
@@ -186,14 +186,14 @@ def _group() -> Group:
     return {"operands": [], "operations": [], "inputs": [], "outputs": []}
 
 
-def _add(group: Group, **fields: Any) -> int:
+def added(group: Group, **fields: Any) -> int:
     """A new operand; gives its index."""
     group["operands"].append({**copy.deepcopy(_BLANK), **copy.deepcopy(fields)})
     return len(group["operands"]) - 1
 
 
 def _subgraph(group: Group, index: int) -> int:
-    return _add(group, type="SUBGRAPH", lifetime="SUBGRAPH", subgraphIndex=index)
+    return added(group, type="SUBGRAPH", lifetime="SUBGRAPH", subgraphIndex=index)
 
 
 def _copies(group: Group, source: Group, indexes: Sequence[int], values: Values, get: Get) -> list[int]:
@@ -201,7 +201,7 @@ def _copies(group: Group, source: Group, indexes: Sequence[int], values: Values,
     made = []
     for index in indexes:
         operand = source["operands"][index]
-        made.append(_add(group, **{**operand, "consumers": int(operand["lifetime"] == "SUBGRAPH_INPUT")}))
+        made.append(added(group, **{**operand, "consumers": int(operand["lifetime"] == "SUBGRAPH_INPUT")}))
         values["main", made[-1]] = get("main", index)
     return made
 
@@ -219,7 +219,7 @@ def _all_given(rec: Record, get: Get) -> bool:
     return all(get("main", index) is not None for index in rec["main"]["inputs"])
 
 
-def _over(get: Get, values: Values) -> Get:
+def over(get: Get, values: Values) -> Get:
     return lambda name, index: values[name, index] if (name, index) in values else get(name, index)
 
 

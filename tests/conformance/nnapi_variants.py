@@ -1,5 +1,5 @@
 """Conformance examples in other forms that mean the same: other types, constants as inputs, dimensions left open, and
-the structures of ``nnapi_structures``.
+the structures of ``nnapi_structures`` and ``nnapi_empty``.
 
 As a command: ``python -m tests.conformance.nnapi_variants [variant ...] [-- words for nnapi_vectors]``.
 """
@@ -16,6 +16,7 @@ import numpy as np
 
 from hal.nnapi.errors import InvalidModelError
 from hal.nnapi.validation import validate_model
+from tests.conformance.nnapi_empty import empty
 from tests.conformance.nnapi_model import Array, Get, Record, build_model, examples
 from tests.conformance.nnapi_structures import STRUCTURES, Example
 from tests.conformance.nnapi_vectors import HostBackend, run_example
@@ -133,7 +134,8 @@ def _mapped(get: Get, which: set[tuple[str, int]], change: Callable[[Array], Arr
 
 
 VARIANTS: dict[str, Variant] = {
-    each.__name__: each for each in (half, relaxed, signed, inputs, internal, open_dimensions, open_ranks, *STRUCTURES)
+    each.__name__: each
+    for each in (half, relaxed, signed, inputs, internal, open_dimensions, open_ranks, *STRUCTURES, empty)
 }
 
 
