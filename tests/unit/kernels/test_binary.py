@@ -16,11 +16,11 @@ from tests.unit.kernels.test_unary import wrap
 from tests.unit.kernels.views import (
     FLOATS,
     INTEGERS,
-    LEVELS,
     assert_same,
     assert_untouched,
     broadcast,
     layouts,
+    levels,
     narrow,
     place,
     random_values,
@@ -155,7 +155,7 @@ def test_every_instruction_set_gives_the_same_bits():
     a, b = operands(DType.FLOAT32, dims, None, None, 5, 0, 1e9)
     for fn in FLOAT:
         results = []
-        for level in LEVELS[: LEVELS.index(_core.simd()) + 1]:
+        for level in levels():
             _core.set_simd(level)
             dst = place(np.zeros(dims, F))
             memory = dst.memory
@@ -205,7 +205,7 @@ def test_quantize(dims, target, source, layout, seed, repeated):
     scale = broadcast((rng.random(shape) + 0.01).astype(F), dims)
     zero = broadcast(rng.integers(-100, 100, shape).astype(np.int32), dims)
     values = widen(src.array, source) if source.is_float else src.array.astype(F)
-    for level in ("portable", "auto"):
+    for level in levels():
         _core.set_simd(level)
         dst = place(np.zeros(dims, target.storage), layout)
         _core.quantize(target, *dst.operand, source, *src.operand, *scale.operand, *zero.operand, dims)
@@ -219,10 +219,12 @@ def test_dequantize(dims, target, source, layout, seed, repeated):
     src = place(random_values(source, dims, seed, 1e9), layout)
     scale = broadcast((rng.random(shape) + 0.01).astype(F), dims)
     zero = broadcast(rng.integers(-100, 100, shape).astype(np.int32), dims)
-    dst = place(np.zeros(dims, target.storage), layout)
-    _core.dequantize(target, *dst.operand, source, *src.operand, *scale.operand, *zero.operand, dims)
     want = narrow((src.array.astype(np.int64) - zero.array).astype(F) * scale.array, target)
-    assert_same(widen(dst.array, target), widen(want, target))
+    for level in levels():
+        _core.set_simd(level)
+        dst = place(np.zeros(dims, target.storage), layout)
+        _core.dequantize(target, *dst.operand, source, *src.operand, *scale.operand, *zero.operand, dims)
+        assert_same(widen(dst.array, target), widen(want, target))
 
 
 @pytest.mark.parametrize("fn", [Binary.ADD, Binary.SUB, Binary.MUL, Binary.DIV, Binary.MIN, Binary.MAX])
@@ -230,13 +232,15 @@ def test_dequantize(dims, target, source, layout, seed, repeated):
 @given(dims4, st.sampled_from(QUANTISED), layouts(4), layouts(4), seeds, repeats)
 def test_qbinary(fn, dims, dtype, layout, other, seed, repeated):
     a, b = operands(dtype, dims, layout, other, seed, repeated, 1e5)
-    dst = place(np.zeros(dims, dtype.storage), other)
-    _core.qbinary(fn, dtype, *dst.operand, *a.operand, *b.operand, dims, 0.5, 3, 0.25, -7, 0.75, 11)
     x = (a.array.astype(np.int64) - 3).astype(F) * F(0.5)
     y = (b.array.astype(np.int64) + 7).astype(F) * F(0.25)
     with np.errstate(all="ignore"):
         want = quantised(FLOAT[fn](x, y), F(0.75), np.int64(11), dtype)
-    assert_same(dst.array, want)
+    for level in levels():
+        _core.set_simd(level)
+        dst = place(np.zeros(dims, dtype.storage), other)
+        _core.qbinary(fn, dtype, *dst.operand, *a.operand, *b.operand, dims, 0.5, 3, 0.25, -7, 0.75, 11)
+        assert_same(dst.array, want)
 
 
 def test_qbinary_rounds_half_to_even():

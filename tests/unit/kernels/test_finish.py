@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npusim import _core
 from npusim.dtypes import DType
-from tests.unit.kernels.views import Layout, View, assert_same, assert_untouched, narrow, place, widen
+from tests.unit.kernels.views import Layout, View, assert_same, assert_untouched, levels, narrow, place, widen
 
 F = np.float32
 INTEGER = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
@@ -78,7 +78,7 @@ def test_finish(dims, acc_type, out_type, biased, stride, zero, limits, out_scal
     bias = (rng.standard_normal(dims[3]) * 50).astype(acc_type.storage) if biased else None
     mult = None if stride is None else rng.random(dims[3] if stride else 1).astype(F)
     want = twin(acc.array, out_type, bias, mult, zero, *limits, out_scale)
-    for level in ("portable", "auto"):
+    for level in levels():
         _core.set_simd(level)
         dst = rows(np.zeros(dims, out_type.storage), gap)
         before = dst.memory.copy()

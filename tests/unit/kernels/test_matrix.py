@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npusim import _core
 from npusim.dtypes import DType
-from tests.unit.kernels.views import LEVELS, Array, assert_same, narrow, widen
+from tests.unit.kernels.views import Array, assert_same, levels, narrow, widen
 
 SMALL = (DType.INT8, DType.UINT8, DType.INT16)
 FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
@@ -71,11 +71,6 @@ problems = st.builds(
     st.integers(0, 2),
     st.booleans(),
 )
-
-
-def levels() -> tuple[str, ...]:
-    _core.set_simd("auto")
-    return LEVELS[: LEVELS.index(_core.simd()) + 1]
 
 
 def values(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -310,7 +305,7 @@ def test_depthwise(p, dtype, first, seed):
             else:
                 with np.errstate(over="ignore"):
                     total += (taken.astype(np.int64) - zero) * (w[r, q].astype(np.int64) - w_zero)
-    for level in ("portable", "auto"):
+    for level in levels():
         _core.set_simd(level)
         acc = start.copy()
         _core.depthwise(

@@ -8,12 +8,19 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
+from npusim import _core
 from npusim.dtypes import DType, bfloat16_to_float32, float32_to_bfloat16
 
 Array = npt.NDArray[Any]
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT64)
 FLOATS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32)
-LEVELS = ("portable", "avx2", "avx512", "avx512vnni")
+_LEVELS = ("portable", "avx2", "avx512", "avx512vnni")
+
+
+def levels() -> tuple[str, ...]:
+    """The instruction sets that this processor has, each of which gives the same bits."""
+    _core.set_simd("auto")
+    return _LEVELS[: _LEVELS.index(_core.simd()) + 1]
 
 
 class Layout(NamedTuple):
