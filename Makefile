@@ -23,7 +23,7 @@ test: .venv/test  ## the tests, in minutes, in two processes: make test JOBS=8
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 slow: .venv/test  ## the tests that the default run leaves out
-	$(BIN)/pytest -m slow -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -m slow -n $(JOBS) --dist worksteal
 
 acceptance: .venv/test  ## real networks, compared with onnxruntime; long
 	$(BIN)/pytest -m acceptance
