@@ -1,8 +1,9 @@
-"""What one run of a tiny graph costs the host, through the C library: ``python -m bench.onnxifi``.
+"""What one run of a tiny graph costs the host, through the C library, and one question: ``python -m bench.onnxifi``.
 
 Simulated time is not meant here. The graph (Relu of four numbers) is bound once. The table gives, for each way to run
 it, the best and the median batch, in real time and in CPU time; then the same without the library: the engine's own
-door to the device, and the driver on the device without threads.
+door to the device, and the driver on the device without threads. Last, what onnxGetBackendCompatibility takes for a
+model of one convolution.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from hal import abi
+from hal.onnxifi import engine
 from npusim.compiler.pipeline import compile_graph
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
@@ -92,6 +94,25 @@ def measure_driver(program: Program, runs: int, batches: int) -> list[Sample]:
     return measure_python(batch, runs, batches)
 
 
+def convolution() -> bytes:
+    """A model of one node, with input channels as many as output channels."""
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64, 56, 56]) for name in "xy"]
+    weights = helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 64, 3, 3])
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    graph = helper.make_graph([node], "one", [value[0], weights], value[1:])
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString()
+
+
+def measure_compatibility(questions: int, batches: int) -> list[Sample]:
+    model = convolution()
+
+    def batch(count: int) -> None:
+        for _ in range(count):
+            engine.compatibility(0, model)
+
+    return measure_python(batch, questions, batches)
+
+
 def line(name: str, samples: list[Sample]) -> str:
     real, cpu = ([sample[column] for sample in samples] for column in (0, 1))
     values = (min(real), statistics.median(real), min(cpu), statistics.median(cpu))
@@ -114,6 +135,7 @@ def main() -> None:
         program = compile_graph(load(model), load_config(CONFIG))
     print(line("executor: submit all, wait for all", measure_executor(program, runs, batches)))
     print(line("driver and device, no threads", measure_driver(program, runs, batches)))
+    print(line("compatibility of one convolution", measure_compatibility(runs, batches)))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""What a small job costs the host, in calls of functions: that number does not depend on the machine or its load."""
+"""What a small job costs the host."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 import threading
-from types import FrameType
+from functools import partial
 
 import numpy as np
 
 from npusim.executor import Executor, JobRequest
+from tests.cost import calls_of
 from tests.timing.bench import TINY
 from tests.timing.programs import round_trip
 
@@ -27,17 +27,7 @@ def test_a_small_job_takes_few_calls() -> None:
             request = JobRequest(program, {"x0": np.zeros(1000, np.uint8)})
             for _ in range(3):
                 executor.submit(request, here=True).wait()
-            calls = 0
-
-            def count(frame: FrameType, event: str, argument: object) -> None:
-                nonlocal calls
-                calls += event in ("call", "c_call")
-
-            sys.setprofile(count)
-            ticket = executor.submit(request, here=True)
-            sys.setprofile(None)
-            assert ticket.done()
-            counts.append(calls)
+            counts.append(calls_of(partial(executor.submit, request, here=True)))
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -1,8 +1,8 @@
-"""What a device can do, by status; and quickly."""
+"""What a device can do, by status; and at what cost."""
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import pytest
 from onnx import TensorProto, helper
@@ -10,10 +10,11 @@ from onnx import TensorProto, helper
 from hal.onnxifi import engine
 from hal.onnxifi.status import Status
 from tests.conformance import onnxifi_models as models
+from tests.cost import calls_of
 from tests.unit.onnxifi.engine_client import status_of
 
-LIMIT_S = 1e-3
-"""For a model of one node."""
+MOST_CALLS = 1300
+"""For a model of one node; bench.onnxifi tells what that is in time. Up to 1153 here."""
 
 
 def compatible(model, device=0):
@@ -43,14 +44,9 @@ NODES = {
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_one_node_is_answered_within_a_millisecond(name):
+def test_one_node_is_answered_in_few_calls(name):
     assert compatible(NODES[name], 1) is Status.SUCCESS
-    times = []
-    for _ in range(30):
-        start = time.perf_counter()
-        engine.compatibility(1, NODES[name])
-        times.append(time.perf_counter() - start)
-    assert min(times) < LIMIT_S
+    assert calls_of(partial(engine.compatibility, 1, NODES[name])) <= MOST_CALLS
 
 
 def test_no_part_of_the_device_is_switched_on_for_an_answer():
