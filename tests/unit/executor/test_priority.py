@@ -13,6 +13,7 @@ from npusim.errors import (
 )
 from npusim.executor import Executor, Priority
 from npusim.sim.inject import Injection
+from tests.property.patience import until
 from tests.unit.executor.programs import SIZE, TINY, adder, made_for, request, run, values
 
 HOST = TINY.host
@@ -34,6 +35,7 @@ def test_jobs_go_to_the_device_in_the_order_of_their_class(executor: Executor) -
             assert executor.backlog_ps(priority) == waiting * executor.estimate(program)
     for number, ticket in enumerate(tickets):
         assert np.array_equal(ticket.wait(60).outputs["y0"], values(number) + 1)
+    until(lambda: len(order) == len(tickets))
     assert [order.index(number) for number in (2, 5)] < [order.index(number) for number in (0, 3)]
     assert order.index(0) < order.index(3)
     assert order.index(1) < order.index(4)
