@@ -94,8 +94,9 @@ def test_ctrl_c_is_one_line(cli: Cli, tmp_path: Path) -> None:
 
 def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
     script = (
-        "import sys\n"
+        "import signal, sys\n"
         "from tests.unit.cli import fake_runtime\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # whose parent ignores it inherits that
         "sys.modules['npusim.runtime'] = fake_runtime\n"
         "fake_runtime.BEHAVIOUR['wait'] = True\n"
         "from npusim.cli import entry\n"
@@ -107,7 +108,10 @@ def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        try:
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, err) == (130, "npusim: interrupted\n")
     assert list(tmp_path.iterdir()) == []
 

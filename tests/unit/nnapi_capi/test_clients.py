@@ -111,8 +111,9 @@ print("end")
 def test_an_interrupt_while_a_python_waits() -> None:
     """The wait ends, and the interrupt reaches the host."""
     script = """
-import os
+import os, signal
 from tests.nnapi_c import Api
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whose parent ignores it inherits that
 api = Api()
 readable, writable = os.pipe()
 event = api.make("Event_createFromSyncFenceFd", readable)
@@ -129,5 +130,8 @@ except KeyboardInterrupt:
         assert host.stdout.readline() == "waiting\n"
         time.sleep(0.1)
         host.send_signal(signal.SIGINT)
-        told, _ = host.communicate(timeout=60)
+        try:
+            told, _ = host.communicate(timeout=60)
+        finally:
+            host.kill()
     assert (host.returncode, told) == (0, "interrupted\n")
