@@ -13,8 +13,8 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import npusim
 from npusim.cache import default_directory
@@ -188,18 +188,21 @@ def _load(key: str) -> Capabilities | None:
 
 
 def _to_json(found: Capabilities) -> dict[str, list[float] | list[list[float]]]:
-    pair: Callable[[PerformanceInfo], list[float]] = lambda info: [info.execTime, info.powerUsage]  # noqa: E731
     return {
-        "relaxed": pair(found.relaxedFloat32toFloat16PerformanceTensor),
-        "if": pair(found.ifPerformance),
-        "while": pair(found.whilePerformance),
-        "operands": [[int(entry.type), *pair(entry.info)] for entry in found.operandPerformance],
+        "relaxed": _pair(found.relaxedFloat32toFloat16PerformanceTensor),
+        "if": _pair(found.ifPerformance),
+        "while": _pair(found.whilePerformance),
+        "operands": [[int(entry.type), *_pair(entry.info)] for entry in found.operandPerformance],
     }
 
 
-def _from_json(entry: dict[str, list[float]]) -> Capabilities:
+def _pair(info: PerformanceInfo) -> list[float]:
+    return [info.execTime, info.powerUsage]
+
+
+def _from_json(entry: dict[str, Any]) -> Capabilities:
     kinds = {int(kind): kind for kind in MEASURED}
-    operands = [OperandPerformance(kinds[row[0]], _info(row[1:])) for row in entry["operands"]]  # type: ignore[index]
+    operands = [OperandPerformance(kinds[row[0]], _info(row[1:])) for row in entry["operands"]]
     relaxed = _info(entry["relaxed"])
     return Capabilities(relaxed, relaxed, operands, _info(entry["if"]), _info(entry["while"]))
 

@@ -261,12 +261,19 @@ def execute_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO) 
         burst.close()
 
 
+def aidl_request(request: Request) -> aidl_types.Request:
+    """The same request for the AIDL interface."""
+    pools: list[Any] = [aidl_types.RequestMemoryPool(pool.hidlMemory, pool.token) for pool in request.pools]
+    return aidl_types.Request(request.inputs, request.outputs, pools)
+
+
 def execute_aidl_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO) -> Outcome:
     """One execution over an AIDL burst."""
-    pools = [aidl_types.RequestMemoryPool(pool=pool.hidlMemory) for pool in frame.request.pools]  # type: ignore[union-attr]
-    request = aidl_types.Request(frame.request.inputs, frame.request.outputs, pools)
+    request = aidl_request(frame.request)
     try:
-        result = aidl_burst.Burst(prepared).executeSynchronously(request, list(range(len(pools))), bool(measure))
+        result = aidl_burst.Burst(prepared).executeSynchronously(
+            request, list(range(len(request.pools))), bool(measure)
+        )
     except aidl_types.ServiceSpecificException as error:
         return Outcome(error.errorCode, [], Timing(), frame.raw())
     status = ErrorStatus.NONE if result.outputSufficientSize else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE

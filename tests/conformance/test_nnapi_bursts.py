@@ -26,7 +26,7 @@ from tests.conformance.nnapi_bench import (
     request_for,
     two_results,
 )
-from tests.conformance.nnapi_client import Burst, prepared_model
+from tests.conformance.nnapi_client import Burst, aidl_request, prepared_model
 
 
 def _frame(prepared: Any) -> Iterator[Request]:
@@ -70,7 +70,7 @@ def test_a_second_frame_is_faster_because_everything_is_there(bench: Bench, inte
     hidl = Burst(prepared) if interface == "hidl" else None
     aidl = aidl_burst.Burst(prepared) if interface == "aidl" else None
     pinned = bench.counters().since(before)
-    pools = [aidl_types.RequestMemoryPool(pool=pool.hidlMemory) for pool in request.pools]  # type: ignore[union-attr]
+    asked = aidl_request(request)
 
     def execute() -> int:
         if hidl:
@@ -78,7 +78,6 @@ def test_a_second_frame_is_faster_because_everything_is_there(bench: Bench, inte
             assert status is NONE
             return timing.timeInDriver
         assert aidl is not None
-        asked = aidl_types.Request(request.inputs, request.outputs, pools)
         return aidl.executeSynchronously(asked, [1, 2, 3], True, -1, -1).timing.timeInDriverNs
 
     times, counts = _driver_times(bench, execute)
@@ -164,8 +163,7 @@ def test_closing_the_device_ends_its_bursts(bench: Bench, prepared: Any, frame: 
 @pytest.mark.parametrize("tokens", [[-2, -1, -1, -1], [1, 2, 3], [1, 2, 3, 4, 5]])
 def test_wrong_tokens_of_an_aidl_burst(prepared: Any, frame: Request, tokens: list[int]) -> None:
     burst = aidl_burst.Burst(prepared)
-    pools = [aidl_types.RequestMemoryPool(pool=pool.hidlMemory) for pool in frame.pools]  # type: ignore[union-attr]
-    request = aidl_types.Request(frame.inputs, frame.outputs, pools)
+    request = aidl_request(frame)
     with pytest.raises(aidl_types.ServiceSpecificException) as caught:
         burst.executeSynchronously(request, tokens, False, -1, -1)
     assert caught.value.errorCode is INVALID

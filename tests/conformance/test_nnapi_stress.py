@@ -36,7 +36,7 @@ from hal.nnapi.types import (
     RequestArgument,
     Subgraph,
 )
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, prepared_model
+from tests.conformance.nnapi_client import Burst, ExecutionCallback, aidl_request, prepared_model
 from tests.property.patience import PATIENCE_S, descriptors, until
 
 NONE = ErrorStatus.NONE
@@ -170,9 +170,7 @@ class Client:
         return status
 
     def over_aidl(self, which: int) -> ErrorStatus:
-        request = self.request(self.output)
-        pools = [aidl_types.RequestMemoryPool(pool=pool.hidlMemory) for pool in request.pools]  # type: ignore[union-attr]
-        asked = aidl_types.Request(request.inputs, request.outputs, pools)
+        asked = aidl_request(self.request(self.output))
         deadline = self.limits()[0].nanosecondsSinceEpoch
         try:
             self.aidl[which].executeSynchronously(asked, [1, -1], True, -1 if deadline is None else deadline, -1)

@@ -19,7 +19,6 @@ from hal.nnapi.types import (
     MeasureTiming,
     OptionalTimeoutDuration,
     OutputShape,
-    Request,
     Timing,
 )
 from tests.conformance.nnapi_client import (
@@ -27,6 +26,7 @@ from tests.conformance.nnapi_client import (
     WAIT_S,
     Frame,
     Outcome,
+    aidl_request,
     execute_async,
     execute_fenced,
     execute_sync,
@@ -228,7 +228,7 @@ def test_a_null_fence(device: Any) -> None:
     prepared, frame = prepared_model(device, case.model), case.frame()
     for handles in ([None], [[]], [[-1]], [fence.create().handle, None]):
         assert prepared.executeFenced(frame.request, handles, 0, None, None, None) == (INVALID, None, None)
-    request = _aidl(frame.request)
+    request = aidl_request(frame.request)
     with pytest.raises(aidl_types.ServiceSpecificException, match="INVALID_ARGUMENT"):
         aidl.AidlPreparedModel(prepared).executeFenced(request, [-1], False, -1, -1, -1)
 
@@ -262,7 +262,7 @@ def test_an_endless_loop_behind_a_fence(device: Any) -> None:
 @pytest.mark.parametrize("way", ["model", "burst", "reusable"])
 def test_an_endless_loop_through_the_aidl_interface(device: Any, way: str) -> None:
     prepared = aidl.AidlPreparedModel(prepared_model(device, loop()))
-    request = _aidl(Frame(LOOP_INPUTS, [1, 8], [(1,), (2,)]).request)
+    request = aidl_request(Frame(LOOP_INPUTS, [1, 8], [(1,), (2,)]).request)
     reusable = prepared.createReusableExecution(request, aidl_types.ExecutionConfig(True, MILLISECOND))
     execute = {
         "model": lambda: prepared.executeSynchronously(request, True, -1, MILLISECOND),
@@ -283,8 +283,3 @@ def test_an_endless_loop_over_a_burst_is_stopped_after_two_simulated_seconds(dev
     wanted = {ErrorStatus.GENERAL_FAILURE} if way == "burst" else MISSED  # which HAL 1.2 does not know
     assert EXECUTORS[way](prepared, frame).status in wanted
     assert 2 * SECOND_PS < device._executor.device.now_ps - begin < 2.001 * SECOND_PS
-
-
-def _aidl(request: Request) -> aidl_types.Request:
-    pools: Any = [aidl_types.RequestMemoryPool(pool=pool.hidlMemory) for pool in request.pools]  # type: ignore[union-attr]
-    return aidl_types.Request(request.inputs, request.outputs, pools)
