@@ -24,7 +24,7 @@ from hal.onnxifi import engine
 from npusim.compiler.pipeline import compile_graph
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
-from npusim.executor import Executor, JobRequest
+from npusim.runtime import Executor, Request
 from npusim.frontends.onnx import load
 from npusim.hw.config import load_config
 from npusim.program import Program
@@ -73,7 +73,7 @@ def measure_python(batch: Callable[[int], None], runs: int, batches: int) -> lis
 
 def measure_executor(program: Program, runs: int, batches: int) -> list[Sample]:
     with Executor(CONFIG) as executor:
-        request = JobRequest(program, {"x": INPUT})
+        request = Request(program, {"x": INPUT})
 
         def batch(count: int) -> None:
             for ticket in [executor.submit(request) for _ in range(count)]:

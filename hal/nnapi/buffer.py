@@ -23,7 +23,7 @@ from .types import ErrorStatus
 from .validation.fields import U32, MalformedError, instance, integers
 
 if TYPE_CHECKING:
-    from npusim.executor import DeviceBuffer, Executor
+    from npusim.runtime import DeviceBuffer, Executor
 
     from .prepared import PreparedModel
 

@@ -25,7 +25,7 @@ from npusim.graph import Graph
 from npusim.hw.config import Config, EnergyConfig, load_config
 from npusim.isa.base import ISA_VERSION, decode
 from npusim.program import Program
-from npusim.runtime import RunResult, Session
+from npusim.runtime import Result, Session
 from npusim.work import ScalarWork, VectorWork
 
 from . import workloads
@@ -125,7 +125,7 @@ class _Bench:
         return overhead_ps(self._config) + sum(transfer_ps(host, nbytes) for nbytes in conditions)
 
 
-def energy_fj(program: Program, result: RunResult, table: EnergyConfig) -> int:
+def energy_fj(program: Program, result: Result, table: EnergyConfig) -> int:
     """Energy of one run by an energy table: products, lane operations, bytes of SRAM and DRAM, leakage; femtojoules.
 
     Work of the scalar unit is priced as that of a vector lane: the table has no row for it.

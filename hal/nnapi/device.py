@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import npusim
-from npusim.executor import Executor
 from npusim.hw.config import Config, load_config
+from npusim.runtime import Executor
 
 from . import cache, extensions, v1_0, v1_1, v1_2
 from .border import never_raises, nothing, status_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npusim.executor import Priority as QueuePriority
 from npusim.program import Program
+from npusim.runtime import Priority as QueuePriority
 
 from . import burst, fence
 from .border import never_raises, nothing, status_of

@@ -7,9 +7,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.executor import Executor
 from npusim.graph import Graph
 from npusim.program import Program
+from npusim.runtime import Executor
 
 REMEMBERED = 32
 """Programs that are found again when an equal graph comes: getSupportedOperations is followed by prepareModel."""

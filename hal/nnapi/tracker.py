@@ -16,7 +16,7 @@ from .roles import Dims, Direction, check_allocation, merge_dims
 from .types import ErrorStatus, MemoryPool, Operand, Request, RequestArgument
 
 if TYPE_CHECKING:
-    from npusim.executor import Executor
+    from npusim.runtime import Executor
 
     from .prepared import PreparedModel
 

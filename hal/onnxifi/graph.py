@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.executor import Priority
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
 from npusim.program import Program
+from npusim.runtime import Priority
 
 from .backend import Backend, graph_priority
 from .compatibility import check_capacity, dynamic_inputs, try_symbolic

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 from npusim.driver.alloc import ALIGNMENT
-from npusim.executor import Executor
 from npusim.hw.config import Config
 from npusim.program import CONSTANTS, Program
+from npusim.runtime import Executor
 
 from .status import OnnxifiError, Status
 

@@ -35,7 +35,7 @@ from hal.nnapi.types import (
     RequestArgument,
 )
 from npusim.device.host import HostBus
-from npusim.executor import Executor
+from npusim.runtime import Executor
 from npusim.graph import Graph
 from npusim.program import ConstantData
 from tests.conformance.nnapi_client import TOKEN, Burst, PreparedCallback

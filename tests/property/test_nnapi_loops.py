@@ -25,7 +25,7 @@ from hal.nnapi.types import (
     OptionalTimePoint,
     Subgraph,
 )
-from npusim.executor import Executor
+from npusim.runtime import Executor
 from tests.conformance.nnapi_client import EXECUTORS, Array, Frame, prepared_model
 from tests.unit.nnapi.driver.models import BOOL8, I32, IN, OUT, TEMP, loop, scalar, tensor
 

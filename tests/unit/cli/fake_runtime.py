@@ -67,4 +67,4 @@ class Session:
         return result
 
 
-RunResult = Result
+Result = Result

@@ -13,7 +13,7 @@ from hal.onnxifi import engine
 from hal.onnxifi.constants import GRAPH_PROPERTY_PRIORITY
 from hal.onnxifi.graph import MAX_VARIANTS
 from hal.onnxifi.status import OnnxifiError, Status
-from npusim.executor import Priority
+from npusim.runtime import Priority
 from tests.conformance import onnxifi_models as models
 from tests.unit.onnxifi.engine_client import backend, compute, describe, init, quantized, status_of
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from npusim.executor import Executor
-from tests.unit.executor.programs import TINY
+from npusim.runtime import Executor
+from tests.unit.runtime.programs import TINY
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from collections import Counter
 
 from npusim.driver import Driver, LoadedProgram
 from npusim.errors import DeviceMemoryError
-from npusim.executor.requests import Block
 from npusim.program import Program
+from npusim.runtime.request import Block
 
 
 class Residence:
