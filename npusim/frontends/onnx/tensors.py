@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from npusim.dtypes import DType
@@ -145,10 +144,3 @@ def _external(proto: TensorProto, directory: Path | None, nbytes: int, where: st
     if offset < 0 or offset + length > size:
         raise ModelError(f"{where}: bytes {offset} to {offset + length} are beyond {path} of {size} bytes")
     return np.fromfile(path, np.uint8, length, offset=offset)
-
-
-def parse_tensor(data: bytes) -> onnx.TensorProto:
-    """A TensorProto from its serialised form."""
-    proto = onnx.TensorProto()
-    proto.ParseFromString(data)
-    return proto
