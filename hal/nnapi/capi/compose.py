@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from npusim.units import ceil_div
+
 from .. import aidl_types, types
 from ..aidl_model import model_to_1_3
 from ..aidl_types import OperandLifeTime as LifeTime
@@ -82,7 +84,7 @@ class _Composer:
         value = built.value
         match value:
             case Copied(data):
-                offset = -(-len(self._values) // _ALIGNMENT) * _ALIGNMENT
+                offset = ceil_div(len(self._values), _ALIGNMENT) * _ALIGNMENT
                 self._values += bytes(offset - len(self._values)) + data
                 return LifeTime.CONSTANT_COPY, DataLocation(0, offset, len(data))
             case InMemory(memory, offset, length):

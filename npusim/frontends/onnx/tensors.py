@@ -12,6 +12,7 @@ from onnx import TensorProto
 from npusim.dtypes import DType
 from npusim.errors import ModelError, UnsupportedError
 from npusim.ops.base import Array
+from npusim.units import ceil_div
 
 ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.BOOL: DType.BOOL,
@@ -72,7 +73,7 @@ def read_tensor(
     count = math.prod(shape)
     packed = PACKED.get(proto.data_type)
     dtype = packed[0] if packed else element_type(proto.data_type, where, "tensor")
-    nbytes = -(-count * packed[1] // 8) if packed else count * dtype.itemsize
+    nbytes = ceil_div(count * packed[1], 8) if packed else count * dtype.itemsize
     if proto.data_location == TensorProto.EXTERNAL:
         data = _external(proto, directory, nbytes, where)
     elif blob is not None or proto.HasField("raw_data"):
@@ -108,7 +109,7 @@ def _from_field(
 ) -> Array:
     field = _FIELDS.get(dtype, "int32_data")
     values: Any = getattr(proto, field)
-    entries = -(-count * packed[1] // 8) if packed else count
+    entries = ceil_div(count * packed[1], 8) if packed else count
     if len(values) != entries:
         raise ModelError(f"{where}: {list(shape)} needs {entries} entries in {field}, has {len(values)}")
     if field != "int32_data":
