@@ -24,10 +24,10 @@ from hal.onnxifi import engine
 from npusim.compiler.pipeline import compile_graph
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
-from npusim.runtime import Executor, Request
 from npusim.frontends.onnx import load
 from npusim.hw.config import load_config
 from npusim.program import Program
+from npusim.runtime import Executor, Request
 
 CONFIG = "edge"
 INPUT = np.array([1, 2, 3, 4], np.float32)

@@ -140,9 +140,7 @@ def _inputs(
     return arrays, describe_inputs(program.inputs, texts, seed)
 
 
-def _deliver(
-    result: Result, program: Program, found: Config, note: str, destinations: Destinations, top: int
-) -> None:
+def _deliver(result: Result, program: Program, found: Config, note: str, destinations: Destinations, top: int) -> None:
     from npusim.cli.tensors import write_outputs
     from npusim.report.run import text
 

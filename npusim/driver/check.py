@@ -19,7 +19,7 @@ def check_inputs(bindings: Sequence[Binding], inputs: Mapping[str, Array]) -> li
 
     Raises InputError for a name, dtype or shape that is wrong.
     """
-    if len(inputs) != len(bindings) or any([binding.name not in inputs for binding in bindings]):
+    if len(inputs) != len(bindings) or not all(map(inputs.__contains__, [binding.name for binding in bindings])):
         names = [binding.name for binding in bindings]
         missing = [f"{name!r} is missing" for name in names if name not in inputs]
         unknown = [f"{name!r} is unknown" for name in inputs if name not in names]

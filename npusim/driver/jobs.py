@@ -137,8 +137,8 @@ class Job:
     """
 
     __slots__ = (
-        "addresses", "arrays", "bound", "cycles", "ended", "entry", "error", "fence", "flags", "loaded", "outputs", "priority",
-        "program", "slot", "timing_only",
+        "addresses", "arrays", "bound", "cycles", "ended", "entry", "error", "fence", "flags", "loaded", "outputs",
+        "priority", "program", "slot", "timing_only",
     )  # fmt: skip
 
     def __init__(

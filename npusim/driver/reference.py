@@ -133,7 +133,7 @@ class Driver:
         loaded.resident = True
 
     def footprint(self, program: Program) -> tuple[int, int]:
-        """Device memory in bytes that a program takes as long as it is loaded, and what each run of it takes besides."""
+        """Bytes of device memory that a program takes while it is loaded, and those that each run takes besides."""
         sizes = _sizes(program)
         return block_bytes(len(program.code)) + block_bytes(sizes[CONSTANTS]), Slots.bytes_of(sizes)
 
@@ -238,8 +238,8 @@ class Driver:
         """Do rounds of jobs once more, in turn, up to ``most``, as far as the bus has a shorter way for that; how many.
 
         ``rounds``: jobs that have been finished, with their loaded programs and the simulated time that each took its
-        client. Nothing else may be in the device. A round does not count, and is the last, when one of its jobs reads back nothing but zeros or is a
-        fault; what such a round has written is undefined.
+        client. Nothing else may be in the device. A round does not count, and is the last, when one of its jobs reads
+        back nothing but zeros or is a fault; what such a round has written is undefined.
         """
         turns = [[turn for each in jobs if (turn := _turn(*each))] for jobs in rounds]
         if any(len(known) < len(jobs) for known, jobs in zip(turns, rounds, strict=True)):

@@ -58,7 +58,8 @@ class Rings:
     def submit(self, job: Job) -> None:
         """Hand a job to the device."""
         loaded, slot, ring = job.loaded, job.slot, job.priority
-        assert loaded is not None and slot is not None
+        assert loaded is not None
+        assert slot is not None
         self._bus.host_work("submit")
         self._bus.write_memory(slot.completion, header.COMPLETION.pack(job.fence, header.JOB_PENDING, 0, 0, 0))
         entry = header.ENTRY.pack(

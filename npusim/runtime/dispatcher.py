@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, Priority
+from npusim.driver.reference import Past
 from npusim.errors import (
     DeadlineError,
     DeviceFaultError,
@@ -142,19 +143,18 @@ class Dispatcher:
 
     def repeat(self, rounds: Sequence[Sequence[Job]], most: int) -> int:
         """See :meth:`Executor.repeat`."""
-        times = {tuple((result.time_ps, result.total_ps) for result in each) for each in map(_results, rounds)}
-        disturbed = any(result.queued_ps or result.suspended_ps for each in rounds for result in _results(each))
-        loaded = [[self.memory.resident(job.program) for job in each] for each in rounds]
-        if self.busy or len(times) != 1 or disturbed or any(None in each for each in loaded):
+        results = [[job.wait() for job in jobs] for jobs in rounds]
+        if self.busy or any(result.queued_ps or result.suspended_ps for each in results for result in each):
             return 0
-        past = [
-            [
-                (program, job, result.total_ps)
-                for program, job, result in zip(programs, jobs, _results(jobs), strict=True)
-                if program
-            ]
-            for programs, jobs in zip(loaded, rounds, strict=True)
-        ]
+        if len({tuple((result.time_ps, result.total_ps) for result in each) for each in results}) != 1:
+            return 0
+        past: list[list[Past]] = [[] for _ in rounds]
+        for jobs, each, found in zip(rounds, results, past, strict=True):
+            for job, result in zip(jobs, each, strict=True):
+                loaded = self.memory.resident(job.program)
+                if loaded is None:
+                    return 0
+                found.append((loaded, job, result.total_ps))
         count = self.driver.repeat(past, most)
         for number, jobs in enumerate(rounds):
             for job in jobs:
@@ -302,7 +302,3 @@ class Dispatcher:
 
     def _ended(self, fence: int, record: JobRecord) -> None:
         self._records[fence] = record
-
-
-def _results(jobs: Sequence[Job]) -> list[Result]:
-    return [job.wait() for job in jobs]

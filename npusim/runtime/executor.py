@@ -18,6 +18,7 @@ from npusim.program import Program
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import Job, check_program
 from npusim.runtime.request import Block, DeviceBuffer, Request
+from npusim.runtime.store import Store
 from npusim.runtime.worker import SLICE_PS, Message, Reply, Worker
 from npusim.sim.inject import Injection
 
@@ -55,6 +56,8 @@ class Executor:
         self._pausing: set[int] = set()
         self._worker = Worker(self._dispatcher)
         self._end = weakref.finalize(self, self._worker.stop)
+        worker, memory = self._worker, self._dispatcher.memory  # not self: whoever keeps the store keeps no executor
+        self.programs = Store(self.config, lambda program: worker.post(partial(memory.unload, program)))
 
     @property
     def device(self) -> NpuDevice:
@@ -91,7 +94,7 @@ class Executor:
         self._worker.post(partial(self._dispatcher.memory.drop, block))
 
     def _inside(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> int:
-        if buffer.keeper is not self:
+        if buffer.executor is not self:
             raise UsageError("a device buffer belongs to another executor")
         if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
             raise UsageError(f"bytes {offset} to {offset + nbytes} of a device buffer of {buffer.nbytes} bytes")
@@ -99,10 +102,11 @@ class Executor:
 
     # Programs
 
-    def pin(self, program: Program) -> None:
-        """Load a program with its constants, to stay until as many :meth:`unpin`. Raises DeviceMemoryError."""
+    def pin(self, program: Program, *, to_run: bool = False) -> None:
+        """Load a program with its constants, to stay until as many :meth:`unpin`. ``to_run``: only if there is room for
+        runs, too, of any program that is pinned. Raises DeviceMemoryError."""
         self._check_program(program)
-        self._call(partial(self._dispatcher.memory.pin, program))
+        self._call(partial(self._dispatcher.memory.pin, program, to_run=to_run))
 
     def keep(self, program: Program) -> None:
         """Let a program stay, once its first job has brought it, until as many :meth:`unpin`. Does not wait."""

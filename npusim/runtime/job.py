@@ -46,8 +46,8 @@ class Job(driver.Job):
     """
 
     __slots__ = (
-        "_callbacks", "_claimed", "_done", "_ending", "_failure", "_lock", "_owner", "_result", "arrived_ps", "began_ps",
-        "blocks", "host", "reason", "request", "rung_ps",
+        "_callbacks", "_claimed", "_done", "_ending", "_failure", "_lock", "_owner", "_result", "arrived_ps",
+        "began_ps", "blocks", "host", "reason", "request", "rung_ps",
     )  # fmt: skip
 
     def __init__(self, request: Request, owner: Owner) -> None:
@@ -165,7 +165,7 @@ def _bind(request: Request, owner: Owner, blocks: dict[int, Block]) -> dict[str,
 
 def _fitting(what: str, owner: Owner, program: Program, binding: Binding, buffer: DeviceBuffer) -> Block:
     """The memory of a buffer that stands for a region."""
-    if buffer.keeper is not owner:
+    if buffer.executor is not owner:
         raise UsageError("a device buffer belongs to another executor")
     if buffer.nbytes < binding.nbytes or block_bytes(buffer.block.nbytes) < program.region_bytes[binding.region]:
         raise UsageError(f"{what}: needs a buffer of {binding.nbytes} bytes, got one of {buffer.nbytes}")

@@ -39,8 +39,8 @@ class DeviceBuffer:
     Jobs that were submitted with it keep the memory until they have ended, whatever happens to the buffer.
     """
 
-    def __init__(self, keeper: Keeper, block: Block) -> None:
-        self.keeper = keeper
+    def __init__(self, executor: Keeper, block: Block) -> None:
+        self.executor = executor
         self.nbytes = block.nbytes
         self._block = block
         self._released = False
@@ -56,7 +56,7 @@ class DeviceBuffer:
         """Give the memory back, as soon as no job uses it. A second release does nothing."""
         if not self._released:
             self._released = True
-            self.keeper.drop_block(self._block)
+            self.executor.drop_block(self._block)
 
     def __del__(self) -> None:
         self.release()

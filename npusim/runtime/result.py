@@ -15,7 +15,7 @@ from npusim.program import Program
 from npusim.sim.run import JobRecord
 from npusim.summary import OpReport, summarize
 from npusim.timeline import Counters, Timeline
-from npusim.units import PS_PER_S, ceil_div
+from npusim.units import cycles_spanned
 
 _PEAK_OF = {DType.UINT8: DType.INT8, DType.UINT16: DType.INT16}
 
@@ -60,7 +60,7 @@ class Result:
     @property
     def cycles(self) -> int:
         """``time_ps`` in cycles of the device's clock; a part of one counts as one."""
-        return ceil_div(self.time_ps * self.device.clock_hz, PS_PER_S)
+        return cycles_spanned(self.time_ps, self.device.clock_hz)
 
     @property
     def suspended_ps(self) -> int:

@@ -24,6 +24,7 @@ from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
+from npusim.runtime.store import Store
 
 if TYPE_CHECKING:
     import onnx
@@ -48,7 +49,8 @@ class Session:
     ) -> None:
         self.config = load_config(config)
         self._cache_dir = cache_dir
-        self._cache = _open_cache(cache_dir)
+        # What is compiled belongs to the caller: nothing is kept here but files.
+        self._store = Store(self.config, self.unload, _open_cache(cache_dir), remembered=0)
         self._dispatcher: Dispatcher | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,15 +80,7 @@ class Session:
         ``input_shapes`` fixes dimensions that the model leaves open. Raises UsageError, ModelError, UnsupportedError,
         CompileError.
         """
-        key = self._key(source, input_shapes or {})
-        program = self._cache.get(key) if self._cache else None
-        if program is None:
-            from npusim.compiler.pipeline import compile_graph
-
-            program = compile_graph(_graph(source, input_shapes), self.config, key)
-            if self._cache:
-                self._cache.put(program)
-        return program
+        return self._store.compile(self._key(source, input_shapes or {}), lambda: _graph(source, input_shapes))
 
     def run(
         self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False

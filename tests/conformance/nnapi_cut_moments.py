@@ -20,8 +20,10 @@ from unittest import mock
 
 import numpy as np
 
-from hal.nnapi import cache, memory, open_device, preparation, programs
-from hal.nnapi.mapping import Mapping
+from hal.nnapi import memory, open_device
+from hal.nnapi.cache import files as cache
+from hal.nnapi.driver import preparation, programs
+from hal.nnapi.memory.mapping import Mapping
 from hal.nnapi.operations.definition import Definition
 from hal.nnapi.types import (
     BufferDesc,
@@ -35,9 +37,9 @@ from hal.nnapi.types import (
     RequestArgument,
 )
 from npusim.device.host import HostBus
-from npusim.runtime import Executor
 from npusim.graph import Graph
 from npusim.program import ConstantData
+from npusim.runtime import Executor
 from tests.conformance.nnapi_client import TOKEN, Burst, PreparedCallback
 from tests.unit.nnapi.driver.models import dense
 
