@@ -25,10 +25,10 @@ import numpy as np
 from bench.nnapi_validate import LEAST_PER_SECOND, per_second, refuse
 from hal.nnapi import aidl, aidl_types, fence, open_device
 from hal.nnapi.types import ErrorStatus, MeasureTiming, Model
-from tests.conformance.mutations import MUTATIONS
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, Frame, PreparedCallback, prepared_model
-from tests.conformance.nnapi_model import available
-from tests.conformance.nnapi_mutations import mutants, valid_models
+from tests.support.nnapi.client import Burst, ExecutionCallback, Frame, PreparedCallback, prepared_model
+from tests.support.nnapi_examples.examples import available
+from tests.support.nnapi_examples.mutants import mutants, valid_models
+from tests.support.nnapi_examples.mutations import MUTATIONS
 from tests.unit.nnapi.driver.mobilenet import mobilenet
 from tests.unit.nnapi.driver.models import Case, add, add_case, loop
 from tests.unit.nnapi.validation.models import ALL

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from hal import abi, onnxifi
 from hal.onnxifi.status import RETURNS
-from tests.abi.building import HERE, ROOT, compile_client, gcc, needs_gcc, run
+from tests.support.c_compiler import PROGRAMS, ROOT, compile_client, gcc, needs_gcc, run
 
 pytestmark = needs_gcc
 
@@ -45,7 +45,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, library in FLAVOURS.items():
         made[name] = folder / name
         flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", *library.cflags.split()]
-        gcc(*flags, HERE / "client.c", "-o", made[name], "-ldl", "-lpthread")
+        gcc(*flags, PROGRAMS / "dlopen_client.c", "-o", made[name], "-ldl", "-lpthread")
     return made
 
 
@@ -216,7 +216,7 @@ def python(script: str, *arguments: str | Path, executable: str = sys.executable
 
 BEGIN = """
 from tests.abi.test_embedding import identity, SEED
-from tests.abi.door import CDoor
+from tests.support.onnxifi.c_library import CDoor
 from hal.onnxifi.descriptor import MemoryFenceV1, TensorDescriptorV1
 import numpy as np
 door = CDoor(SEED)

@@ -17,9 +17,9 @@ from hal.onnxifi.constants import EventState
 from hal.onnxifi.descriptor import MemoryFenceV1, TensorDescriptorV1
 from hal.onnxifi.extensions import EXTENSIONS
 from hal.onnxifi.status import Status
-from tests.abi.building import ROOT, compile_client, needs_gcc, run
-from tests.abi.door import CDoor, Fence
 from tests.abi.test_embedding import SEED, convolution, identity
+from tests.support.c_compiler import ROOT, compile_client, needs_gcc, run
+from tests.support.onnxifi.c_library import CDoor, Fence
 
 
 class Event(ctypes.Structure):
@@ -204,7 +204,7 @@ def test_more_runs_at_once_than_the_device_has_room_for(small: Bound) -> None:
 def test_a_library_that_comes_late_knows_that_a_device_is_gone() -> None:
     script = """
 from hal import abi, onnxifi
-from tests.abi.door import CDoor
+from tests.support.onnxifi.c_library import CDoor
 onnxifi.unplug(0)
 door = CDoor(abi.LIBRARIES[0])
 assert door.onnxGetBackendIDs()[2] == 1

@@ -21,7 +21,7 @@ from hal.nnapi.types import (
     OutputShape,
     Timing,
 )
-from tests.conformance.nnapi_client import (
+from tests.support.nnapi.client import (
     EXECUTORS,
     WAIT_S,
     Frame,
@@ -32,8 +32,8 @@ from tests.conformance.nnapi_client import (
     execute_sync,
     prepared_model,
 )
-from tests.conformance.nnapi_model import available
-from tests.conformance.nnapi_vts import Case, own_cases, sampled_cases
+from tests.support.nnapi_examples.examples import available
+from tests.support.nnapi_examples.vts_cases import Case, own_cases, sampled_cases
 from tests.unit.nnapi.driver.models import loop
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT

@@ -18,11 +18,11 @@ from npusim.hw.config import load_config
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
-from tests.property.configs import Device, devices
-from tests.property.graphs import graphs
-from tests.property.growing import RandomGraph
-from tests.property.running import simulated
 from tests.property.test_equivalence import QUIET, compiled
+from tests.support.graphs.execution import simulated
+from tests.support.graphs.random_graphs import graphs
+from tests.support.graphs.random_values import RandomGraph
+from tests.support.random_devices import Device, devices
 
 TARGET = load_config("tiny").with_(**{"cores": 2, "dma.channels": 2, "sram.bytes": 16384})
 

@@ -16,12 +16,12 @@ from npusim.errors import CompileError, UnsupportedError
 from npusim.hw.config import Config, load_config
 from npusim.ops import reference
 from npusim.program import Program
-from tests.property.checking import near_reference, same_bytes
-from tests.property.configs import ROOMY, TINY, Device, devices
-from tests.property.graphs import graphs, graphs_with
-from tests.property.growing import RandomGraph
-from tests.property.running import interpreted, outputs_of, simulated
-from tests.property.steps import STEPS
+from tests.support.graphs.comparison import near_reference, same_bytes
+from tests.support.graphs.execution import interpreted, outputs_of, simulated
+from tests.support.graphs.random_graphs import graphs, graphs_with
+from tests.support.graphs.random_operators import STEPS
+from tests.support.graphs.random_values import RandomGraph
+from tests.support.random_devices import ROOMY, TINY, Device, devices
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example)
 

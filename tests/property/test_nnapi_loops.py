@@ -26,7 +26,7 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from npusim.executor import Executor
-from tests.conformance.nnapi_client import EXECUTORS, Array, Frame, prepared_model
+from tests.support.nnapi.client import EXECUTORS, Array, Frame, prepared_model
 from tests.unit.nnapi.driver.models import BOOL8, I32, IN, OUT, TEMP, loop, scalar, tensor
 
 NONE = ErrorStatus.NONE

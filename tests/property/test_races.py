@@ -18,13 +18,13 @@ from npusim.isa.control import Halt
 from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
-from tests.property.configs import TINY, Device, devices
-from tests.property.graphs import graphs, graphs_with
-from tests.property.growing import RandomGraph
-from tests.property.races import find_races
-from tests.property.steps import STEPS
 from tests.property.test_equivalence import QUIET, compiled
-from tests.timing.programs import add, copy
+from tests.support.graphs.random_graphs import graphs, graphs_with
+from tests.support.graphs.random_operators import STEPS
+from tests.support.graphs.random_values import RandomGraph
+from tests.support.programs.race_detector import find_races
+from tests.support.programs.streams import add, copy
+from tests.support.random_devices import TINY, Device, devices
 
 LIMITS = Limits((64, 256, 256, 256), 1024, 0, 2, 2)
 

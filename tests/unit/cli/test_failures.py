@@ -24,7 +24,7 @@ from npusim.errors import (
     UnsupportedError,
     UsageError,
 )
-from tests.unit.cli import fake_runtime
+from tests.support.cli import fake_runtime
 from tests.unit.cli.conftest import Cli
 
 

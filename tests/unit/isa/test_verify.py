@@ -16,7 +16,7 @@ from npusim.isa.reduction import Pool
 from npusim.isa.scalar import Scatter, TopK
 from npusim.isa.vector import QBinaryOp
 from npusim.isa.verify import Limits, verify
-from tests.timing.programs import LINE, add, copy, fill, gather
+from tests.support.programs.streams import LINE, add, copy, fill, gather
 
 LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2)
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from npusim import _core
 from npusim.dtypes import DType
 from npusim.isa.functions import Reduce
-from tests.unit.kernels.test_unary import wrap
-from tests.unit.kernels.views import (
+from tests.support.kernel_operands import (
     FLOATS,
     INTEGERS,
     assert_same,
@@ -26,6 +25,7 @@ from tests.unit.kernels.views import (
     random_values,
     widen,
 )
+from tests.unit.kernels.test_unary import wrap
 
 dims4 = st.tuples(*[st.integers(1, 5)] * 4)
 dims3 = st.tuples(st.integers(1, 4), st.integers(1, 20), st.integers(1, 4))

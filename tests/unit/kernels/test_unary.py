@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from npusim import _core
 from npusim.dtypes import DType
 from npusim.isa.functions import Unary
-from tests.unit.kernels.views import (
+from tests.support.kernel_operands import (
     FLOATS,
     INTEGERS,
     assert_same,

@@ -25,7 +25,7 @@ from hal.nnapi.types import (
     SymmPerChannelQuantParams,
 )
 from npusim.runtime import Session
-from tests.conformance.nnapi_vectors import HostBackend, SessionBackend
+from tests.support.nnapi_examples.running import HostBackend, SessionBackend
 
 
 @dataclass(slots=True)

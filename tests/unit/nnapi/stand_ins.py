@@ -11,10 +11,8 @@ from hal.nnapi.execution import Outcome
 from hal.nnapi.mapping import PoolMappings
 from hal.nnapi.types import ErrorStatus, MemoryPool, Model, Operand, OperandLifeTime, OperandType, Request, Subgraph
 from npusim.errors import DeviceMemoryError
-from tests.property import patience
 
 FLOATS = OperandType.TENSOR_FLOAT32
-descriptors, until = patience.descriptors, patience.until
 
 
 class Bytes:

@@ -11,7 +11,7 @@ from hal.nnapi.operations.view import STORAGE, Array
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
 from npusim.hw.config import load_config
-from tests import detection as twin
+from tests.support.oracle import detection as twin
 from tests.unit.nnapi.helpers import (
     Given,
     assert_close,

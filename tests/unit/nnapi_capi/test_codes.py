@@ -16,7 +16,7 @@ from hal.nnapi.capi.compilation import Compilation, Step
 from hal.nnapi.capi.handles import TABLE, Kind
 from hal.nnapi.capi.model import Model
 from hal.nnapi.types import ErrorStatus
-from tests.nnapi_c import Api, add_model, address, code, compiled, device, handles, set_inputs
+from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, device, handles, set_inputs
 
 FAILURES = {
     ErrorStatus.DEVICE_UNAVAILABLE: "UNAVAILABLE_DEVICE",

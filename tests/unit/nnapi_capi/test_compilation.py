@@ -13,7 +13,7 @@ import pytest
 from hal.nnapi.capi import caching, devices
 from hal.nnapi.capi.handles import TABLE, Kind
 from npusim.errors import ConfigError
-from tests.nnapi_c import Api, add_model, address, code, compiled, device, handles, set_inputs
+from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, device, handles, set_inputs
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
 

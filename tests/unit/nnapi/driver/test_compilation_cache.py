@@ -28,8 +28,8 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from npusim import load_config
-from tests.conformance.nnapi_client import PreparedCallback
-from tests.property.patience import descriptors, until
+from tests.support.nnapi.client import PreparedCallback
+from tests.support.waits_and_leaks import descriptors, until
 from tests.unit.nnapi.driver.models import (
     BOOL8,
     F32,
@@ -530,7 +530,7 @@ SCRIPT = """
 import os, sys, time
 import numpy as np
 from hal.nnapi import open_device
-from tests.conformance.nnapi_client import Frame, PreparedCallback, execute_sync
+from tests.support.nnapi.client import Frame, PreparedCallback, execute_sync
 from tests.unit.nnapi.driver.mobilenet import mobilenet
 
 what, model, data = sys.argv[1:]

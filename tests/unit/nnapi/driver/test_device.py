@@ -28,7 +28,7 @@ from hal.nnapi.types import (
 )
 from npusim import load_config
 from npusim.errors import ConfigError
-from tests.conformance.nnapi_client import Frame, PreparedCallback, execute_sync, prepare, prepared_model
+from tests.support.nnapi.client import Frame, PreparedCallback, execute_sync, prepare, prepared_model
 from tests.unit.nnapi.driver import models
 from tests.unit.nnapi.driver.models import add, add_case, chain
 

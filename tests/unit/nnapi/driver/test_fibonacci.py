@@ -22,7 +22,7 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from npusim.runtime import Session
-from tests.conformance.nnapi_vectors import HostBackend, SessionBackend
+from tests.support.nnapi_examples.running import HostBackend, SessionBackend
 
 PREFIX = 7
 INT64, QUANT64 = PREFIX << 16 | EXAMPLE_INT64, PREFIX << 16 | EXAMPLE_TENSOR_QUANT64_ASYMM

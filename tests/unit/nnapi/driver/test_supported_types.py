@@ -8,7 +8,7 @@ from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import ErrorStatus, OperandLifeTime
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.conformance.nnapi_client import Frame, execute_sync, prepared_model
+from tests.support.nnapi.client import Frame, execute_sync, prepared_model
 from tests.unit.nnapi.forms import FORMS, OUTPUT, QUANT, S
 from tests.unit.nnapi.helpers import build, given, result, run
 

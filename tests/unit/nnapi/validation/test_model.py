@@ -26,7 +26,7 @@ from hal.nnapi.types import OperandLifeTime as Life
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as Op
 from hal.nnapi.validation import operands, subgraph, validate_model
-from tests.property.patience import descriptors
+from tests.support.waits_and_leaks import descriptors
 from tests.unit.nnapi.validation.models import (
     ALL,
     NO_ACTIVATION,
