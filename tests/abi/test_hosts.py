@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hal import abi
-from tests.abi.test_embedding import identity
 from tests.support.c_compiler import PROGRAMS, gcc, needs_gcc, run
+from tests.support.onnxifi.models import IDENTITY
 
 pytestmark = needs_gcc
 
@@ -20,7 +20,7 @@ LIBRARY = abi.LIBRARIES[0]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "identity.onnx"
-    path.write_bytes(identity())
+    path.write_bytes(IDENTITY)
     return path
 
 

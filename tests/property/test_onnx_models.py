@@ -13,9 +13,9 @@ from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import to_storage
 from npusim.frontends.onnx import load
 from npusim.ops import reference
-from tests.property.test_equivalence import QUIET
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted, outputs_of, simulated
+from tests.support.graphs.random_graphs import QUIET
 from tests.support.onnx_models.random_configs import config_overrides
 from tests.support.onnx_models.random_models import RandomModel, float_models, int8_models, int32_models
 from tests.support.random_devices import TINY

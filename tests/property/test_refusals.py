@@ -13,8 +13,7 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError, NpusimError, UnsupportedError
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
-from tests.property.test_equivalence import QUIET
-from tests.support.graphs.random_graphs import graphs
+from tests.support.graphs.random_graphs import QUIET, graphs
 from tests.support.graphs.random_values import RandomGraph
 from tests.support.random_devices import KIB, TINY, Device, devices
 

@@ -128,3 +128,10 @@ def assert_untouched(view: View, before: npt.NDArray[np.uint8]) -> None:
                        view.offset, view.strides)  # fmt: skip
     marks[...] = np.zeros((), marks.dtype)
     assert np.array_equal(view.memory[mask], before[mask])
+
+
+def wrap(value: int, dtype: DType) -> int:
+    """The integer that a store of the type's width keeps."""
+    bits = 8 * dtype.itemsize
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if np.iinfo(dtype.storage).min < 0 and value >> (bits - 1) else value

@@ -8,16 +8,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.values import align
 from npusim.dtypes import to_storage
+from npusim.errors import CompileError
+from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.isa.base import decode
 from npusim.isa.interpret import interpret
 from npusim.program import CONSTANTS, Program
 from npusim.runtime import RunResult, Session
 from npusim.sim.memory import DeviceMemory, JobMemory
+from tests.support.random_devices import ROOMY
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+def compiled(graph: Graph, config: Config) -> Program | None:
+    """The program; None where the SRAM is too small for it, which only a small SRAM may be."""
+    try:
+        return compile_graph(graph, config)
+    except CompileError as error:
+        said = str(error)
+    assert "internal" not in said, said
+    assert config.sram.bytes < ROOMY or "accumulators" in said, said
+    return None
 
 
 def interpreted(program: Program, config: Config, inputs: Mapping[str, npt.NDArray[Any]], poison: int = 0x5A) -> Arrays:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
 from tests.support.graphs.random_operators import STEPS, island
 from tests.support.graphs.random_values import Grower, RandomGraph
 
 MOST_STEPS = 6
+QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example)
+"""What graphs cannot help: they are large, and much that is drawn does not fit together."""
 
 
 def grown(draw: st.DrawFn, names: list[str], special: bool = False) -> RandomGraph:

@@ -49,6 +49,10 @@ def unary(op: str = "Relu", kind: int = FLOAT, shape: Sequence[int | str] = SHAP
     return model([node], [tensor("x", shape, kind)], [tensor("y", shape, kind)])
 
 
+IDENTITY = unary("Identity", shape=(4,))
+"""Gives its input x, float[4], as y."""
+
+
 def add(initializer: bool = False) -> bytes:
     """x + w -> y; w is a graph input, with a value if ``initializer``."""
     node = helper.make_node("Add", ["x", "w"], ["y"])
@@ -66,6 +70,21 @@ def lstm() -> bytes:
     node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2)
     inputs = [tensor("x", (3, 1, 4)), tensor("w", (1, 8, 4)), tensor("r", (1, 8, 2))]
     return model([node], inputs, [tensor("y", (3, 1, 1, 2))])
+
+
+def convolution() -> bytes:
+    """The network that the program of the guide expects: x float[1, 3, 16, 16], y float[1, 10]."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((8, 3, 3, 3), np.float32) / 5, "k": rng.standard_normal((8, 10), np.float32)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "k"], ["y"]),
+    ]
+    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    return model(nodes, [tensor("x", (1, 3, 16, 16))], [tensor("y", (1, 10))], initializers)
 
 
 def reads_nothing() -> bytes:

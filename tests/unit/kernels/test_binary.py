@@ -24,8 +24,8 @@ from tests.support.kernel_operands import (
     place,
     random_values,
     widen,
+    wrap,
 )
-from tests.unit.kernels.test_unary import wrap
 
 F = np.float32
 FLOAT = {

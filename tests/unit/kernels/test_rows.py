@@ -24,8 +24,8 @@ from tests.support.kernel_operands import (
     place,
     random_values,
     widen,
+    wrap,
 )
-from tests.unit.kernels.test_unary import wrap
 
 dims4 = st.tuples(*[st.integers(1, 5)] * 4)
 dims3 = st.tuples(st.integers(1, 4), st.integers(1, 20), st.integers(1, 4))
