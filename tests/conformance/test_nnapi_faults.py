@@ -22,8 +22,8 @@ from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, DeviceStatus, 
 from npusim.hw.config import load_config
 from npusim.sim.inject import Injection
 from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
+from tests.support.nnapi.models import Case, add, add_case, chain, dense
 from tests.support.waits_and_leaks import PATIENCE_S, resources, settled, until
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, dense
 
 NONE = ErrorStatus.NONE
 UNAVAILABLE, FAILURE = ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.GENERAL_FAILURE

@@ -25,8 +25,8 @@ from hal.nnapi.types import (
     Timing,
 )
 from tests.support.nnapi.client import Burst, ExecutionCallback, Frame, prepare, prepared_model
+from tests.support.nnapi.valid_models import ALL, chain, circle
 from tests.support.nnapi_examples.mutants import KINDS, PREFERENCE, PRIORITY, Mutant, mutants
-from tests.unit.nnapi.validation.models import ALL, chain, circle
 
 REFUSED = ErrorStatus.INVALID_ARGUMENT
 

@@ -18,8 +18,8 @@ from hal.nnapi import fence, memory, open_device
 from hal.nnapi.driver import tasks
 from hal.nnapi.types import BufferDesc, BufferRole, ErrorStatus
 from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepared_model
+from tests.support.nnapi.models import add, add_case, chain
 from tests.support.waits_and_leaks import PATIENCE_S, resources, settled
-from tests.unit.nnapi.driver.models import add, add_case, chain
 
 NONE, FAILURE, INVALID = ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE, ErrorStatus.INVALID_ARGUMENT
 TOKEN = bytes(32)

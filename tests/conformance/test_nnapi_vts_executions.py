@@ -33,9 +33,9 @@ from tests.support.nnapi.client import (
     execute_sync,
     prepared_model,
 )
+from tests.support.nnapi.models import loop
 from tests.support.nnapi_examples.examples import available
 from tests.support.nnapi_examples.vts_cases import Case, own_cases, sampled_cases
-from tests.unit.nnapi.driver.models import loop
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
 MISSED = {ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT}

@@ -30,7 +30,7 @@ from hal.nnapi.types import (
 )
 from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepared_model
 from tests.support.nnapi.hostile_arguments import JUNK, TOKEN
-from tests.unit.nnapi.driver.models import add, add_case
+from tests.support.nnapi.models import add, add_case
 
 NONE = ErrorStatus.NONE
 

@@ -34,7 +34,7 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from tests.support.nnapi.client import Burst, ExecutionCallback, prepare, prepared_model
-from tests.unit.nnapi.driver.models import IN, OUT, add, scalar, tensor
+from tests.support.nnapi.models import IN, OUT, add, scalar, tensor
 
 COUNT = 1 << 18
 NBYTES = 4 * COUNT

@@ -41,7 +41,7 @@ from npusim.executor import Executor
 from npusim.graph import Graph
 from npusim.program import ConstantData
 from tests.support.nnapi.client import TOKEN, Burst, PreparedCallback
-from tests.unit.nnapi.driver.models import dense
+from tests.support.nnapi.models import dense
 
 UNITS, INPUTS = 64, 4096
 WEIGHTS, BIAS = UNITS * INPUTS * 4, UNITS * 4

@@ -22,7 +22,7 @@ from hal.nnapi.types import (
     Request,
     RequestArgument,
 )
-from tests.unit.nnapi.driver.models import add, add_case
+from tests.support.nnapi.models import add, add_case
 
 TOKEN = bytes(32)
 ANYTHING: Any = None

@@ -23,9 +23,9 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from tests.support.nnapi.client import Array, Frame, Outcome
+from tests.support.nnapi.models import IN, OUT, chain, dense, scalar, tensor
 from tests.support.nnapi_examples.examples import available, build_model, examples
 from tests.support.nnapi_examples.running import compare, compare_classes
-from tests.unit.nnapi.driver.models import IN, OUT, chain, dense, scalar, tensor
 
 NONE = ErrorStatus.NONE
 I32, Q8, Q8S = OperandType.TENSOR_INT32, OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED

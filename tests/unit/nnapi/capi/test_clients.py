@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hal import abi
-from tests.support.c_compiler import ROOT, compile_client, needs_gcc, run
+from tests.support.c_compiler import PROGRAMS, ROOT, compile_client, needs_gcc, run
 
 LIBRARY = next(library for library in abi.LIBRARIES if library.name == "neuralnetworks")
 
@@ -20,7 +20,7 @@ LIBRARY = next(library for library in abi.LIBRARIES if library.name == "neuralne
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("client") / "client"
-    return compile_client(Path(__file__).with_name("client.c"), target, LIBRARY, "-lpthread")
+    return compile_client(PROGRAMS / "nnapi_client.c", target, LIBRARY, "-lpthread")
 
 
 @needs_gcc

@@ -26,7 +26,7 @@ from hal.nnapi.types import (
 )
 from npusim import load_config
 from tests.support.nnapi.client import ExecutionCallback, prepared_model
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, dense, loop
+from tests.support.nnapi.models import Case, add, add_case, chain, dense, loop
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 TOO_SMALL = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE

@@ -12,9 +12,9 @@ from hal.nnapi import fence, open_device
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.types import DataLocation, ErrorStatus, RequestArgument, Timing
 from tests.support.nnapi.client import prepared_model
+from tests.support.nnapi.models import Case, add, add_case
 from tests.support.waits_and_leaks import PATIENCE_S as WAIT_S
 from tests.support.waits_and_leaks import descriptors, until
-from tests.unit.nnapi.driver.models import Case, add, add_case
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 

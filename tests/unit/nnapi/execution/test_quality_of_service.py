@@ -12,7 +12,7 @@ from hal.nnapi.types import DeviceStatus, ErrorStatus, OptionalTimePoint, Priori
 from npusim.driver import Priority as Ring
 from npusim.executor import JobRequest
 from tests.support.nnapi.client import ExecutionCallback, prepare, prepared_model
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, loop
+from tests.support.nnapi.models import Case, add, add_case, chain, loop
 
 NONE, UNAVAILABLE = ErrorStatus.NONE, ErrorStatus.DEVICE_UNAVAILABLE
 PERSISTENT, TRANSIENT = ErrorStatus.MISSED_DEADLINE_PERSISTENT, ErrorStatus.MISSED_DEADLINE_TRANSIENT

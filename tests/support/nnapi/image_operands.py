@@ -17,7 +17,7 @@ from hal.nnapi.types import OperandType, OperationType
 from npusim.compiler.pipeline import compile_graph
 from npusim.hw.config import load_config
 from npusim.program import Program
-from tests.unit.nnapi.operations.helpers import Given, build, given, real, result, scalar
+from tests.support.nnapi.one_operation import Given, build, given, real, result, scalar
 
 F32, F16 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16
 Q8, Q8S = OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED

@@ -1,4 +1,4 @@
-/* A client of libneuralnetworks.so that knows nothing of Python: client MODE. */
+/* A client of libneuralnetworks.so that knows nothing of Python: nnapi_client MODE. */
 #include <NeuralNetworks.h>
 
 #include <pthread.h>

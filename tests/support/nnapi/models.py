@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,16 @@ def add(dims: Sequence[int] = (4,), out_dims: Sequence[int] | None = None) -> Mo
     return Model(
         Subgraph(operands, [Operation(OperationType.ADD, (0, 1, 2), (3,))], (0, 1), (3,)), operandValues=bytes(4)
     )
+
+
+def add_of(version: ModuleType) -> Any:
+    """The model of ``add`` in an older interface."""
+    newest = add()
+    operands = [
+        version.Operand(o.type, o.dimensions, o.numberOfConsumers, o.scale, o.zeroPoint, o.lifetime, o.location)
+        for o in newest.main.operands
+    ]
+    return version.Model(operands, newest.main.operations, (0, 1), (3,), newest.operandValues)
 
 
 def chain(length: int, dims: Sequence[int] = (4,), function: OperationType = OperationType.ADD) -> Model:
