@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from npusim.units import ceil_div
 
-from ..aidl_types import OMITTED, Request, RequestMemoryPool
+from ..aidl.types import OMITTED, Request, RequestMemoryPool
 from ..types import DataLocation, OutputShape, RequestArgument
 from . import pointers
 from .arguments import Argument, AtMemory, AtPointer, Omitted
