@@ -166,13 +166,15 @@ _ROWS = (
     ),
     Part(
         "HBM2_2000Mbps", "Ramulator 2.1 python/ramulator/dram/hbm2.py",
-        rate=2000, tck_ps=1000, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024, pseudo=2, dual=True, act_slots=2,
+        rate=2000, tck_ps=1000, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024,
+        pseudo=2, dual=True, act_slots=2,
         cl=14, cwl=5, rcd_rd=14, rcd_wr=12, rp=14, ras=34, rc=48, rfc=350, refi=3900,
         rrd_s=4, rrd_l=4, faw=15, ccd_s=2, ccd_l=4, wr=16, rtp=5, wtr_s=6, wtr_l=8,
     ),
     Part(
         "HBM2_2400Mbps", "Ramulator 2.1 python/ramulator/dram/hbm2.py",
-        rate=2400, tck_ps=833, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024, pseudo=2, dual=True, act_slots=2,
+        rate=2400, tck_ps=833, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024,
+        pseudo=2, dual=True, act_slots=2,
         cl=17, cwl=6, rcd_rd=17, rcd_wr=14, rp=17, ras=40, rc=57, rfc=421, refi=4682,
         rrd_s=5, rrd_l=5, faw=19, ccd_s=2, ccd_l=4, wr=19, rtp=6, wtr_s=8, wtr_l=10,
     ),
@@ -184,7 +186,8 @@ _ROWS = (
     ),
     Part(
         "HBM3_6400Mbps", "Ramulator 2.1 python/ramulator/dram/hbm3.py",
-        rate=6400, tck_ps=625, bits=32, burst_length=8, groups=4, banks=4, rows=32768, row_bytes=1024, pseudo=2, dual=True, act_slots=2,
+        rate=6400, tck_ps=625, bits=32, burst_length=8, groups=4, banks=4, rows=32768, row_bytes=1024,
+        pseudo=2, dual=True, act_slots=2,
         cl=20, cwl=10, rcd_rd=31, rcd_wr=15, rp=26, ras=45, rc=72, rfc=560, refi=6240,
         rrd_s=4, rrd_l=5, faw=24, ccd_s=2, ccd_l=4, wr=33, rtp=9, wtr_s=7, wtr_l=10,
     ),
