@@ -15,7 +15,7 @@ from tests.timing.programs import add, copy
 from tests.unit.isa.making import commands, field_codes
 
 CLASSES = [INSTRUCTIONS[opcode] for opcode in sorted(INSTRUCTIONS)]
-LIMITS = Limits((4096, 4096, 4096), 4096, 4096, 2, 2)
+LIMITS = Limits((4096, 4096, 4096), 4096, 4096, 2, 2, ("matrix", "vector", "scalar"))
 each_instruction = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.mnemonic)
 
 
