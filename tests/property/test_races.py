@@ -26,11 +26,13 @@ from tests.support.programs.race_detector import find_races
 from tests.support.programs.streams import add, copy
 from tests.support.random_devices import TINY, Device, devices
 
-LIMITS = Limits((64, 256, 256, 256), 1024, 0, 2, 2)
+LIMITS = Limits((64, 256, 256, 256), 1024, 0, 2, 2, ("matrix", "vector", "scalar"))
 
 
 def limits_of(program: Program, config: Config) -> Limits:
-    return Limits(program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels)
+    return Limits(
+        program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units
+    )
 
 
 def check(case: RandomGraph, config: Config) -> None:

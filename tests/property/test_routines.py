@@ -93,7 +93,7 @@ def test_no_two_commands_race(shape: tuple[int, int, int], cuts: int, device: De
         return
     config = device.config
     acc = config.matrix.accumulator_bytes if config.matrix else 0
-    limits = Limits(program.region_bytes, config.sram.bytes, acc, config.cores, config.dma.channels)
+    limits = Limits(program.region_bytes, config.sram.bytes, acc, config.cores, config.dma.channels, config.units)
     assert find_races(list(decode(program.code)), limits) == []
 
 

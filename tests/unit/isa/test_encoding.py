@@ -15,7 +15,7 @@ from tests.support.programs.any_instruction import commands, field_codes
 from tests.support.programs.streams import add, copy
 
 CLASSES = [INSTRUCTIONS[opcode] for opcode in sorted(INSTRUCTIONS)]
-LIMITS = Limits((4096, 4096, 4096), 4096, 4096, 2, 2)
+LIMITS = Limits((4096, 4096, 4096), 4096, 4096, 2, 2, ("matrix", "vector", "scalar"))
 each_instruction = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.mnemonic)
 
 

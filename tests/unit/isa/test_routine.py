@@ -22,7 +22,7 @@ from npusim.sim.sequencer import FETCH_BYTES
 from tests.support.programs.any_instruction import CALLS
 from tests.support.sample_routines import PLAIN, SCALE
 
-LIMITS = Limits((256, 256), 512, 128, 1, 1)
+LIMITS = Limits((256, 256), 512, 128, 1, 1, ("matrix", "vector", "scalar"))
 X = Operand(0, DType.INT32, (2, 3, 4))
 W = Operand(96, DType.INT32, (3,))
 Y = Operand(128, DType.INT32, (2, 3, 4))
