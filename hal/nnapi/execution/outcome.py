@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from npusim.units import ceil_div
+
 from ..errors import ErrorStatus
 from ..types import NOT_MEASURED, OutputShape, Timing
 
@@ -27,10 +29,10 @@ class Outcome:
         """The times in microseconds, as HIDL has them; a part of one counts as one."""
         if self.device_ps is None or self.driver_ps is None:
             return Timing(NOT_MEASURED, NOT_MEASURED)
-        return Timing(-(-self.device_ps // PS_PER_US), -(-self.driver_ps // PS_PER_US))
+        return Timing(ceil_div(self.device_ps, PS_PER_US), ceil_div(self.driver_ps, PS_PER_US))
 
     def times_ns(self) -> tuple[int, int]:
         """(time on device, time in driver) in nanoseconds, as AIDL has them; -1 if they were not measured."""
         if self.device_ps is None or self.driver_ps is None:
             return -1, -1
-        return -(-self.device_ps // PS_PER_NS), -(-self.driver_ps // PS_PER_NS)
+        return ceil_div(self.device_ps, PS_PER_NS), ceil_div(self.driver_ps, PS_PER_NS)
