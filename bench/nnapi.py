@@ -117,7 +117,7 @@ def endless_loop(device: Any) -> None:
 def profile(device: Any, lines: int) -> None:
     """Where the time of executeSynchronously_1_3 goes: in the caller's thread, then in the device's."""
     prepared, request = prepared_model(device, add()), add_case().request
-    for on_thread in (lambda call: call(), device._executor._call):
+    for on_thread in (lambda call: call(), device._engine.executor._call):
         recorder = cProfile.Profile()
         on_thread(recorder.enable)
         for _ in range(ROUNDS):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hal.nnapi import fence, memory, open_device
-from hal.nnapi.driver import tasks
+from hal.nnapi.execution import tasks
 from hal.nnapi.types import BufferDesc, BufferRole, ErrorStatus
 from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepared_model
 from tests.support.nnapi.models import add, add_case, chain
@@ -115,7 +115,7 @@ def test_too_few_descriptors(world: World, monkeypatch: pytest.MonkeyPatch) -> N
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             world.settle()
             settled((before[0], 1 << 20))
-    assert not world.device._waits
+    assert not world.device._engine.waits
     assert all(statuses <= {NONE, FAILURE, INVALID} for statuses in seen.values()), seen
     assert all(NONE in statuses for statuses in seen.values())
     assert FAILURE in seen["behind fences"]
@@ -143,7 +143,9 @@ def test_no_threads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(AssertionError):
                 Burst(prepared)
         assert prepared.executeSynchronously_1_3(world.case.request, 0, None, None)[0] is NONE
-        assert not any(device._executor._call(lambda: dict(device._executor._dispatcher.memory._pins)).values())
+        assert not any(
+            device._engine.executor._call(lambda: dict(device._engine.executor._dispatcher.memory._pins)).values()
+        )
 
 
 def test_files_that_are_cut_under_the_driver() -> None:

@@ -126,8 +126,8 @@ def history(
             never = left_ns is None or way == "fenced"  # which waits for a fence so long in the machine's time
             deadline = OptionalTimePoint(None if never else NOW + left_ns)
             outcome = EXECUTORS[way](prepared, frame, 1, loop=OptionalTimeoutDuration(limit_ns), deadline=deadline)
-            counters = dataclasses.asdict(device._executor.counters)
-            seen.append((outcome, counters, device._executor.device.now_ps))
+            counters = dataclasses.asdict(device._engine.executor.counters)
+            seen.append((outcome, counters, device._engine.executor.device.now_ps))
             frame.close()
     return seen, repeated
 

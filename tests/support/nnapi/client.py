@@ -284,7 +284,7 @@ def execute_aidl_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming
 
 def execute_device_memory(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
     """executeSynchronously_1_3 with inputs and outputs in buffers of the driver, filled and read by copies."""
-    request, device = frame.request, prepared._device
+    request, device = frame.request, prepared.buffers
     inputs, outputs, buffers = list(request.inputs), list(request.outputs), []
     pools: list[MemoryPool] = [pool if isinstance(pool, MemoryPool) else MemoryPool(pool) for pool in request.pools]
     for arguments, is_input in ((inputs, True), (outputs, False)):

@@ -68,7 +68,7 @@ class Bench:
 
     def counters(self) -> HostCounters:
         """What the host has moved so far."""
-        counters: HostCounters = self.device._executor.counters
+        counters: HostCounters = self.device._engine.executor.counters
         return counters
 
     def allocate(

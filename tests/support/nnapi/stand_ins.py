@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from hal.nnapi.execution.execution import Outcome
-from hal.nnapi.memory.mapping import PoolMappings
+from hal.nnapi.execution.outcome import Outcome
+from hal.nnapi.memory.pools import PoolMappings
 from hal.nnapi.types import ErrorStatus, MemoryPool, Model, Operand, OperandLifeTime, OperandType, Request, Subgraph
 from npusim.errors import DeviceMemoryError
 
@@ -53,11 +53,11 @@ class DeviceMemory:
         return buffer.data[offset : offset + nbytes]
 
 
-class Device:
-    """A device, as far as its prepared models know it."""
+class Engine:
+    """The device behind prepared models, as far as bursts know it."""
 
     def __init__(self) -> None:
-        self._bursts: WeakSet[Any] = WeakSet()
+        self.bursts: WeakSet[Any] = WeakSet()
 
 
 Run = Callable[[Request, PoolMappings], Outcome]
@@ -66,23 +66,24 @@ Run = Callable[[Request, PoolMappings], Outcome]
 class Prepared:
     """A prepared model whose executions are a function."""
 
-    def __init__(self, model: Model, device: Any = None, run: Run | None = None) -> None:
-        self._model = model
-        self._device = device or Device()
+    def __init__(self, model: Model, buffers: Any = None, run: Run | None = None) -> None:
+        self.model = model
+        self.buffers = buffers
+        self.engine = Engine()
         self._function = run
         self.pins = 0
         self.runs: list[tuple[Request, Any, Any, Any]] = []
         self._lock = threading.Lock()
 
-    def _pin(self) -> None:
+    def pin(self) -> None:
         with self._lock:
             self.pins += 1
 
-    def _unpin(self) -> None:
+    def unpin(self) -> None:
         with self._lock:
             self.pins -= 1
 
-    def _run(self, request: Request, measure: Any, deadline: Any, loop_timeout: Any, mappings: Any = None) -> Outcome:
+    def run(self, request: Request, measure: Any, deadline: Any, loop_timeout: Any, mappings: Any = None) -> Outcome:
         self.runs.append((request, measure, deadline, loop_timeout))
         if self._function:
             return self._function(request, mappings)

@@ -210,9 +210,9 @@ def test_fenced(prepared):
 def test_reusable_executions_map_their_pools_once(idevice, prepared):
     case = add_case()
     execution = prepared.createReusableExecution(request_of(case), ExecutionConfig(measureTiming=True))
-    before = idevice._executor.counters.mappings
+    before = idevice._engine.executor.counters.mappings
     results = [execution.executeSynchronously(OMITTED) for _ in range(3)]
-    assert idevice._executor.counters.mappings == before + 1
+    assert idevice._engine.executor.counters.mappings == before + 1
     times = [result.timing.timeInDriverNs for result in results]
     assert times[0] > times[1] == times[2]
     fenced = execution.executeFenced([], OMITTED, OMITTED)

@@ -64,7 +64,7 @@ def test_a_device_that_does_not_exist() -> None:
 
 def test_an_unplugged_device(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     found = devices.devices()[0]
-    monkeypatch.setattr(found.hal, "_closed", True)
+    monkeypatch.setattr(found.hal._engine, "closed", True)
     assert api.Device_wait(device(api)) == code("DEAD_OBJECT")
     compilation = api.make("Compilation_createForDevices", add_model(api), handles([device(api)]), 1)
     assert api.Compilation_finish(compilation) == code("UNAVAILABLE_DEVICE")

@@ -17,10 +17,10 @@ from hal.nnapi.aidl.memory import from_memory
 from hal.nnapi.aidl.types import RequestMemoryPool, ServiceSpecificException
 from hal.nnapi.errors import StatusError
 from hal.nnapi.execution import burst
-from hal.nnapi.execution.execution import Outcome
+from hal.nnapi.execution.outcome import Outcome
 from hal.nnapi.fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
 from hal.nnapi.memory import Memory
-from hal.nnapi.memory.mapping import PoolMappings
+from hal.nnapi.memory.pools import PoolMappings
 from hal.nnapi.packets import deserialize_result, serialize_request
 from hal.nnapi.types import (
     DataLocation,
