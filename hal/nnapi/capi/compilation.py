@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..aidl_types import BYTE_SIZE_OF_CACHE_TOKEN, OMITTED, PrepareModelConfig, ServiceSpecificException, TokenValuePair
+from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN, OMITTED, PrepareModelConfig, ServiceSpecificException, TokenValuePair
 from ..types import ErrorStatus, ExecutionPreference, Priority
 from . import extensions
 from .caching import Cache, CachedCompilation

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .. import aidl_types, types
-from ..aidl_model import model_to_1_3
-from ..aidl_types import OperandLifeTime as LifeTime
+from .. import types
+from ..aidl import types as aidl_types
+from ..aidl.model import model_to_1_3
+from ..aidl.types import OperandLifeTime as LifeTime
 from ..extensions.registry import CODE_BITS
 from ..memory import Memory
 from ..types import DataLocation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..aidl_types import OMITTED, Request, RequestMemoryPool
+from ..aidl.types import OMITTED, Request, RequestMemoryPool
 from ..types import DataLocation, OutputShape, RequestArgument
 from . import pointers
 from .arguments import Argument, AtMemory, AtPointer, Omitted

@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from hal.nnapi import capabilities
-from hal.nnapi.capabilities import capabilities_of, measure
+from hal.nnapi.driver import capabilities
+from hal.nnapi.driver.capabilities import capabilities_of, measure
+from hal.nnapi.driver.workloads import MEASURED
 from hal.nnapi.types import FLT_MAX, OperandType
-from hal.nnapi.workloads import MEASURED
 from npusim import load_config
 
 
