@@ -106,7 +106,7 @@ def test_an_error_of_the_runtime_is_no_crash(api: Api, monkeypatch: pytest.Monke
     _, execution = failing(api, ZeroDivisionError("on purpose"))
     event = api.make("Execution_startCompute", execution)
     assert api.Event_wait(event) == code("OP_FAILED")
-    monkeypatch.setattr(compilations, "partition", raising)
+    monkeypatch.setattr(compilations, "spread", raising)
     compilation = api.make("Compilation_create", add_model(api))
     assert api.Compilation_finish(compilation) == code("OP_FAILED")
 
