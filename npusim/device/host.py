@@ -78,17 +78,13 @@ class HostBus(Bus):
             raise ValueError(f"kind of host work must be one of {', '.join(self._times)}, got {kind!r}")
         self._clock.advance(self._times[kind])
 
+    def withdraw_irqs(self) -> None:
+        """Take back the interrupt messages that software has not taken."""
+        self._pending = 0
+
     def irq(self, vector: int) -> None:
-        """Deliver an interrupt message."""
+        """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
         self._pending |= 1 << vector
-
-    def dma_read(self, address: int, size: int) -> bytes:
-        """This host opens no memory to the device."""
-        raise OSError(f"device read of {size} bytes of host memory at {address:#x}: nothing is mapped")
-
-    def dma_write(self, address: int, data: bytes) -> None:
-        """This host opens no memory to the device."""
-        raise OSError(f"device write of {len(data)} bytes of host memory at {address:#x}: nothing is mapped")
 
     def _came(self) -> bool:
         return self._pending != 0
