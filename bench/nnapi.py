@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from bench.nnapi_validate import LEAST_PER_SECOND, per_second, refuse
-from hal.nnapi import aidl, aidl_types, fence, open_device
+from hal.nnapi import aidl, fence, open_device
+from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.types import ErrorStatus, MeasureTiming, Model
 from tests.conformance.mutations import MUTATIONS
 from tests.conformance.nnapi_client import Burst, ExecutionCallback, Frame, PreparedCallback, prepared_model

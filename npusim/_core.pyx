@@ -13,7 +13,7 @@ from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
 from npusim._hash import fingerprint64, lsh_bits, multinomial, philox, search_keys
 from npusim._index import gather, gather_elements, scatter
-from npusim._lanes import binary, cast, dequantize, qbinary, quantize, unary
+from npusim._lanes import binary, cast, dequantize, quantize, unary
 from npusim._matrix import conv
 from npusim._move import copy, fill, select
 from npusim._reduce import reduce, reduce_finish
@@ -51,7 +51,6 @@ __all__ = [
     "philox",
     "pool",
     "proposals",
-    "qbinary",
     "quantize",
     "reduce",
     "reduce_finish",

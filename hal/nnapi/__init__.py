@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .device import Device, open_device
+    from .driver.device import Device, open_device
 
 __all__ = ["Device", "open_device"]
 
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in __all__:
-        from . import device
+        from .driver import device
 
         return getattr(device, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

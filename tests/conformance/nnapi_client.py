@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hal.nnapi import aidl_burst, aidl_types, fence
+from hal.nnapi import fence
+from hal.nnapi.aidl import burst as aidl_burst
+from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
 from hal.nnapi.memory import Memory, allocate_ashmem, allocate_blob
 from hal.nnapi.packets import deserialize_result, serialize_request

@@ -20,8 +20,10 @@ from unittest import mock
 
 import numpy as np
 
-from hal.nnapi import cache, memory, open_device, preparation, programs
-from hal.nnapi.mapping import Mapping
+from hal.nnapi import memory, open_device
+from hal.nnapi.cache import files as cache
+from hal.nnapi.driver import preparation, programs
+from hal.nnapi.memory.mapping import Mapping
 from hal.nnapi.operations.definition import Definition
 from hal.nnapi.types import (
     BufferDesc,

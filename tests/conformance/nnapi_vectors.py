@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from hal.nnapi.constants import Constants
 from hal.nnapi.operations import REGISTRY
+from hal.nnapi.operations.constants import Constants
 from hal.nnapi.operations.view import STORAGE, Array
 from hal.nnapi.plan import Held, Plan, Value, Vocabulary
 from hal.nnapi.types import Model, OperandType

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal.nnapi import aidl_burst, aidl_types
+from hal.nnapi.aidl import burst as aidl_burst
+from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.fmq import FmqRequestDatum
 from hal.nnapi.memory import Memory
 from hal.nnapi.packets import serialize_request

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal.nnapi import aidl_burst, aidl_types, fence, open_device
+from hal.nnapi import fence, open_device
+from hal.nnapi.aidl import burst as aidl_burst
+from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.packets import deserialize_result, serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, DeviceStatus, ErrorStatus, MemoryPool, Request
 from npusim.hw.config import load_config

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from hal.nnapi import fence, memory, open_device, tasks
+from hal.nnapi import fence, memory, open_device
+from hal.nnapi.driver import tasks
 from hal.nnapi.types import BufferDesc, BufferRole, ErrorStatus
 from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepared_model
 from tests.property.patience import PATIENCE_S, resources, settled

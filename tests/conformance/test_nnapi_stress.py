@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hal.nnapi import aidl_burst, aidl_types, fence, memory, open_device
+from hal.nnapi import fence, memory, open_device
+from hal.nnapi.aidl import burst as aidl_burst
+from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.memory import Memory
 from hal.nnapi.types import (

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal.nnapi import aidl, aidl_types, fence, open_device
+from hal.nnapi import aidl, fence, open_device
+from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.memory import allocate_blob
 from hal.nnapi.types import (

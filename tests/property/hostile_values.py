@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hal.nnapi import aidl_types, memory, v1_0
+from hal.nnapi import memory, v1_0
+from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.fmq import MessageQueue
 from hal.nnapi.types import (
     BufferDesc,

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hal.nnapi import aidl, aidl_types, fence, memory, open_device, v1_0, v1_1, v1_2
+from hal.nnapi import aidl, fence, memory, open_device, v1_0, v1_1, v1_2
+from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.fmq import FmqRequestDatum, MessageQueue
 from hal.nnapi.packets import serialize_request
 from hal.nnapi.types import (

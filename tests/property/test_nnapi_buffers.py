@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hal.nnapi import memory
-from hal.nnapi.buffer import Buffer
+from hal.nnapi.buffers.buffer import Buffer
+from hal.nnapi.buffers.tracker import BufferTracker, BufferUses
 from hal.nnapi.errors import StatusError
-from hal.nnapi.tracker import BufferTracker, BufferUses
 from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, ErrorStatus, Request, RequestArgument
 from tests.unit.nnapi.stand_ins import Device, DeviceMemory, Prepared, model, operand
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hal.nnapi import fence, open_device
-from hal.nnapi.device import MAX_THREADS
+from hal.nnapi.driver.device import MAX_THREADS
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.fmq import MessageQueue
 from hal.nnapi.packets import deserialize_result, serialize_request

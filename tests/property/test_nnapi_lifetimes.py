@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal.nnapi import aidl, aidl_burst, aidl_types, fence, memory, open_device, tasks
+from hal.nnapi import aidl, fence, memory, open_device
+from hal.nnapi.aidl import burst as aidl_burst
+from hal.nnapi.aidl import types as aidl_types
+from hal.nnapi.driver import tasks
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.packets import serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, MemoryPool, Request

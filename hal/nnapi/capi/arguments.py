@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..aidl_types import Operand
+from ..aidl.types import Operand
 from .codes import ApiError, ResultCode, bad_data
 from .kinds import Dims, described, is_specified, merged, nbytes
 from .memory import AnyMemory, RoleMemory

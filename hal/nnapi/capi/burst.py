@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import Any
 
-from ..aidl_types import ExecutionConfig, ExecutionResult, Request
+from ..aidl.types import ExecutionConfig, ExecutionResult, Request
 from .codes import bad_data, bad_state
 from .compilation import Compilation
 from .execution import Execution

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..aidl_types import BYTE_SIZE_OF_CACHE_TOKEN
+from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN
 from .devices import Device
 
 _log = logging.getLogger("hal.nnapi.capi")

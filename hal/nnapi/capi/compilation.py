@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..aidl_types import OMITTED, PrepareModelConfig, ServiceSpecificException, TokenValuePair
+from ..aidl.types import OMITTED, PrepareModelConfig, ServiceSpecificException, TokenValuePair
 from ..types import ErrorStatus, ExecutionPreference, Priority
 from . import extensions
 from .caching import Cache

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .. import aidl_types, types
-from ..aidl_model import model_to_1_3
-from ..aidl_types import OperandLifeTime as LifeTime
+from npusim.units import ceil_div
+
+from .. import types
+from ..aidl import types as aidl_types
+from ..aidl.model import model_to_1_3
+from ..aidl.types import OperandLifeTime as LifeTime
 from ..extensions.registry import CODE_BITS
 from ..memory import Memory
 from ..types import DataLocation
@@ -82,7 +85,7 @@ class _Composer:
         value = built.value
         match value:
             case Copied(data):
-                offset = -(-len(self._values) // _ALIGNMENT) * _ALIGNMENT
+                offset = ceil_div(len(self._values), _ALIGNMENT) * _ALIGNMENT
                 self._values += bytes(offset - len(self._values)) + data
                 return LifeTime.CONSTANT_COPY, DataLocation(0, offset, len(data))
             case InMemory(memory, offset, length):

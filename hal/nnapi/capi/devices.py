@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from .. import aidl
-from ..device import open_device
+from ..driver.device import open_device
 from ..types import Capabilities, DeviceStatus, ExecutionPreference, Extension
 from .codes import ApiError, ResultCode, bad_data
 from .handles import TABLE, Kind

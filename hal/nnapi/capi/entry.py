@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ..aidl_types import ServiceSpecificException
+from ..aidl.types import ServiceSpecificException
 from ..border import status_of
 from . import pointers
 from .codes import ApiError, ResultCode, code_of

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from .. import fence
-from ..aidl_types import OMITTED
+from ..aidl.types import OMITTED
+from ..driver.tasks import Task, TaskPool
 from ..errors import StatusError
 from ..fence import FenceStatus
-from ..tasks import Task, TaskPool
 from ..waiter import wait_all
 from .codes import ApiError, ResultCode, bad_data
 from .execution import Execution

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..aidl_types import OMITTED, Operand, TokenValuePair
+from ..aidl.types import OMITTED, Operand, TokenValuePair
 from ..types import LoopTimeoutDurationNs, OutputShape
 from . import extensions
 from .arguments import Argument, AtMemory, at_memory, at_pointer

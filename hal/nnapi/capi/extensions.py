@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ..aidl_model import MAX_PREFIX
+from ..aidl.model import MAX_PREFIX
 from ..extensions import find_extension
 from ..extensions.registry import CODE_BITS
 from ..types import ExtensionNameAndPrefix

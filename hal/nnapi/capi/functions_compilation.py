@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from ..aidl_types import BYTE_SIZE_OF_CACHE_TOKEN
+from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN
 from . import pointers
 from .codes import FEATURE_LEVEL, ApiError, ResultCode, bad_data, bad_state
 from .compilation import ALIGNMENT, PADDING, Compilation

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from .. import memory as shared
-from ..aidl_types import DeviceBuffer
+from ..aidl.types import DeviceBuffer
 from ..errors import StatusError
 from ..types import ErrorStatus
 from .codes import ApiError, ResultCode, bad_data

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..aidl_types import DeviceBuffer, ServiceSpecificException
+from ..aidl.types import DeviceBuffer, ServiceSpecificException
 from ..types import BufferDesc, BufferRole
 from .codes import ApiError, ResultCode, bad_data, bad_state
 from .compilation import Compilation

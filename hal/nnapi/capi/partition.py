@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import aidl_types
-from ..aidl_types import OperandLifeTime as LifeTime
-from ..aidl_types import ServiceSpecificException
+from ..aidl import types as aidl_types
+from ..aidl.types import OperandLifeTime as LifeTime
+from ..aidl.types import ServiceSpecificException
 from ..operations.signature import operation_name
 from ..types import DataLocation, DeviceStatus, ErrorStatus, Operation
 from .codes import ApiError, ResultCode, bad_data

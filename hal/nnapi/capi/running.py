@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..aidl_types import OMITTED, ExecutionConfig, ExecutionResult, ServiceSpecificException, Timing
+from ..aidl.types import OMITTED, ExecutionConfig, ExecutionResult, ServiceSpecificException, Timing
 from ..border import status_of
 from ..types import OutputShape
 from . import extensions

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from npusim.graph import Graph
 from npusim.program import Program
 
-from ..constants import Constants
+from ..operations.constants import Constants
 from ..operations.lowering import InvalidOperationError
 from ..operations.view import SCALARS, Shape
 from ..types import Model, OperationType, Subgraph

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..constants import Constants
 from ..errors import InvalidModelError
 from ..extensions import storage_of
+from ..operations.constants import Constants
 from ..operations.signature import operation_name
 from ..operations.view import OpView
 from ..types import Model, Subgraph

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
-from ..constants import Pool
 from ..errors import InvalidModelError, StatusError
-from ..mapping import Mapping
 from ..memory import HARDWARE_BUFFER, Memory
+from ..memory.mapping import Mapping
+from ..operations.constants import Pool
 from ..types import Model
 
 

@@ -21,6 +21,7 @@ from npusim.hw.config import Config
 from npusim.hw.units import dma
 from npusim.isa.base import Space
 from npusim.program import CONSTANTS
+from npusim.units import ceil_div
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """(starts, sizes) of a tile in the dimensions of a tensor."""
@@ -235,5 +236,5 @@ def _shrink(
         axis = next((a for a in order if tile[a] > floor[a]), None)
         if axis is None:
             break
-        tile[axis] = max(floor[axis], -(-tile[axis] // 2))
+        tile[axis] = max(floor[axis], ceil_div(tile[axis], 2))
     return tuple(tile)

@@ -20,6 +20,7 @@ from npusim.hw.config import Config
 from npusim.isa import scalar
 from npusim.isa.base import Instruction
 from npusim.isa.dma import Gather
+from npusim.units import ceil_div
 
 _SMALLEST_PART = 4 << 10
 """Bytes below which a copy is not cut for several channels."""
@@ -77,7 +78,7 @@ def _tiles(target: View, ways: int) -> list[Box]:
     nbytes = prod(target.shape) * target.dtype.itemsize
     ways = max(1, min(ways, nbytes // _SMALLEST_PART))
     axis = max(rank, key=lambda a: (abs(target.strides[a]) if target.shape[a] > 1 else -1, -a), default=0)
-    tile = [-(-max(dim, 1) // ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
+    tile = [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
     return boxes(target.shape, tile, rank)
 
 
@@ -174,7 +175,7 @@ class GatherLowering(Lowering):
         data, out = self.context.view(op.input(0)), self.context.view(op.output)
         outer, length, inner = _three(data.shape, op.attrs["axis"])
         item, kind = data.dtype.itemsize, index.dtype
-        tile = min(self._tile, max(1, -(-self._count // cores)))
+        tile = min(self._tile, max(1, ceil_div(self._count, cores)))
         flat = index.reshape((self._count,))
         assert flat is not None
         for (start,), (count,) in share(boxes((self._count,), (tile,), (0,)), core, cores):

@@ -10,13 +10,11 @@ from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import Command, Instruction, Unit, Wait, acc, region
 from npusim.isa.control import Halt
-from npusim.isa.functions import Binary
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import Pool
 from npusim.isa.scalar import Scatter, TopK
-from npusim.isa.vector import QBinaryOp
 from npusim.isa.verify import Limits, verify
-from tests.timing.programs import LINE, add, copy, fill, gather
+from tests.timing.programs import add, copy, fill, gather
 
 LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2)
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())
@@ -73,7 +71,6 @@ DEPTHWISE = Depthwise(
     DType.INT8, DType.UINT8, DType.INT32, 0, 4, 4, 64, acc(0), 16, 16, 1, 1, 4, 1, 1, 1, 1, 1, 1, 1, 0, 0, True, True,
     128, 0, 0, NOTHING, NOTHING, 0, 1.0, 0, 0.0, 0.0,
 )  # fmt: skip
-QBINARY = QBinaryOp(Binary.EQ, DType.INT8, 0, LINE, 0, LINE, 0, LINE, (1, 1, 1, 4), 1.0, 0, 1.0, 0, 1.0, 0)
 POOL = Pool(3, DType.INT8, 0, ZERO3, 0, ZERO3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, (0, 0, 0, 0), False)
 SCATTER = Scatter(DType.INT8, 0, ZERO3, 0, ZERO3, DType.INT32, 0, ZERO3, (1, 1, 1), 1, 5)
 TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
@@ -159,7 +156,6 @@ TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
             Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, acc=acc(120))),
             "command 0 (matrix.conv): writes bytes 120..136 of acc+0x78: the memory has 128",
         ),
-        (vector(QBINARY), "command 0 (vector.qbinary): vector.qbinary: EQ is not arithmetic"),
         (vector(POOL), "command 0 (vector.pool): vector.pool: function must be below 3, got 3"),
         (
             vector(dataclasses.replace(POOL, fn=0, dh=0)),

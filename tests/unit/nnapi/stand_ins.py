@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from hal.nnapi.execution import Outcome
-from hal.nnapi.mapping import PoolMappings
+from hal.nnapi.execution.execution import Outcome
+from hal.nnapi.memory.mapping import PoolMappings
 from hal.nnapi.types import ErrorStatus, MemoryPool, Model, Operand, OperandLifeTime, OperandType, Request, Subgraph
 from npusim.errors import DeviceMemoryError
 from tests.property import patience

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hal.nnapi.callbacks import check_callback, notify_executed, notify_prepared, older_status
+from hal.nnapi.driver.callbacks import check_callback, notify_executed, notify_prepared, older_status
 from hal.nnapi.errors import StatusError
 from hal.nnapi.types import ErrorStatus, OutputShape, Timing
 

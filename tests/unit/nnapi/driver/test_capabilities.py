@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from hal.nnapi import capabilities
-from hal.nnapi.capabilities import capabilities_of, energy_fj, measure
+from hal.nnapi.driver import capabilities
+from hal.nnapi.driver.capabilities import capabilities_of, energy_fj, measure
+from hal.nnapi.driver.workloads import MEASURED, workload_of
 from hal.nnapi.types import FLT_MAX, OperandType
-from hal.nnapi.workloads import MEASURED, workload_of
 from npusim import Session, load_config
 from npusim.compiler.pipeline import compile_graph
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hal.nnapi import manual
+from hal.nnapi.driver import manual
 from hal.nnapi.operations import REGISTRY
 from hal.nnapi.types import OperationType
 
@@ -23,7 +23,7 @@ def test_a_stale_table_is_noticed(tmp_path, capsys):
     assert manual.main([str(page), "--check"]) == 0
     page.write_text(page.read_text("utf-8").replace("| ADD |", "| SUM |"))
     assert manual.main([str(page), "--check"]) == 1
-    assert "python -m hal.nnapi.manual" in capsys.readouterr().err
+    assert "python -m hal.nnapi.driver.manual" in capsys.readouterr().err
 
 
 def test_every_operation_is_defined_and_listed():

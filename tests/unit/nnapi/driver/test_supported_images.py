@@ -16,9 +16,9 @@ from hal.nnapi.types import ErrorStatus, OperandLifeTime
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
 from tests.conformance.nnapi_client import Frame, execute_sync, prepared_model
-from tests.unit.nnapi.forms import FLOATS, FOUR, SCALAR, F, H
-from tests.unit.nnapi.helpers import Given, build, i32, problem, result, run_one, scalar, vector
-from tests.unit.nnapi.images import KINDS, Kind, biases, boolean, filters, laid_out, output, tensor
+from tests.unit.nnapi.operations.forms import FLOATS, FOUR, SCALAR, F, H
+from tests.unit.nnapi.operations.helpers import Given, build, i32, problem, result, run_one, scalar, vector
+from tests.unit.nnapi.operations.images import KINDS, Kind, biases, boolean, filters, laid_out, output, tensor
 
 Inputs = list[Given]
 TENSORS = [kind for kind in T if kind.name.startswith("TENSOR_") and kind < T.OEM]

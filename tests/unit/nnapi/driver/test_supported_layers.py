@@ -15,8 +15,8 @@ from hal.nnapi.types import ErrorStatus, OperandLifeTime
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
 from tests.conformance.nnapi_client import Frame, execute_sync, prepared_model
-from tests.unit.nnapi.forms import FLOATS, FOUR, QUANT, SCALAR, F, H, Q, S, W
-from tests.unit.nnapi.helpers import Given, build, given, i32, problem, result, run, scalar, vector
+from tests.unit.nnapi.operations.forms import FLOATS, FOUR, QUANT, SCALAR, F, H, Q, S, W
+from tests.unit.nnapi.operations.helpers import Given, build, given, i32, problem, result, run, scalar, vector
 
 Layer = tuple[list[Given], list[Given]]
 """Inputs and outputs of an operation."""

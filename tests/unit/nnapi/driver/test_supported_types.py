@@ -9,8 +9,8 @@ from hal.nnapi.types import ErrorStatus, OperandLifeTime
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
 from tests.conformance.nnapi_client import Frame, execute_sync, prepared_model
-from tests.unit.nnapi.forms import FORMS, OUTPUT, QUANT, S
-from tests.unit.nnapi.helpers import build, given, result, run
+from tests.unit.nnapi.operations.forms import FORMS, OUTPUT, QUANT, S
+from tests.unit.nnapi.operations.helpers import build, given, result, run
 
 BLOCK = [[0, 0], [0, 0]]
 ARGUMENTS = {

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from hal.nnapi.tasks import TaskPool
+from hal.nnapi.driver.tasks import TaskPool
 
 
 def test_every_task_runs_once():
@@ -88,7 +88,7 @@ def test_a_task_may_close_the_pool():
 
 
 def test_threads_go_when_there_is_nothing_to_do(monkeypatch):
-    monkeypatch.setattr("hal.nnapi.tasks.IDLE_S", 0.01)
+    monkeypatch.setattr("hal.nnapi.driver.tasks.IDLE_S", 0.01)
     pool = TaskPool(4, "test")
     pool.submit(lambda: None)
     threads = list(pool._threads)

@@ -1,0 +1,100 @@
+"""IBurst of the AIDL interface: executions one after the other whose resources stay between them.
+
+What a memory identifier token names stays mapped until the client releases it, and the model's programs and weights
+stay on the device as long as the burst lives. One execution at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StatusError
+from ..memory.mapping import Kept, PoolMappings
+from ..types import ErrorStatus
+from ..validation.fields import MalformedError, integer, items
+from .border import raises_status
+from .request import request_to_1_3, time_to_1_3
+from .types import OMITTED, ExecutionConfig, ExecutionResult, ServiceSpecificException, Timing
+
+if TYPE_CHECKING:
+    from ..driver.prepared import PreparedModel
+
+NO_IDENTITY = -1
+"""The token of memory that is used once."""
+MAX_TOKEN = (1 << 63) - 1
+
+
+class Burst:
+    """IBurst. Its methods raise ServiceSpecificException and nothing else."""
+
+    def __init__(self, prepared: PreparedModel) -> None:
+        self._prepared = prepared
+        self._kept: dict[int, Kept] = {}
+        self._one = threading.Lock()
+        prepared._pin()
+        weakref.finalize(self, prepared._unpin).atexit = False
+
+    @raises_status
+    def executeSynchronously(
+        self,
+        request: Any,
+        memoryIdentifierTokens: Sequence[int],
+        measureTiming: bool,
+        deadlineNs: int = OMITTED,
+        loopTimeoutDurationNs: int = OMITTED,
+    ) -> ExecutionResult:
+        """Execute a request. ``memoryIdentifierTokens``: one for each of its pools, -1 for no identity.
+
+        Times are nanoseconds of the steady clock, -1 if left out. A second execution at the same time is a
+        GENERAL_FAILURE.
+        """
+        if not self._one.acquire(blocking=False):
+            raise StatusError(ErrorStatus.GENERAL_FAILURE, "the burst is executing already")
+        try:
+            asked = request_to_1_3(request)
+            mappings = PoolMappings(self._kept, _keys(memoryIdentifierTokens, len(asked.pools)))
+            deadline = time_to_1_3(deadlineNs, "deadlineNs")
+            loop_timeout = time_to_1_3(loopTimeoutDurationNs, "loopTimeoutDurationNs")
+            outcome = self._prepared._run(asked, measureTiming, deadline, loop_timeout, mappings)
+        finally:
+            self._one.release()
+        if outcome.status not in {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}:
+            raise ServiceSpecificException(outcome.status, "the execution has failed")
+        return ExecutionResult(outcome.status == ErrorStatus.NONE, outcome.outputShapes, Timing(*outcome.times_ns()))
+
+    @raises_status
+    def executeSynchronouslyWithConfig(
+        self, request: Any, memoryIdentifierTokens: Sequence[int], config: ExecutionConfig, deadlineNs: int = OMITTED
+    ) -> ExecutionResult:
+        """Likewise with a configuration; this driver has no use for hints of vendors."""
+        if not isinstance(config, ExecutionConfig):
+            raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"config must be an ExecutionConfig, is {config!r}")
+        return self.executeSynchronously(
+            request, memoryIdentifierTokens, config.measureTiming, deadlineNs, config.loopTimeoutDurationNs
+        )
+
+    @raises_status
+    def releaseMemoryResource(self, memoryIdentifierToken: int) -> None:
+        """The client needs what this token names no more. Tokens that name nothing are harmless."""
+        try:
+            token = integer(memoryIdentifierToken, NO_IDENTITY, MAX_TOKEN, "memoryIdentifierToken")
+        except MalformedError as error:
+            raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
+        self._kept.pop(token, None)
+
+
+def _keys(tokens: object, pools: int) -> list[int | None]:
+    """What to keep each pool's mapping under; StatusError (INVALID_ARGUMENT) unless there is a token for each."""
+    try:
+        plain = [integer(token, NO_IDENTITY, MAX_TOKEN, "memoryIdentifierTokens")
+                 for token in items(tokens, "memoryIdentifierTokens")]  # fmt: skip
+    except MalformedError as error:
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
+    if len(plain) != pools:
+        raise StatusError(
+            ErrorStatus.INVALID_ARGUMENT, f"memoryIdentifierTokens must be {pools}, one for each pool, are {len(plain)}"
+        )
+    return [None if token == NO_IDENTITY else token for token in plain]

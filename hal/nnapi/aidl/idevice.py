@@ -1,0 +1,188 @@
+"""The AIDL interface of the same driver: ``device(open_device(...))``.
+
+Methods return results, or raise ServiceSpecificException with an ErrorStatus. Times are in nanoseconds, -1 for what is
+left out; deadlines are points on the steady clock, as in HAL 1.3. There is one implementation: what is here converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ..border import status_of
+from ..driver.device import Device
+from ..driver.prepared import PreparedModel
+from ..errors import StatusError
+from ..memory import Memory
+from ..types import BufferDesc, BufferRole, Capabilities, DeviceType, ErrorStatus, Extension
+from ..validation.fields import instance, items
+from .border import raises_status
+from .memory import to_memory
+from .model import model_to_1_3
+from .prepared import AidlPreparedModel, handles_of
+from .request import time_to_1_3
+from .types import DeviceBuffer, NumberOfCacheFiles, PrepareModelConfig, ServiceSpecificException
+
+T = TypeVar("T")
+
+
+def device(idevice: Device) -> AidlDevice:
+    """The AIDL interface of a device; the device stays the caller's to close."""
+    return AidlDevice(idevice)
+
+
+class AidlDevice:
+    """IDevice."""
+
+    def __init__(self, idevice: Device) -> None:
+        self._device = idevice
+
+    @raises_status
+    def getCapabilities(self) -> Capabilities:
+        """Performance by operand type, with IF and WHILE."""
+        return _result(self._device.getCapabilities_1_3())
+
+    @raises_status
+    def getNumberOfCacheFilesNeeded(self) -> NumberOfCacheFiles:
+        """Files of the compilation cache."""
+        return NumberOfCacheFiles(*_checked(self._device.getNumberOfCacheFilesNeeded()))
+
+    @raises_status
+    def getSupportedExtensions(self) -> list[Extension]:
+        """Vendor extensions that are registered."""
+        return _result(self._device.getSupportedExtensions())
+
+    @raises_status
+    def getSupportedOperations(self, model: Any) -> list[bool]:
+        """For each operation of the main subgraph whether it is supported."""
+        return _result(self._device.getSupportedOperations_1_3(model_to_1_3(model)))
+
+    @raises_status
+    def getType(self) -> DeviceType:
+        """An accelerator."""
+        return _result(self._device.getType())
+
+    @raises_status
+    def getVersionString(self) -> str:
+        """The version of the driver and what it drives."""
+        return _result(self._device.getVersionString())
+
+    @raises_status
+    def prepareModel(
+        self,
+        model: Any,
+        preference: int,
+        priority: int,
+        deadlineNs: int,
+        modelCache: Sequence[int],
+        dataCache: Sequence[int],
+        token: bytes,
+        callback: Any,
+    ) -> None:
+        """Have a model prepared. The callback's ``notify(status, preparedModel)`` is called once, also on failure."""
+
+        def launch(adapter: _Callback) -> ErrorStatus:
+            return self._device.prepareModel_1_3(
+                model_to_1_3(model), preference, priority, time_to_1_3(deadlineNs, "deadlineNs"),
+                handles_of(modelCache), handles_of(dataCache), token, adapter,
+            )  # fmt: skip
+
+        _launch(launch, callback)
+
+    @raises_status
+    def prepareModelFromCache(
+        self, deadlineNs: int, modelCache: Sequence[int], dataCache: Sequence[int], token: bytes, callback: Any
+    ) -> None:
+        """Have a model prepared from what the cache keeps of it."""
+
+        def launch(adapter: _Callback) -> ErrorStatus:
+            deadline = time_to_1_3(deadlineNs, "deadlineNs")
+            return self._device.prepareModelFromCache_1_3(
+                deadline, handles_of(modelCache), handles_of(dataCache), token, adapter
+            )
+
+        _launch(launch, callback)
+
+    @raises_status
+    def prepareModelWithConfig(self, model: Any, config: PrepareModelConfig, callback: Any) -> None:
+        """As ``prepareModel``; this driver has no use for hints of vendors."""
+        instance(config, PrepareModelConfig, "config")
+        self.prepareModel(
+            model, config.preference, config.priority, config.deadlineNs, config.modelCache, config.dataCache,
+            config.cacheToken, callback,
+        )  # fmt: skip
+
+    @raises_status
+    def allocate(
+        self,
+        desc: BufferDesc,
+        preparedModels: Sequence[Any],
+        inputRoles: Sequence[BufferRole],
+        outputRoles: Sequence[BufferRole],
+    ) -> DeviceBuffer:
+        """Memory of the device for inputs and outputs of prepared models."""
+        models = [getattr(each, "preparedModel", each) for each in items(preparedModels, "preparedModels")]
+        inner = [model._prepared if isinstance(model, AidlPreparedModel) else model for model in models]
+        buffer, token = _checked(self._device.allocate(desc, inner, inputRoles, outputRoles))
+        return DeviceBuffer(AidlBuffer(buffer), token)
+
+
+class AidlBuffer:
+    """IBuffer."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+
+    @raises_status
+    def copyTo(self, dst: Any) -> None:
+        """Copy the contents to shared memory of their size."""
+        _checked((self._buffer.copyTo(_memory(dst)),))
+
+    @raises_status
+    def copyFrom(self, src: Any, dimensions: Sequence[int]) -> None:
+        """Fill the buffer from shared memory of its size; ``dimensions`` may be empty where they are known."""
+        _checked((self._buffer.copyFrom(_memory(src), dimensions),))
+
+
+class _Callback:
+    """Passes what the driver tells on to a client of the AIDL interface."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.told = False
+
+    def notify_1_3(self, status: ErrorStatus, prepared: PreparedModel | None) -> None:
+        """IPreparedModelCallback of HAL 1.3."""
+        self.told = True
+        self._client.notify(status, None if prepared is None else AidlPreparedModel(prepared))
+
+
+def _launch(launch: Callable[[_Callback], ErrorStatus], client: Any) -> None:
+    """Start a preparation; a failed one is told to the callback, once, and raised."""
+    if not callable(getattr(client, "notify", None)):
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"the callback must have the method notify, is {client!r}")
+    adapter = _Callback(client)
+    try:
+        status = launch(adapter)
+    except Exception as error:  # what could not be converted has not reached the driver
+        adapter.notify_1_3(status_of(error, "preparation"), None)
+        raise
+    _checked((status,))
+
+
+def _checked(results: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The results behind the status; ServiceSpecificException if that is not NONE."""
+    status, *others = results
+    if status is not ErrorStatus.NONE:
+        raise ServiceSpecificException(status, "the driver's log says why")
+    return tuple(others)
+
+
+def _result(results: tuple[ErrorStatus, T]) -> T:
+    """The one result behind the status; ServiceSpecificException if that is not NONE."""
+    _checked(results)
+    return results[1]
+
+
+def _memory(memory: Any) -> Memory:
+    return memory if isinstance(memory, Memory) else to_memory(memory)

@@ -1,0 +1,121 @@
+"""The AIDL interface's union Memory, and the way between it and the ``memory`` of HAL 1.3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import StatusError
+from ..memory import ASHMEM, BLOB, FORMAT_BLOB, HARDWARE_BUFFER, MMAP_FD, Memory
+from ..types import ErrorStatus
+
+
+@dataclass(slots=True)
+class Ashmem:
+    """Anonymous shared memory of ``size`` bytes."""
+
+    fd: int
+    size: int
+
+
+@dataclass(slots=True)
+class MappableFile:
+    """``length`` bytes of a file from ``offset`` on, to be mapped with protection ``prot``."""
+
+    length: int
+    prot: int
+    fd: int
+    offset: int
+
+
+@dataclass(slots=True)
+class HardwareBufferDescription:
+    """What a hardware buffer is: width in pixels (bytes for the BLOB format), stride in pixels."""
+
+    width: int
+    height: int
+    layers: int
+    format: int
+    usage: int
+    stride: int
+
+
+@dataclass(slots=True)
+class NativeHandle:
+    """Descriptors and integers."""
+
+    fds: Sequence[int]
+    ints: Sequence[int]
+
+
+@dataclass(slots=True)
+class HardwareBuffer:
+    """A buffer of the graphics allocator."""
+
+    description: HardwareBufferDescription
+    handle: NativeHandle
+
+
+@dataclass(slots=True)
+class AidlMemory:
+    """The union: exactly one is set."""
+
+    ashmem: Ashmem | None = None
+    mappableFile: MappableFile | None = None
+    hardwareBuffer: HardwareBuffer | None = None
+
+
+_WORD = 0xFFFF_FFFF
+_TAGS = ("ashmem", "mappableFile", "hardwareBuffer")
+
+
+def to_memory(memory: AidlMemory) -> Memory:
+    """The ``memory`` of HAL 1.3 with duplicated descriptors; INVALID_ARGUMENT for a union without exactly one member.
+
+    As with any Memory, ``check`` tells whether what it holds is good.
+    """
+    if not isinstance(memory, AidlMemory):
+        raise _invalid(f"a memory must be an AidlMemory, is {memory!r}")
+    given = [tag for tag in _TAGS if getattr(memory, tag) is not None]
+    if len(given) != 1:
+        raise _invalid(f"exactly one of {', '.join(_TAGS)} must be set, are {given}")
+    if memory.ashmem is not None:
+        return Memory(ASHMEM, (memory.ashmem.fd,), memory.ashmem.size)
+    if memory.mappableFile is not None:
+        return _from_file(memory.mappableFile)
+    assert memory.hardwareBuffer is not None
+    return _from_buffer(memory.hardwareBuffer)
+
+
+def from_memory(memory: Memory) -> AidlMemory:
+    """The union for a ``memory``. The descriptors stay the Memory's: it must live as long as they are used."""
+    handle = memory.handle
+    if memory.name == ASHMEM and len(handle) == 1:
+        return AidlMemory(ashmem=Ashmem(handle[0], memory.size))
+    if memory.name == MMAP_FD and len(handle) == 1:
+        return AidlMemory(mappableFile=MappableFile(memory.size, memory.protection, handle[0], memory.offset))
+    if memory.name in {BLOB, HARDWARE_BUFFER} and len(memory.ints) == 7:
+        width, height, layers, pixel_format, usage_low, usage_high, stride = memory.ints
+        usage = (usage_low & _WORD) | (usage_high & _WORD) << 32
+        description = HardwareBufferDescription(width, height, layers, pixel_format, usage, stride)
+        return AidlMemory(hardwareBuffer=HardwareBuffer(description, NativeHandle(handle, ())))
+    raise _invalid(f"memory {memory.name!r} with {len(handle)} descriptors has no counterpart in the AIDL interface")
+
+
+def _from_file(file: MappableFile) -> Memory:
+    if not all(isinstance(value, int) for value in (file.offset, file.prot)) or file.offset < 0:
+        raise _invalid(f"protection and offset must be integers from 0 on, are {file.prot!r} and {file.offset!r}")
+    return Memory(MMAP_FD, (file.fd,), file.length, (file.prot, file.offset & _WORD, file.offset >> 32))
+
+
+def _from_buffer(buffer: HardwareBuffer) -> Memory:
+    about = buffer.description
+    blob = about.format == FORMAT_BLOB
+    ints = (
+        about.width, about.height, about.layers, about.format, about.usage & _WORD, about.usage >> 32, about.stride,
+    )  # fmt: skip
+    return Memory(BLOB if blob else HARDWARE_BUFFER, tuple(buffer.handle.fds), about.width if blob else 0, ints)
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

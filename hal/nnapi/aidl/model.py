@@ -1,0 +1,63 @@
+"""Models of the AIDL interface as those of HAL 1.3: consumers counted, the union Memory opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import types
+from ..errors import StatusError
+from ..memory import Memory
+from ..types import ErrorStatus
+from ..validation.fields import MalformedError, items
+from . import types as aidl_types
+from .memory import to_memory
+
+MAX_PREFIX = (1 << aidl_types.EXTENSION_TYPE_HIGH_BITS_PREFIX) - 1
+
+
+def model_to_1_3(model: Any) -> types.Model:
+    """The same model in HAL 1.3. StatusError (INVALID_ARGUMENT) for what is no model of the AIDL interface; its rules
+    are left to ``validate_model``."""
+    try:
+        for entry in _items(model.extensionNameToPrefix):
+            if not 0 <= entry.prefix <= MAX_PREFIX:
+                raise _invalid(f"the prefix of {entry.name} must be in [0, {MAX_PREFIX}], is {entry.prefix}")
+        return types.Model(
+            _subgraph(model.main), [_subgraph(each) for each in _items(model.referenced)], model.operandValues,
+            [pool if isinstance(pool, Memory) else to_memory(pool) for pool in _items(model.pools)],
+            model.relaxComputationFloat32toFloat16, model.extensionNameToPrefix,
+        )  # fmt: skip
+    except (AttributeError, TypeError, MalformedError) as error:
+        raise _invalid(f"the model is none of the AIDL interface: {error}") from None
+
+
+def _subgraph(subgraph: aidl_types.Subgraph) -> types.Subgraph:
+    given = _items(subgraph.operands)
+    counts = _consumers(len(given), _items(subgraph.operations))
+    operands = [
+        types.Operand(
+            operand.type, operand.dimensions, counts[number], operand.scale, operand.zeroPoint, operand.lifetime,
+            operand.location, operand.extraParams,
+        )
+        for number, operand in enumerate(given)
+    ]  # fmt: skip
+    return types.Subgraph(operands, subgraph.operations, subgraph.inputIndexes, subgraph.outputIndexes)
+
+
+def _consumers(operands: int, operations: Sequence[Any]) -> list[int]:
+    """How often each operand is read; indexes that are out of range are for the validation to refuse."""
+    counts = [0] * operands
+    for operation in operations:
+        for index in _items(operation.inputs):
+            if isinstance(index, int) and 0 <= index < operands:
+                counts[index] += 1
+    return counts
+
+
+def _items(values: object) -> Sequence[Any]:
+    return items(values, "a list")
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

@@ -1,0 +1,152 @@
+"""IPreparedModel and IExecution of the AIDL interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..driver.prepared import PreparedModel
+from ..errors import StatusError
+from ..execution.execution import Outcome
+from ..execution.fenced import FencedCallback
+from ..memory.mapping import Kept, PoolMappings
+from ..types import ErrorStatus, Request
+from ..validation.fields import items
+from .border import raises_status
+from .burst import Burst
+from .request import request_to_1_3, time_to_1_3
+from .types import ExecutionConfig, ExecutionResult, FencedExecutionResult, ServiceSpecificException, Timing
+
+
+class AidlPreparedModel:
+    """IPreparedModel."""
+
+    def __init__(self, prepared: PreparedModel) -> None:
+        self._prepared = prepared
+
+    @raises_status
+    def executeSynchronously(
+        self, request: Any, measureTiming: bool, deadlineNs: int, loopTimeoutDurationNs: int
+    ) -> ExecutionResult:
+        """Execute a request."""
+        config = ExecutionConfig(measureTiming, loopTimeoutDurationNs)
+        return _execute(self._prepared, request_to_1_3(request), config, deadlineNs)
+
+    @raises_status
+    def executeSynchronouslyWithConfig(self, request: Any, config: ExecutionConfig, deadlineNs: int) -> ExecutionResult:
+        """Likewise with a configuration; this driver has no use for hints of vendors."""
+        return _execute(self._prepared, request_to_1_3(request), config, deadlineNs)
+
+    @raises_status
+    def executeFenced(
+        self,
+        request: Any,
+        waitFor: Sequence[int],
+        measureTiming: bool,
+        deadlineNs: int,
+        loopTimeoutDurationNs: int,
+        durationNs: int,
+    ) -> FencedExecutionResult:
+        """Have a request executed when all fences are signalled; returns at once."""
+        config = ExecutionConfig(measureTiming, loopTimeoutDurationNs)
+        return _execute_fenced(self._prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
+
+    @raises_status
+    def executeFencedWithConfig(
+        self, request: Any, waitFor: Sequence[int], config: ExecutionConfig, deadlineNs: int, durationNs: int
+    ) -> FencedExecutionResult:
+        """Likewise with a configuration."""
+        return _execute_fenced(self._prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
+
+    @raises_status
+    def configureExecutionBurst(self) -> Burst:
+        """Executions one after the other, whose resources stay between them."""
+        self._prepared._device._check_available()
+        return Burst(self._prepared)
+
+    @raises_status
+    def createReusableExecution(self, request: Any, config: ExecutionConfig) -> AidlExecution:
+        """A request that is executed again and again."""
+        return AidlExecution(self._prepared, request_to_1_3(request), config)
+
+
+class AidlExecution:
+    """IExecution: one request, whose pools stay mapped."""
+
+    def __init__(self, prepared: PreparedModel, request: Request, config: ExecutionConfig) -> None:
+        self._prepared = prepared
+        self._request = request
+        self._config = config
+        self._kept: dict[int, Kept] = {}
+        prepared._check_request(request, config.measureTiming, time_to_1_3(config.loopTimeoutDurationNs, "loopTimeout"))
+
+    @raises_status
+    def executeSynchronously(self, deadlineNs: int) -> ExecutionResult:
+        """Execute the request."""
+        mappings = PoolMappings(self._kept, list(range(len(self._request.pools))))
+        return _execute(self._prepared, self._request, self._config, deadlineNs, mappings)
+
+    @raises_status
+    def executeFenced(self, waitFor: Sequence[int], deadlineNs: int, durationNs: int) -> FencedExecutionResult:
+        """Have the request executed when all fences are signalled; returns at once."""
+        return _execute_fenced(self._prepared, self._request, waitFor, self._config, deadlineNs, durationNs)
+
+
+class AidlFencedCallback:
+    """IFencedExecutionCallback."""
+
+    def __init__(self, callback: FencedCallback) -> None:
+        self._callback = callback
+
+    @raises_status
+    def getExecutionInfo(self) -> tuple[ErrorStatus, Timing, Timing]:
+        """(status, times from the launch, times from when the last fence was signalled) in nanoseconds.
+
+        Raises GENERAL_FAILURE while the execution is not over.
+        """
+        if not self._callback.over:
+            raise StatusError(ErrorStatus.GENERAL_FAILURE, "the execution is not over")
+        status, launched, fenced = self._callback.times_ns()
+        return status, Timing(*launched), Timing(*fenced)
+
+
+def _execute(
+    prepared: PreparedModel,
+    request: Request,
+    config: ExecutionConfig,
+    deadlineNs: int,
+    mappings: PoolMappings | None = None,
+) -> ExecutionResult:
+    outcome = prepared._run(
+        request, config.measureTiming, time_to_1_3(deadlineNs, "deadlineNs"),
+        time_to_1_3(config.loopTimeoutDurationNs, "loopTimeoutDurationNs"), mappings,
+    )  # fmt: skip
+    return result_of(outcome)
+
+
+def result_of(outcome: Outcome) -> ExecutionResult:
+    """What an execution gave; ServiceSpecificException for all failures but outputs without enough room."""
+    if outcome.status not in {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}:
+        raise ServiceSpecificException(outcome.status, "the execution has failed")
+    return ExecutionResult(outcome.status is ErrorStatus.NONE, outcome.outputShapes, Timing(*outcome.times_ns()))
+
+
+def _execute_fenced(
+    prepared: PreparedModel,
+    request: Request,
+    waitFor: Sequence[int],
+    config: ExecutionConfig,
+    deadlineNs: int,
+    durationNs: int,
+) -> FencedExecutionResult:
+    _, handle, callback = prepared._fenced(
+        request, handles_of(waitFor), config.measureTiming, time_to_1_3(deadlineNs, "deadlineNs"),
+        time_to_1_3(config.loopTimeoutDurationNs, "loopTimeoutDurationNs"), time_to_1_3(durationNs, "durationNs"),
+    )  # fmt: skip
+    return FencedExecutionResult(AidlFencedCallback(callback), handle[0])
+
+
+def handles_of(descriptors: Sequence[int]) -> list[list[int]]:
+    """ParcelFileDescriptors as handles of HIDL."""
+    given: Sequence[Any] = items(descriptors, "descriptors")
+    return [list(items(each, "a handle")) if isinstance(each, Sequence) else [each] for each in given]

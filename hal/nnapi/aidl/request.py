@@ -1,0 +1,46 @@
+"""Arguments of executions of the AIDL interface as those of HAL 1.3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import StatusError
+from ..memory import Memory
+from ..types import ErrorStatus, MemoryPool, Request
+from ..validation.fields import MalformedError, instance, instances, integer
+from . import types as aidl_types
+from .memory import AidlMemory, to_memory
+from .types import OMITTED
+
+INT64_MAX = (1 << 63) - 1
+
+
+def request_to_1_3(request: Any) -> Request:
+    """The same request in HAL 1.3, with descriptors of its own. StatusError (INVALID_ARGUMENT) for what is no request.
+
+    The rules of a request are left to ``validate_request``.
+    """
+    try:
+        asked = instance(request, aidl_types.Request, "the request")
+        pools = [_pool(pool) for _, pool in instances(asked.pools, aidl_types.RequestMemoryPool, "pools")]
+    except MalformedError as error:
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
+    return Request(asked.inputs, asked.outputs, pools)
+
+
+def _pool(pool: aidl_types.RequestMemoryPool) -> MemoryPool:
+    if (pool.pool is None) == (pool.token is None):
+        raise MalformedError(f"a pool must be a memory or a token, got {pool!r}")
+    memory: AidlMemory | Memory | None = pool.pool
+    if memory is None:
+        return MemoryPool(token=pool.token)
+    return MemoryPool(hidlMemory=memory if isinstance(memory, Memory) else to_memory(memory))
+
+
+def time_to_1_3(value: object, what: str) -> int | None:
+    """A deadline or a duration in nanoseconds; None for -1. StatusError (INVALID_ARGUMENT) for other negative ones."""
+    try:
+        nanoseconds = integer(value, OMITTED, INT64_MAX, what)
+    except MalformedError as error:
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
+    return None if nanoseconds == OMITTED else nanoseconds

@@ -1,0 +1,163 @@
+"""What ``IDevice.allocate`` asks for: the uses of a buffer, and what they say together about its contents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
+
+import numpy as np
+
+from ..errors import StatusError
+from ..operations.view import SCALARS, STORAGE
+from ..types import BufferDesc, BufferRole, ErrorStatus, Operand, SymmPerChannelQuantParams
+from ..validation.context import Context, context_of
+from ..validation.fields import U32, MalformedError, instance, instances, integer, integers, items, real
+
+if TYPE_CHECKING:
+    from ..driver.prepared import PreparedModel
+
+Direction = Literal["input", "output"]
+Dims = tuple[int, ...] | None
+"""Dimensions, 0 where one is not known; None if not even the rank is. A scalar's are ()."""
+Roles = Mapping[tuple[Direction, int], "WeakSet[Any]"]
+"""The prepared models that may use a buffer, for each of their inputs and outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a buffer holds: elements of type ``storage``, and what is known of its dimensions."""
+
+    storage: np.dtype[Any]
+    dims: Dims
+
+    def nbytes(self, dims: Dims) -> int | None:
+        """Bytes with these dimensions; None if one of them is not known."""
+        return None if dims is None or 0 in dims else math.prod(dims) * self.storage.itemsize
+
+
+def check_allocation(
+    device: object, desc: object, preparedModels: object, inputRoles: object, outputRoles: object
+) -> tuple[Layout, Roles]:
+    """The layout and the roles of a buffer. Raises StatusError: INVALID_ARGUMENT for what contradicts the rules,
+    GENERAL_FAILURE for elements whose size this driver does not know."""
+    try:
+        given = integers(instance(desc, BufferDesc, "desc").dimensions, U32, "desc.dimensions")
+        models = _models(device, preparedModels)
+        uses = [*_uses("input", models, inputRoles), *_uses("output", models, outputRoles)]
+    except MalformedError as error:
+        raise _invalid(str(error)) from None
+    if not uses:
+        raise _invalid("there must be a role, inputRoles and outputRoles are empty")
+    _check_unique(uses)
+    first = uses[0]
+    for use in uses[1:]:
+        if use.contents() != first.contents():
+            raise _invalid(f"{use} must have type, scale, zero point and extra parameters as {first}")
+    dims: Dims = given if given or first.scalar else None
+    if first.scalar and given:
+        raise _invalid(f"{first} is a scalar: desc.dimensions must be empty, got {list(given)}")
+    for use in uses:
+        dims = merge_dims(dims, use.dims, str(use))
+    roles: dict[tuple[Direction, int], WeakSet[Any]] = {}
+    for use in uses:
+        roles.setdefault((use.direction, use.index), WeakSet()).add(use.prepared)
+    return Layout(first.storage(), dims), roles
+
+
+def merge_dims(first: Dims, second: Dims, where: str) -> Dims:
+    """What both say together; StatusError (INVALID_ARGUMENT) if they contradict each other."""
+    if first is None or second is None:
+        return second if first is None else first
+    if len(first) != len(second) or any(a and b and a != b for a, b in zip(first, second, strict=True)):
+        raise _invalid(f"{where}: dimensions must agree with {list(first)}, are {list(second)}")
+    return tuple(a or b for a, b in zip(first, second, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One role, with the operand that it stands for."""
+
+    prepared: PreparedModel
+    context: Context
+    direction: Direction
+    model: int
+    index: int
+    operand: Operand
+
+    def __str__(self) -> str:
+        return f"{self.direction} {self.index} of preparedModels[{self.model}]"
+
+    @property
+    def scalar(self) -> bool:
+        """Whether the operand is one."""
+        extension = self.context.operand_type(self.operand.type)
+        return not extension.tensor if extension else self.operand.type in SCALARS
+
+    @property
+    def dims(self) -> Dims:
+        """Dimensions of the operand."""
+        return tuple(self.operand.dimensions) or (() if self.scalar else None)
+
+    def contents(self) -> object:
+        """Equal exactly for operands whose elements mean the same. Prefixes differ from model to model."""
+        operand, extra = self.operand, self.operand.extraParams
+        extension = self.context.prefixes.get(operand.type >> 16)
+        kind = (extension.name, operand.type & 0xFFFF) if extension else operand.type
+        quant = _quant(extra.channelQuant) if extra else None
+        return (kind, operand.scale, operand.zeroPoint, quant, extra.extension if extra else None)
+
+    def storage(self) -> np.dtype[Any]:
+        """The numpy type of an element."""
+        extension = self.context.operand_type(self.operand.type)
+        storage = extension.storage if extension else STORAGE.get(self.operand.type)
+        if storage is None:
+            raise StatusError(
+                ErrorStatus.GENERAL_FAILURE, f"{self}: this driver has no buffers of operand type {self.operand.type}"
+            )
+        return storage
+
+
+def _quant(quant: SymmPerChannelQuantParams | None) -> object:
+    return None if quant is None else (tuple(quant.scales), quant.channelDim)
+
+
+def _models(device: object, preparedModels: object) -> list[tuple[PreparedModel, Context]]:
+    models: Sequence[Any] = items(preparedModels, "preparedModels")
+    if not models:
+        raise MalformedError("preparedModels must not be empty")
+    for number, prepared in enumerate(models):
+        if getattr(prepared, "_device", None) is not device:
+            raise MalformedError(f"preparedModels[{number}] must be a prepared model of this device, got {prepared!r}")
+    return [(prepared, context_of(prepared._model)) for prepared in models]
+
+
+def _uses(direction: Direction, models: Sequence[tuple[PreparedModel, Context]], roles: object) -> list[_Use]:
+    field = f"{direction}Roles"
+    uses = []
+    for number, role in instances(roles, BufferRole, field):
+        where = f"{field}[{number}]"
+        which = integer(role.modelIndex, 0, len(models) - 1, f"{where}.modelIndex")
+        prepared, context = models[which]
+        main = prepared._model.main
+        indexes = main.inputIndexes if direction == "input" else main.outputIndexes
+        index = integer(role.ioIndex, 0, len(indexes) - 1, f"{where}.ioIndex")
+        if not 0 < real(role.frequency, f"{where}.frequency") <= 1:
+            raise MalformedError(f"{where}.frequency must be in (0, 1], got {role.frequency}")
+        uses.append(_Use(prepared, context, direction, which, index, main.operands[indexes[index]]))
+    return uses
+
+
+def _check_unique(uses: Sequence[_Use]) -> None:
+    seen: set[tuple[int, Direction, int]] = set()
+    for use in uses:
+        key = (id(use.prepared), use.direction, use.index)
+        if key in seen:
+            raise _invalid(f"each role must be given once, {use} is given twice")
+        seen.add(key)
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

@@ -1,0 +1,136 @@
+"""The buffers of one device: allocation, tokens, and their uses in executions."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..border import status_of
+from ..errors import StatusError
+from ..operations.view import Shape
+from ..types import ErrorStatus, MemoryPool, Operand, Request, RequestArgument
+from .buffer import Buffer, InputUse, OutputUse
+from .roles import Dims, Direction, check_allocation, merge_dims
+
+if TYPE_CHECKING:
+    from npusim.executor import Executor
+
+    from ..driver.prepared import PreparedModel
+
+MAX_TOKEN = (1 << 32) - 1
+_ALLOWED = (ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.INVALID_ARGUMENT)
+
+
+class BufferTracker:
+    """Finds the buffers that live by their tokens. It keeps none alive."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._live: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
+        self._tokens = itertools.cycle(range(1, MAX_TOKEN + 1))
+        self._lock = threading.Lock()
+
+    def allocate(
+        self, device: object, desc: object, preparedModels: object, inputRoles: object, outputRoles: object
+    ) -> tuple[ErrorStatus, Buffer | None, int]:
+        """``IDevice.allocate``: (status, buffer, token). Never raises; whatever is not to be blamed on the arguments or
+        on an absent device is GENERAL_FAILURE, the interface has no other status here."""
+        try:
+            layout, roles = check_allocation(device, desc, preparedModels, inputRoles, outputRoles)
+            with self._lock:
+                token = next(token for token in self._tokens if token not in self._live)
+            buffer = self._live[token] = Buffer(self._executor, token, layout, roles)
+        except Exception as error:  # noqa: BLE001 - this is the border
+            status = status_of(error, "allocate")
+            return status if status in _ALLOWED else ErrorStatus.GENERAL_FAILURE, None, 0
+        return ErrorStatus.NONE, buffer, token
+
+    def find(self, token: int) -> Buffer:
+        """The buffer with this token; StatusError (INVALID_ARGUMENT) if there is none."""
+        buffer = self._live.get(token)
+        if buffer is None:
+            raise _invalid(f"there is no buffer with token {token}")
+        return buffer
+
+    def check_token(self, token: int) -> None:
+        """Likewise, for the rules of a request."""
+        self.find(token)
+
+    def uses(self, prepared: PreparedModel, request: Request) -> BufferUses:
+        """The buffers that a request uses, checked against their roles. ``request`` has kept the other rules.
+
+        Raises StatusError (INVALID_ARGUMENT).
+        """
+        buffers = {number: self.find(token) for number, token in _tokens(request)}
+        return BufferUses(prepared, request, buffers)
+
+
+class BufferUses:
+    """The buffers of one execution by argument: ``inputs`` and ``outputs``. ``start`` comes right before the work,
+    after all waiting; ``finish`` ends it."""
+
+    def __init__(self, prepared: PreparedModel, request: Request, buffers: dict[int, Buffer]) -> None:
+        self._prepared = prepared
+        self._buffers = buffers
+        self.inputs: dict[int, InputUse] = {}
+        self.outputs: dict[int, OutputUse] = {}
+        if not buffers:
+            return
+        main = prepared._model.main
+        used: set[int] = set()
+        for index, argument in enumerate(request.inputs):
+            found = self._find("input", index, argument, main.operands[main.inputIndexes[index]])
+            if found:
+                self.inputs[index] = InputUse(*found, f"input {index}")
+                used.add(found[0].token)
+        for index, argument in enumerate(request.outputs):
+            found = self._find("output", index, argument, main.operands[main.outputIndexes[index]])
+            if found:
+                self.outputs[index] = OutputUse(*found)
+                if found[0].token in used:
+                    raise _invalid(f"output {index} lies in buffer {found[0].token}, which has another use as well")
+                used.add(found[0].token)
+
+    def _find(
+        self, direction: Direction, index: int, argument: RequestArgument, operand: Operand
+    ) -> tuple[Buffer, Dims] | None:
+        buffer = None if argument.hasNoValue else self._buffers.get(argument.location.poolIndex)
+        if buffer is None:
+            return None
+        given = merge_dims(
+            tuple(operand.dimensions) or None, tuple(argument.dimensions) or None, f"{direction} {index}"
+        )
+        buffer.static_dims(self._prepared, direction, index, given)
+        return buffer, given
+
+    def start(self) -> None:
+        """Take hold of inputs: StatusError (GENERAL_FAILURE) if one has no contents, INVALID_ARGUMENT if their shape is
+        not the argument's. The contents of outputs are gone from here on."""
+        for read in self.inputs.values():
+            read.start()
+        for write in self.outputs.values():
+            write.start()
+
+    def finish(self, shapes: Sequence[Shape] | None) -> None:
+        """The execution has ended: with outputs of these shapes, or None if it has failed, or never ran."""
+        for index, write in self.outputs.items():
+            write.finish(None if shapes is None else tuple(shapes[index]))
+        for read in self.inputs.values():
+            read.release()
+
+
+def _tokens(request: Request) -> list[tuple[int, int]]:
+    """(index of the pool, token) of the pools that are buffers."""
+    found = []
+    for number, pool in enumerate(request.pools):
+        token = pool.token if isinstance(pool, MemoryPool) else pool
+        if isinstance(token, int):
+            found.append((number, token))
+    return found
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

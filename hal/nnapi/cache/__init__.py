@@ -1,0 +1,1 @@
+"""The compilation cache: prepared models in files that the client keeps."""

@@ -1,0 +1,267 @@
+"""The compilation cache: one model file and one data file, which the client keeps and the driver does not trust.
+
+The model file: magic, version, length of the body, a MAC, the body. The MAC is HMAC-SHA256 over the client's token and
+everything in the file but itself, with a key that the driver keeps outside of the cache files; the body holds the
+checksum of the data file. Files are read once, into memory, and only what was read is looked at: whoever changes them
+meanwhile changes nothing. Nothing in them is executable on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hmac
+import logging
+import os
+import secrets
+import stat
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from npusim.errors import CacheError
+
+from ..errors import StatusError
+from ..operations.constants import Constants
+from ..plan import Plan, Record
+from ..types import Constant, ErrorStatus, Model
+from .format import decode, describes_data, encode
+
+if TYPE_CHECKING:
+    from ..driver.device import Device
+
+MODEL_FILES = DATA_FILES = 1
+KEY_BYTES = 32
+KEY_NAME = "nnapi-cache.key"
+STATE_VARIABLE = "NPUSIM_STATE_DIR"
+LARGEST = 1 << 28
+"""A model file with more bytes is not looked at; it holds no weights."""
+
+_MAGIC = b"NPUNNAPI"
+_VERSION = 1
+_HEADER = struct.Struct("<8sIIQ")
+_MAC_BYTES = 32
+_log = logging.getLogger("hal.nnapi.cache")
+Handles = Sequence[Sequence[int]]
+
+
+def state_directory() -> Path:
+    """``$NPUSIM_STATE_DIR``, else ``npusim`` in the user's state directory."""
+    chosen = os.environ.get(STATE_VARIABLE)
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "npusim"
+
+
+def driver_key(directory: Path | None = None) -> bytes | None:
+    """The key of this user's drivers, made when it is first needed; None if it cannot be kept, or is not safe."""
+    path = (directory or state_directory()) / KEY_NAME
+    try:
+        if not path.exists():
+            _make_key(path)
+        return _read_key(path)
+    except OSError as error:
+        _log.warning("%s: no compilation cache: %s", path, error.strerror or error)
+        return None
+
+
+def _make_key(path: Path) -> None:
+    """Write a new key, whole or not at all; if another process is quicker, its key is the one."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.unlink(draft)
+
+
+def _read_key(path: Path) -> bytes:
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            raise PermissionError(0, "the key must belong to this user and be closed to all others")
+        key = file.read(KEY_BYTES + 1)
+    if len(key) != KEY_BYTES:
+        raise OSError(0, f"the key has {len(key)} bytes instead of {KEY_BYTES}")
+    return key
+
+
+class Files:
+    """Duplicates of the descriptors of the cache files; none if they cannot be used."""
+
+    def __init__(self, descriptors: Sequence[int], token: bytes) -> None:
+        self._descriptors = list(descriptors)
+        self._token = token
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptors up."""
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def __del__(self) -> None:
+        self.close()
+
+    def save(self, device: Device, model: Model, constants: Constants, plan: Plan) -> None:
+        """Keep a prepared model. Trouble is logged: it changes nothing for the model."""
+        if not self._descriptors:
+            return
+        key = driver_key(device._state_dir)
+        if key is None:
+            return
+        try:
+            body, pieces = encode(device.config, model, constants, plan)
+            header = _HEADER.pack(_MAGIC, _VERSION, 0, len(body))
+            mac = _mac(key, self._token, header, body)
+            _rewrite(self._descriptors[1], pieces)
+            constants.confirm()
+            for program in plan.programs():
+                program.constants.check()
+            _rewrite(self._descriptors[0], [header, mac, body])
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong, the model is there
+            _log.warning("the model is not kept: %s", error)
+            for descriptor in self._descriptors:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, 0)
+
+
+def open_for_saving(model_cache: Handles, data_cache: Handles, token: bytes) -> Files:
+    """The files to keep a model in. What is wrong with them is logged, and means that it is not kept."""
+    try:
+        if not len(model_cache) and not len(data_cache):
+            return Files((), b"")
+        return Files(*_opened(model_cache, data_cache, token))
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the model is prepared
+        _log.warning("the model will not be kept: %s", error)
+        return Files((), b"")
+
+
+class Kept:
+    """A model in the cache, whose model file has been found to be what this driver wrote."""
+
+    def __init__(self, device: Device, files: Files, body: bytes) -> None:
+        self._device = device
+        self._files = files
+        self._body = body
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._files.close()
+
+    def read(self) -> tuple[Model, Constants, list[Record]]:
+        """The model, its constants and its compiled segments. Raises CacheError."""
+        try:
+            document, code, size, checksum = describes_data(self._body)
+            data = _read(self._files._descriptors[1], "the data file", size)
+            if len(data) != size or zlib.crc32(data) != checksum:
+                raise CacheError("the data file is not the one that belongs to the model file")
+            return decode(document, code, memoryview(data), self._device.config)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise CacheError(f"the model file does not make sense: {error!r}") from error
+
+
+def open_kept(device: Device, model_cache: Handles, data_cache: Handles, token: bytes) -> Kept:
+    """Check the model file. Raises StatusError: INVALID_ARGUMENT for arguments that cannot be right, GENERAL_FAILURE
+    for a file that is not as this driver wrote it."""
+    key = driver_key(device._state_dir)
+    if key is None:
+        raise StatusError(ErrorStatus.GENERAL_FAILURE, "there is no compilation cache: its key cannot be kept")
+    files = Files(*_opened(model_cache, data_cache, token))
+    try:
+        content = _read(files._descriptors[0], "the model file", LARGEST)
+        return Kept(device, files, _authentic(key, files._token, content))
+    except (OSError, CacheError) as error:
+        files.close()
+        raise StatusError(ErrorStatus.GENERAL_FAILURE, str(error)) from error
+
+
+def _authentic(key: bytes, token: bytes, content: bytes) -> bytes:
+    """The body of a model file. Raises CacheError unless every byte is as this driver wrote it for this token."""
+    begin = _HEADER.size + _MAC_BYTES
+    if len(content) < begin:
+        raise CacheError(f"the model file has {len(content)} bytes, too few")
+    header, mac, body = content[: _HEADER.size], content[_HEADER.size : begin], content[begin:]
+    if not hmac.compare_digest(mac, _mac(key, token, header, body)):
+        raise CacheError("the model file is not as this driver wrote it for this token")
+    magic, version, _, length = _HEADER.unpack(header)
+    if (magic, version, length) != (_MAGIC, _VERSION, len(body)):
+        raise CacheError(f"the model file is of another version: {version}, this one is {_VERSION}")
+    return body
+
+
+def _mac(key: bytes, token: bytes, header: bytes, body: bytes) -> bytes:
+    return hmac.digest(key, token + header + body, "sha256")
+
+
+def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -> tuple[list[int], bytes]:
+    """Duplicates of the two descriptors, and the token. Raises StatusError (INVALID_ARGUMENT, or GENERAL_FAILURE for
+    a file that is not open for reading and writing)."""
+    if len(model_cache) != MODEL_FILES or len(data_cache) != DATA_FILES:
+        raise _invalid(f"needs 1 model file and 1 data file, got {len(model_cache)} and {len(data_cache)}")
+    for handle in (*model_cache, *data_cache):
+        if not isinstance(handle, Sequence) or len(handle) != 1 or not isinstance(handle[0], int):
+            raise _invalid(f"a handle of a cache file must hold one descriptor, is {handle!r}")
+    token = bytes(token)
+    if len(token) != Constant.BYTE_SIZE_OF_CACHE_TOKEN:
+        raise _invalid(f"the token must have {int(Constant.BYTE_SIZE_OF_CACHE_TOKEN)} bytes, has {len(token)}")
+    descriptors: list[int] = []
+    try:
+        for handle in (*model_cache, *data_cache):
+            descriptors.append(fcntl.fcntl(handle[0], fcntl.F_DUPFD_CLOEXEC, 3))
+            mode = fcntl.fcntl(descriptors[-1], fcntl.F_GETFL) & os.O_ACCMODE
+            if mode != os.O_RDWR:
+                raise StatusError(ErrorStatus.GENERAL_FAILURE, "a cache file must be open for reading and writing")
+            if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):  # a device may have no end
+                raise StatusError(ErrorStatus.GENERAL_FAILURE, "a cache file must be a file on a disk or in memory")
+    except BaseException as error:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if isinstance(error, OSError | OverflowError | ValueError):
+            raise _invalid(f"a cache file's descriptor cannot be used: {error}") from None
+        raise
+    return descriptors, token
+
+
+def _rewrite(descriptor: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+    """Replace a file's content, wherever the descriptor stands."""
+    os.ftruncate(descriptor, 0)
+    offset = 0
+    for piece in pieces:
+        rest = memoryview(piece).cast("B")
+        while len(rest):
+            written = os.pwrite(descriptor, rest, offset)
+            rest, offset = rest[written:], offset + written
+
+
+def _read(descriptor: int, what: str, most: int) -> bytes:
+    """A file's content, wherever the descriptor stands. Raises OSError, and CacheError for more than ``most`` bytes."""
+    size = os.fstat(descriptor).st_size
+    if size > most:
+        raise CacheError(f"{what} has {size} bytes, more than {most}")
+    pieces: list[bytes] = []
+    offset = 0
+    while piece := os.pread(descriptor, max(size - offset, 1), offset):
+        pieces.append(piece)
+        offset += len(piece)
+        if offset > most:
+            raise CacheError(f"{what} grows while it is read")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

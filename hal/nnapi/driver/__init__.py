@@ -1,0 +1,1 @@
+"""The device of the interface, ``IDevice``, and the models that it prepares."""

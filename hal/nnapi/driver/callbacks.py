@@ -1,0 +1,56 @@
+"""Telling a client how something ended: by the newest method that its callback object has, and once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import StatusError
+from ..types import ErrorStatus, OutputShape, Timing
+
+_log = logging.getLogger("hal.nnapi")
+_METHODS = ("notify_1_3", "notify_1_2", "notify")
+
+_OLDER = {
+    ErrorStatus.MISSED_DEADLINE_TRANSIENT: ErrorStatus.GENERAL_FAILURE,
+    ErrorStatus.MISSED_DEADLINE_PERSISTENT: ErrorStatus.GENERAL_FAILURE,
+    ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: ErrorStatus.GENERAL_FAILURE,
+    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: ErrorStatus.GENERAL_FAILURE,
+}
+
+
+def older_status(status: ErrorStatus) -> ErrorStatus:
+    """The status for a client of HAL 1.2 or older, which does not know those that came with 1.3."""
+    return _OLDER.get(status, status)
+
+
+def check_callback(callback: Any) -> None:
+    """Raise StatusError (INVALID_ARGUMENT) unless the object has a method that can be notified."""
+    if not any(callable(getattr(callback, name, None)) for name in _METHODS):
+        wanted = ", ".join(_METHODS)
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"the callback must have one of {wanted}, got {callback!r}")
+
+
+def notify_prepared(callback: Any, status: ErrorStatus, prepared: Any) -> None:
+    """Tell an IPreparedModelCallback. What it raises is logged: it is no concern of the driver's."""
+    _notify(callback, status, (prepared,), (prepared,))
+
+
+def notify_executed(callback: Any, status: ErrorStatus, shapes: Sequence[OutputShape], timing: Timing) -> None:
+    """Tell an IExecutionCallback; that of HAL 1.0 and 1.1 learns the status alone."""
+    _notify(callback, status, (list(shapes), timing), ())
+
+
+def _notify(callback: Any, status: ErrorStatus, results: tuple[Any, ...], oldest: tuple[Any, ...]) -> None:
+    name = next((name for name in _METHODS if callable(getattr(callback, name, None))), None)
+    if name is None:
+        return  # an object that cannot be told; check_callback has refused it
+    try:
+        method = getattr(callback, name)
+        if name == "notify_1_3":
+            method(status, *results)
+        else:
+            method(older_status(status), *(results if name == "notify_1_2" else oldest))
+    except (Exception, SystemExit):  # noqa: BLE001 - it is the client's, and may raise anything
+        _log.exception("a client's callback failed")

@@ -1,0 +1,213 @@
+"""Capabilities: what the device takes for reference workloads, in time and in energy, as ratios to a processor's.
+
+The processor is the config ``cpu_reference``, simulated likewise. Time is that of the device for operands' types; for
+IF and WHILE, in which the host takes part, it includes submissions, transfers and interrupts. Energy counts the
+actions that the config's energy table prices; a device without a table is priced by that of ``edge``, so that the
+ratio says at least what the difference in work and traffic means.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import npusim
+from npusim.cache import default_directory
+from npusim.compiler.pipeline import compile_graph
+from npusim.compiler.version import COMPILER_VERSION
+from npusim.errors import CompileError, UnsupportedError
+from npusim.graph import Graph
+from npusim.hw.config import Config, EnergyConfig, load_config
+from npusim.isa.base import ISA_VERSION, decode
+from npusim.program import Program
+from npusim.runtime import RunResult, Session
+from npusim.work import ScalarWork, VectorWork
+
+from ..execution.backend import transfer_ps
+from ..execution.duration import overhead_ps
+from ..types import Capabilities, OperandPerformance, PerformanceInfo
+from . import workloads
+from .workloads import MEASURED, Workload
+
+REFERENCE = "cpu_reference"
+PRICED_AS = "edge"
+UW_PS_PER_FJ = 1000
+_log = logging.getLogger("hal.nnapi")
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What something takes: picoseconds and femtojoules."""
+
+    time_ps: int
+    energy_fj: int
+
+
+_known: dict[str, Capabilities] = {}
+_lock = threading.Lock()
+
+
+def capabilities_of(config: Config) -> Capabilities:
+    """The capabilities of a device: measured once for each description, and kept in the user's cache directory."""
+    key = _key(config)
+    with _lock:
+        found = _known.get(key)
+        if found is None:
+            found = _known[key] = _load(key) or _keep(key, measure(config))
+        return found
+
+
+def measure(config: Config) -> Capabilities:
+    """Run the workloads on the device and on the reference. A type that the device does not compute with is absent."""
+    device, reference = _Bench(config), _Bench(load_config(REFERENCE))
+
+    def ratio(workload: Workload, *, host: bool = False) -> PerformanceInfo | None:
+        mine = device.effort(workload, host=host)
+        other = reference.effort(workload, host=host)
+        if mine is None or other is None:
+            return None
+        return PerformanceInfo(mine.time_ps / other.time_ps, mine.energy_fj / other.energy_fj)
+
+    def known(workload: Workload, *, host: bool = False) -> PerformanceInfo:
+        return ratio(workload, host=host) or PerformanceInfo()
+
+    by_type = [OperandPerformance(kind, info) for kind in MEASURED if (info := ratio(workloads.workload_of(kind)))]
+    relaxed = known(workloads.relaxed_workload())
+    return Capabilities(
+        relaxed, relaxed, by_type, known(workloads.if_workload(), host=True),
+        known(workloads.while_workload(), host=True),
+    )  # fmt: skip
+
+
+class _Bench:
+    """One device on which workloads are timed; equal graphs once."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._efforts: dict[str, Effort | None] = {}
+        self._energy = config.energy or _default_energy()
+
+    def effort(self, workload: Workload, *, host: bool) -> Effort | None:
+        """What a workload takes; None if the device cannot run it."""
+        total = Effort(0, 0)
+        for graph, times in workload.graphs:
+            effort = self._graph(graph)
+            if effort is None:
+                return None
+            extra = self._host_ps(graph) if host else 0
+            total = Effort(total.time_ps + times * (effort.time_ps + extra), total.energy_fj + times * effort.energy_fj)
+        return total
+
+    def _graph(self, graph: Graph) -> Effort | None:
+        if graph.name not in self._efforts:
+            self._efforts[graph.name] = self._run(graph)
+        return self._efforts[graph.name]
+
+    def _run(self, graph: Graph) -> Effort | None:
+        try:
+            program = compile_graph(graph, self._config)
+        except (UnsupportedError, CompileError) as error:
+            _log.info("%s does not run %r: %s", self._config.name, graph.name, error)
+            return None
+        with Session(self._config, cache_dir=False) as session:
+            result = session.run(program, timing_only=True)
+        return Effort(result.time_ps, energy_fj(program, result, self._energy))
+
+    def _host_ps(self, graph: Graph) -> int:
+        """What a driver does for one job, transfers of what may be a condition included."""
+        host = self._config.host
+        conditions = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs) if tensor.size == 1]
+        return overhead_ps(self._config) + sum(transfer_ps(host, nbytes) for nbytes in conditions)
+
+
+def energy_fj(program: Program, result: RunResult, table: EnergyConfig) -> int:
+    """Energy of one run by an energy table: products, lane operations, bytes of SRAM and DRAM, leakage; femtojoules.
+
+    Work of the scalar unit is priced as that of a vector lane: the table has no row for it.
+    """
+    macs = sum(count * table.mac.get(_STORED_AS.get(dtype.label, dtype.label), 0) for dtype, count in program.macs)
+    lanes = sum(_operations(command.instruction.work()) for command in decode(program.code))
+    counters = result.counters
+    sram = sum(unit.bytes for unit in counters.units.values())
+    dram = counters.dram_read_bytes + counters.dram_write_bytes
+    leakage = table.leakage_uw * result.time_ps // UW_PS_PER_FJ
+    return macs + lanes * table.vector_fj + sram * table.sram_byte_fj + dram * table.dram_byte_fj + leakage
+
+
+_STORED_AS = {"uint8": "int8", "uint16": "int16"}
+
+
+def _operations(work: object) -> int:
+    if isinstance(work, VectorWork):
+        return work.elements * work.passes
+    return work.elements if isinstance(work, ScalarWork) else 0
+
+
+def _default_energy() -> EnergyConfig:
+    energy = load_config(PRICED_AS).energy
+    assert energy is not None
+    return energy
+
+
+# Kept between processes
+
+
+def _key(config: Config) -> str:
+    reference = load_config(REFERENCE).fingerprint()
+    versions = (npusim.__version__, ISA_VERSION, COMPILER_VERSION, workloads.VERSION)
+    return hashlib.sha256(repr((config.fingerprint(), reference, versions)).encode()).hexdigest()
+
+
+def _keep(key: str, found: Capabilities) -> Capabilities:
+    """Write a file in the user's cache directory; trouble is logged, it is only a shortcut."""
+    path = default_directory() / f"capabilities-{key}.json"
+    draft = path.with_suffix(f".{threading.get_ident()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(_to_json(found)), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        _log.info("%s: the capabilities are not kept: %s", path, error)
+    return found
+
+
+def _load(key: str) -> Capabilities | None:
+    path = default_directory() / f"capabilities-{key}.json"
+    try:
+        return _from_json(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning("%s: measuring again: %s", path, error)
+        return None
+
+
+def _to_json(found: Capabilities) -> dict[str, list[float] | list[list[float]]]:
+    return {
+        "relaxed": _pair(found.relaxedFloat32toFloat16PerformanceTensor),
+        "if": _pair(found.ifPerformance),
+        "while": _pair(found.whilePerformance),
+        "operands": [[int(entry.type), *_pair(entry.info)] for entry in found.operandPerformance],
+    }
+
+
+def _pair(info: PerformanceInfo) -> list[float]:
+    return [info.execTime, info.powerUsage]
+
+
+def _from_json(entry: dict[str, Any]) -> Capabilities:
+    kinds = {int(kind): kind for kind in MEASURED}
+    operands = [OperandPerformance(kinds[row[0]], _info(row[1:])) for row in entry["operands"]]
+    relaxed = _info(entry["relaxed"])
+    return Capabilities(relaxed, relaxed, operands, _info(entry["if"]), _info(entry["while"]))
+
+
+def _info(pair: object) -> PerformanceInfo:
+    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(n, float) and 0 < n < math.inf for n in pair):
+        raise ValueError(f"must be two positive numbers, got {pair!r}")
+    return PerformanceInfo(*pair)

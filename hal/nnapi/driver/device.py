@@ -1,0 +1,322 @@
+"""The device: ``IDevice`` of HAL 1.0 to 1.3 over one simulated NPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import npusim
+from npusim.executor import Executor
+from npusim.hw.config import Config, load_config
+
+from .. import extensions, v1_0, v1_1, v1_2
+from ..border import never_raises, nothing, status_of
+from ..buffers.tracker import BufferTracker
+from ..cache import files as cache
+from ..errors import StatusError
+from ..execution.deadline import Clock, TimePoint, deadline_of, steady_clock
+from ..execution.fenced import FencedExecution
+from ..types import (
+    BufferDesc,
+    BufferRole,
+    Capabilities,
+    DeviceStatus,
+    DeviceType,
+    ErrorStatus,
+    ExecutionPreference,
+    Extension,
+    Model,
+    Priority,
+)
+from .callbacks import check_callback, notify_prepared, older_status
+from .capabilities import capabilities_of
+from .explain import OperationSupport, explain
+from .preparation import Preparation
+from .prepared import PreparedModel
+from .programs import ProgramStore
+from .tasks import TaskPool
+
+MAX_THREADS = 32
+"""Preparations and executions that run side by side; the device itself takes one job after the other."""
+FAST, MEDIUM = ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM
+NO_TOKEN = bytes(32)
+
+
+def open_device(
+    config: Config | str | os.PathLike[str],
+    *,
+    clock: Clock = steady_clock,
+    state_dir: str | os.PathLike[str] | None = None,
+    injection: Any = None,
+) -> Device:
+    """The driver of one simulated device.
+
+    ``config``: a name from ``configs/``, a path or a Config. ``clock``: nanoseconds of the steady clock, for deadlines.
+    ``state_dir``: where the key of the compilation cache is kept; the user's state directory unless given.
+    ``injection``: faults for the device. Raises ConfigError; the methods of the device raise nothing.
+    """
+    return Device(load_config(config), clock, None if state_dir is None else Path(state_dir), injection)
+
+
+class Device:
+    """IDevice. Methods take and return what the interface says, in its order; none of them raises."""
+
+    def __init__(self, config: Config, clock: Clock, state_dir: Path | None, injection: Any) -> None:
+        extensions.load_entry_points()
+        self.config = config
+        self._clock = clock
+        self._state_dir = state_dir
+        self._executor = Executor(config, injection=injection)
+        self._programs = ProgramStore(self._executor)
+        self._buffers = BufferTracker(self._executor)
+        self._tasks = TaskPool(MAX_THREADS, f"nnapi-{config.name}")
+        self._waits: set[FencedExecution] = set()
+        self._bursts: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._closed = False
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Power the device off. What is under way ends, if need be with an error; every callback is called."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for wait in list(self._waits):
+            wait.cancel()
+        self._executor.close()
+        self._tasks.close()
+        self._programs.close()
+        for burst in list(self._bursts):
+            burst.abandon()
+
+    # What the device is
+
+    @never_raises()
+    def getStatus(self) -> DeviceStatus:
+        """1.0: OFFLINE if it is unplugged, closed or another process's, BUSY if its queue is full."""
+        if self._closed or os.getpid() != self._process:
+            return DeviceStatus.OFFLINE
+        return DeviceStatus[self._executor.status]
+
+    @never_raises(str)
+    def getVersionString(self) -> tuple[ErrorStatus, str]:
+        """1.2: the version of the driver and what it drives."""
+        return ErrorStatus.NONE, f"npusim {npusim.__version__} {self.config.name} {self.config.fingerprint()[:12]}"
+
+    @never_raises(lambda: DeviceType.OTHER)
+    def getType(self) -> tuple[ErrorStatus, DeviceType]:
+        """1.2: an accelerator."""
+        return ErrorStatus.NONE, DeviceType.ACCELERATOR
+
+    @never_raises(list)
+    def getSupportedExtensions(self) -> tuple[ErrorStatus, list[Extension]]:
+        """1.2: what is registered in ``hal.nnapi.extensions``."""
+        return ErrorStatus.NONE, [extension.describe() for extension in extensions.registered()]
+
+    @never_raises(int, int)
+    def getNumberOfCacheFilesNeeded(self) -> tuple[ErrorStatus, int, int]:
+        """1.2: (status, model files, data files); 0 and 0 if the key of the cache cannot be kept anywhere."""
+        count = int(cache.driver_key(self._state_dir) is not None)
+        return ErrorStatus.NONE, count, count
+
+    @never_raises(nothing)
+    def getCapabilities(self) -> tuple[ErrorStatus, v1_0.Capabilities]:
+        """1.0: performance with float32 and 8-bit quantised operands."""
+        return self._capabilities(v1_0.capabilities_from_1_3)
+
+    @never_raises(nothing)
+    def getCapabilities_1_1(self) -> tuple[ErrorStatus, v1_1.Capabilities]:
+        """1.1: likewise, with relaxed float32."""
+        return self._capabilities(v1_1.capabilities_from_1_3)
+
+    @never_raises(nothing)
+    def getCapabilities_1_2(self) -> tuple[ErrorStatus, v1_2.Capabilities]:
+        """1.2: performance by operand type."""
+        return self._capabilities(v1_2.capabilities_from_1_3)
+
+    @never_raises(nothing)
+    def getCapabilities_1_3(self) -> tuple[ErrorStatus, Capabilities]:
+        """1.3: likewise, with IF and WHILE."""
+        return self._capabilities(lambda found: found)
+
+    def _capabilities(self, convert: Callable[[Capabilities], Any]) -> tuple[ErrorStatus, Any]:
+        self._check_available()
+        return ErrorStatus.NONE, convert(capabilities_of(self.config))
+
+    # Which operations it supports
+
+    @never_raises(list)
+    def getSupportedOperations(self, model: v1_0.Model) -> tuple[ErrorStatus, list[bool]]:
+        """1.0: for each operation whether it is supported."""
+        return self._supported(v1_0.converted(v1_0.model_to_1_3, model))
+
+    @never_raises(list)
+    def getSupportedOperations_1_1(self, model: v1_1.Model) -> tuple[ErrorStatus, list[bool]]:
+        """1.1: likewise."""
+        return self._supported(v1_0.converted(v1_1.model_to_1_3, model))
+
+    @never_raises(list)
+    def getSupportedOperations_1_2(self, model: v1_2.Model) -> tuple[ErrorStatus, list[bool]]:
+        """1.2: likewise."""
+        return self._supported(v1_0.converted(v1_2.model_to_1_3, model))
+
+    @never_raises(list)
+    def getSupportedOperations_1_3(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
+        """1.3: for each operation of the main subgraph; IF and WHILE with all operations that they refer to."""
+        return self._supported(model)
+
+    def _supported(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
+        self._check_available()
+        return ErrorStatus.NONE, [operation.supported for operation in explain(self, model)]
+
+    @never_raises(list)
+    def explain(self, model: Model) -> tuple[ErrorStatus, list[OperationSupport]]:
+        """Not of the interface: for each operation of the main subgraph whether it is supported, and why not."""
+        self._check_available()
+        return ErrorStatus.NONE, explain(self, model)
+
+    # Preparing models
+
+    @never_raises()
+    def prepareModel(self, model: v1_0.Model, callback: Any) -> ErrorStatus:
+        """1.0: have a model prepared: the status of the launch."""
+        convert = partial(v1_0.converted, v1_0.model_to_1_3, model)
+        return older_status(self._prepare(convert, FAST, MEDIUM, None, (), (), NO_TOKEN, callback))
+
+    @never_raises()
+    def prepareModel_1_1(self, model: v1_1.Model, preference: ExecutionPreference | int, callback: Any) -> ErrorStatus:
+        """1.1: likewise, with a preference."""
+        convert = partial(v1_0.converted, v1_1.model_to_1_3, model)
+        return older_status(self._prepare(convert, preference, MEDIUM, None, (), (), NO_TOKEN, callback))
+
+    @never_raises()
+    def prepareModel_1_2(
+        self,
+        model: v1_2.Model,
+        preference: ExecutionPreference | int,
+        modelCache: Sequence[Sequence[int]],
+        dataCache: Sequence[Sequence[int]],
+        token: bytes,
+        callback: Any,
+    ) -> ErrorStatus:
+        """1.2: likewise, with files for the compilation cache."""
+        convert = partial(v1_0.converted, v1_2.model_to_1_3, model)
+        return older_status(self._prepare(convert, preference, MEDIUM, None, modelCache, dataCache, token, callback))
+
+    @never_raises()
+    def prepareModel_1_3(
+        self,
+        model: Model,
+        preference: ExecutionPreference | int,
+        priority: Priority | int,
+        deadline: TimePoint,
+        modelCache: Sequence[Sequence[int]],
+        dataCache: Sequence[Sequence[int]],
+        token: bytes,
+        callback: Any,
+    ) -> ErrorStatus:
+        """1.3: have a model prepared, and kept in the cache files if there are any: the status of the launch."""
+        return self._prepare(lambda: model, preference, priority, deadline, modelCache, dataCache, token, callback)
+
+    @never_raises()
+    def prepareModelFromCache(
+        self, modelCache: Sequence[Sequence[int]], dataCache: Sequence[Sequence[int]], token: bytes, callback: Any
+    ) -> ErrorStatus:
+        """1.2: have a model prepared from what was kept of it."""
+        return older_status(self.prepareModelFromCache_1_3(None, modelCache, dataCache, token, callback))
+
+    @never_raises()
+    def prepareModelFromCache_1_3(
+        self,
+        deadline: TimePoint,
+        modelCache: Sequence[Sequence[int]],
+        dataCache: Sequence[Sequence[int]],
+        token: bytes,
+        callback: Any,
+    ) -> ErrorStatus:
+        """1.3: likewise, with a deadline."""
+
+        def check() -> Callable[[], PreparedModel]:
+            preparation = Preparation(self, MEDIUM, deadline_of(deadline, self._clock))
+            return preparation.from_cache(modelCache, dataCache, token)
+
+        return self._launch(check, MEDIUM, callback)
+
+    def _prepare(
+        self,
+        model: Callable[[], Model],
+        preference: ExecutionPreference | int,
+        priority: Priority | int,
+        deadline: TimePoint,
+        modelCache: Sequence[Sequence[int]],
+        dataCache: Sequence[Sequence[int]],
+        token: bytes,
+        callback: Any,
+    ) -> ErrorStatus:
+        def check() -> Callable[[], PreparedModel]:
+            preparation = Preparation(self, priority, deadline_of(deadline, self._clock))
+            return preparation.from_model(model(), preference, modelCache, dataCache, token)
+
+        return self._launch(check, priority, callback)
+
+    def _launch(self, check: Callable[[], Callable[[], PreparedModel]], priority: int, callback: Any) -> ErrorStatus:
+        """Have the work that ``check`` gives done by another thread; what it raises is the status of the launch."""
+        try:
+            check_callback(callback)
+            self._check_available()
+            work = check()
+            self._tasks.submit(partial(_prepare_and_notify, work, callback), priority)
+        except Exception as error:  # noqa: BLE001 - whatever it is, launch and callback get its status
+            status = status_of(error, "preparation")
+            notify_prepared(callback, status, None)
+            return status
+        return ErrorStatus.NONE
+
+    # Memory
+
+    @never_raises(nothing, int)
+    def allocate(
+        self,
+        desc: BufferDesc,
+        preparedModels: Sequence[PreparedModel],
+        inputRoles: Sequence[BufferRole],
+        outputRoles: Sequence[BufferRole],
+    ) -> tuple[ErrorStatus, Any, int]:
+        """1.3: memory of the device for inputs and outputs: (status, IBuffer, token)."""
+        self._check_available()
+        return self._buffers.allocate(self, desc, preparedModels, inputRoles, outputRoles)
+
+    # Within the driver
+
+    def _check_available(self) -> None:
+        """Raise StatusError (DEVICE_UNAVAILABLE) if the device is closed, unplugged, or has a full queue, and in
+        a forked child: threads do not survive a fork."""
+        if os.getpid() != self._process:
+            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device was opened by another process")
+        if self._closed:
+            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device is closed")
+        status = self._executor.status
+        if status != DeviceStatus.AVAILABLE.name:
+            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, f"the device is {status}")
+
+
+def _prepare_and_notify(work: Callable[[], PreparedModel], callback: Any) -> None:
+    prepared = None
+    try:
+        prepared = work()
+        status = ErrorStatus.NONE
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a status
+        status = status_of(error, "preparation")
+    notify_prepared(callback, status, prepared)

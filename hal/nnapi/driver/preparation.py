@@ -1,0 +1,135 @@
+"""Preparing a model: checked at the launch, compiled by another thread, or taken from the compilation cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from npusim.errors import UnsupportedError
+from npusim.program import Program
+
+from .. import extensions
+from ..cache import files as cache
+from ..errors import StatusError
+from ..execution.deadline import Deadline
+from ..operations.constants import Constants
+from ..operations.signature import operation_name
+from ..plan import Plan, Vocabulary
+from ..types import ErrorStatus, ExecutionPreference, Model, Priority
+from ..validation import validate_model, validate_preference, validate_priority
+from .prepared import PreparedModel
+
+if TYPE_CHECKING:
+    from .device import Device
+
+Handles = Sequence[Sequence[int]]
+
+
+def own_model(model: Model) -> Model:
+    """A checked copy of a client's model, which shares nothing with it but the memory of its pools.
+
+    Raises InvalidModelError.
+    """
+    checked = validate_model(model)
+    return replace(checked, operandValues=bytes(checked.operandValues))
+
+
+def constants_of(model: Model) -> Constants:
+    """The constants of a checked model, its pools mapped. Raises StatusError for a pool that cannot be mapped."""
+    mapped = [pool.map(writable=False) for pool in model.pools]
+    storage = extensions.storage_of(model)
+    return Constants(model, mapped, storage)
+
+
+def vocabulary_of(model: Model) -> Vocabulary:
+    """What the types of a checked model mean."""
+    return Vocabulary(extensions.definitions_of(model), extensions.storage_of(model))
+
+
+def scope_of(model: Model) -> str:
+    """Tells the memory of a model's pools from that of others; nothing if it has none."""
+    return "".join(f"|{pool.identity}" for pool in model.pools)
+
+
+class Preparation:
+    """One preparation. Its methods check everything - they raise StatusError, InvalidModelError - and give the work."""
+
+    def __init__(self, device: Device, priority: Priority | int, deadline: Deadline | None) -> None:
+        self._device = device
+        self._priority = validate_priority(priority)
+        self._deadline = deadline
+
+    def from_model(
+        self,
+        model: Model,
+        preference: ExecutionPreference | int,
+        model_cache: Handles,
+        data_cache: Handles,
+        token: bytes,
+    ) -> Callable[[], PreparedModel]:
+        """Work that compiles a model and keeps it in the cache files, if there are any that can be used."""
+        own = own_model(model)
+        validate_preference(preference)
+        self._check_deadline()
+        constants, vocabulary = constants_of(own), vocabulary_of(own)
+        files = cache.open_for_saving(model_cache, data_cache, token)
+
+        def work() -> PreparedModel:
+            with files:
+                refuse_unknown(own, vocabulary)
+                compile_here = partial(
+                    self._device._programs.compile_for, scope=scope_of(own), confirm=constants.confirm
+                )
+                plan = Plan(own, constants, vocabulary, compile_here, self._drop)
+                try:
+                    plan.prepare()
+                    constants.confirm()
+                    self._check_under_way()
+                except BaseException:
+                    self._device._programs.release(plan.programs())
+                    raise
+                prepared = PreparedModel(self._device, own, plan, self._priority)
+                files.save(self._device, own, constants, plan)
+                return prepared
+
+        return work
+
+    def from_cache(self, model_cache: Handles, data_cache: Handles, token: bytes) -> Callable[[], PreparedModel]:
+        """Work that makes a model from the cache files, whose security-sensitive part has been checked."""
+        kept = cache.open_kept(self._device, model_cache, data_cache, token)
+        self._check_deadline()
+
+        def work() -> PreparedModel:
+            with kept:
+                model, constants, records = kept.read()
+            plan = Plan(model, constants, vocabulary_of(model), self._device._programs.compile_for, self._drop)
+            plan.load(records)
+            self._device._programs.acquire(plan.programs())
+            return PreparedModel(self._device, model, plan, self._priority)
+
+        return work
+
+    def _drop(self, program: Program) -> None:
+        self._device._programs.release([program])
+
+    def _check_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.check("preparation")
+
+    def _check_under_way(self) -> None:
+        if self._deadline is not None and self._deadline.passed():
+            raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed during the preparation")
+
+
+def refuse_unknown(model: Model, vocabulary: Vocabulary) -> None:
+    """Raise UnsupportedError for operations that this driver does not know: OEM's, and those of foreign extensions."""
+    unknown = [
+        (f"{number}", operation_name(operation.type), "is not an operation that this driver knows")
+        for subgraph in (model.main, *model.referenced)
+        for number, operation in enumerate(subgraph.operations)
+        if operation.type not in vocabulary.definitions
+    ]
+    if unknown:
+        raise UnsupportedError(unknown)

@@ -1,0 +1,140 @@
+"""What a plan runs on: the simulated device, for one execution, with its priority, its deadline and its clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+
+from npusim.executor import DeviceBuffer, Executor, JobDone, JobRequest, Past, Priority, Ticket
+from npusim.hw.config import HostConfig
+from npusim.program import Program
+from npusim.units import bytes_to_ps
+
+from ..errors import StatusError
+from ..operations.view import Array
+from ..plan import Buffer
+from ..types import ErrorStatus
+from .deadline import Deadline
+
+POLL_S = 0.05
+"""How long to wait for a job at least before the clock is looked at again; it may be another than the machine's."""
+
+BATCH = 64
+"""Iterations of a loop that are repeated before others get their turn, and the clock is looked at; an even number, so
+that the next ones begin with the same memory."""
+
+
+class DeviceBackend:
+    """Runs the programs of one execution, and adds up the simulated time that they take.
+
+    ``mappings``: pools that the host has to map for it, charged to its first job. ``device_ps``: time on the device;
+    ``driver_ps``: that, and what host, transfers, submission and queue took.
+    """
+
+    def __init__(
+        self, executor: Executor, priority: Priority, deadline: Deadline | None = None, mappings: int = 0
+    ) -> None:
+        self._executor = executor
+        self._priority = priority
+        self._deadline = deadline
+        self._budget_ps = None if deadline is None else deadline.budget_ps()
+        self._mappings = mappings
+        self._past: deque[Past] = deque(maxlen=4)
+        self.device_ps = 0
+        self.driver_ps = 0
+
+    def run(
+        self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
+    ) -> Mapping[str, Array]:
+        """Run a program on the device. Raises StatusError when the deadline passes, and what the executor raises."""
+        request = JobRequest(
+            program,
+            cast("Mapping[str, Array | DeviceBuffer]", inputs),
+            cast("Mapping[str, DeviceBuffer]", outputs),
+            priority=self._priority,
+            budget_ps=self._rest_ps(),
+            host_mappings=self._mappings,
+        )
+        done = self._wait(self._executor.submit(request, here=True))
+        self._mappings = 0
+        self._past.append((request, done))
+        self.device_ps += done.run_ps
+        self.driver_ps += done.total_ps
+        return done.outputs
+
+    def again(self, limit_ps: int) -> int:
+        """As a Backend's, as long as nobody else wants the device."""
+        past = list(self._past)
+        if not _two_iterations(past):
+            return 0
+        condition_ps, body_ps = (done.total_ps for _, done in past[2:])
+        count, batch = 0, BATCH
+        while batch == BATCH:
+            most = self._most(limit_ps, condition_ps, body_ps)
+            batch = self._executor.repeat((past[:2], past[2:]), min(BATCH, most)) if most > 0 else 0
+            count += batch
+            self.device_ps += batch * sum(done.run_ps for _, done in past[2:])
+            self.driver_ps += batch * (condition_ps + body_ps)
+        if count % 2:
+            self._past.rotate(2)  # the first of them is again the one that read what is to be read now
+        return count
+
+    def _most(self, limit_ps: int, condition_ps: int, body_ps: int) -> int:
+        """How many iterations fit into the time of the loop and what is left of the budget."""
+        most = 1 + (limit_ps - self.driver_ps - condition_ps) // (condition_ps + body_ps)
+        rest = self._rest_ps()
+        return most if rest is None else min(most, (rest - 1) // (condition_ps + body_ps))
+
+    def allocate(self, nbytes: int) -> DeviceBuffer:
+        """Device memory for a value between programs."""
+        return self._executor.buffer(nbytes)
+
+    def read(self, buffer: Buffer, nbytes: int) -> bytes | bytearray:
+        """Bytes of device memory, at the cost of a transfer."""
+        self.driver_ps += transfer_ps(self._executor.config.host, nbytes)
+        return self._executor.read(cast("DeviceBuffer", buffer), nbytes)
+
+    def write(self, buffer: Buffer, data: Array) -> None:
+        """Fill device memory from the host, at the cost of a transfer."""
+        self.driver_ps += transfer_ps(self._executor.config.host, data.nbytes)
+        self._executor.write(cast("DeviceBuffer", buffer), np.ascontiguousarray(data).view(np.uint8).data)
+
+    def elapsed_ps(self) -> int:
+        """Simulated time that this execution has taken so far."""
+        return self.driver_ps
+
+    def _rest_ps(self) -> int | None:
+        """What is left of the budget; StatusError if nothing is."""
+        if self._deadline is None or self._budget_ps is None:
+            return None
+        rest = self._budget_ps - self.driver_ps
+        if rest <= 0 or self._deadline.passed():
+            raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed during the execution")
+        return rest
+
+    def _wait(self, ticket: Ticket) -> JobDone:
+        if self._deadline is None:
+            return ticket.wait()
+        while True:
+            try:
+                return ticket.wait(max(POLL_S, self._deadline.seconds_left()))
+            except TimeoutError:
+                if self._deadline.passed():
+                    ticket.abort()
+                    raise StatusError(
+                        ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed during the execution"
+                    ) from None
+
+
+def _two_iterations(past: Sequence[Past]) -> bool:
+    """Whether these are a condition, of which one truth value came back, and a body, of which nothing did, twice."""
+    came_back = [[out for out in request.program.outputs if out.name not in request.outputs] for request, _ in past]
+    return [[out.nbytes for out in outputs] for outputs in came_back] == [[1], [], [1], []]
+
+
+def transfer_ps(host: HostConfig, nbytes: int) -> int:
+    """What one bulk copy between host and device takes; nothing if there is nothing to copy."""
+    return host.link_latency_ps + bytes_to_ps(nbytes, host.link_bandwidth) if nbytes else 0

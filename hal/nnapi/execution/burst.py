@@ -1,0 +1,199 @@
+"""The burst of HAL 1.2: executions one after the other through message queues.
+
+A thread of its own serves the request channel. Pools are named by slots. Their memory is fetched from the client when a
+slot is first used, and stays mapped until the client frees the slot. Programs and weights stay on the device.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..border import status_of
+from ..driver.callbacks import older_status
+from ..errors import StatusError
+from ..fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
+from ..memory import Memory
+from ..memory.mapping import Kept, PoolMappings
+from ..packets import MAX_SLOT, deserialize_request, serialize_result
+from ..types import ErrorStatus, MemoryPool, OutputShape, Request, Timing
+from ..validation.fields import MalformedError, instance, integer, items
+
+if TYPE_CHECKING:
+    from ..driver.prepared import PreparedModel
+
+_log = logging.getLogger("hal.nnapi")
+
+Requests = MessageQueue[FmqRequestDatum]
+Results = MessageQueue[FmqResultDatum]
+
+
+def configure(
+    prepared: PreparedModel, callback: Any, requestChannel: object, resultChannel: object
+) -> tuple[ErrorStatus, BurstContext]:
+    """Start a burst on a prepared model. StatusError (INVALID_ARGUMENT) for a callback without ``getMemories`` and for
+    channels that are no usable MessageQueues."""
+    if not callable(getattr(callback, "getMemories", None)):
+        raise _invalid(f"the callback must have a method getMemories, is {callback!r}")
+    for name, channel in (("request", requestChannel), ("result", resultChannel)):
+        if not isinstance(channel, MessageQueue) or not channel.isValid():
+            raise _invalid(f"the {name} channel must be an open MessageQueue with room, is {channel!r}")
+    assert isinstance(requestChannel, MessageQueue)
+    assert isinstance(resultChannel, MessageQueue)
+    context = BurstContext(prepared, callback, requestChannel, resultChannel)
+    prepared._device._bursts.add(context)
+    return ErrorStatus.NONE, context
+
+
+class BurstContext:
+    """IBurstContext: while the client holds it, the burst is served. The thread holds it during an execution only, so
+    that a client may be both, the callback and the holder."""
+
+    def __init__(self, prepared: PreparedModel, callback: Any, requests: Requests, results: Results) -> None:
+        self._prepared = prepared
+        self._slots = _Slots(callback)
+        self._requests = requests
+        self._results = results
+        self._stop = _Stop(requests, results)
+        self._thread = threading.Thread(
+            target=_serve, args=(weakref.ref(self), prepared, requests, self._stop), name="nnapi-burst", daemon=True
+        )
+        self._end = weakref.finalize(self, self._stop.stop)
+        self._end.atexit = False
+        prepared._pin()
+        try:
+            self._thread.start()
+        except RuntimeError:  # there is no thread to be had, which would undo it at its end
+            prepared._unpin()
+            raise
+
+    def freeMemory(self, slot: int) -> None:
+        """The client needs this memory no more. Slots that are unknown, free already or none at all are harmless."""
+        try:
+            number = integer(slot, 0, MAX_SLOT, "slot")
+        except Exception as error:  # noqa: BLE001 - objects of the client are looked at here, which may do anything
+            status_of(error, "freeMemory")
+            return
+        self._slots.free(number)
+
+    def close(self) -> None:
+        """End the burst, wait until what is under way is done, and let go of all memory."""
+        self._end()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._slots.clear()
+
+    def abandon(self) -> None:
+        """The device is gone: end the burst, and the waiting of a client for room or results that will never come."""
+        self.close()
+        self._requests.close()
+        self._results.close()
+
+    def _serve(self, packet: Sequence[FmqRequestDatum]) -> None:
+        result = self._execute(packet)
+        if len(result) > self._results.getQuantumCount():
+            _log.info("burst: a result of %d entries does not fit the result channel", len(result))
+            result = _failure(ErrorStatus.GENERAL_FAILURE)
+        if not self._results.writeBlocking(result, cancelled=self._stop.is_set):
+            _log.info("burst: nobody takes the result")
+
+    def _execute(self, packet: Sequence[FmqRequestDatum]) -> list[FmqResultDatum]:
+        try:
+            asked = deserialize_request(packet)
+            pools = [MemoryPool(hidlMemory=memory) for memory in self._slots.find(asked.slots)]
+            mappings = PoolMappings(self._slots.kept, asked.slots)
+            request = Request(asked.inputs, asked.outputs, pools)
+            outcome = self._prepared._run(request, asked.measure, None, None, mappings)
+            self._slots.tidy()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the client gets a status and goes on
+            return _failure(status_of(error, "burst"))
+        return serialize_result(older_status(outcome.status), outcome.outputShapes, outcome.timing())
+
+
+class _Stop:
+    """The word that ends a burst's thread, wherever it waits."""
+
+    def __init__(self, requests: Requests, results: Results) -> None:
+        self._channels = (requests, results)
+        self._said = False
+
+    def is_set(self) -> bool:
+        """Whether it was said."""
+        return self._said
+
+    def stop(self) -> None:
+        """Say it."""
+        self._said = True
+        for channel in self._channels:
+            channel.wake()
+
+
+def _serve(context: weakref.ref[BurstContext], prepared: PreparedModel, requests: Requests, stop: _Stop) -> None:
+    """The thread of a burst: one packet, one result."""
+    try:
+        while (packet := requests.readPacket(cancelled=stop.is_set)) is not None:
+            burst = context()
+            if burst is None:
+                return
+            burst._serve(packet)
+            del burst
+    finally:
+        prepared._unpin()
+
+
+class _Slots:
+    """The memory of a burst by slot."""
+
+    def __init__(self, callback: Any) -> None:
+        self.kept: dict[int, Kept] = {}
+        self._callback = callback
+        self._memories: dict[int, Memory] = {}
+
+    def find(self, slots: Sequence[int]) -> list[Memory]:
+        """The memory in each slot; what is not known yet is asked for. StatusError (INVALID_ARGUMENT) if the client has
+        none."""
+        unknown = list(dict.fromkeys(slot for slot in slots if slot not in self._memories))
+        found = {slot: self._memories[slot] for slot in slots if slot in self._memories}
+        if unknown:
+            fetched = dict(zip(unknown, self._fetch(unknown), strict=True))
+            self._memories.update(fetched)
+            found.update(fetched)
+        return [found[slot] for slot in slots]
+
+    def _fetch(self, unknown: list[int]) -> list[Memory]:
+        status, memories = self._callback.getMemories(list(unknown))
+        if status != ErrorStatus.NONE:
+            raise _invalid(f"the client has no memory for slots {unknown}: status {status!r}")
+        try:
+            given = [instance(memory, Memory, f"the memory of slot {slot}")
+                     for slot, memory in zip(unknown, items(memories, "memories"), strict=True)]  # fmt: skip
+        except (MalformedError, ValueError) as error:
+            raise _invalid(f"getMemories must give one memory for each of {unknown}: {error}") from None
+        return [memory.dup() for memory in given]
+
+    def free(self, slot: int) -> None:
+        """Forget a slot."""
+        self._memories.pop(slot, None)
+        self.kept.pop(slot, None)
+
+    def clear(self) -> None:
+        """Forget all slots."""
+        self._memories.clear()
+        self.kept.clear()
+
+    def tidy(self) -> None:
+        """Unmap what was freed while it was in use."""
+        for slot in [slot for slot in list(self.kept) if slot not in self._memories]:
+            self.kept.pop(slot, None)
+
+
+def _failure(status: ErrorStatus) -> list[FmqResultDatum]:
+    shapes: list[OutputShape] = []
+    return serialize_result(older_status(status), shapes, Timing())
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

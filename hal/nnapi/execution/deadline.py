@@ -1,0 +1,104 @@
+"""Deadlines: points on the steady clock (CLOCK_MONOTONIC), and what of an execution fits before one.
+
+A deadline leaves a budget: the time from now to the deadline. Modelled time is held against it: what the device would
+need by itself decides whether the deadline can be met at all (MISSED_DEADLINE_PERSISTENT if not), and what is queued
+before it whether it can be met now (MISSED_DEADLINE_TRANSIENT). A deadline that has passed already leaves a budget that
+nothing fits into: PERSISTENT. Work under way is stopped with TRANSIENT, when the budget is used up in simulated time
+or the clock has passed the deadline.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import StatusError
+from ..types import ErrorStatus, LoopTimeoutDurationNs, OptionalTimeoutDuration, OptionalTimePoint
+
+Clock = Callable[[], int]
+"""Nanoseconds since the epoch of the steady clock."""
+TimePoint = OptionalTimePoint | int | None
+Duration = OptionalTimeoutDuration | int | None
+
+INT64_MAX = (1 << 63) - 1
+"""A deadline this late or later - the year 2262 of the machine's uptime - is none."""
+PS_PER_NS = 1000
+LONGEST_WAIT_S = threading.TIMEOUT_MAX // 2
+
+steady_clock: Clock = time.monotonic_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A point on a clock, in nanoseconds."""
+
+    at_ns: int
+    clock: Clock
+
+    def budget_ps(self) -> int:
+        """Picoseconds from now to the deadline; 0 or less if it has passed."""
+        return (self.at_ns - self.clock()) * PS_PER_NS
+
+    def seconds_left(self) -> float:
+        """Seconds from now to the deadline, at least 0, at most what a thread may wait for."""
+        return min(max(0.0, (self.at_ns - self.clock()) / 1e9), LONGEST_WAIT_S)
+
+    def passed(self) -> bool:
+        """Whether the clock has reached it."""
+        return self.clock() >= self.at_ns
+
+    def check(self, what: str) -> None:
+        """Raise StatusError (PERSISTENT) if it has passed before the work begins."""
+        if self.passed():
+            raise StatusError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, f"{what}: the deadline has passed already")
+
+    def check_fit(self, duration_ps: int, backlog_ps: int) -> None:
+        """Raise StatusError unless work of this modelled duration, behind that much other work, ends in time."""
+        budget = self.budget_ps()
+        if duration_ps > budget:
+            raise StatusError(
+                ErrorStatus.MISSED_DEADLINE_PERSISTENT,
+                f"the execution takes {duration_ps} ps on this device, {budget} ps are left to the deadline",
+            )
+        if duration_ps + backlog_ps > budget:
+            raise StatusError(
+                ErrorStatus.MISSED_DEADLINE_TRANSIENT,
+                f"the execution takes {duration_ps} ps behind {backlog_ps} ps of other work, {budget} ps are left",
+            )
+
+
+def deadline_of(value: TimePoint, clock: Clock) -> Deadline | None:
+    """The deadline that a client gave, None if it gave none. Raises StatusError (INVALID_ARGUMENT)."""
+    at_ns = value.nanosecondsSinceEpoch if isinstance(value, OptionalTimePoint) else value
+    if at_ns is None:
+        return None
+    _check_time(at_ns, "the deadline")
+    return None if at_ns >= INT64_MAX else Deadline(at_ns, clock)
+
+
+def loop_timeout_ps(value: Duration) -> int:
+    """Simulated picoseconds that a WHILE loop may take. Raises StatusError (INVALID_ARGUMENT)."""
+    duration = duration_ns(value)
+    if duration is None:
+        duration = int(LoopTimeoutDurationNs.DEFAULT)
+    if duration > LoopTimeoutDurationNs.MAXIMUM:
+        raise StatusError(
+            ErrorStatus.INVALID_ARGUMENT,
+            f"the loop timeout must be at most {int(LoopTimeoutDurationNs.MAXIMUM)} ns, got {duration}",
+        )
+    return duration * PS_PER_NS
+
+
+def duration_ns(value: Duration) -> int | None:
+    """Nanoseconds of a duration, None for none. Raises StatusError (INVALID_ARGUMENT)."""
+    duration = value.nanoseconds if isinstance(value, OptionalTimeoutDuration) else value
+    if duration is not None:
+        _check_time(duration, "the duration")
+    return duration
+
+
+def _check_time(value: object, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"{what} must be an unsigned 64-bit integer, got {value!r}")

@@ -1,0 +1,136 @@
+"""executeFenced: an execution that waits for fences in the background, and what its client can ask about it later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .. import fence
+from ..border import never_raises
+from ..fence import FenceStatus, Handle
+from ..types import ErrorStatus, Timing
+from ..waiter import Pending, wait_all
+from .deadline import Deadline, Duration, duration_ns
+from .execution import Execution, Outcome
+
+if TYPE_CHECKING:
+    from ..driver.device import Device
+
+
+class FencedCallback:
+    """IFencedExecutionCallback: how a fenced execution went."""
+
+    def __init__(self) -> None:
+        self._outcome: Outcome | None = None
+        self._waited_ps = 0
+
+    @never_raises(Timing, Timing)
+    def getExecutionInfo(self) -> tuple[ErrorStatus, Timing, Timing]:
+        """(status, times from the launch, times from when the last fence was signalled), in microseconds.
+
+        GENERAL_FAILURE while the execution is not over. The wait for the fences is of the machine's steady clock, it
+        belongs to the time in the driver since the launch; all else is simulated time.
+        """
+        outcome = self._outcome
+        if outcome is None:
+            return ErrorStatus.GENERAL_FAILURE, Timing(), Timing()
+        return outcome.status, self._launched(outcome).timing(), outcome.timing()
+
+    @property
+    def over(self) -> bool:
+        """Whether the execution has ended."""
+        return self._outcome is not None
+
+    def times_ns(self) -> tuple[ErrorStatus, tuple[int, int], tuple[int, int]]:
+        """The same with pairs (on device, in driver) of nanoseconds, -1 where HIDL has UINT64_MAX."""
+        outcome = self._outcome
+        if outcome is None:
+            return ErrorStatus.GENERAL_FAILURE, (-1, -1), (-1, -1)
+        return outcome.status, self._launched(outcome).times_ns(), outcome.times_ns()
+
+    def _launched(self, outcome: Outcome) -> Outcome:
+        if outcome.driver_ps is None:
+            return outcome
+        return Outcome(outcome.status, [], outcome.device_ps, outcome.driver_ps + self._waited_ps)
+
+    def _finish(self, outcome: Outcome, waited_ps: int) -> None:
+        self._waited_ps = waited_ps
+        self._outcome = outcome
+
+
+class FencedExecution:
+    """One execution with fences before and behind it."""
+
+    def __init__(self, device: Device, execution: Execution, duration: Duration, priority: int) -> None:
+        self.callback = FencedCallback()
+        self._device = device
+        self._execution = execution
+        self._duration_ns = duration_ns(duration)
+        self._priority = priority
+        self._clock = device._clock
+        self._launched_ns = self._clock()
+        self._fence = fence.create()
+        self._pending: Pending | None = None
+
+    def launch(self, handles: Sequence[Handle]) -> list[int]:
+        """Have it run when all fences are signalled; gives the handle of the fence behind it."""
+        handle = self._fence.dup()
+        self._device._waits.add(self)
+        deadline = self._execution.deadline
+        try:
+            pending = wait_all(handles, self._go, None if deadline is None else deadline.seconds_left())
+        except BaseException:
+            self._device._waits.discard(self)
+            self._execution.abandon()
+            os.close(handle[0])
+            raise
+        if not self.callback.over:
+            self._pending = pending
+        if self._device._closed:  # since: close() may not have seen this one
+            self.cancel()
+        return handle
+
+    def cancel(self) -> None:
+        """The device is being closed: end now if it still waits."""
+        pending = self._pending
+        if pending is not None and pending.cancel():
+            self._device._waits.discard(self)
+            self._give_up(ErrorStatus.DEVICE_UNAVAILABLE)
+
+    def _go(self, state: FenceStatus) -> None:
+        self._device._waits.discard(self)
+        if state is not FenceStatus.SIGNALED:
+            late = state is FenceStatus.ACTIVE  # the deadline came before the fences
+            self._give_up(ErrorStatus.MISSED_DEADLINE_TRANSIENT if late else ErrorStatus.GENERAL_FAILURE)
+            return
+        try:
+            self._device._tasks.submit(self._run, self._priority)
+        except RuntimeError:  # the device has been closed meanwhile
+            self._give_up(ErrorStatus.DEVICE_UNAVAILABLE)
+
+    def _run(self) -> None:
+        began = self._clock()
+        outcome = self._execution.run(self._sooner(began))
+        self._settle(outcome, max(0, began - self._launched_ns) * 1000)
+
+    def _sooner(self, now_ns: int) -> Deadline | None:
+        """The deadline, or the end of the duration that counts from now, whichever comes first."""
+        deadline = self._execution.deadline
+        if self._duration_ns is None:
+            return deadline
+        end = now_ns + self._duration_ns
+        return Deadline(end if deadline is None else min(end, deadline.at_ns), self._clock)
+
+    def _give_up(self, status: ErrorStatus) -> None:
+        self._execution.abandon()
+        self._settle(Outcome(status), 0)
+
+    def _settle(self, outcome: Outcome, waited_ps: int) -> None:
+        self.callback._finish(outcome, waited_ps)  # before the fence: whoever sees that may ask
+        if outcome.status is ErrorStatus.NONE:
+            self._fence.signal()
+        else:
+            self._fence.signal_error()
+        self._fence.close()
+        self._pending = None  # which refers to this object: what the execution maps must not wait for the collector

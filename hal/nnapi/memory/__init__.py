@@ -1,0 +1,31 @@
+"""Shared memory between a client and the driver: what ``IDevice`` calls memory, how it is made and how it is mapped."""
+
+from .shared import (
+    ASHMEM,
+    BLOB,
+    FORMAT_BLOB,
+    FORMAT_R8G8B8A8_UNORM,
+    HARDWARE_BUFFER,
+    MAPPABLE,
+    MMAP_FD,
+    Memory,
+    allocate_ashmem,
+    allocate_blob,
+    from_fd,
+    hardware_buffer,
+)
+
+__all__ = [
+    "ASHMEM",
+    "BLOB",
+    "FORMAT_BLOB",
+    "FORMAT_R8G8B8A8_UNORM",
+    "HARDWARE_BUFFER",
+    "MAPPABLE",
+    "MMAP_FD",
+    "Memory",
+    "allocate_ashmem",
+    "allocate_blob",
+    "from_fd",
+    "hardware_buffer",
+]

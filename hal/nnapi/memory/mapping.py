@@ -1,0 +1,115 @@
+"""Mapped bytes of shared memory, and the mappings that an execution or a burst keeps."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from npusim._mapped import MappedFile
+
+    from .shared import Memory
+
+
+class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
+    """The mapped bytes of a pool: an array of uint8, read-only where the pool's protection says so.
+
+    Bytes and bytes-like values may be assigned as well as numbers. ``with`` is allowed and does nothing: the mapping
+    ends with its last view.
+
+    A client may cut the file at any time. Who uses the bytes calls ``check`` before, which sees what has gone by then,
+    and ``confirm`` afterwards: what went meanwhile was read as zeros, or written to nowhere.
+    """
+
+    file: MappedFile | None = None
+    """What was mapped; it holds a descriptor of its own."""
+    end: int = 0
+    """How long the file must be for every byte to exist."""
+    sealed: bool = False
+    """Whether the kernel lets nobody cut the file."""
+
+    def __array_finalize__(self, origin: object) -> None:
+        if isinstance(origin, Mapping) and self.base is not None:  # only views keep the mapping alive
+            self.file, self.end, self.sealed = origin.file, origin.end, origin.sealed
+
+    def __array_wrap__(self, array: Any, context: object = None, return_scalar: bool = False) -> Any:
+        return array if array.shape else array[()]  # results of arithmetic are plain arrays
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        if self.dtype == np.uint8 and isinstance(value, bytes | bytearray | memoryview):
+            value = np.frombuffer(value, np.uint8)
+        super().__setitem__(place, value)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing ends here."""
+
+    def check(self) -> None:
+        """Raise FileCutError if the file is too short now, or was when its bytes were used."""
+        if self.file is not None and not self.sealed:
+            self.file.check(self.end)
+
+    def confirm(self) -> None:
+        """Raise FileCutError if bytes were used that were not there any more."""
+        if self.file is not None:
+            self.file.check()
+
+    @property
+    def cut(self) -> bool:
+        """Whether bytes were used that were not there any more: from then on it is not the file that is mapped."""
+        return self.file is not None and self.file.cut
+
+    def part(self, offset: int, length: int) -> Mapping:
+        """``length`` bytes from ``offset`` on."""
+        return self[offset : offset + length].view(Mapping)
+
+    def store(self, data: npt.NDArray[np.uint8]) -> None:
+        """Write the first bytes. Raises FileCutError."""
+        self.check()
+        self[: data.nbytes] = data
+        self.confirm()
+
+
+Identity = tuple[int, ...]
+"""What tells one piece of shared memory from another, whoever holds descriptors of it."""
+Kept = tuple[Identity | None, Mapping]
+"""A mapping that is kept, and of what."""
+
+
+class PoolMappings:
+    """The mapped pools of one execution; ``fresh`` counts what had to be mapped anew.
+
+    ``kept`` outlives the execution: a burst keeps its mappings there under ``keys``, one for each pool of the request.
+    A pool whose key is None, or that has none, is mapped for this execution alone.
+    """
+
+    def __init__(self, kept: MutableMapping[int, Kept] | None = None, keys: Sequence[int | None] = ()) -> None:
+        self.fresh = 0
+        self._kept = {} if kept is None else kept
+        self._keys = keys
+        self._once: dict[int, Mapping] = {}
+
+    def get(self, pool_index: int, memory: Memory) -> Mapping:
+        """This pool's mapping. Raises StatusError as ``Memory.map`` does, FileCutError if its file is too short now."""
+        key = self._keys[pool_index] if pool_index < len(self._keys) else None
+        mapping = self._once.get(pool_index) if key is None else self._find(key, memory)
+        if mapping is None:
+            mapping = memory.map()
+            self.fresh += 1
+            if key is None:
+                self._once[pool_index] = mapping
+            else:
+                self._kept[key] = (memory.identity, mapping)
+        mapping.check()
+        return mapping
+
+    def _find(self, key: int, memory: Memory) -> Mapping | None:
+        identity, mapping = self._kept.get(key, (None, None))
+        if mapping is None or mapping.cut or identity is None or identity != memory.identity:
+            return None
+        return mapping

@@ -1,0 +1,264 @@
+"""Shared memory as the interface passes it: a name, a handle and a size. The name says how to reach the bytes.
+
+| name | descriptors | integers of the handle |
+|---|---|---|
+| ``ashmem`` | anonymous memory | none |
+| ``mmap_fd`` | a file | protection, low and high 32 bits of the offset in the file |
+| ``hardware_buffer_blob`` | the buffer's bytes | width (= bytes), height, layers, format, usage (low, high), stride |
+| ``hardware_buffer`` | none | as above; a picture, which this driver describes but never maps |
+
+A Memory owns duplicates of the descriptors it was given, as if it had come through a binder. A mapping lives as long as
+any view of its bytes, whether the Memory was closed or not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from npusim._mapped import MappedFile
+
+from ..errors import StatusError
+from ..types import ErrorStatus
+from .descriptors import close_all, duplicate, is_open, is_writable, seals_of
+from .mapping import Identity, Mapping
+
+ASHMEM = "ashmem"
+MMAP_FD = "mmap_fd"
+BLOB = "hardware_buffer_blob"
+HARDWARE_BUFFER = "hardware_buffer"
+MAPPABLE = (ASHMEM, MMAP_FD, BLOB)
+
+FORMAT_BLOB = 0x21
+"""AHARDWAREBUFFER_FORMAT_BLOB: bytes without a shape."""
+FORMAT_R8G8B8A8_UNORM = 1
+
+_READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+_WORD = 0xFFFF_FFFF
+
+
+class Memory:
+    """The interface's ``memory``: its ``name``, ``handle`` (descriptors, owned) and ``ints`` of it, ``size`` in bytes.
+
+    Nothing is checked here, because a driver must be able to receive anything: ``valid`` and ``check`` do it. What
+    cannot be duplicated becomes -1.
+    """
+
+    def __init__(self, name: str, handle: Sequence[int] | None, size: int, ints: Sequence[int] = ()) -> None:
+        self.name = name
+        self.size = size
+        self.ints = tuple(ints)
+        self._descriptors = [duplicate(descriptor) for descriptor in handle or ()]
+        self._close = weakref.finalize(self, close_all, self._descriptors)
+        self._lock = threading.RLock()  # a descriptor that is closed under a look at it may be another file by then
+        self._file: weakref.ref[MappedFile] | None = None
+
+    def __repr__(self) -> str:
+        return f"Memory({self.name!r}, {self.handle}, {self.size}, {list(self.ints)})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def handle(self) -> list[int]:
+        """The descriptors; they stay this object's own. Empty after ``close``."""
+        return list(self._descriptors)
+
+    @property
+    def valid(self) -> bool:
+        """Whether every descriptor is open and the name has the descriptors it needs."""
+        with self._lock:
+            opened = [is_open(descriptor) for descriptor in self._descriptors]
+            return all(opened) if self.name == HARDWARE_BUFFER else opened == [True]
+
+    @property
+    def mappable(self) -> bool:
+        """Whether the name is one whose bytes a driver can reach."""
+        return self.name in MAPPABLE
+
+    @property
+    def protection(self) -> int:
+        """PROT_READ and PROT_WRITE, as far as the memory may be used so: an mmap_fd says so, others by descriptor."""
+        if self._is_file():
+            return self.ints[0]
+        with self._lock:
+            return _READ_WRITE if self.valid and all(map(is_writable, self._descriptors)) else mmap.PROT_READ
+
+    @property
+    def offset(self) -> int:
+        """Where in its file the memory begins, in bytes."""
+        return (self.ints[1] & _WORD) | (self.ints[2] & _WORD) << 32 if self._is_file() else 0
+
+    @property
+    def identity(self) -> Identity | None:
+        """Equal for two Memory objects exactly if they are the same bytes, equally protected; None if not valid."""
+        with self._lock:
+            if not self.valid or not self._descriptors:
+                return None
+            status = os.fstat(self._descriptors[0])
+            return (status.st_dev, status.st_ino, self.offset, self.size, self.protection)
+
+    def dup(self) -> Memory:
+        """The same memory with descriptors of its own, as one that went through a binder."""
+        with self._lock:
+            return Memory(self.name, self._descriptors, self.size, self.ints)
+
+    def __copy__(self) -> Memory:
+        return self.dup()
+
+    def __deepcopy__(self, memo: object) -> Memory:
+        return self.dup()
+
+    def close(self) -> None:
+        """Give the descriptors up. Views of the bytes stay good."""
+        with self._lock:
+            self._close()
+
+    def check(self) -> None:
+        """Whether the memory can be mapped. Unknown names and pictures fail with GENERAL_FAILURE, what contradicts
+        itself or its file with INVALID_ARGUMENT."""
+        if not self.mappable:
+            known = ", ".join((*MAPPABLE, HARDWARE_BUFFER))
+            reason = (
+                "is not mapped by this driver" if self.name == HARDWARE_BUFFER else f"is no memory name; known: {known}"
+            )
+            raise StatusError(ErrorStatus.GENERAL_FAILURE, f"memory {self.name!r} {reason}")
+        if not self.valid:
+            raise _invalid(f"memory {self.name!r} needs one open descriptor, has {self.handle}")
+        if not _is_int(self.size) or self.size <= 0:
+            raise _invalid(f"the size of memory {self.name!r} must be positive, is {self.size!r}")
+        if self.name == MMAP_FD:
+            self._check_integers()
+        with self._lock:
+            self._check_file()
+
+    def _is_file(self) -> bool:
+        return self.name == MMAP_FD and len(self.ints) == 3 and all(map(_is_int, self.ints))
+
+    def _check_integers(self) -> None:
+        if not self._is_file():
+            raise _invalid(f"an mmap_fd needs three integers, protection and offset (low, high), has {list(self.ints)}")
+        if self.protection & ~_READ_WRITE or not self.protection:
+            raise _invalid(f"the protection must be PROT_READ, PROT_WRITE or both, is {self.protection}")
+        if self.offset >= 1 << 63:
+            raise _invalid(f"the offset must be below 2**63, is {self.offset}")
+
+    def _check_file(self) -> None:
+        if not self._descriptors:
+            raise _invalid(f"memory {self.name!r} is closed")
+        status = os.fstat(self._descriptors[0])
+        if not stat.S_ISREG(status.st_mode):
+            raise _invalid(f"the descriptor of memory {self.name!r} must be one of a file")
+        if self.offset + self.size > status.st_size:
+            raise _invalid(
+                f"memory {self.name!r} of {self.size} bytes at offset {self.offset} does not lie in its file of "
+                f"{status.st_size} bytes"
+            )
+        mode = fcntl.fcntl(self._descriptors[0], fcntl.F_GETFL) & os.O_ACCMODE
+        if mode == os.O_WRONLY or (mode == os.O_RDONLY and self.protection & mmap.PROT_WRITE):
+            kind = "write-only" if mode == os.O_WRONLY else "read-only"
+            raise _invalid(f"the descriptor is {kind}: it cannot be mapped with protection {self.protection}")
+
+    def map(self, writable: bool | None = None) -> Mapping:
+        """The bytes, without a copy: mapped once however often this is called while a view lives.
+
+        ``writable``: None is as the protection allows; True is refused (INVALID_ARGUMENT) for read-only memory, False
+        for write-only memory. Other failures are those of ``check``.
+        """
+        with self._lock:
+            self.check()
+            protection = self.protection
+            if writable and not protection & mmap.PROT_WRITE:
+                raise _invalid(f"memory {self.name!r} is read-only")
+            if writable is False and not protection & mmap.PROT_READ:
+                raise _invalid(f"memory {self.name!r} is write-only")
+            skip = self.offset % mmap.ALLOCATIONGRANULARITY
+            sealed = bool(seals_of(self._descriptors[0]) & fcntl.F_SEAL_SHRINK)
+            file = self._mapped(self.offset - skip, skip + self.size, sealed)
+        array = np.frombuffer(memoryview(file), np.uint8, self.size, skip).view(Mapping)
+        array.file, array.end, array.sealed = file, self.offset + self.size, sealed
+        array.flags.writeable = bool(protection & mmap.PROT_WRITE) and writable is not False
+        return array
+
+    def _mapped(self, start: int, length: int, sealed: bool) -> MappedFile:
+        file = self._file() if self._file else None
+        if file is None or file.cut:
+            try:
+                file = MappedFile(self._descriptors[0], length, self.protection, start, sealed)
+            except (OSError, OverflowError) as error:
+                raise StatusError(
+                    ErrorStatus.GENERAL_FAILURE, f"memory {self.name!r} cannot be mapped: {error}"
+                ) from error
+            self._file = weakref.ref(file)
+        return file
+
+
+def allocate_ashmem(size: int) -> Memory:
+    """Anonymous shared memory of ``size`` zero bytes, sealed against being cut."""
+    return _anonymous(ASHMEM, size, ())
+
+
+def allocate_blob(size: int) -> Memory:
+    """An AHardwareBuffer of the BLOB format: ``size`` bytes of shared memory with a buffer's description."""
+    return _anonymous(BLOB, size, _description(size, 1, 1, FORMAT_BLOB, 0, size))
+
+
+def hardware_buffer(
+    width: int, height: int, layers: int = 1, pixel_format: int = FORMAT_R8G8B8A8_UNORM, usage: int = 0
+) -> Memory:
+    """The description of an AHardwareBuffer that holds a picture. Nothing can map it; its size is 0, as on Android."""
+    if pixel_format == FORMAT_BLOB:
+        raise _invalid("a hardware buffer of the BLOB format is made by allocate_blob")
+    return Memory(HARDWARE_BUFFER, (), 0, _description(width, height, layers, pixel_format, usage, width))
+
+
+def from_fd(size: int, prot: int, fd: int, offset: int = 0) -> Memory:
+    """``size`` bytes of a file from ``offset`` on, with protection ``prot`` (PROT_READ | PROT_WRITE).
+
+    The descriptor is duplicated. The offset need not be a multiple of the page size. What the file cannot give is
+    refused with StatusError (INVALID_ARGUMENT).
+    """
+    if offset < 0:
+        raise _invalid(f"the offset must not be negative, is {offset}")
+    memory = Memory(MMAP_FD, (fd,), size, (prot, offset & _WORD, offset >> 32))
+    try:
+        memory.check()
+    except StatusError:
+        memory.close()
+        raise
+    return memory
+
+
+def _anonymous(name: str, size: int, ints: Sequence[int]) -> Memory:
+    if size <= 0:
+        raise _invalid(f"the size of memory {name!r} must be positive, is {size}")
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        return Memory(name, (descriptor,), size, ints)
+    finally:
+        os.close(descriptor)
+
+
+def _description(width: int, height: int, layers: int, pixel_format: int, usage: int, stride: int) -> tuple[int, ...]:
+    return (width, height, layers, pixel_format, usage & _WORD, usage >> 32, stride)
+
+
+def _invalid(message: str) -> StatusError:
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int)
