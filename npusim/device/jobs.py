@@ -32,6 +32,7 @@ _COUNT = 0xFFFF_FFFF
 _DOWN = tuple(reversed(range(len(RINGS))))
 _TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
 _HEADS = tuple(f"{name}_HEAD" for name in RINGS)
+_TAILS = tuple(f"{name}_TAIL" for name in RINGS)
 
 
 class JobQueues:
@@ -73,7 +74,7 @@ class JobQueues:
 
     def doorbell(self, ring: int) -> None:
         """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
-        self._tails[ring] = self._registers.get(f"{RINGS[ring]}_TAIL")
+        self._tails[ring] = self._values[_TAILS[ring]]
         self.consider()
 
     def preempt(self, context_base: int) -> None:
@@ -176,7 +177,7 @@ class JobQueues:
         if not size or size & (size - 1) or waiting > size:
             self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
             return
-        address = registers.get_pair(f"{name}_BASE") + registers.get(f"{name}_HEAD") % size * ENTRY.size
+        address = registers.get_pair(f"{name}_BASE") + self._values[_HEADS[ring]] % size * ENTRY.size
         self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
 
     def _fetch(self, job: Begun, address: int, size: int, then: Callable[[bytes], None]) -> None:

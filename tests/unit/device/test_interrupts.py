@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.timing.programs import round_trip
-from tests.unit.device.bare import QUICK, SECOND, TINY, BareDevice
+from tests.support.bare_device import QUICK, SECOND, TINY, BareDevice
+from tests.support.programs.streams import round_trip
 
 DONE, FAULT = 1, 2
 JOB = round_trip(64)

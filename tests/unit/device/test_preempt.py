@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from npusim.program import Program
-from tests.timing.programs import Stream, fill, round_trip
-from tests.unit.device.bare import TINY, BareDevice
+from tests.support.bare_device import TINY, BareDevice
+from tests.support.programs.streams import Stream, fill, round_trip
 
 JOB = round_trip(64)
 AREA = 1 << 24

@@ -9,8 +9,8 @@ import npusim
 from npusim.demo import network
 from npusim.device.ring import REGION_ROW, JobStatus
 from npusim.program import CONSTANTS, SCRATCH, Program
-from tests.timing.programs import round_trip
-from tests.unit.device.bare import TINY, BareDevice
+from tests.support.bare_device import TINY, BareDevice
+from tests.support.programs.streams import round_trip
 
 GARBAGE = 0xEE
 

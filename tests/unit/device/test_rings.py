@@ -8,21 +8,13 @@ import pytest
 
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.device.ring import JobStatus
-from npusim.isa.base import region
 from npusim.program import Program
-from tests.timing.programs import Stream, copy, round_trip
-from tests.unit.device.bare import SECOND, BareDevice
+from tests.support.bare_device import SECOND, BareDevice
+from tests.support.programs.streams import round_trip
+from tests.support.programs.timed_jobs import long_job
 
 DONE = 1
 JOB = round_trip(64)
-
-
-def long_job(copies: int = 8) -> Program:
-    """Copies of 4 KiB from scratch to SRAM, one after another: about half a microsecond each."""
-    stream = Stream()
-    for _ in range(copies):
-        stream.dma(copy(0, region(1), 4096))
-    return stream.program(scratch=4096)
 
 
 def alone(program: Program) -> int:

@@ -9,7 +9,7 @@ from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, REGION_ROW, Compl
 from npusim.hw.config import Config, load_config
 from npusim.program import Program
 from npusim.sim.run import JobRecord
-from tests.timing.programs import QUICK_HOST
+from tests.support.programs.streams import QUICK_HOST
 
 TINY = load_config("tiny")
 QUICK = TINY.with_(**QUICK_HOST)
