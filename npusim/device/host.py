@@ -110,8 +110,12 @@ class HostBus(Bus):
         verdicts = [self._memory.slice(address, size) for address, size in turn.reads]
         return lambda: compute() and all(verdict.any() for verdict in verdicts)
 
+    def withdraw_irqs(self) -> None:
+        """Take back the interrupt messages that software has not taken."""
+        self._pending = 0
+
     def irq(self, vector: int) -> None:
-        """Deliver an interrupt message."""
+        """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
         self._pending |= 1 << vector
 
     def _came(self) -> bool:

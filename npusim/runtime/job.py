@@ -6,7 +6,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from npusim import driver
 from npusim.driver import HostCounters
@@ -53,13 +53,13 @@ class Job(driver.Job):
     def __init__(self, request: Request, owner: Owner) -> None:
         self.request = request
         self.blocks: dict[int, Block] = {}  # of the buffers, by the region that each stands for
-        arrays = request.inputs
+        arrays: Mapping[str, Any] = request.inputs
         if request.outputs or DeviceBuffer in map(type, arrays.values()):
             arrays = _bind(request, owner, self.blocks)
         bound = {region: block.address for region, block in self.blocks.items()}
         super().__init__(
             request.program, arrays, bound=bound, priority=request.priority, timing_only=request.timing_only
-        )  # type: ignore[arg-type]
+        )
         self.arrived_ps = self.rung_ps = 0
         self.began_ps: int | None = None
         self.reason: NpusimError | None = None

@@ -14,7 +14,7 @@ from npusim.driver import Priority
 from npusim.errors import DeadlineError, NpusimError
 from npusim.runtime import Executor, Job, Request, Result
 from npusim.runtime.dispatcher import Dispatcher
-from tests.unit.runtime.programs import TINY, adder, values
+from tests.support.programs.executor_jobs import TINY, adder, values
 
 US = 10**6
 PROGRAMS = [adder(number, slow=slow) for number, slow in ((1, 0), (2, 10), (3, 60))]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npusim._core import Strided
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.errors import CompileError, ProgramError
@@ -21,9 +22,9 @@ from npusim.ops.build import GraphBuilder
 from npusim.ops.routine import routine_attrs
 from npusim.routines import Spec, canonical, latest_routine
 from npusim.routines.base import _REGISTRY
-from tests.property.checking import same_bytes
-from tests.property.configs import Device, devices
-from tests.property.running import Arrays, interpreted, outputs_of, simulated
+from tests.support.graphs.comparison import same_bytes
+from tests.support.graphs.execution import Arrays, interpreted, outputs_of, simulated
+from tests.support.random_devices import Device, devices
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 F, I, U = DType.FLOAT32, DType.INT32, DType.UINT8  # noqa: E741
@@ -158,8 +159,8 @@ class Flat:
     def __init__(self, array: ByteArray) -> None:
         self.array = array
 
-    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
-        return self.array, address
+    def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
+        return Strided(self.array, address, strides)
 
 
 STRANGE = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, -0.0, 0.5, 1, -1], np.float32)

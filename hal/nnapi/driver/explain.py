@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from npusim.hw.config import Config
+from npusim.runtime import Store
 
 from ..operations.signature import operation_name
 from ..plan import Support
 from ..types import Model
 from .preparation import compiler, constants_of, own_model, scope_of, vocabulary_of
-
-if TYPE_CHECKING:
-    from .device import Device
 
 _log = logging.getLogger("hal.nnapi")
 
@@ -27,15 +26,15 @@ class OperationSupport:
     reason: str = ""
 
 
-def explain(device: Device, model: Model) -> list[OperationSupport]:
+def explain(config: Config, programs: Store, model: Model) -> list[OperationSupport]:
     """The support of each operation of the main subgraph, in their order; a line in the log for each that has none.
 
     Raises InvalidModelError, and StatusError or FileCutError for constants that cannot be read.
     """
     own = own_model(model)
     constants, vocabulary = constants_of(own), vocabulary_of(own)
-    compile_here = compiler(device._programs, scope_of(own), constants.confirm, needed=False)
-    reasons = Support(own, constants, vocabulary, device.config, compile_here).unsupported()
+    compile_here = compiler(programs, scope_of(own), constants.confirm, needed=False)
+    reasons = Support(own, constants, vocabulary, config, compile_here).unsupported()
     constants.confirm()
     found = [
         OperationSupport(number, operation_name(operation.type), number not in reasons, reasons.get(number, ""))
@@ -45,6 +44,6 @@ def explain(device: Device, model: Model) -> list[OperationSupport]:
         if not entry.supported:
             _log.warning(
                 "%s: operation %d (%s) is not supported: %s",
-                device.config.name, entry.index, entry.operation, entry.reason,
+                config.name, entry.index, entry.operation, entry.reason,
             )  # fmt: skip
     return found

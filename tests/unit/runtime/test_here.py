@@ -16,8 +16,8 @@ from npusim.errors import DeviceFaultError
 from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
 from npusim.runtime import Executor, Job, Request
-from tests.timing.bench import TINY
-from tests.timing.programs import Stream, copy, gather, round_trip
+from tests.support.programs.streams import Stream, copy, gather, round_trip
+from tests.support.programs.timed_jobs import TINY
 
 X = np.arange(1000, dtype=np.uint8) % 251
 
