@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from npusim.errors import NpusimError, ProgramError
+from npusim.errors import NpusimError
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
@@ -99,7 +99,7 @@ class Planner:
         """The steps of a stream; raises PlanError for one that cannot be decoded or breaks a rule of ``isa.verify``."""
         config = self._config
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels)
+        limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units)
         steps: list[Step] = []
         offset = 0
 
@@ -123,11 +123,8 @@ class Planner:
         if isinstance(work, ControlWork):
             return Step(HALT, (), NOTHING, begin, end, 0, command.op, instruction)
         index = self._layout.index
-        try:
-            engine = index[command.core, command.unit]
-            waits = tuple([(index[core, unit], count) for core, unit, count in command.waits if count])
-        except KeyError as error:
-            raise ProgramError(f"{unit_name(*error.args[0])}: the device has no such unit") from None
+        engine = index[command.core, command.unit]
+        waits = tuple([(index[core, unit], count) for core, unit, count in command.waits if count])
         charge = self._charges.get(work)
         if charge is None:
             charge = self._charges[work] = self._charge(work)
