@@ -114,9 +114,10 @@ class Copy(Instruction):
         dst = memory.at(core, self.dst, self.dst_strides)
         if any(self.before) or any(self.after):
             _core.fill(dst, self.padded, self.itemsize, self.pattern)
-            inside = sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
-            dst = memory.at(core, self.dst + inside, self.dst_strides)
         if all(self.dims):
+            if any(self.before):
+                inside = sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
+                dst = memory.at(core, self.dst + inside, self.dst_strides)
             _core.copy(dst, memory.at(core, self.src, self.src_strides), self.dims, self.itemsize)
 
 
