@@ -160,6 +160,7 @@ def depthwise(
         return
     t.rows = npu_rows_of(level())
     with nogil:
+        # Weights are widened once, for they are read again for every pixel; pixels are widened as they come.
         wide = npu_scratch(count * 4)
         if wide != NULL:
             if t.floating:
@@ -191,6 +192,7 @@ cdef void _finish_int32(
     cdef float[NPU_BLOCK] v
     cdef long long i, value
     cdef int a, b = 0, y
+    # A float32 has 24 bits: what is not scaled stays an integer all the way.
     cdef bint scaled = f.float_acc or f.scale != NULL or f.out_scale != 1
     if scaled:
         _values(f, v, acc, start, n)

@@ -95,6 +95,9 @@ cdef int _load(Lanes *c, int dtype, int out_dtype) except -1:
     return 0
 
 
+# The compiled bodies of functions take float32 in rows. What is stored so is used in place; everything else goes through
+# blocks on the stack, which are small enough to stay in the first-level cache. An element's result depends on nothing
+# but the element, so neither blocks nor alignment change it.
 cdef inline bint _aligned(const unsigned char *p) noexcept nogil:
     return (<size_t>p & 3) == 0
 
@@ -168,7 +171,7 @@ cdef void _binary_float_row(unsigned char **p, const long long *s, long long n, 
         m = min(n - i, <long long>NPU_BLOCK)
         pa = <const float *>(p[1] + i * 4) if da else a
         pb = <const float *>(p[2] + i * 4) if db else b
-        if not da and (s[1] or i == 0):
+        if not da and (s[1] or i == 0):  # a repeated element fills its block once
             c.load_f32(a, p[1] + i * s[1], s[1], m)
         if not db and (s[2] or i == 0):
             c.load_f32(b, p[2] + i * s[2], s[2], m)

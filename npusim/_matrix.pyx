@@ -84,6 +84,7 @@ cdef inline long long _run(const Conv *t) noexcept nogil:
 cdef long long _plan(Conv *t, Segment *out) noexcept nogil:
     """The stretches of k that lie together in a pixel's window, in order of summation; only counts if out is NULL."""
     cdef long long most = NPU_CHUNK * t.per_unit, run = _run(t), c, r, q, n, at, count = 0
+    # One tap has nothing to move on to: its blocks follow each other and sum up as one.
     cdef long long block = t.ic if t.win.kh * t.win.kw == 1 else t.block
     for c from 0 <= c < t.ic by block:
         for r in range(t.win.kh):
@@ -145,6 +146,7 @@ cdef void _panel(
     cdef int m
     cdef npu_tile tile
     cdef const unsigned char *a
+    # Nearly equal, because a last tile of a row or two would spend its time on loading weights.
     for i in range(tiles):
         height = (rows - at) // (tiles - i)
         tile = t.gemm.tile[t.mode][vectors - 1][height]
@@ -178,6 +180,8 @@ cdef void _chunk(
     cdef bint whole
     for n0 from 0 <= n0 < t.oc by NPU_BLOCK_COLUMNS:
         left = min(<long long>NPU_BLOCK_COLUMNS, t.oc - n0)
+        # Outermost what is largest: packed weights (up to 512 KiB) are used for all pixels before others are packed, a
+        # block of packed pixels (224 KiB) for all panels, a panel (64 KiB) for all tiles of the block.
         for n from 0 <= n < left by wide:
             width = wide if left - n > t.gemm.lanes else t.gemm.lanes
             b = t.b + n * units * 4
@@ -188,7 +192,7 @@ cdef void _chunk(
         m0 = 0
         for i in range(blocks):
             rows = (pixels - m0) // (blocks - i)
-            if packed != m0:
+            if packed != m0:  # a single block serves all columns
                 _pack_block(t, m0, rows, s0, s1)
                 packed = m0
             for n from 0 <= n < left by wide:
@@ -227,11 +231,13 @@ cdef bint _scratch(Conv *t) noexcept nogil:
 cdef bint _conv(Conv *t) noexcept nogil:
     """The whole tile; False if there is no memory."""
     cdef long long pixels = t.batch * t.oh * t.ow, s0 = 0, s1, k, most = NPU_CHUNK * t.per_unit
+    # For so few pixels packing weights would take longer than reading them where they lie.
     cdef bint direct = t.per_unit == 1 and t.w_size == 4 and t.offset == 0 and pixels < 4 * t.gemm.rows
     cdef const unsigned char *w = t.w
     cdef bint first = t.first
     if not _scratch(t):
         return False
+    # Stretches of k one after the other, each over the whole tile: accumulators keep the order of summation.
     while s0 < t.segment_count:
         s1, k = s0, 0
         while s1 < t.segment_count and k + t.segments[s1].k <= most:
@@ -262,6 +268,8 @@ cdef int _mode(int x_dtype, int w_dtype) except -1:
 cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long w_zero) except -1:
     t.mode = _mode(x_dtype, w_dtype)
     t.panel_zero = weight_zero(w_dtype, w_zero)
+    # VNNI multiplies u8 by s8. So pixels become unsigned and weights signed, by 128 where they are not; what that adds
+    # is a constant for each column or pixel, taken away exactly in the ring modulo 2**32 (_correct, npu_less_zero).
     if t.mode == NPU_MODE_U8:
         t.panel_zero = 128 if w_dtype == NPU_UINT8 else 0
     t.rest = <unsigned int>(w_zero - t.panel_zero)

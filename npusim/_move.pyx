@@ -31,6 +31,7 @@ def copy(Strided dst not None, Strided src not None, dims, int itemsize):
         return
     with nogil:
         merge(&w)
+        # A transposition goes by planes: in a row of it each item would be fetched with a cache line of its own.
         if w.of[1].s[3] != itemsize and w.of[1].s[2] == itemsize and w.n[3] > 1 and w.n[2] > 1:
             for i0 in range(w.n[0]):
                 for i1 in range(w.n[1]):

@@ -3,6 +3,9 @@
 #
 # Whatever decides on an address after that check - an index out of a table - is read once into a local, compared with
 # its limit there and used from there. The table may lie where results go: read again, it may say something else.
+#
+# Loops run without the interpreter's lock. That is safe because a Strided holds its buffer, the caller the Strided, and
+# nothing in a loop touches a Python object: what the bytes say may change under a loop, where they are does not.
 
 cdef extern from "base.h" nogil:
     enum:
@@ -201,6 +204,7 @@ cdef inline void shift(Walk *w, int source, int target) noexcept nogil:
 cdef inline void merge(Walk *w) noexcept nogil:
     """Drop dimensions of 1 and fold adjacent ones that are one for every operand, so that rows get long."""
     cdef int last = 3, i
+    # Neither changes the order of elements: a sum over a row of merged dimensions is the sum that it was before.
     for i in range(2, -1, -1):
         if w.n[i] == 1:
             continue

@@ -1,4 +1,8 @@
-"""Reductions into 8-byte accumulators, and their last step."""
+"""Reductions into 8-byte accumulators, and their last step.
+
+Elements are folded one after the other in row-major order, never in partial sums: so a reduction may be cut into tiles,
+and run with any instruction set, and give the same bits.
+"""
 
 from libc.math cimport sqrt
 
@@ -85,6 +89,7 @@ def reduce(int fn, int dtype, Strided acc not None, Strided src not None, dims, 
     join(&w, src, item_size(dtype), "src")
     if is_empty(w.n, 4):
         return
+    # Each accumulator is started once, however many elements are folded into it.
     start = w
     start.count = 1
     for k in range(4):

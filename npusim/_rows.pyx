@@ -43,7 +43,7 @@ cdef bint _each_column(
     int dtype, const Operand *d, const Operand *s, const long long *n, column_function column, const Params *p,
 ) noexcept nogil:
     """Every column of r elements through double and back; False if there is no memory."""
-    cdef double *x = <double *>malloc(n[1] * 20)
+    cdef double *x = <double *>malloc(n[1] * 20)  # of each element two doubles and the float that it becomes
     cdef double *y = x + n[1]
     cdef float *narrow = <float *>(y + n[1])
     cdef long long o, i, k
@@ -82,6 +82,7 @@ cdef int _run_columns(
 cdef void _softmax(double *y, const double *x, long long n, const Params *p) noexcept nogil:
     cdef double top = x[0], total = 0
     cdef long long i
+    # Less the largest, so that nothing overflows; a NaN takes its place, so that it is in every result.
     for i in range(1, n):
         if x[i] > top or x[i] != x[i]:
             top = x[i]
@@ -220,8 +221,9 @@ cdef inline unsigned long long _float_key(double value) noexcept nogil:
     cdef unsigned long long bits
     if value != value:
         return <unsigned long long>-1
-    value += 0.0
+    value += 0.0  # -0 becomes 0
     memcpy(&bits, &value, 8)
+    # The bits of positive numbers are in their order, those of negative ones the other way round.
     return ~bits if bits >> 63 else bits | (<unsigned long long>1 << 63)
 
 

@@ -74,6 +74,7 @@ cdef void _pool_floats(
     cdef float[NPU_BLOCK] total
     cdef float[NPU_BLOCK] x
     cdef long long r, q, i
+    # Channels innermost: they are contiguous, and a pixel's taps are summed in order for each of them.
     for i in range(n):
         total[i] = -INFINITY if t.fn == POOL_MAX else 0
     for r in range(r0, r1):
