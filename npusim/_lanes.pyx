@@ -95,9 +95,9 @@ cdef int _load(Lanes *c, int dtype, int out_dtype) except -1:
     return 0
 
 
-# The compiled bodies of functions take float32 in rows. What is stored so is used in place; everything else goes by way of
-# blocks on the stack, which are small enough to stay in the first-level cache. A result depends on nothing but its own
-# element, so neither blocks nor alignment change it.
+# The compiled bodies of functions take float32 in rows. What is stored so is used in place; all else goes through
+# blocks on the stack, small enough for the first-level cache. A result depends on nothing but its own element, so
+# neither blocks nor alignment change it.
 cdef inline bint _aligned(const unsigned char *p) noexcept nogil:
     return (<size_t>p & 3) == 0
 
