@@ -199,6 +199,10 @@ class EnergyConfig:
     dram_byte_fj: int = key(ENERGY, "one byte over the DRAM pins")
     leakage_uw: int = key(Quantity(Dimension.POWER, 0, 10**9), "power of the idle chip", 0)
 
+    def mac_fj(self, dtype: str) -> int:
+        """Of one multiply-accumulate, by an element type's label; there is a price for all that the unit computes."""
+        return self.mac[_STORED_AS.get(dtype, dtype)]
+
 
 @functools.lru_cache(64)
 def _fingerprint(config: Config) -> str:

@@ -14,7 +14,7 @@ from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import Pool
 from npusim.isa.scalar import Scatter, TopK
 from npusim.isa.verify import Limits, verify
-from tests.timing.programs import add, copy, fill, gather
+from tests.support.programs.streams import add, copy, fill, gather
 
 LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2, ("matrix", "vector", "scalar"))
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())
