@@ -483,7 +483,8 @@ STEPS: dict[str, Step] = {
     "unary": unary, "binary": binary, "select": select, "cast": cast, "quantize": quantize, "dequantize": dequantize,
     "conv": conv, "conv_transpose": conv_transpose, "matmul": matmul, "pool": pool, "reduce": reduce,
     "arg_reduce": arg_reduce, "topk": topk, "resample": resample, "softmax": softmax, "normalize": normalize,
-    "cumsum": cumsum, "cumprod": cumprod, "lrn": lrn, "reshape": reshape, "transpose": transpose, "slice": slice_, "concat": concat,
+    "cumsum": cumsum, "cumprod": cumprod, "lrn": lrn, "reshape": reshape, "transpose": transpose, "slice": slice_,
+    "concat": concat,
     "pad": pad, "expand": expand, "gather": gather, "gather_elements": gather_elements,
     "scatter_elements": scatter_elements, "routine": routine,
 }  # fmt: skip
