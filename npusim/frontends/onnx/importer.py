@@ -63,6 +63,8 @@ class Importer:
         outputs = self._outputs(scope)
         if self.reasons:
             raise UnsupportedError(self.reasons)
+        for output in self.graph.output:
+            assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
         return self.builder.finish(outputs)
 
     def _opsets(self) -> dict[str, int]:
@@ -86,9 +88,6 @@ class Importer:
             if value.name in produced:
                 raise ModelError(f"graph input {value.name!r} is also the output of a node")
         self.builder.reserve(dict.fromkeys([*weights, *defined]))
-        for output in self.graph.output:
-            if output.name not in produced and all(value.name != output.name for value in self._inputs):
-                raise ModelError(f"graph output {output.name!r} is produced by nothing")
 
     def _define_inputs(self, scope: Scope) -> None:
         for name, shape, dtype in declared_inputs(self._inputs, self.input_shapes, self.reasons):
