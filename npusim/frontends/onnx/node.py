@@ -197,7 +197,7 @@ class Node(Emitter):
         """Distinct axes made non-negative, in the order given."""
         normal = [self.normal_axis(axis, rank) for axis in axes]
         if len(set(normal)) != len(normal):
-            self.damaged(f"axes {list(axes)} name one dimension twice")
+            self.damaged(f"axes {list(axes)} name the same dimension twice")
         return normal
 
     # -- building -----------------------------------------------------------------------------------------------------

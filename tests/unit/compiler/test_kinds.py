@@ -281,9 +281,9 @@ KNOWN = {Lowered.VIEW: VIEW_RULES, Lowered.TILES: TILES, Lowered.REWRITTEN: RULE
 @pytest.mark.parametrize(
     ("form", "lacks"),
     [
-        (Lowered.VIEW, "lacks how its result is a view of its input"),
-        (Lowered.TILES, "lacks a lowering of its own"),
-        (Lowered.REWRITTEN, "lacks a rule that rewrites it by other kinds"),
+        (Lowered.VIEW, "has the form VIEW, but the compiler has no view rule for it"),
+        (Lowered.TILES, "has the form TILES, but the compiler has no lowering for it"),
+        (Lowered.REWRITTEN, "has the form REWRITTEN, but the compiler has no rule for it"),
     ],
 )
 def test_the_compiler_must_know_what_a_form_leaves_to_it(form: Lowered, lacks: str) -> None:

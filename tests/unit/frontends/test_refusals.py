@@ -193,7 +193,7 @@ def test_graphs_that_contradict_themselves(body: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"q": (1,)}, "a shape is given for 'q', which is no input; inputs: 'x', 'z'"),
+        ({"q": (1,)}, "a shape is given for 'q', which is not an input; inputs: 'x', 'z'"),
         ({"x": (3,)}, "input 'x' is [n, 3] in the model; the shape given is [3]"),
         ({"x": (1, 4)}, "input 'x' is [n, 3] in the model; the shape given is [1, 4]"),
         ({"x": (-1, 3)}, "input 'x' is [n, 3] in the model; the shape given is [-1, 3]"),
@@ -352,7 +352,7 @@ def test_results_of_four_bits() -> None:
         ),
         (
             "g (float[2] x) => (float y) { a = Constant<value_ints = [0, -1]>() y = ReduceSum(x, a) }",
-            "ReduceSum_1 (ReduceSum): axes [0, -1] name one dimension twice",
+            "ReduceSum_1 (ReduceSum): axes [0, -1] name the same dimension twice",
         ),
         (
             "g (float[2] x) => (float[2] y) { s = Constant<value_floats = [2.0]>() y = Reshape(x, s) }",
