@@ -301,7 +301,7 @@ def test_forms_that_bring_their_instruction_along_need_nothing(form: Rows | Elem
 @pytest.mark.parametrize("form", list(Lowered))
 def test_what_the_compiler_has_for_no_kind_is_refused(form: Lowered) -> None:
     known: dict[Lowered, Any] = {**KNOWN, form: [*KNOWN[form], "gone"]}
-    with pytest.raises(ValueError, match=f"'gone', which is no kind of the form {form.name}"):
+    with pytest.raises(ValueError, match=f"'gone', which is not a kind of the form {form.name}"):
         kinds.check_kinds(REGISTRY, known)
 
 
