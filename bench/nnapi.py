@@ -26,13 +26,13 @@ from bench.nnapi_validate import LEAST_PER_SECOND, per_second, refuse
 from hal.nnapi import aidl, fence, open_device
 from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.types import ErrorStatus, MeasureTiming, Model
-from tests.conformance.mutations import MUTATIONS
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, Frame, PreparedCallback, prepared_model
-from tests.conformance.nnapi_model import available
-from tests.conformance.nnapi_mutations import mutants, valid_models
-from tests.unit.nnapi.driver.mobilenet import mobilenet
-from tests.unit.nnapi.driver.models import Case, add, add_case, loop
-from tests.unit.nnapi.validation.models import ALL
+from tests.support.nnapi.client import Burst, ExecutionCallback, Frame, PreparedCallback, prepared_model
+from tests.support.nnapi.mobilenet import mobilenet
+from tests.support.nnapi.models import Case, add, add_case, loop
+from tests.support.nnapi.valid_models import ALL
+from tests.support.nnapi_examples.examples import available
+from tests.support.nnapi_examples.mutants import mutants, valid_models
+from tests.support.nnapi_examples.mutations import MUTATIONS
 
 NONE = ErrorStatus.NONE
 MOST_FROM_CACHE = 0.1

@@ -21,9 +21,9 @@ from hal.nnapi.packets import deserialize_result, serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, DeviceStatus, ErrorStatus, MemoryPool, Request
 from npusim.hw.config import load_config
 from npusim.sim.inject import Injection
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
-from tests.property.patience import PATIENCE_S, resources, settled, until
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, dense
+from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
+from tests.support.nnapi.models import Case, add, add_case, chain, dense
+from tests.support.waits_and_leaks import PATIENCE_S, resources, settled, until
 
 NONE = ErrorStatus.NONE
 UNAVAILABLE, FAILURE = ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.GENERAL_FAILURE

@@ -12,7 +12,8 @@ import pytest
 from hal.nnapi import memory
 from hal.nnapi.types import BufferDesc, BufferRole, ErrorStatus
 from npusim.driver import HostCounters
-from tests.conformance.nnapi_bench import (
+from tests.support.nnapi.client import prepared_model
+from tests.support.nnapi.memory_requests import (
     EXECUTORS,
     FAILURE,
     INVALID,
@@ -31,7 +32,6 @@ from tests.conformance.nnapi_bench import (
     run_sync,
     two_results,
 )
-from tests.conformance.nnapi_client import prepared_model
 
 
 @EXECUTORS

@@ -38,8 +38,8 @@ from hal.nnapi.types import (
     RequestArgument,
     Subgraph,
 )
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, aidl_request, prepared_model
-from tests.property.patience import PATIENCE_S, descriptors, until
+from tests.support.nnapi.client import Burst, ExecutionCallback, aidl_request, prepared_model
+from tests.support.waits_and_leaks import PATIENCE_S, descriptors, until
 
 NONE = ErrorStatus.NONE
 MISSED = {ErrorStatus.MISSED_DEADLINE_PERSISTENT, ErrorStatus.MISSED_DEADLINE_TRANSIENT}

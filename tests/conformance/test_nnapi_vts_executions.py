@@ -22,7 +22,7 @@ from hal.nnapi.types import (
     OutputShape,
     Timing,
 )
-from tests.conformance.nnapi_client import (
+from tests.support.nnapi.client import (
     EXECUTORS,
     WAIT_S,
     Frame,
@@ -33,9 +33,9 @@ from tests.conformance.nnapi_client import (
     execute_sync,
     prepared_model,
 )
-from tests.conformance.nnapi_model import available
-from tests.conformance.nnapi_vts import Case, own_cases, sampled_cases
-from tests.unit.nnapi.driver.models import loop
+from tests.support.nnapi.models import loop
+from tests.support.nnapi_examples.examples import available
+from tests.support.nnapi_examples.vts_cases import Case, own_cases, sampled_cases
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
 MISSED = {ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT}

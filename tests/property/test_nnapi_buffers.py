@@ -15,7 +15,7 @@ from hal.nnapi.buffers.buffer import Buffer
 from hal.nnapi.buffers.tracker import BufferTracker, BufferUses
 from hal.nnapi.errors import StatusError
 from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, ErrorStatus, Request, RequestArgument
-from tests.unit.nnapi.stand_ins import DeviceMemory, Prepared, model, operand
+from tests.support.nnapi.stand_ins import DeviceMemory, Prepared, model, operand
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 SHAPES = st.sampled_from([(1, 2), (2, 2), (3, 2), (2, 3), (2,)])

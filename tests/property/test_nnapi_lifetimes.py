@@ -17,9 +17,9 @@ from hal.nnapi.execution import tasks
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.packets import serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, MemoryPool, Request
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
-from tests.property.patience import PATIENCE_S, resources, settled, within
-from tests.unit.nnapi.driver.models import add, add_case, chain, dense
+from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
+from tests.support.nnapi.models import add, add_case, chain, dense
+from tests.support.waits_and_leaks import PATIENCE_S, resources, settled, within
 
 NONE = ErrorStatus.NONE
 UNAVAILABLE = ErrorStatus.DEVICE_UNAVAILABLE

@@ -26,8 +26,8 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from npusim.executor import Executor
-from tests.conformance.nnapi_client import EXECUTORS, Array, Frame, prepared_model
-from tests.unit.nnapi.driver.models import BOOL8, I32, IN, OUT, TEMP, loop, scalar, tensor
+from tests.support.nnapi.client import EXECUTORS, Array, Frame, prepared_model
+from tests.support.nnapi.models import BOOL8, I32, IN, OUT, TEMP, loop, scalar, tensor
 
 NONE = ErrorStatus.NONE
 MISSED = {ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT}

@@ -35,8 +35,8 @@ from hal.nnapi.types import (
     OutputShape,
     RequestArgument,
 )
-from tests.unit.nnapi.driver import models
-from tests.unit.nnapi.driver.models import add_case
+from tests.support.nnapi import models
+from tests.support.nnapi.models import add_case
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 TOKEN = bytes(32)

@@ -28,7 +28,8 @@ from hal.nnapi.types import (
     RequestArgument,
     SymmPerChannelQuantParams,
 )
-from tests.unit.nnapi.stand_ins import DeviceMemory, Prepared, model, operand, until
+from tests.support.nnapi.stand_ins import DeviceMemory, Prepared, model, operand
+from tests.support.waits_and_leaks import until
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 SHAPE = (1, 32, 32, 8)

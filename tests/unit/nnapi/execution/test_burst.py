@@ -32,8 +32,8 @@ from hal.nnapi.types import (
     RequestArgument,
     Timing,
 )
-from tests.property.patience import PATIENCE_S
-from tests.unit.nnapi.stand_ins import Prepared, descriptors, model, until
+from tests.support.nnapi.stand_ins import Prepared, model
+from tests.support.waits_and_leaks import PATIENCE_S, descriptors, until
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 REQUEST = Request([RequestArgument(False, DataLocation(0, 0, 4))], [RequestArgument(False, DataLocation(1, 0, 4))])

@@ -25,8 +25,8 @@ from hal.nnapi.types import (
     Timing,
 )
 from npusim import load_config
-from tests.conformance.nnapi_client import ExecutionCallback, prepared_model
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, dense, loop
+from tests.support.nnapi.client import ExecutionCallback, prepared_model
+from tests.support.nnapi.models import Case, add, add_case, chain, dense, loop
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 TOO_SMALL = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE

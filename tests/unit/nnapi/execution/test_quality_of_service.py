@@ -11,8 +11,8 @@ from hal.nnapi import open_device
 from hal.nnapi.types import DeviceStatus, ErrorStatus, OptionalTimePoint, Priority, Timing
 from npusim.driver import Priority as Ring
 from npusim.executor import JobRequest
-from tests.conformance.nnapi_client import ExecutionCallback, prepare, prepared_model
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, loop
+from tests.support.nnapi.client import ExecutionCallback, prepare, prepared_model
+from tests.support.nnapi.models import Case, add, add_case, chain, loop
 
 NONE, UNAVAILABLE = ErrorStatus.NONE, ErrorStatus.DEVICE_UNAVAILABLE
 PERSISTENT, TRANSIENT = ErrorStatus.MISSED_DEADLINE_PERSISTENT, ErrorStatus.MISSED_DEADLINE_TRANSIENT

@@ -24,7 +24,7 @@ from hal.nnapi.memory.mapping import Mapping
 from hal.nnapi.memory.pools import Kept, PoolMappings
 from hal.nnapi.types import ErrorStatus
 from npusim.errors import FileCutError
-from tests.unit.nnapi.stand_ins import descriptors, until
+from tests.support.waits_and_leaks import descriptors, until
 
 READ, WRITE = mmap.PROT_READ, mmap.PROT_WRITE
 PAGE = mmap.ALLOCATIONGRANULARITY
