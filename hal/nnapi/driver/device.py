@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import npusim
-from npusim.executor import Executor
 from npusim.hw.config import Config, load_config
+from npusim.runtime import Executor
 
 from .. import extensions, v1_0, v1_1, v1_2
 from ..border import never_raises, nothing, older_status, status_of
@@ -34,7 +34,6 @@ from .capabilities import capabilities_of
 from .explain import OperationSupport, explain
 from .preparation import Preparation
 from .prepared import PreparedModel
-from .programs import ProgramStore
 
 FAST, MEDIUM = ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM
 NO_TOKEN = bytes(32)
@@ -63,9 +62,7 @@ class Device:
         extensions.load_entry_points()
         self.config = config
         self._state_dir = state_dir
-        executor = Executor(config, injection=injection)
-        self._engine = Engine(executor, clock)
-        self._programs = ProgramStore(executor)
+        self._engine = Engine(Executor(config, injection=injection), clock)
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +73,6 @@ class Device:
     def close(self) -> None:
         """Power the device off. What is under way ends, if need be with an error; every callback is called."""
         self._engine.close()
-        self._programs.close()
 
     # What the device is
 
@@ -154,13 +150,13 @@ class Device:
 
     def _supported(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
         self._engine.check_available()
-        return ErrorStatus.NONE, [operation.supported for operation in explain(self.config, self._programs, model)]
+        return ErrorStatus.NONE, [operation.supported for operation in explain(self._engine.executor, model)]
 
     @never_raises(list)
     def explain(self, model: Model) -> tuple[ErrorStatus, list[OperationSupport]]:
         """Not of the interface: for each operation of the main subgraph whether it is supported, and why not."""
         self._engine.check_available()
-        return ErrorStatus.NONE, explain(self.config, self._programs, model)
+        return ErrorStatus.NONE, explain(self._engine.executor, model)
 
     # Preparing models
 
@@ -246,7 +242,7 @@ class Device:
 
     def _preparation(self, priority: Priority | int, deadline: TimePoint) -> Preparation:
         limit = deadline_of(deadline, self._engine.clock)
-        return Preparation(self._engine, self._programs, self._state_dir, priority, limit)
+        return Preparation(self._engine, self._state_dir, priority, limit)
 
     def _launch(self, check: Callable[[], Callable[[], PreparedModel]], priority: int, callback: Any) -> ErrorStatus:
         """Have the work that ``check`` gives done by another thread; what it raises is the status of the launch."""
