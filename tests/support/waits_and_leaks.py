@@ -44,7 +44,7 @@ def descriptors() -> int:
 
 
 def asleep(thread: threading.Thread) -> None:
-    """Wait until a thread blocks in what it calls. Five times, because it may have waited for the interpreter instead."""
+    """Wait until a thread blocks in what it calls. Five times, as it may have waited for the interpreter instead."""
 
     def blocks() -> bool:
         with open(f"/proc/self/task/{thread.native_id}/stat", encoding="utf-8") as file:
