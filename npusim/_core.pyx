@@ -7,8 +7,6 @@ names an element type that it does not support. Results are the same bits with e
 
 from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
 from npusim._drain import depthwise, finish
-from npusim._dram import PARAMETERS as DRAM_PARAMETERS
-from npusim._dram import RESULTS as DRAM_RESULTS
 from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
 from npusim._hash import fingerprint64, lsh_bits, multinomial, philox, search_keys
@@ -23,8 +21,6 @@ from npusim._simd import set_simd, simd
 from npusim._window import pool, resample
 
 __all__ = [
-    "DRAM_PARAMETERS",
-    "DRAM_RESULTS",
     "arg_reduce",
     "bbox_transform",
     "binary",

@@ -199,6 +199,10 @@ class EnergyConfig:
     dram_byte_fj: int = key(ENERGY, "one byte over the DRAM pins")
     leakage_uw: int = key(Quantity(Dimension.POWER, 0, 10**9), "power of the idle chip", 0)
 
+    def mac_fj(self, dtype: str) -> int:
+        """Of one multiply-accumulate, by an element type's label; there is a price for all that the unit computes."""
+        return self.mac[_STORED_AS.get(dtype, dtype)]
+
 
 @functools.lru_cache(64)
 def _fingerprint(config: Config) -> str:
@@ -234,6 +238,11 @@ class Config:
     def __hash__(self) -> int:
         """Quick, because cost models are looked up by config; equality decides between the few that collide."""
         return hash((self.name, self.clock_hz, self.cores, self.sram.bytes, self.dram.bandwidth))
+
+    @property
+    def units(self) -> frozenset[str]:
+        """The computing units that every core has: of matrix, vector and scalar."""
+        return frozenset(name for name in ("matrix", "vector", "scalar") if getattr(self, name) is not None)
 
     @property
     def matrix_hz(self) -> int:

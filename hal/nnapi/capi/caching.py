@@ -1,9 +1,16 @@
-"""Files of the compilation cache: in the client's directory, named by its token and by what else must be the same."""
+"""Files of the compilation cache: in the client's directory, named by its token and by what else must be the same.
+
+The token stands for the model: the interface has the client give another one to every other model. Besides it a name
+covers whatever decides how the model is spread over devices and compiled - the devices to choose from with their
+versions, the types of the operations, preference and priority - so that a compilation which finds its files need not
+ask the devices what they support. The drivers check what is in the files; nothing here trusts it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -11,6 +18,7 @@ from dataclasses import dataclass
 
 from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN
 from .devices import Device
+from .partition import Stretch
 
 _log = logging.getLogger("hal.nnapi.capi")
 
@@ -24,8 +32,7 @@ class Cache:
 
     def entry(self, device: Device, *what: object) -> CacheEntry:
         """The files for one device; ``what``: everything else on which the compiled program depends."""
-        text = repr((device.name, device.version, *what)).encode()
-        digest = hashlib.sha256(self.token + text).digest()
+        digest = self._digest(device.name, device.version, *what)
         count = device.aidl.getNumberOfCacheFilesNeeded()
         stem = os.path.join(self.directory, digest.hex())
         return CacheEntry(
@@ -33,6 +40,67 @@ class Cache:
             [f"{stem}.data{number}" for number in range(count.numDataCache)],
             digest[:BYTE_SIZE_OF_CACHE_TOKEN],
         )
+
+    def note_path(self, *what: object) -> str:
+        """The file that says how a model was cut, if it was."""
+        return os.path.join(self.directory, f"{self._digest(*what).hex()}.cut")
+
+    def _digest(self, *what: object) -> bytes:
+        return hashlib.sha256(self.token + repr(what).encode()).digest()
+
+
+class CachedCompilation:
+    """What the cache has of one compilation: ``count`` operations for the best of ``devices``; ``what``: everything
+    else on which it depends."""
+
+    def __init__(self, cache: Cache, devices: Sequence[Device], count: int, *what: object) -> None:
+        self._cache = cache
+        self._devices = devices
+        self._count = count
+        self._what = ([(device.name, device.version) for device in devices], *what)
+
+    def entry(self, stretch: Stretch) -> CacheEntry:
+        """The files of a stretch of the operations."""
+        device, numbers = stretch
+        return self._cache.entry(device, numbers.start, numbers.stop, *self._what)
+
+    def candidates(self) -> Iterator[list[Stretch]]:
+        """How the operations may have been spread: all on one device, or as it was noted. Only what really was done
+        has entries, so that a note which somebody has changed leads to none."""
+        for device in self._devices:
+            yield [(device, range(self._count))]
+        noted = self._noted()
+        if noted:
+            yield noted
+
+    def note(self, stretches: Sequence[Stretch]) -> None:
+        """Keep how the model was cut; one that is whole on a device needs no note."""
+        if len(stretches) == 1:
+            return
+        lengths = [(self._devices.index(device), len(numbers)) for device, numbers in stretches]
+        try:
+            with open(self._cache.note_path(*self._what), "w", encoding="utf-8") as file:
+                json.dump(lengths, file)
+        except OSError as error:
+            _log.warning("the compilation is not cached: %s", error)
+
+    def _noted(self) -> list[Stretch]:
+        try:
+            with open(self._cache.note_path(*self._what), encoding="utf-8") as file:
+                lengths = json.load(file)
+            stretches: list[Stretch] = []
+            start = 0
+            for place, length in lengths:
+                stretches.append((self._devices[place], range(start, start + length)))
+                start += length
+            if start != self._count or not all(numbers for _, numbers in stretches):
+                raise ValueError(f"{lengths} are not the lengths of stretches of {self._count} operations")
+            return stretches
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError, IndexError) as error:
+            _log.warning("how the model was cut is forgotten: %s", error)
+            return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..aidl.types import OMITTED, PrepareModelConfig, ServiceSpecificException, TokenValuePair
+from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN, OMITTED, PrepareModelConfig, ServiceSpecificException, TokenValuePair
 from ..types import ErrorStatus, ExecutionPreference, Priority
 from . import extensions
-from .caching import Cache
+from .caching import Cache, CachedCompilation
 from .codes import PRIORITIES, ApiError, bad_data, bad_state, code_of
 from .devices import Device, devices
 from .model import Model
-from .partition import Part, partition
+from .partition import Part, available, parts_of, spread
 
 INT64_MAX = (1 << 63) - 1
 ALIGNMENT = 64
 PADDING = 64
 """What memory of inputs and outputs is best aligned and padded to, in bytes: a line of the host's cache."""
+NO_TOKEN = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
 _serials = itertools.count(1)
 
 
@@ -109,27 +110,52 @@ class Compilation:
         deadline = OMITTED
         if self._timeout_ns:
             deadline = min(time.monotonic_ns() + self._timeout_ns, INT64_MAX)
-        model = self.model.composed.model
-        parts = partition(model, self._chosen or devices(), self._preference)
-        self.steps = [Step(part, self._prepare(part, number, deadline)) for number, part in enumerate(parts)]
+        choice = available(self._chosen or devices())
+        kept = None
+        if self._cache is not None:
+            types = [int(operation.type) for operation in self.model.composed.model.main.operations]
+            kept = CachedCompilation(self._cache, choice, len(types), types, int(self._preference), int(self._priority))
+        self.steps = (self._from_cache(kept, deadline) if kept else []) or self._compile(choice, kept, deadline)
 
-    def _prepare(self, part: Part, number: int, deadline: int) -> Any:
-        config = PrepareModelConfig(
-            self._preference, self._priority, deadline, compilationHints=self._hints,
+    def _from_cache(self, kept: CachedCompilation, deadline: int) -> list[Step]:
+        """The steps that an earlier compilation has kept; none unless the drivers accept all of them."""
+        for stretches in kept.candidates():
+            prepared = []
+            for stretch in stretches:
+                entry = kept.entry(stretch)
+                with entry.opened(create=False) as files:
+                    config = self._config(deadline, entry.token)
+                    found = None if files is None else _prepare_cached(stretch[0], files, config)
+                if found is None:
+                    break
+                prepared.append(found)
+            else:
+                parts = parts_of(self.model.composed.model, stretches)
+                return [Step(part, each) for part, each in zip(parts, prepared, strict=True)]
+        return []
+
+    def _compile(self, choice: Sequence[Device], kept: CachedCompilation | None, deadline: int) -> list[Step]:
+        model = self.model.composed.model
+        stretches = spread(model, choice, self._preference)
+        steps = []
+        for stretch, part in zip(stretches, parts_of(model, stretches), strict=True):
+            if kept is None:
+                steps.append(Step(part, _prepare_fresh(part, self._config(deadline))))
+                continue
+            entry = kept.entry(stretch)
+            config = self._config(deadline, entry.token)
+            with entry.opened(create=True) as files:
+                config.modelCache, config.dataCache = files or ((), ())
+                steps.append(Step(part, _prepare_fresh(part, config)))
+        if kept is not None:
+            kept.note(stretches)
+        return steps
+
+    def _config(self, deadline: int, token: bytes = NO_TOKEN) -> PrepareModelConfig:
+        return PrepareModelConfig(
+            self._preference, self._priority, deadline, cacheToken=token, compilationHints=self._hints,
             extensionNameToPrefix=extensions.known() if self._hints else (),
         )  # fmt: skip
-        if self._cache is None:
-            return _prepare_fresh(part, config)
-        cut = [operation.type for operation in part.model.main.operations]
-        entry = self._cache.entry(part.device, number, cut, int(self._preference), int(self._priority))
-        config.cacheToken = entry.token
-        with entry.opened(create=False) as files:
-            prepared = None if files is None else _prepare_cached(part.device, files, config)
-        if prepared is not None:
-            return prepared
-        with entry.opened(create=True) as files:
-            config.modelCache, config.dataCache = files or ((), ())
-            return _prepare_fresh(part, config)
 
     def _check_open(self, function: str) -> None:
         if self._finished:

@@ -31,32 +31,44 @@ class Part:
     outputs: tuple[int, ...]
 
 
-def partition(model: aidl_types.Model, devices: Sequence[Device], preference: int) -> list[Part]:
-    """The parts of a model in the order of their execution. Raises ApiError (BAD_DATA) if some operation is supported
-    by none of the devices, or if the model cannot be cut where it would have to be."""
-    devices = available(devices)
+Stretch = tuple[Device, range]
+"""Operations that follow each other, by number, and the device that executes them."""
+
+
+def spread(model: aidl_types.Model, devices: Sequence[Device], preference: int) -> list[Stretch]:
+    """Which device executes what, in the order of execution. Asks every device what it supports, for which it compiles
+    the model: look into the compilation cache first. ApiError (BAD_DATA) if none supports some operation."""
     support = [supported(device, model) for device in devices]
     main = model.main
+    everything = range(len(main.operations))
     whole = [device for device, can in zip(devices, support, strict=True) if all(can)]
     if whole:
-        numbers = range(len(main.operations))
-        best = min(whole, key=lambda device: _cost(device, main, numbers, preference)) if len(whole) > 1 else whole[0]
-        return [Part(best, model, tuple(main.inputIndexes), tuple(main.outputIndexes))]
-    runs: list[tuple[Device, list[int]]] = []
-    for number, operation in enumerate(main.operations):
+        return [(_cheapest(whole, main, everything, preference), everything)]
+    stretches: list[Stretch] = []
+    for number in everything:
         able = [device for device, can in zip(devices, support, strict=True) if can[number]]
         if not able:
-            names, what = ", ".join(device.name for device in devices), operation_name(operation.type)
+            names, what = ", ".join(device.name for device in devices), operation_name(main.operations[number].type)
             raise bad_data(
                 f"operation {number} ({what}) is supported by none of {names}; the log of hal.nnapi says why"
             )
-        best = min(able, key=lambda device: _cost(device, main, [number], preference))
-        if runs and runs[-1][0] is best:
-            runs[-1][1].append(number)
+        best = _cheapest(able, main, [number], preference)
+        if stretches and stretches[-1][0] is best:
+            stretches[-1] = (best, range(stretches[-1][1].start, number + 1))
         else:
-            runs.append((best, [number]))
-    _log.warning("no device supports the whole model: %s", "; ".join(f"{d.name}: {len(n)} operations" for d, n in runs))
-    return [_part(model, device, numbers) for device, numbers in runs]
+            stretches.append((best, range(number, number + 1)))
+    _log.warning(
+        "no device supports the whole model: %s", "; ".join(f"{d.name}: {len(n)} operations" for d, n in stretches)
+    )
+    return stretches
+
+
+def parts_of(model: aidl_types.Model, stretches: Sequence[Stretch]) -> list[Part]:
+    """The model of each stretch. Raises ApiError (BAD_DATA) if the model cannot be cut there."""
+    if len(stretches) == 1:  # nothing is cut
+        [(device, _)] = stretches
+        return [Part(device, model, tuple(model.main.inputIndexes), tuple(model.main.outputIndexes))]
+    return [_part(model, device, numbers) for device, numbers in stretches]
 
 
 def available(devices: Sequence[Device]) -> Sequence[Device]:
@@ -78,19 +90,20 @@ def supported(device: Device, model: aidl_types.Model) -> list[bool]:
         return [False] * len(model.main.operations)
 
 
-def _cost(device: Device, main: aidl_types.Subgraph, numbers: Sequence[int], preference: int) -> float:
-    """The sum of the device's ratios for the types of the operations' first inputs."""
-    kinds = [
-        main.operands[main.operations[number].inputs[0]].type for number in numbers if main.operations[number].inputs
-    ]
-    return sum(device.cost(int(kind), preference) for kind in kinds)
+def _cheapest(devices: Sequence[Device], main: aidl_types.Subgraph, numbers: Sequence[int], preference: int) -> Device:
+    """The device with the least sum of its ratios for the types of the operations' first inputs."""
+    if len(devices) == 1:  # whose capabilities may not have been measured yet, which takes seconds
+        return devices[0]
+    inputs = [main.operations[number].inputs for number in numbers]
+    kinds = [int(main.operands[places[0]].type) for places in inputs if places]
+    return min(devices, key=lambda device: sum(device.cost(kind, preference) for kind in kinds))
 
 
-def _part(model: aidl_types.Model, device: Device, numbers: Sequence[int]) -> Part:
+def _part(model: aidl_types.Model, device: Device, numbers: range) -> Part:
     main = model.main
     inside = [main.operations[number] for number in numbers]
     written = {index for operation in inside for index in operation.outputs}
-    outside = [operation for number, operation in enumerate(main.operations) if number not in set(numbers)]
+    outside = [operation for number, operation in enumerate(main.operations) if number not in numbers]
     read_outside = {index for operation in outside for index in operation.inputs}
     used = sorted({index for operation in inside for index in (*operation.inputs, *operation.outputs)})
     moving = (LifeTime.SUBGRAPH_INPUT, LifeTime.TEMPORARY_VARIABLE, LifeTime.SUBGRAPH_OUTPUT)

@@ -1,9 +1,8 @@
 """Capabilities: what the device takes for reference workloads, in time and in energy, as ratios to a processor's.
 
 The processor is the config ``cpu_reference``, simulated likewise. Time is that of the device for operands' types; for
-IF and WHILE, in which the host takes part, it includes submissions, transfers and interrupts. Energy counts the
-actions that the config's energy table prices; a device without a table is priced by that of ``edge``, so that the
-ratio says at least what the difference in work and traffic means.
+IF and WHILE, in which the host takes part, it includes submissions, transfers and interrupts. The energy of a device
+whose config has no energy table is not known: its ratio is FLT_MAX, which the interface takes for what has no entry.
 """
 
 from __future__ import annotations
@@ -22,30 +21,27 @@ from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.version import COMPILER_VERSION
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph
-from npusim.hw.config import Config, EnergyConfig, load_config
-from npusim.isa.base import ISA_VERSION, decode
-from npusim.program import Program
-from npusim.runtime import RunResult, Session
-from npusim.work import ScalarWork, VectorWork
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import ISA_VERSION
+from npusim.report.energy import energy_fj
+from npusim.runtime import Session
 
 from ..execution.backend import transfer_ps
 from ..execution.duration import overhead_ps
-from ..types import Capabilities, OperandPerformance, PerformanceInfo
+from ..types import FLT_MAX, Capabilities, OperandPerformance, PerformanceInfo
 from . import workloads
 from .workloads import MEASURED, Workload
 
 REFERENCE = "cpu_reference"
-PRICED_AS = "edge"
-UW_PS_PER_FJ = 1000
 _log = logging.getLogger("hal.nnapi")
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What something takes: picoseconds and femtojoules."""
+    """What something takes: picoseconds, and femtojoules if they are known."""
 
     time_ps: int
-    energy_fj: int
+    energy_fj: int | None
 
 
 _known: dict[str, Capabilities] = {}
@@ -71,7 +67,10 @@ def measure(config: Config) -> Capabilities:
         other = reference.effort(workload, host=host)
         if mine is None or other is None:
             return None
-        return PerformanceInfo(mine.time_ps / other.time_ps, mine.energy_fj / other.energy_fj)
+        energy = FLT_MAX
+        if mine.energy_fj is not None and other.energy_fj is not None:
+            energy = mine.energy_fj / other.energy_fj
+        return PerformanceInfo(mine.time_ps / other.time_ps, energy)
 
     def known(workload: Workload, *, host: bool = False) -> PerformanceInfo:
         return ratio(workload, host=host) or PerformanceInfo()
@@ -90,18 +89,18 @@ class _Bench:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._efforts: dict[str, Effort | None] = {}
-        self._energy = config.energy or _default_energy()
 
     def effort(self, workload: Workload, *, host: bool) -> Effort | None:
         """What a workload takes; None if the device cannot run it."""
-        total = Effort(0, 0)
+        time_ps = 0
+        energy: int | None = 0
         for graph, times in workload.graphs:
             effort = self._graph(graph)
             if effort is None:
                 return None
-            extra = self._host_ps(graph) if host else 0
-            total = Effort(total.time_ps + times * (effort.time_ps + extra), total.energy_fj + times * effort.energy_fj)
-        return total
+            time_ps += times * (effort.time_ps + (self._host_ps(graph) if host else 0))
+            energy = None if energy is None or effort.energy_fj is None else energy + times * effort.energy_fj
+        return Effort(time_ps, energy)
 
     def _graph(self, graph: Graph) -> Effort | None:
         if graph.name not in self._efforts:
@@ -116,42 +115,13 @@ class _Bench:
             return None
         with Session(self._config, cache_dir=False) as session:
             result = session.run(program, timing_only=True)
-        return Effort(result.time_ps, energy_fj(program, result, self._energy))
+        return Effort(result.time_ps, energy_fj(self._config, program, result.counters))
 
     def _host_ps(self, graph: Graph) -> int:
         """What a driver does for one job, transfers of what may be a condition included."""
         host = self._config.host
         conditions = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs) if tensor.size == 1]
         return overhead_ps(self._config) + sum(transfer_ps(host, nbytes) for nbytes in conditions)
-
-
-def energy_fj(program: Program, result: RunResult, table: EnergyConfig) -> int:
-    """Energy of one run by an energy table: products, lane operations, bytes of SRAM and DRAM, leakage; femtojoules.
-
-    Work of the scalar unit is priced as that of a vector lane: the table has no row for it.
-    """
-    macs = sum(count * table.mac.get(_STORED_AS.get(dtype.label, dtype.label), 0) for dtype, count in program.macs)
-    lanes = sum(_operations(command.instruction.work()) for command in decode(program.code))
-    counters = result.counters
-    sram = sum(unit.bytes for unit in counters.units.values())
-    dram = counters.dram_read_bytes + counters.dram_write_bytes
-    leakage = table.leakage_uw * result.time_ps // UW_PS_PER_FJ
-    return macs + lanes * table.vector_fj + sram * table.sram_byte_fj + dram * table.dram_byte_fj + leakage
-
-
-_STORED_AS = {"uint8": "int8", "uint16": "int16"}
-
-
-def _operations(work: object) -> int:
-    if isinstance(work, VectorWork):
-        return work.elements * work.passes
-    return work.elements if isinstance(work, ScalarWork) else 0
-
-
-def _default_energy() -> EnergyConfig:
-    energy = load_config(PRICED_AS).energy
-    assert energy is not None
-    return energy
 
 
 # Kept between processes

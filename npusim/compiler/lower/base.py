@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -127,8 +127,26 @@ class SlotTable:
         return copies[turn % len(copies)]
 
 
+TILES: dict[str, type[Lowering]] = {}
+"""The lowerings of kinds that have one of their own."""
+
+
 class Lowering(ABC):
-    """One operator, or a fused group of them, cut into tiles for one device."""
+    """One operator, or a fused group of them, cut into tiles for one device.
+
+    A subclass names the kind that it is for; those for a whole form (:class:`npusim.ops.base.Elements`, ``Rows``) or
+    for several kinds name none. ``dense``: its instructions walk rows, so operands and results are dense, in the order
+    of their dimensions.
+    """
+
+    dense: ClassVar[bool] = False
+
+    def __init_subclass__(cls, kind: str | None = None) -> None:
+        super().__init_subclass__()
+        if kind in TILES:
+            raise ValueError(f"{cls.__name__}: the kind {kind!r} is lowered by {TILES[kind].__name__}")
+        if kind is not None:
+            TILES[kind] = cls
 
     def __init__(self, context: Context, group: Group) -> None:
         self.context = context

@@ -34,7 +34,7 @@ Axes = tuple[int | None, ...]
 """For each cut the axis of an operand that it runs along, or None."""
 
 
-class RoutineLowering(Lowering):
+class RoutineLowering(Lowering, kind="routine"):
     """One routine: as few pieces as SRAM and the number of cores ask for."""
 
     def __init__(self, context: Context, group: Group) -> None:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from npusim import _core
 from npusim.dtypes import DType
 from npusim.isa.functions import COMPARISONS, Binary
-from tests.unit.kernels.test_unary import wrap
-from tests.unit.kernels.views import (
+from tests.support.kernel_operands import (
     FLOATS,
     INTEGERS,
     assert_same,
@@ -23,6 +22,7 @@ from tests.unit.kernels.views import (
     place,
     random_values,
     widen,
+    wrap,
 )
 
 F = np.float32

@@ -13,7 +13,7 @@ import pytest
 from hal.nnapi.capi import caching, devices
 from hal.nnapi.capi.handles import TABLE, Kind
 from npusim.errors import ConfigError
-from tests.nnapi_c import Api, add_model, address, code, compiled, device, handles, set_inputs
+from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, device, handles, set_inputs
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
 
@@ -64,7 +64,7 @@ def test_a_device_that_does_not_exist() -> None:
 
 def test_an_unplugged_device(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     found = devices.devices()[0]
-    monkeypatch.setattr(found.hal, "_closed", True)
+    monkeypatch.setattr(found.hal._engine, "closed", True)
     assert api.Device_wait(device(api)) == code("DEAD_OBJECT")
     compilation = api.make("Compilation_createForDevices", add_model(api), handles([device(api)]), 1)
     assert api.Compilation_finish(compilation) == code("UNAVAILABLE_DEVICE")
@@ -189,6 +189,49 @@ def test_caching(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(fresh) == 3, "what is damaged is made anew"
     assert result_of(api, cached(api, model, tmp_path, token)) == [10, 11, 12, 13]
     assert len(fresh) == 3, "and kept again"
+
+
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the devices that are asked what they support, as it happens."""
+    names: list[str] = []
+    for each in devices.devices():
+        ask = each.aidl.getSupportedOperations
+        monkeypatch.setattr(
+            each.aidl, "getSupportedOperations", lambda model, ask=ask, name=each.name: names.append(name) or ask(model)
+        )
+    return names
+
+
+def test_what_is_in_the_cache_is_asked_of_nobody(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, model, token = asked(monkeypatch), add_model(api), bytes(range(32))
+    cached(api, model, tmp_path, token)
+    assert names == ["npusim-edge"]
+    assert result_of(api, cached(api, model, tmp_path, token)) == [10, 11, 12, 13]
+    assert names == ["npusim-edge"], "finding out what is supported takes longer than the cache saves"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"), [("data0", b"nonsense"), ("model0", b""), ("model0", b"nonsense")]
+)  # the data of this model are empty
+def test_a_damaged_cache_is_made_anew(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, damage: bytes
+) -> None:
+    names, model, token = asked(monkeypatch), add_model(api), bytes(range(32))
+    cached(api, model, tmp_path, token)
+    [damaged] = tmp_path.glob(f"*.{suffix}")
+    damaged.write_bytes(damage)
+    for _ in range(2):
+        assert result_of(api, cached(api, model, tmp_path, token)) == [10, 11, 12, 13]
+        assert names == ["npusim-edge"] * 2, "asked for the damaged one, and not for the one that replaced it"
+
+
+def test_a_cache_of_another_version_is_not_used(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, model = asked(monkeypatch), add_model(api)
+    cached(api, model, tmp_path, bytes(32))
+    monkeypatch.setattr(devices.devices()[0], "version", "npusim 0.0 edge")
+    assert result_of(api, cached(api, model, tmp_path, bytes(32))) == [10, 11, 12, 13]
+    assert names == ["npusim-edge"] * 2
+    assert len(list(tmp_path.glob("*.model0"))) == 2
 
 
 def test_a_cache_that_cannot_be_written(api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hal.nnapi.capi import devices
+from hal.nnapi.capi.handles import TABLE, Kind
 from hal.nnapi.types import OperationType
-from tests.nnapi_c import Api, ModelMaker, address, code, device, handles, set_inputs
+from tests.support.nnapi.c_api import Api, ModelMaker, address, code, device, handles, set_inputs
 
 
 @pytest.fixture
@@ -69,6 +72,56 @@ def test_a_model_is_cut(api: Api, supporting: Callable[..., None], way: str) -> 
     assert y.tolist() == ((a + b) * b - a).tolist()
 
 
+def cached_for_both(api: Api, model: int, folder: Path) -> int:
+    compilation = api.make("Compilation_createForDevices", model, handles([device(api, 0), device(api, 1)]), 2)
+    api.ok("Compilation_setCaching", compilation, str(folder).encode(), (ctypes.c_uint8 * 32)())
+    api.ok("Compilation_finish", compilation)
+    return compilation
+
+
+def lengths_of(compilation: int) -> list[int]:
+    steps = TABLE.get(Kind.Compilation, compilation, "compilation").steps
+    return [len(step.part.model.main.operations) for step in steps]
+
+
+def test_a_cut_is_kept(
+    api: Api, supporting: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supporting({ADD, SUB}, {MUL})
+    model = network(api)
+    assert lengths_of(cached_for_both(api, model, tmp_path)) == [1, 1, 1]
+    for each in devices.devices():  # from here on nobody answers
+        monkeypatch.setattr(each.aidl, "getSupportedOperations", None)
+    compilation = cached_for_both(api, model, tmp_path)
+    assert lengths_of(compilation) == [1, 1, 1]
+    execution = api.make("Execution_create", compilation)
+    a, b = np.arange(4, dtype=np.float32), np.array([5, 6, 7, 8], np.float32)
+    y, total = np.empty(4, np.float32), np.empty(4, np.float32)
+    set_inputs(api, execution, a, b)
+    for index, array in enumerate((y, total)):
+        api.ok("Execution_setOutput", execution, index, None, address(array), 16)
+    api.ok("Execution_compute", execution)
+    assert y.tolist() == ((a + b) * b - a).tolist()
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["", "7", "[[0, 1]]", "[[0, 3]]", "[[0, 1], [1, 2]]", "[[0, 1], [9, 1], [0, 1]]", "[[0, 1], [1, 0], [0, 2]]",
+     '[["edge", 3]]', "[[0, 1.5], [1, 1.5]]"],
+)  # fmt: skip
+def test_a_note_of_a_cut_that_somebody_has_changed_is_not_believed(
+    api: Api, supporting: Callable[..., None], tmp_path: Path, note: str
+) -> None:
+    supporting({ADD, SUB}, {MUL})
+    model = network(api)
+    cached_for_both(api, model, tmp_path)
+    [path] = tmp_path.glob("*.cut")
+    right = path.read_text()
+    path.write_text(note)
+    assert lengths_of(cached_for_both(api, model, tmp_path)) == [1, 1, 1]
+    assert path.read_text() == right
+
+
 def test_what_nobody_supports(api: Api, supporting: Callable[..., None]) -> None:
     supporting({ADD}, {MUL})
     assert compile_for_both(api, network(api))[1] == code("BAD_DATA")
@@ -112,8 +165,6 @@ def test_an_output_that_nobody_else_needs_may_be_omitted(api: Api, supporting: C
 
 
 def test_the_faster_device_gets_what_both_support(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hal.nnapi.capi.handles import TABLE, Kind
-
     for favourite in devices.devices():
         for each in devices.devices():
             monkeypatch.setattr(each, "cost", lambda kind, preference, best=each is favourite: 1.0 if best else 2.0)

@@ -8,11 +8,10 @@ import math
 import pytest
 
 from hal.nnapi.driver import capabilities
-from hal.nnapi.driver.capabilities import capabilities_of, energy_fj, measure
-from hal.nnapi.driver.workloads import MEASURED, workload_of
+from hal.nnapi.driver.capabilities import capabilities_of, measure
+from hal.nnapi.driver.workloads import MEASURED
 from hal.nnapi.types import FLT_MAX, OperandType
-from npusim import Session, load_config
-from npusim.compiler.pipeline import compile_graph
+from npusim import load_config
 
 
 @pytest.fixture
@@ -68,19 +67,19 @@ def test_a_type_that_the_device_does_not_compute_with_is_absent():
     assert found.relaxedFloat32toFloat16PerformanceScalar.execTime == FLT_MAX
 
 
-def test_energy_adds_up_by_hand():
+def test_energy_that_the_description_does_not_give_is_not_made_up():
     config = load_config("tiny")
-    table = load_config("edge").energy
-    ((graph, _),) = workload_of(OperandType.INT32).graphs
-    program = compile_graph(graph, config)
-    with Session(config, cache_dir=False) as session:
-        result = session.run(program, timing_only=True)
-    elements = 28 * 28 * 32
-    dram = result.dram_read_bytes + result.dram_write_bytes
-    assert dram == 2 * 4 * elements + 4 + len(program.code)  # the tensor in and out, the scalar, the code
-    # Every byte crosses the SRAM's port when it is loaded or stored, and when the vector unit reads or writes it.
-    sram = sum(unit.bytes for unit in result.counters.units.values())
-    assert energy_fj(program, result, table) == elements * 4600 + dram * 162_500 + sram * 12_500
+    assert config.energy is None
+    found = measure(config)
+    infos = [*by_type(found).values(), found.ifPerformance, found.whilePerformance]
+    assert {info.powerUsage for info in infos} == {FLT_MAX}
+    priced = measure(config.with_(energy=PRICES))
+    assert all(0 < info.powerUsage < 1000 for info in by_type(priced).values())
+    assert [info.execTime for info in by_type(priced).values()] == [info.execTime for info in by_type(found).values()]
+
+
+PRICES = {"mac": dict.fromkeys(["int8", "int16", "int32", "float16", "bfloat16", "float32"], "1 pJ"), "vector": "1 pJ",
+          "sram_byte": "1 pJ", "dram_byte": "100 pJ"}  # fmt: skip
 
 
 def test_they_are_measured_once_and_kept_between_processes(kept, monkeypatch):
