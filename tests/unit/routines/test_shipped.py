@@ -74,10 +74,10 @@ def computed(name: str, *arrays: npt.ArrayLike, **changes: Any) -> list[Any]:
 
 SHAPES: list[tuple[str, dict[str, Any], list[Spec]]] = [
     ("bbox_transform", {}, [Spec((5, 8), F32)]),
-    ("box_nms", {}, [Spec((12,), F32), Spec((12, 4), F32), Spec((12,), I32), Spec((12,), I32), Spec((1,), I32)]),
-    ("box_nms", {"most": -1}, [Spec((18,), F32), Spec((18, 4), F32), Spec((18,), I32), Spec((18,), I32), Spec((1,), I32)]),
-    ("box_nms", {"most": 9}, [Spec((18,), F32), Spec((18, 4), F32), Spec((18,), I32), Spec((18,), I32), Spec((1,), I32)]),
-    ("box_nms", {"most": 0}, [Spec((0,), F32), Spec((0, 4), F32), Spec((0,), I32), Spec((0,), I32), Spec((1,), I32)]),
+    *(
+        ("box_nms", {"most": most}, [Spec((n,), F32), Spec((n, 4), F32), *[Spec((n,), I32)] * 2, Spec((1,), I32)])
+        for most, n in ((0, 0), (2, 12), (-1, 18), (9, 18))
+    ),
     ("proposals", {}, [Spec((6,), F32), Spec((6, 4), F32), Spec((6,), I32), Spec((1,), I32)]),
     ("proposals", {"after": 9}, [Spec((14,), F32), Spec((14, 4), F32), Spec((14,), I32), Spec((1,), I32)]),
     ("proposals", {"after": 1}, [Spec((2,), F32), Spec((2, 4), F32), Spec((2,), I32), Spec((1,), I32)]),
@@ -249,7 +249,7 @@ def test_types_and_numbers_of_operands_are_checked(name: str) -> None:
     for number, spec in enumerate(operands):
         if (name, number) == ("lsh_bits", 1):  # items may be of any type
             continue
-        with pytest.raises(ModelError, match="must be .* of rank"):
+        with pytest.raises(ModelError, match=r"must be .* of rank"):
             routine.outputs([*operands[:number], Spec(spec.shape, DType.INT16), *operands[number + 1 :]], params)
 
 
