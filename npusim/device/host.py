@@ -78,8 +78,12 @@ class HostBus(Bus):
             raise ValueError(f"kind of host work must be one of {', '.join(self._times)}, got {kind!r}")
         self._clock.advance(self._times[kind])
 
+    def withdraw_irqs(self) -> None:
+        """Take back the interrupt messages that software has not taken."""
+        self._pending = 0
+
     def irq(self, vector: int) -> None:
-        """Deliver an interrupt message."""
+        """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
         self._pending |= 1 << vector
 
     def _came(self) -> bool:

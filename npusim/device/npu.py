@@ -25,6 +25,8 @@ from npusim.units import ps_to_cycles
 _log = logging.getLogger("npusim.device")
 
 INTERFACE_VERSION = 2
+"""Of the registers and of what lies in memory. Raise it with whatever makes a driver fail that keeps to the document of
+the version before; a register in space that was reserved, which reads as 0 on older devices, does not."""
 VECTOR = 0
 """The one interrupt vector."""
 
@@ -48,7 +50,7 @@ class NpuDevice:
         self._clock = self.machine.clock
         rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
         writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
-        writes |= {"abort": self._abort, **rings}
+        writes |= {"abort": self._abort, "preempt": self._preempt, **rings}
         self._registers = RegisterFile(_capabilities(config, self.machine), writes, {"cycles": self._hold_cycles})
         self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
         self._host = HostBus(config, self._clock, self.machine.memory, self)
@@ -104,10 +106,14 @@ class NpuDevice:
         if value & _RESET:
             self._jobs.reset()
             self._registers.reset()
+            # A message that is still on its way would come to a driver that has nothing it could be about.
+            self._host.withdraw_irqs()
         elif value & _CONTINUE:
             self._jobs.go_on()
 
     def _int_mask(self, mask: int) -> None:
+        # What came while the mask was closed has sent nothing: without this a driver that masks while it looks at its
+        # jobs would never hear of it.
         if mask & self._registers.get("INT_STATUS"):
             self._deliver()
 
@@ -116,7 +122,17 @@ class NpuDevice:
 
     def _doorbell(self, ring: int, value: int) -> None:
         if value:
-            self._jobs.consider()
+            self._jobs.doorbell(ring)
+
+    def _preempt(self, value: int) -> None:
+        base, size = self._registers.get_pair("CONTEXT_BASE"), _context_bytes(self.machine)
+        if value and not 0 < base <= self.config.dram.bytes - size:
+            self._registers.complain(
+                f"write of {value:#x} to PREEMPT: CONTEXT_BASE must not be 0 and must leave room for {size:#x} bytes "
+                f"in DRAM of {self.config.dram.bytes:#x}, got {base:#x}"
+            )
+            self._registers.set("PREEMPT", 0)
+        self._jobs.preempt(base if self._registers.get("PREEMPT") else 0)
 
     def _abort(self, value: int) -> None:
         if value:
@@ -145,10 +161,15 @@ class NpuDevice:
             _log.warning("write: %s", fault.explanation)
 
 
+def _context_bytes(machine: Machine) -> int:
+    """Of every job but that of the highest class, which nobody parks."""
+    return (len(RINGS) - 1) * machine.context_bytes
+
+
 def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
     """The values of the registers that the config decides."""
     matrix, vector = config.matrix, config.vector
-    context = (len(RINGS) - 1) * machine.context_bytes  # of every job but that of the highest class
+    context = _context_bytes(machine)
     present = (matrix is not None) << 16 | (vector is not None) << 17 | (config.scalar is not None) << 18
     return {
         "VERSION": ISA_VERSION | INTERFACE_VERSION << 16,
