@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS
+from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Turn
 from npusim.device.host import HostBus
 from npusim.device.jobs import JobQueues
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
@@ -19,7 +19,7 @@ from npusim.isa.base import ISA_VERSION
 from npusim.sim.inject import Injection
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
-from npusim.sim.run import JobRecord
+from npusim.sim.run import Job, JobRecord
 from npusim.units import ps_to_cycles
 
 _log = logging.getLogger("npusim.device")
@@ -99,6 +99,10 @@ class NpuDevice:
             self._registers.write(offset, size, value)
         elif bar == BAR_MEMORY:
             self._store(offset, value.to_bytes(size, "little"))
+
+    def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
+        """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""
+        return self.machine.arithmetic(Job(turn.code, turn.code_bytes, turn.regions, self._clock.now))
 
     # Registers
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from npusim.executor import Priority as QueuePriority
 from npusim.program import Program
+from npusim.runtime import Priority as QueuePriority
 
 from ..border import status_of
 from ..buffers.tracker import BufferTracker
