@@ -113,7 +113,8 @@ def mutations(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:  # noqa: C901
             yield node, ast.Constant(not value)
         case ast.Constant(value=int() | float() as number):
             yield node, ast.Constant(number + 1)
-            yield node, ast.Constant(number - 1)
+            if number:  # -1 for 0 is the same element of a list of one, and the same in most comparisons
+                yield node, ast.Constant(number - 1)
         case ast.Call(func=ast.Name(id=name)) if name in CALLS:
             yield node, ast.Call(ast.Name(CALLS[name]), node.args, node.keywords)
         case ast.Call(func=ast.Name("range"), args=[*_, _]):
