@@ -33,8 +33,9 @@ ELSEWHERE = {
     "npusim/validate": "tests/validation",
     "hal/abi": "tests/abi",
 }  # packages whose tests are not below tests/unit
-MEMORY = 12 << 30
-"""A mutant may ask for any amount of memory; this much it gets."""
+MEMORY = 64 << 30
+"""A mutant may ask for any amount of memory; this many bytes of addresses it gets. Simulated DRAM takes gibibytes of
+them, and hardly any memory."""
 _RUN = f"""
 import resource, sys, pytest
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
