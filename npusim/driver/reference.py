@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.device.bus import BAR_REGISTERS, Bus, Turn
 from npusim.driver import header
@@ -12,7 +13,6 @@ from npusim.driver.alloc import Allocator, block_bytes
 from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
-from npusim.dtypes import raw_bytes
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, UsageError
 from npusim.program import CONSTANTS, Binding, Program
 
@@ -185,7 +185,7 @@ class Driver:
         addresses = self._slots.write_table(loaded, slot, job.bound)
         for binding, array in job.arrays:
             if array.nbytes:
-                self._bus.write_memory(addresses[binding.region], raw_bytes(array).data)
+                self._bus.write_memory(addresses[binding.region], _flat(array).data)
                 self.counters.input_bytes += array.nbytes
         self._fence += 1
         job.fence, job.loaded, job.slot, job.addresses = self._fence, loaded, slot, addresses
@@ -308,7 +308,12 @@ def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
         loaded.code,
         len(job.program.code),
         [(addresses[region], size) for region, size in enumerate(loaded.sizes)],
-        [(addresses[binding.region], raw_bytes(array)) for binding, array in job.arrays],
+        [(addresses[binding.region], _flat(array)) for binding, array in job.arrays],
         [(addresses[binding.region], binding.nbytes) for binding in job.read_back],
         spent_ps,
     )
+
+
+def _flat(array: Array) -> npt.NDArray[np.uint8]:
+    """The bytes of an array of a job, which is contiguous."""
+    return array.reshape(-1).view(np.uint8)
