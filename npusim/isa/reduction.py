@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 from math import prod
 
+import numpy as np
+
 from npusim import _core
 from npusim._core import Strided
-from npusim.dtypes import DType
+from npusim.dtypes import DType, bfloat16_to_float32, float32_to_bfloat16
 from npusim.errors import ProgramError
 from npusim.isa.base import (
     F64,
@@ -174,6 +176,39 @@ class CumSum(RowInstruction):
 
     def execute(self, memory: Memory, core: int) -> None:
         _core.cumsum(*self._operands(memory, core), self.exclusive, self.reverse)
+
+
+@instruction(0x49, "vector.cumprod", Unit.VECTOR)
+class CumProd(RowInstruction):
+    """Running products of each row: floats in double precision and rounded once, integers wrap."""
+
+    exclusive: Flag
+    reverse: Flag
+
+    def check(self) -> None:
+        if self.dtype is DType.BOOL:
+            raise ProgramError("vector.cumprod: type must be a number, got bool")
+
+    def work(self) -> Work:
+        return self._work("reduce", 1)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, src = (
+            np.ndarray(self.dims, self.dtype.storage, *memory.locate(core, address), strides)
+            for address, strides in ((self.dst, self.dst_strides), (self.src, self.src_strides))
+        )
+        exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
+        wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
+        products = np.ones_like(wide)
+        forth = slice(None, None, -1 if self.reverse else 1)
+        late = int(self.exclusive)
+        with np.errstate(all="ignore"):
+            np.multiply.accumulate(wide[:, forth][:, : self.dims[1] - late], 1, out=products[:, late:])
+            results = products[:, forth]
+            if self.dtype is DType.BFLOAT16:
+                dst[...] = float32_to_bfloat16(results.astype(np.float32))
+            else:  # half floats are rounded as everywhere else: to float32 first
+                dst[...] = results.astype(np.float32) if self.dtype.is_float else results
 
 
 @instruction(0x45, "vector.lrn", Unit.VECTOR)
