@@ -193,9 +193,13 @@ class CumProd(RowInstruction):
         return self._work("reduce", 1)
 
     def execute(self, memory: Memory, core: int) -> None:
-        places = ((self.dst, self.dst_strides), (self.src, self.src_strides))
-        operands = [(memory.at(core, address), strides) for address, strides in places]
-        dst, src = (np.ndarray(self.dims, self.dtype.storage, x.memory, x.offset, strides) for x, strides in operands)
+        dst, src = (
+            np.ndarray(self.dims, self.dtype.storage, place.memory, place.offset, strides)
+            for place, strides in (
+                (memory.at(core, self.dst), self.dst_strides),
+                (memory.at(core, self.src), self.src_strides),
+            )
+        )
         exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
         wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
         products = np.ones_like(wide)

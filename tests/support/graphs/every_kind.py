@@ -19,7 +19,7 @@ from npusim.ops.routine import routine_attrs
 Array = npt.NDArray[Any]
 KIB = 1024
 
-# Small devices, so that small tensors need several tiles. SMALL does everything in one order; TWIN has two of everything.
+# Small devices, so that small tensors need several tiles. SMALL does everything in one order; TWIN has two of all.
 SMALL = load_config("tiny").with_(**{"dram.bytes": 4 * KIB * KIB, "sram.bytes": 4 * KIB})
 TWIN = SMALL.with_(
     **{
