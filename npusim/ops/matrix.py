@@ -183,7 +183,7 @@ def _infer_conv_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
         least = (extent - 1) * stride + window_extent(kernel, dilation) - sum(pads)
         most = least + max(stride, dilation) - 1
         if size < 1 or not least <= size <= most:
-            raise ModelError(f"output_hw {list(out)}: {size} is not between {least} and {most}")
+            raise ModelError(f"output_hw {list(out)}: must be >= 1 and from {least} to {most}, got {size}")
     dtype = accumulator(x, w)
     _check_bias(optional(inputs, 2), w.shape[1] * groups, dtype)
     return [(image(n, w.shape[1] * groups, out, attrs["layout"]), dtype)]
