@@ -26,13 +26,6 @@ def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings:
     return executor.estimate(program) + overhead_ps(executor.config) + transfers + mappings * host.map_ps
 
 
-def operand_bytes(program: Program) -> list[tuple[int, int]]:
-    """(operand, bytes) of each input and output of a plan's program, which are named after their operands."""
-    bindings = (*program.inputs, *program.outputs)
-    named = [(item.name.split(" "), item.nbytes) for item in bindings]
-    return [(int(words[1]), nbytes) for words, nbytes in named if words[0] == "operand"]
-
-
 @functools.lru_cache(64)
 def overhead_ps(config: Config) -> int:
     """What the host does for any job besides copying: tried on a device that is made for it."""

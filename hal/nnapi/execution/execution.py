@@ -29,7 +29,7 @@ from ..types import (
 from ..validation import validate_request
 from .backend import DeviceBackend
 from .deadline import Deadline, Duration, TimePoint, deadline_of, loop_timeout_ps
-from .duration import job_ps, operand_bytes
+from .duration import job_ps
 
 if TYPE_CHECKING:
     from ..driver.prepared import PreparedModel
@@ -166,14 +166,14 @@ class Execution:
         """What the execution takes at the least: its first program, the only one of most models. 0 if that is not
         known yet, because no execution has had inputs of these shapes."""
         executor, main = self._prepared._device._executor, self._prepared._model.main
-        program = self._prepared._plan.first_program([self._input_shape(i) for i in range(len(self._inputs))])
-        if program is None:
+        node = self._prepared._plan.first_node([self._input_shape(i) for i in range(len(self._inputs))])
+        if node is None or node.program is None:
             return 0
         numbers = (*main.inputIndexes, *main.outputIndexes)
         places = dict(zip(numbers, (*self._inputs, *self._outputs), strict=True))
-        known = [(number, nbytes) for number, nbytes in operand_bytes(program) if number in places]
-        moved = [nbytes for number, nbytes in known if places[number].raw is not None]
-        return job_ps(executor, program, moved, self._mapped)
+        ports = [port for port in (*node.inputs, *node.outputs) if port.operand in places]
+        moved = [port.nbytes for port in ports if places[port.operand].raw is not None]
+        return job_ps(executor, node.program, moved, self._mapped)
 
     def _finish(self, shapes: list[Shape] | None) -> None:
         if not self._ended:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from npusim.graph import Graph
 from npusim.program import Program
@@ -21,6 +21,7 @@ from ..operations.view import SCALARS, Shape
 from ..types import Model, OperationType, Subgraph
 from .backend import Backend, Target, Value
 from .control import run_if, run_while
+from .node import Node
 from .segment import CONTROL, Segment, SegmentBuilder, Vocabulary, check_declared
 from .state import Situation, State
 
@@ -32,15 +33,6 @@ CHILDREN_KEPT = 64
 Compile = Callable[[Graph], Program]
 Drop = Callable[[Program], None]
 Path = tuple[bytes, ...]
-
-
-@dataclass(slots=True)
-class Node:
-    """A compiled segment and what may follow it."""
-
-    segment: Segment
-    program: Program | None
-    children: OrderedDict[bytes, Node] = field(default_factory=OrderedDict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +95,10 @@ class Plan:
         """Every program that is compiled now, those of referenced subgraphs included."""
         return [record.program for record in self.export() if record.program is not None]
 
-    def first_program(self, shapes: Iterable[Shape | None]) -> Program | None:
-        """The program that an execution with inputs of these shapes begins with, if it is compiled already."""
+    def first_node(self, shapes: Iterable[Shape | None]) -> Node | None:
+        """What an execution with inputs of these shapes begins with, if it is compiled already."""
         with self._lock:
-            node = self._root.get(_shape_key(shapes))
-        return None if node is None else node.program
+            return self._root.get(_shape_key(shapes))
 
     def export(self) -> list[Record]:
         """Every compiled node, parents first, those of referenced subgraphs included: what a cache keeps."""
@@ -155,7 +146,7 @@ class Plan:
             while True:
                 node = self._node(children, key, start, state)
                 segment = node.segment
-                state.run(segment, node.program)
+                state.run(node)
                 if segment.ask or segment.counts:
                     start, key = segment.stop, state.answer(segment)
                 elif segment.stop < len(self.subgraph.operations):

@@ -8,11 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from npusim.program import Binding, Program
-
 from ..operations.view import Array, Shape
 from ..types import Subgraph
 from .backend import Backend, Buffer, Held, Target, Value, bytes_of
+from .node import Node, Port
 from .segment import Segment
 
 
@@ -40,6 +39,7 @@ class State(Situation):
         self._targets = dict(zip(subgraph.outputIndexes, targets, strict=True))
         self._bound: dict[int, Buffer] = {}
         self._temporary: list[Buffer] = []
+        self._entries: dict[int, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -79,26 +79,24 @@ class State(Situation):
         self._temporary.append(buffer)
         return buffer
 
-    def run(self, segment: Segment, program: Program | None) -> None:
+    def run(self, node: Node) -> None:
         """Run a segment's program and take its outputs."""
+        segment = node.segment
         self.shapes.update(segment.shapes)
-        if program is None:
+        if node.program is None:
             return
-        inputs = {binding.name: self._source(_number(binding)) for binding in program.inputs}
-        bound = {binding.name: buffer for binding in program.outputs if (buffer := self._place(segment, binding))}
+        inputs = {port.name: self._source(port.operand) for port in node.inputs}
+        bound = {port.name: buffer for port in node.outputs if (buffer := self._place(segment, port))}
         arrays: Mapping[str, Array] = {}
-        if any(binding.nbytes for binding in program.outputs):
-            arrays = self.backend.run(program, inputs, bound)
-        for binding in program.outputs:
-            dtype = binding.dtype.storage
-            if binding.name in bound:
-                value: Value = Held(bound[binding.name], binding.shape, dtype)
+        if any(port.nbytes for port in (*node.outputs, *node.counts)):
+            arrays = self.backend.run(node.program, inputs, bound)
+        for port in node.outputs:
+            if port.name in bound:
+                self.set(port.operand, Held(bound[port.name], port.shape, port.dtype))
             else:
-                value = arrays[binding.name] if binding.nbytes else np.empty(binding.shape, dtype)
-            if binding.name.startswith("operand "):
-                self.set(_number(binding), value)
-            else:
-                self.known[-1 - _number(binding)] = self.host(value)
+                self.set(port.operand, arrays[port.name] if port.nbytes else np.empty(port.shape, port.dtype))
+        for port in node.counts:
+            self._entries[port.operand] = int(arrays[port.name].reshape(-1)[0])
 
     def answer(self, segment: Segment) -> bytes:
         """Look at what decides how to go on after a segment; the bytes that tell one way from another."""
@@ -107,8 +105,7 @@ class State(Situation):
             array = self.known[number] = self.host(self.values[number])
             parts.append(array.tobytes() + repr(array.shape).encode())
         for number in segment.counts:
-            count = int(self.known.pop(-1 - number).reshape(-1)[0])
-            self.set(number, leading(self.values[number], count))
+            self.set(number, leading(self.values[number], self._entries.pop(number)))
             parts.append(repr(self.shapes[number]).encode())
         return b"".join(parts)
 
@@ -138,19 +135,12 @@ class State(Situation):
         value = self.values[number]
         return value.buffer if isinstance(value, Held) else value
 
-    def _place(self, segment: Segment, binding: Binding) -> Buffer | None:
-        if not binding.name.startswith("operand "):
-            return None
-        number = _number(binding)
-        counted = number in segment.counts
-        return self.place(number, segment.stop, binding.shape, binding.dtype.storage, counted=counted)
+    def _place(self, segment: Segment, port: Port) -> Buffer | None:
+        counted = port.operand in segment.counts
+        return self.place(port.operand, segment.stop, port.shape, port.dtype, counted=counted)
 
 
 def leading(value: Value, count: int) -> Value:
     """The first ``count`` entries of dimension 0: the same bytes, fewer of them."""
     shape = (count, *value.shape[1:])
     return Held(value.buffer, shape, value.dtype) if isinstance(value, Held) else value[:count]
-
-
-def _number(binding: Binding) -> int:
-    return int(binding.name.rpartition(" ")[2])
