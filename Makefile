@@ -32,9 +32,9 @@ torch: .venv-torch/ready  ## PyTorch's NNAPI backend as a client of libneuralnet
 	.venv-torch/bin/python -m pytest tests/torch
 
 fuzz: .venv/test  ## damaged models and handles through the C libraries; minutes
-	$(BIN)/python -m tests.abi.fuzz --library onnxifi
-	$(BIN)/python -m tests.abi.fuzz --library onnxifi-v1
-	$(BIN)/python -m tests.abi.fuzz --library neuralnetworks
+	$(BIN)/python -m tests.support.fuzz.run --library onnxifi
+	$(BIN)/python -m tests.support.fuzz.run --library onnxifi-v1
+	$(BIN)/python -m tests.support.fuzz.run --library neuralnetworks
 
 bench: .venv/test  ## speed and memory on real networks, as ratios
 	$(BIN)/python -m bench.run_models

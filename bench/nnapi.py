@@ -26,13 +26,13 @@ from bench.nnapi_validate import LEAST_PER_SECOND, per_second, refuse
 from hal.nnapi import aidl, fence, open_device
 from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.types import ErrorStatus, MeasureTiming, Model
-from tests.conformance.mutations import MUTATIONS
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, Frame, PreparedCallback, prepared_model
-from tests.conformance.nnapi_model import available
-from tests.conformance.nnapi_mutations import mutants, valid_models
-from tests.unit.nnapi.driver.mobilenet import mobilenet
-from tests.unit.nnapi.driver.models import Case, add, add_case, loop
-from tests.unit.nnapi.validation.models import ALL
+from tests.support.nnapi.client import Burst, ExecutionCallback, Frame, PreparedCallback, prepared_model
+from tests.support.nnapi.mobilenet import mobilenet
+from tests.support.nnapi.models import Case, add, add_case, loop
+from tests.support.nnapi.valid_models import ALL
+from tests.support.nnapi_examples.examples import available
+from tests.support.nnapi_examples.mutants import mutants, valid_models
+from tests.support.nnapi_examples.mutations import MUTATIONS
 
 NONE = ErrorStatus.NONE
 MOST_FROM_CACHE = 0.1
@@ -117,7 +117,7 @@ def endless_loop(device: Any) -> None:
 def profile(device: Any, lines: int) -> None:
     """Where the time of executeSynchronously_1_3 goes: in the caller's thread, then in the device's."""
     prepared, request = prepared_model(device, add()), add_case().request
-    for on_thread in (lambda call: call(), device._executor._call):
+    for on_thread in (lambda call: call(), device._engine.executor._call):
         recorder = cProfile.Profile()
         on_thread(recorder.enable)
         for _ in range(ROUNDS):

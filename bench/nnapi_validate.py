@@ -1,6 +1,6 @@
 """How many models a second the NNAPI driver checks, on one core: ``python -m bench.nnapi_validate [--every N]``.
 
-Valid models and mutants of the conformance examples (see tests/conformance/nnapi_model.py for where these are), by
+Valid models and mutants of the conformance examples (tests/support/nnapi_examples/examples.py says where these are), by
 validation alone and through the driver: getSupportedOperations_1_3, then prepareModel_1_3 with its callback. The
 exit code is 1 if the driver refuses fewer than 1000 mutants a second.
 """
@@ -16,9 +16,9 @@ from typing import Any
 from hal.nnapi import open_device
 from hal.nnapi.types import ErrorStatus, ExecutionPreference, Model, Priority
 from hal.nnapi.validation import validate_model
-from tests.conformance.mutations import MUTATIONS
-from tests.conformance.nnapi_model import VECTORS, available
-from tests.conformance.nnapi_mutations import mutants, valid_models
+from tests.support.nnapi_examples.examples import VECTORS, available
+from tests.support.nnapi_examples.mutants import mutants, valid_models
+from tests.support.nnapi_examples.mutations import MUTATIONS
 
 LEAST_PER_SECOND = 1000
 

@@ -118,7 +118,7 @@ def machine() -> dict[str, str | int]:
 def _resnet50(directory: Path) -> Path:
     import onnx
 
-    from tests.models import light
+    from tests.support.onnx_models import light
 
     path = directory / "resnet50.onnx"
     onnx.save(light.randomised("resnet50", 1), path)
@@ -186,7 +186,7 @@ def _speed(options: argparse.Namespace) -> dict[str, Any]:
     import onnx
 
     import npusim
-    from tests.models import oracle
+    from tests.support.onnx_models import oracle
 
     inputs = oracle.random_inputs(onnx.load(options.model), 1)
     judge = oracle.runtime_session(str(options.model))

@@ -12,8 +12,6 @@ _Floats: TypeAlias = npt.NDArray[np.float32]
 _Ints: TypeAlias = npt.NDArray[np.int32]
 
 __all__ = [
-    "DRAM_PARAMETERS",
-    "DRAM_RESULTS",
     "arg_reduce",
     "bbox_transform",
     "binary",
@@ -40,7 +38,6 @@ __all__ = [
     "philox",
     "pool",
     "proposals",
-    "qbinary",
     "quantize",
     "reduce",
     "reduce_finish",
@@ -57,20 +54,17 @@ __all__ = [
     "unary",
 ]
 
-DRAM_PARAMETERS: tuple[str, ...]
-DRAM_RESULTS: tuple[str, ...]
-
 def dram_serve(
-    parameters: Sequence[int],
+    parameters: dict[str, int],
     requests: npt.NDArray[np.int64],
     unit: int,
     outstanding: int,
     pace: int,
     probes: npt.NDArray[np.int64],
     warmup: int,
-) -> tuple[int, ...]: ...
+) -> dict[str, int]: ...
 def dram_serve_runs(
-    parameters: Sequence[int],
+    parameters: dict[str, int],
     base: int,
     other: int,
     runs: int,
@@ -79,7 +73,7 @@ def dram_serve_runs(
     mode: int,
     outstanding: int,
     fast: bool,
-) -> tuple[int, ...]: ...
+) -> dict[str, int]: ...
 def simd() -> str: ...
 def set_simd(name: str) -> None: ...
 def copy(
@@ -228,26 +222,6 @@ def dequantize(
     zero_off: int,
     zero_strides: Sequence[int],
     dims: Sequence[int],
-) -> None: ...
-def qbinary(
-    fn: int,
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    a: _Readable,
-    a_off: int,
-    a_strides: Sequence[int],
-    b: _Readable,
-    b_off: int,
-    b_strides: Sequence[int],
-    dims: Sequence[int],
-    a_scale: float,
-    a_zero: int,
-    b_scale: float,
-    b_zero: int,
-    y_scale: float,
-    y_zero: int,
 ) -> None: ...
 def reduce(
     fn: int,

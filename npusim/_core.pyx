@@ -7,13 +7,11 @@ names an element type that it does not support. Results are the same bits with e
 
 from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
 from npusim._drain import depthwise, finish
-from npusim._dram import PARAMETERS as DRAM_PARAMETERS
-from npusim._dram import RESULTS as DRAM_RESULTS
 from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
 from npusim._hash import fingerprint64, lsh_bits, multinomial, philox, search_keys
 from npusim._index import gather, gather_elements, scatter
-from npusim._lanes import binary, cast, dequantize, qbinary, quantize, unary
+from npusim._lanes import binary, cast, dequantize, quantize, unary
 from npusim._matrix import conv
 from npusim._move import copy, fill, select
 from npusim._reduce import reduce, reduce_finish
@@ -23,8 +21,6 @@ from npusim._simd import set_simd, simd
 from npusim._window import pool, resample
 
 __all__ = [
-    "DRAM_PARAMETERS",
-    "DRAM_RESULTS",
     "arg_reduce",
     "bbox_transform",
     "binary",
@@ -51,7 +47,6 @@ __all__ = [
     "philox",
     "pool",
     "proposals",
-    "qbinary",
     "quantize",
     "reduce",
     "reduce_finish",

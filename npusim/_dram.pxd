@@ -17,12 +17,16 @@ cdef enum:
 
 ctypedef unsigned long long u64
 
-cdef struct Params:
-    long long channels, ranks, groups, banks, burst, cl, cwl, rcd_rd, rcd_wr, rp, ras, rc, rtp, wr
-    long long rrd_s, rrd_l, faw, ccd_s, ccd_l, wtr_s, wtr_l, rtw, rtrs, rfc, refi, act_slots, dual
-    long long pseudo, bank_queue, read_queue, write_queue, write_high, write_low, write_idle, turn, hit_cap
-    long long co_shift, co_bits, ch_shift, ch_bits, ra_shift, ra_bits, bg_shift, bg_bits, ba_shift, ba_bits
-    long long ro_shift, stagger
+cdef struct Params:  # filled by name; npusim/hw/dram/_memory.py says what each one is
+    long long channels, ranks, groups, banks
+    # timings in clocks, by their JEDEC names; 0 for refi: no refresh
+    long long cl, cwl, rcd_rd, rcd_wr, rp, ras, rc, rtp, wr, rrd_s, rrd_l, faw, ccd_s, ccd_l, wtr_s, wtr_l, rfc, refi
+    long long burst, rtw, rtrs, act_slots, turn
+    # the controller
+    long long bank_queue, read_queue, write_queue, write_high, write_low, write_idle, hit_cap
+    long long dual, pseudo, stagger  # 0 or 1
+    # where in an address each field lies
+    long long co_shift, co_bits, ch_shift, ch_bits, ra_shift, ra_bits, bg_shift, bg_bits, ba_shift, ba_bits, ro_shift
 
 cdef struct Entry:
     long long row, index, arrive

@@ -9,21 +9,6 @@ from libc.string cimport memmove, memset
 
 from npusim._leap cimport leap
 
-PARAMETERS = (
-    "channels", "ranks", "groups", "banks", "burst", "cl", "cwl", "rcd_rd", "rcd_wr", "rp", "ras", "rc", "rtp", "wr",
-    "rrd_s", "rrd_l", "faw", "ccd_s", "ccd_l", "wtr_s", "wtr_l", "rtw", "rtrs", "rfc", "refi", "act_slots", "dual",
-    "pseudo", "bank_queue", "read_queue", "write_queue", "write_high", "write_low", "write_idle", "turn", "hit_cap",
-    "co_shift", "co_bits", "ch_shift", "ch_bits", "ra_shift", "ra_bits", "bg_shift", "bg_bits", "ba_shift", "ba_bits",
-    "ro_shift", "stagger",
-)
-"""The order of the numbers that describe a memory; npusim.hw.dram.memory says what each one is."""
-
-RESULTS = (
-    "cycles", "reads", "writes", "hits", "misses", "conflicts", "latency", "refreshes", "probes", "probe_latency",
-    "skipped",
-)
-"""The order of the numbers that a simulation returns."""
-
 
 cdef inline long long ready(const Channel *c, const Entry *e, int *command) noexcept nogil:
     """The command that an entry needs next and the first clock at which the device takes it."""
@@ -49,10 +34,12 @@ cdef void open_row(Machine *m, Channel *c, const Entry *e) noexcept nogil:
     cdef Rank *rank = &c.ranks[e.rank]
     cdef long long now = m.now
     bank.row, bank.hits = e.row, 0
+    # Each level keeps the first clock at which it takes a command; ready() asks all of them for the latest.
     bank.rd, bank.wr = now + p.rcd_rd, now + p.rcd_wr
     bank.pre, bank.act = now + p.ras, now + p.rc
     group.act = larger(group.act, now + p.rrd_l)
     rank.act = larger(rank.act, now + p.rrd_s)
+    # A ring of four: the slot written here is looked at again by the fourth activation from now.
     rank.faw[rank.oldest] = now + p.faw
     rank.oldest = (rank.oldest + 1) & 3
     c.bus = now + p.act_slots
@@ -89,6 +76,7 @@ cdef void move_data(Machine *m, Channel *c, const Entry *e) noexcept nogil:
     c.latest = larger(c.latest, done)
     group.rd, group.wr = larger(group.rd, same_read), larger(group.wr, same_write)
     rank.rd, rank.wr = larger(rank.rd, other_read), larger(rank.wr, other_write)
+    # Ranks share the data pins, and a clock passes while they change hands; pseudo channels have pins of their own.
     if not p.pseudo:
         for r in range(<int>p.ranks):
             if r != e.rank:
@@ -387,7 +375,7 @@ cdef long long drive(
         if table != NULL and m.mark and not m.over:
             k = leap(m, s, i, table)
             i += k
-            if k:
+            if k:  # all whole periods are behind: what is left is shorter than one
                 table = NULL
         m.mark = False
         stalled = False
@@ -486,24 +474,24 @@ cdef void demolish(Machine *m) noexcept nogil:
     free(m.channels)
 
 
-cdef int _set_up(Machine *m, parameters) except -1:
-    cdef long long *field = <long long *>&m.p
-    cdef int k
-    if len(parameters) != len(PARAMETERS):
-        raise ValueError(f"a memory is described by {len(PARAMETERS)} numbers, got {len(parameters)}")
-    for k in range(len(PARAMETERS)):
-        if parameters[k] < 0:
-            raise ValueError(f"{PARAMETERS[k]}: must be >= 0, got {parameters[k]}")
-        field[k] = parameters[k]
+cdef int _set_up(Machine *m, dict parameters) except -1:
+    """Fill in the struct field by field; ValueError for a name that is missing or unknown and for a bad number."""
+    cdef str name
+    m.p = parameters
+    if len(parameters) != len(<dict>m.p):
+        raise ValueError(f"a memory has no {', '.join(sorted(set(parameters) - set(<dict>m.p)))}")
+    for name in parameters:
+        if parameters[name] < 0:
+            raise ValueError(f"{name}: must be >= 0, got {parameters[name]}")
     for name in ("channels", "ranks", "groups", "banks", "burst", "read_queue", "write_queue", "write_high"):
-        if parameters[PARAMETERS.index(name)] < 1:
-            raise ValueError(f"{name}: must be >= 1, got {parameters[PARAMETERS.index(name)]}")
+        if parameters[name] < 1:
+            raise ValueError(f"{name}: must be >= 1, got {parameters[name]}")
     if m.p.write_high > m.p.write_queue:
         raise ValueError(f"write_high: must be <= write_queue = {m.p.write_queue}, got {m.p.write_high}")
     if m.p.cl + m.p.burst + m.p.turn >= 1 << 24:
         raise ValueError(f"cl + burst + turn: must be < {1 << 24}, got {m.p.cl + m.p.burst + m.p.turn}")
     for bits, count in (("ch", "channels"), ("ra", "ranks"), ("bg", "groups"), ("ba", "banks")):
-        if 1 << parameters[PARAMETERS.index(f"{bits}_bits")] != parameters[PARAMETERS.index(count)]:
+        if 1 << parameters[f"{bits}_bits"] != parameters[count]:
             raise ValueError(f"{bits}_bits: must be log2 of {count}")
     return 0
 
@@ -516,8 +504,8 @@ cdef int _check_addresses(const long long[::1] requests) except -1:
     return 0
 
 
-cdef tuple _run(
-    parameters, const Stream *s, const Stream *probe, long long limit, long long pace, long long warmup, bint fast,
+cdef dict _run(
+    dict parameters, const Stream *s, const Stream *probe, long long limit, long long pace, long long warmup, bint fast,
 ):
     cdef Machine m
     cdef Memo *table = NULL
@@ -537,17 +525,18 @@ cdef tuple _run(
         free(table)
     if not built:
         raise MemoryError("no memory for the state of the DRAM's banks and queues")
-    return (
-        end, m.reads, m.writes, m.hits, m.misses, m.conflicts, m.latency, m.refreshes, m.probes, m.probe_latency,
-        m.skipped,
+    return dict(
+        cycles=end, reads=m.reads, writes=m.writes, hits=m.hits, misses=m.misses, conflicts=m.conflicts,
+        latency=m.latency, refreshes=m.refreshes, probes=m.probes, probe_latency=m.probe_latency, skipped=m.skipped,
     )
 
 
 def serve(
-    parameters, const long long[::1] requests, int unit, long long outstanding, long long pace,
+    dict parameters, const long long[::1] requests, int unit, long long outstanding, long long pace,
     const long long[::1] probes, long long warmup,
 ):
-    """Serve ``requests``, each address * 2 + (1 for a write), in bursts of ``1 << unit`` bytes; returns RESULTS.
+    """Serve ``requests``, each address * 2 + (1 for a write), in bursts of ``1 << unit`` bytes; returns its numbers by
+    their names in npusim.hw.dram._memory.Result. ``parameters``: the fields of _dram.pxd's Params.
 
     At most ``outstanding`` reads are on their way; a write is done for its sender when it is queued. ``pace``: 1/16
     clocks between two requests, 0 for as fast as they are taken. ``probes`` are read one after the other beside that,
@@ -569,10 +558,10 @@ def serve(
 
 
 def serve_runs(
-    parameters, long long base, long long other, long long runs, long long run, long long stride, int mode,
+    dict parameters, long long base, long long other, long long runs, long long run, long long stride, int mode,
     long long outstanding, bint fast,
 ):
-    """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts from start to start; returns RESULTS.
+    """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts from start to start; parameters and result as for serve.
 
     ``mode``: 0 reads from ``base`` (in bursts), 1 writes there, 2 a read there and a write at ``other`` in turn.
     ``fast`` skips periods of the stream: the same numbers, sooner.
@@ -591,7 +580,7 @@ def serve_runs(
         s.run, s.stride = 1, 1
     s.count = runs * run * (2 if mode == 2 else 1)
     # After this many runs the addresses are the same but for their rows, which are the highest bits.
-    span = 1 << parameters[PARAMETERS.index("ro_shift")]
+    span = 1 << <long long>parameters["ro_shift"]
     rounds = span
     while rounds > 1 and (rounds >> 1) * s.stride % span == 0:
         rounds >>= 1

@@ -3,61 +3,11 @@
 Every frontend lowers into this one language of a few dozen operator kinds. Shapes are static, types explicit,
 quantisation is spelt out by ``quantize`` / ``dequantize`` operators and integer matrix operators, layout by an
 attribute.
-The shape rule, the constraints and the reference of each kind live in ``npusim.ops``.
+Each kind is a row of ``npusim.ops``: its operands and attributes, what it means, its shape rule, its limits, its
+reference, and the unit that computes it; docs/reference/operators.md lists them.
 
-Kinds, with their inputs, attributes (all required unless a default is given) and meaning. ``*`` marks an optional input
-(None when absent). Axes and dimensions are normalised: non-negative, full rank. Broadcasting is numpy's.
-
-========== elementwise (any shape)
-unary            (x)                fn: Unary, p0=0.0, p1=0.0
-binary           (a, b)             fn: Binary; a and b have one dtype; comparisons give BOOL
-select           (condition, a, b)  condition BOOL
-cast             (x)                to: DType; float to integer truncates and saturates, to BOOL is != 0
-quantize         (x, scale, zero)   to: DType in int8/uint8/int16/uint16; x float or INT32; scale FLOAT32 and zero
-                                    INT32 broadcast to x; clamp(rint(float32(x) / scale) + zero)
-dequantize       (x, scale, zero)   to: DType float; float32(x - zero) * scale
-========== matrix
-conv             (x, w, bias*)      layout: "NCHW" | "NHWC" (of x and y); w is always [O, I/groups, KH, KW]; stride,
-                                    dilation (2 each), pads (top, left, bottom, right), groups, x_zero=0,
-                                    w_zero=0. Float: y has x's dtype. Integer x and w (int8/uint8/int16): y INT32 is
-                                    the sum of (x - x_zero) * (w - w_zero), padding counts as x_zero; only int8 and
-                                    uint8 weights may have a zero point, one number. bias: [O], y's dtype.
-conv_transpose   (x, w, bias*)      w [I, O/groups, KH, KW]; layout, stride, dilation, pads, groups, output_hw (2):
-                                    the output's height and width (output padding is what they imply); x_zero=0,
-                                    w_zero=0 and integers as in conv
-matmul           (a, b, bias*)      [..., M, K] x [..., K, N], batch dimensions broadcast, both at least rank 2;
-                                    x_zero=0, w_zero=0 as in conv (zeros of a and b); INT32 x INT32 -> INT32 wraps;
-                                    bias: [N], y's dtype
-========== windows and reductions
-pool             (x)                fn: "max" | "average" | "l2"; layout, kernel (2), stride (2), dilation (2),
-                                    pads (4), output_hw (2), count_include_pad=False
-reduce           (x)                fn: Reduce; axes: sorted tuple; keepdims: bool
-arg_reduce       (x)                fn: "max" | "min"; axis; keepdims; select_last=False; y INT64
-topk             (x)                axis, k, largest: bool; outputs (values, INT64 indices), sorted, ties to the lower
-                                    index
-resample         (x, index, weight) axis; index INT32 [n, taps], weight FLOAT32 [n, taps], both constant:
-                                    y[.., j, ..] = sum over t of weight[j, t] * x[.., index[j, t], ..];
-                                    index < 0 contributes nothing
-========== rows (one whole axis at a time)
-softmax          (x)                axis, log: bool
-normalize        (x)                axis: normalise over all dimensions from axis on; mode: "layer" | "rms"; epsilon
-cumsum           (x)                axis, exclusive: bool, reverse: bool
-lrn              (x)                axis, size, alpha, beta, bias
-========== movement
-reshape          (x)                shape
-transpose        (x)                perm
-slice            (x)                starts, steps, sizes (one of each per dimension; steps may be negative): element
-                                    i of a dimension is x[start + i * step]
-concat           (*xs)              axis
-pad              (x)                before, after (per dimension, >= 0), mode: "constant" | "edge" | "reflect" |
-                                    "wrap", value=0
-expand           (x)                shape (numpy broadcast)
-gather           (x, indices)       axis; indices INT32/INT64 of any rank; negative counts from the end
-gather_elements  (x, indices)       axis
-scatter_elements (x, indices, u)    axis, reduction: "none" | "add" | "mul" | "max" | "min"
-========== anything else
-routine          (*xs)              name, version, params (sorted pairs): a routine of npusim.routines; its outputs
-                                    follow from its own rule
+Axes and dimensions are normalised: non-negative, full rank. Broadcasting is numpy's. Images are NCHW or NHWC, as the
+attribute ``layout`` says.
 """
 
 from __future__ import annotations
@@ -106,7 +56,7 @@ class Tensor:
 
 @dataclass(eq=False, slots=True)
 class Op:
-    """One operator: a kind of the table above, its inputs (None = absent optional), outputs and attributes.
+    """One operator: a kind of npusim.ops, its inputs (None = absent optional), outputs and attributes.
 
     ``origin``: the number of the client's operation that it is a part of, if a frontend has said so; it is handed on
     to whatever replaces the operator. It means nothing to the graph, and has no part in its fingerprint.

@@ -91,7 +91,7 @@ def show(value: int, dimension: Dimension) -> str:
 
 def cycles_to_ps(cycles: int, hz: int) -> int:
     """The time that ``cycles`` of a clock take, rounded up to a whole picosecond once for the whole span."""
-    return -(-cycles * PS_PER_S // hz)
+    return ceil_div(cycles * PS_PER_S, hz)
 
 
 def ps_to_cycles(ps: int, hz: int) -> int:
@@ -99,9 +99,14 @@ def ps_to_cycles(ps: int, hz: int) -> int:
     return ps * hz // PS_PER_S
 
 
+def cycles_spanned(ps: int, hz: int) -> int:
+    """How many cycles of a clock ``ps`` take: one that has begun counts, unlike in :func:`ps_to_cycles`."""
+    return ceil_div(ps * hz, PS_PER_S)
+
+
 def bytes_to_ps(size: int, bandwidth: int) -> int:
     """The time that ``size`` bytes take at ``bandwidth`` bytes per second, rounded up."""
-    return -(-size * PS_PER_S // bandwidth)
+    return ceil_div(size * PS_PER_S, bandwidth)
 
 
 def ceil_div(dividend: int, divisor: int) -> int:

@@ -48,7 +48,6 @@ LIBRARIES = (
     ),
     Library("neuralnetworks", LIB, "NeuralNetworks.h", "the NNAPI C API"),
 )
-PKG_CONFIG = LIB / "pkgconfig"
 
 
 def library_path() -> list[Path]:

@@ -1,4 +1,4 @@
-"""The border of the driver: methods of the interface return a status, whatever happens inside."""
+"""The border of the driver: whatever is raised inside becomes a status, here and nowhere else."""
 
 from __future__ import annotations
 
@@ -7,32 +7,74 @@ import logging
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from npusim.errors import NpusimError
+from npusim import errors
 
-from .._edge import nnapi_status
-from .errors import InvalidArgumentError, StatusError
-from .operations.lowering import InvalidOperationError
+from .errors import ErrorStatus, InvalidArgumentError, StatusError
+from .operations.lowering import InvalidOperationError, ValueNeededError
 from .plan import LoopTimeoutError
-from .types import ErrorStatus
 from .validation.fields import MalformedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_EXPECTED = (
-    StatusError, InvalidArgumentError, MalformedError, InvalidOperationError, LoopTimeoutError, NpusimError,
-    MemoryError,
-)  # fmt: skip
 _log = logging.getLogger("hal.nnapi")
+
+EXPECTED: dict[type[BaseException], ErrorStatus] = {
+    errors.NpusimError: ErrorStatus.GENERAL_FAILURE,
+    errors.UsageError: ErrorStatus.GENERAL_FAILURE,  # this driver's own mistake, not its client's
+    errors.ConfigError: ErrorStatus.GENERAL_FAILURE,
+    errors.ModelError: ErrorStatus.INVALID_ARGUMENT,
+    errors.UnsupportedError: ErrorStatus.GENERAL_FAILURE,
+    errors.CompileError: ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
+    errors.InputError: ErrorStatus.INVALID_ARGUMENT,
+    errors.ProgramError: ErrorStatus.GENERAL_FAILURE,
+    errors.CacheError: ErrorStatus.GENERAL_FAILURE,
+    errors.FileCutError: ErrorStatus.GENERAL_FAILURE,
+    errors.DeviceFaultError: ErrorStatus.GENERAL_FAILURE,
+    errors.DeviceGoneError: ErrorStatus.DEVICE_UNAVAILABLE,
+    errors.DeviceMemoryError: ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT,
+    errors.QueueFullError: ErrorStatus.DEVICE_UNAVAILABLE,
+    errors.DeadlineError: ErrorStatus.MISSED_DEADLINE_TRANSIENT,
+    errors.JobAbortedError: ErrorStatus.GENERAL_FAILURE,
+    InvalidArgumentError: ErrorStatus.INVALID_ARGUMENT,
+    MalformedError: ErrorStatus.INVALID_ARGUMENT,
+    InvalidOperationError: ErrorStatus.INVALID_ARGUMENT,
+    LoopTimeoutError: ErrorStatus.MISSED_DEADLINE_PERSISTENT,
+    MemoryError: ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT,
+}
+"""What a client, a config or a device can cause: one line in the log says what it was."""
+UNEXPECTED: dict[type[BaseException], ErrorStatus] = {
+    ValueNeededError: ErrorStatus.GENERAL_FAILURE,
+    RecursionError: ErrorStatus.GENERAL_FAILURE,
+    OSError: ErrorStatus.GENERAL_FAILURE,
+}
+"""What is a defect, or the machine's trouble: logged with its trace, as is an exception that is in neither table."""
+STATUS = EXPECTED | UNEXPECTED
+
+_OLDER = {
+    ErrorStatus.MISSED_DEADLINE_TRANSIENT: ErrorStatus.GENERAL_FAILURE,
+    ErrorStatus.MISSED_DEADLINE_PERSISTENT: ErrorStatus.GENERAL_FAILURE,
+    ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: ErrorStatus.GENERAL_FAILURE,
+    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: ErrorStatus.GENERAL_FAILURE,
+}
 
 
 def status_of(error: BaseException, what: str) -> ErrorStatus:
-    """The status for an error, which is logged: quietly if it is one that clients cause, else with its trace."""
-    status = nnapi_status(error)
-    if isinstance(error, _EXPECTED):
+    """The status for an exception: its own, or that of its nearest class in the tables. It is logged, too."""
+    if isinstance(error, StatusError):
+        expected, status = True, error.status
+    else:
+        kind = next((kind for kind in type(error).__mro__ if kind in STATUS), BaseException)
+        expected, status = kind in EXPECTED, STATUS.get(kind, ErrorStatus.GENERAL_FAILURE)
+    if expected:
         _log.info("%s: %s: %s", what, status.name, str(error))  # an error that is kept keeps frames
     else:
         _log.error("%s: %s: %s: %s", what, status.name, type(error).__name__, error, exc_info=error)
     return status
+
+
+def older_status(status: ErrorStatus) -> ErrorStatus:
+    """The status for a client of HAL 1.2 or older, which does not know those that came with 1.3."""
+    return _OLDER.get(status, status)
 
 
 def never_raises(*others: Callable[[], Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from .types import ErrorStatus
+import enum
+
+
+class ErrorStatus(enum.IntEnum):
+    """Result of a call."""
+
+    NONE = 0
+    DEVICE_UNAVAILABLE = 1
+    GENERAL_FAILURE = 2
+    OUTPUT_INSUFFICIENT_SIZE = 3
+    INVALID_ARGUMENT = 4
+    MISSED_DEADLINE_TRANSIENT = 5
+    MISSED_DEADLINE_PERSISTENT = 6
+    RESOURCE_EXHAUSTED_TRANSIENT = 7
+    RESOURCE_EXHAUSTED_PERSISTENT = 8
 
 
 class StatusError(Exception):

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from . import errors
+
 if TYPE_CHECKING:
     from .memory import Memory
 
@@ -20,19 +22,7 @@ FLT_MAX = 3.4028234663852886e38
 NOT_MEASURED = 0xFFFF_FFFF_FFFF_FFFF
 """A time in Timing that was not measured."""
 
-
-class ErrorStatus(enum.IntEnum):
-    """Result of a call."""
-
-    NONE = 0
-    DEVICE_UNAVAILABLE = 1
-    GENERAL_FAILURE = 2
-    OUTPUT_INSUFFICIENT_SIZE = 3
-    INVALID_ARGUMENT = 4
-    MISSED_DEADLINE_TRANSIENT = 5
-    MISSED_DEADLINE_PERSISTENT = 6
-    RESOURCE_EXHAUSTED_TRANSIENT = 7
-    RESOURCE_EXHAUSTED_PERSISTENT = 8
+ErrorStatus = errors.ErrorStatus  # defined there because shared memory, which structures hold, fails with one as well
 
 
 class DeviceStatus(enum.IntEnum):

@@ -1,8 +1,4 @@
-"""Where exceptions become ONNXIFI's status codes: one table, which a test proves complete.
-
-It is beside the facade and not with the other one in ``hal._edge``: a C program that loads this library does not wait
-for the import of the other.
-"""
+"""Where exceptions become ONNXIFI's status codes: one table, which a test proves complete."""
 
 from __future__ import annotations
 

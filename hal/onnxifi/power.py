@@ -8,6 +8,7 @@ from npusim.driver.alloc import ALIGNMENT
 from npusim.executor import Executor
 from npusim.hw.config import Config
 from npusim.program import CONSTANTS, Program
+from npusim.units import ceil_div
 
 from .status import OnnxifiError, Status
 
@@ -75,7 +76,7 @@ class Power:
 
 
 def _rounded(nbytes: int) -> int:
-    return max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
+    return max(1, ceil_div(nbytes, ALIGNMENT)) * ALIGNMENT
 
 
 def _resident_bytes(program: Program) -> int:

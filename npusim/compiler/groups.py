@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor, consumers
+from npusim.ops.base import REGISTRY, Elements, Lowered
 
-ELEMENTWISE = frozenset({"unary", "binary", "select", "cast", "quantize", "dequantize"})
+ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, Elements))
 """Kinds that compute each element of their output by itself."""
 
 ANCHORS = frozenset({"conv", "matmul"})
 """Kinds whose tiles elementwise operators may continue in SRAM."""
 
-VIEWS = frozenset({"reshape", "transpose", "slice", "expand"})
+VIEWS = frozenset(name for name, kind in REGISTRY.items() if kind.form is Lowered.VIEW)
 """Kinds that are another view of the same bytes, wherever strides can say it."""
 
 MAX_LOADS = 6

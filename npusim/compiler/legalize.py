@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
 
-from npusim.compiler.groups import ELEMENTWISE
 from npusim.compiler.rewrite import Rewriter
 from npusim.dtypes import DEVICE_DTYPES
 from npusim.errors import ProgramError
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
+from npusim.isa.base import Unit
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import accumulator_type, rate_type
 from npusim.ops.base import REGISTRY
-from npusim.ops.routine import routine_of
-
-_SCALAR_KINDS = frozenset({"gather_elements", "scatter_elements", "topk"})
-_VECTOR_KINDS = ELEMENTWISE | {
-    "pool", "reduce", "arg_reduce", "resample", "softmax", "normalize", "cumsum", "lrn",
-}  # fmt: skip
 
 
 def legalize(graph: Graph) -> Graph:
@@ -38,17 +32,14 @@ def _missing(op: Op, config: Config) -> list[str]:
     strange = {t.dtype for t in (*op.inputs, *op.outputs) if t is not None and t.dtype not in DEVICE_DTYPES}
     if strange:
         return [f"{config.name} does not compute with {', '.join(sorted(dtype.label for dtype in strange))}"]
-    unit = routine_of(op.attrs).unit if op.kind == "routine" else None
-    if (op.kind in _VECTOR_KINDS or unit == "vector") and config.vector is None:
-        return [f"{config.name} has no vector unit"]
-    if (op.kind in _SCALAR_KINDS or unit == "scalar") and config.scalar is None:
-        return [f"{config.name} has no scalar unit"]
-    return _matrix_missing(op, config) if op.kind in ("conv", "matmul") else []
+    unit = REGISTRY[op.kind].unit_of(op.attrs)
+    if unit is not Unit.DMA and unit.name.lower() not in config.units:
+        return [f"{config.name} has no {unit.name.lower()} unit"]
+    return _matrix_missing(op, config) if unit is Unit.MATRIX else []
 
 
 def _matrix_missing(op: Op, config: Config) -> list[str]:
-    if config.matrix is None:
-        return [f"{config.name} has no matrix unit"]
+    assert config.matrix is not None
     x, w = op.input(0).dtype, op.input(1).dtype
     try:
         accumulator_type(x, w)
@@ -62,30 +53,28 @@ def _matrix_missing(op: Op, config: Config) -> list[str]:
 
 
 def _legalize_op(rewriter: Rewriter, op: Op) -> bool:
-    if op.kind in _SUMS and op.output.size and not op.input(0).size:
-        rewriter.substitute(op.output, _sum_of_nothing(rewriter, op))
-        return True
-    if op.kind == "conv_transpose":
-        rewriter.substitute(op.output, _conv_transpose(rewriter, op))
-        return True
-    bias = op.optional(2)
-    if op.kind in ("conv", "matmul") and bias is not None and bias.data is None:
-        axis = 1 if op.attrs.get("layout") == "NCHW" else len(op.output.shape) - 1
-        shape = tuple(bias.size if index == axis else 1 for index in range(len(op.output.shape)))
-        plain = rewriter.add(op.name, op.kind, op.inputs[:2], op.attrs)
-        row = rewriter.add(f"{op.name}.bias", "reshape", (bias,), {"shape": shape})
-        rewriter.substitute(op.output, rewriter.add(f"{op.name}.add", "binary", (plain, row), {"fn": Binary.ADD}))
-        return True
-    if op.kind == "pad" and op.attrs["mode"] != "constant":
-        rewriter.substitute(op.output, _indexed_pad(rewriter, op))
-        return True
-    if op.kind == "pad" and len(_padded_axes(op)) > _PADDED_DIMENSIONS:
-        rewriter.substitute(op.output, _pad_in_turns(rewriter, op))
-        return True
-    if op.kind == "scatter_elements" and any(_beyond(op)):
-        rewriter.substitute(op.output, _partial_scatter(rewriter, op, op.input(0), 0))
-        return True
+    for rule in RULES.get(op.kind, ()):
+        tensor = rule(rewriter, op)
+        if tensor is not None:
+            rewriter.substitute(op.output, tensor)
+            return True
     return False
+
+
+def _separate_bias(rewriter: Rewriter, op: Op) -> Tensor | None:
+    """A bias that is computed is added afterwards: the matrix unit takes constant ones."""
+    bias = op.optional(2)
+    if bias is None or bias.data is not None:
+        return None
+    plain = rewriter.add(op.name, op.kind, op.inputs[:2], op.attrs)
+    return _add_bias(rewriter, op, plain, bias)
+
+
+def _add_bias(rewriter: Rewriter, op: Op, value: Tensor, bias: Tensor) -> Tensor:
+    axis = 1 if op.attrs.get("layout") == "NCHW" else len(value.shape) - 1
+    shape = tuple(bias.size if index == axis else 1 for index in range(len(value.shape)))
+    row = rewriter.add(f"{op.name}.bias", "reshape", (bias,), {"shape": shape})
+    return rewriter.add(f"{op.name}.add", "binary", (value, row), {"fn": Binary.ADD})
 
 
 _PADDED_DIMENSIONS = 4
@@ -96,9 +85,11 @@ def _padded_axes(op: Op) -> list[int]:
     return [axis for axis, ends in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)) if any(ends)]
 
 
-def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor:
+def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor | None:
     """Constant padding of many dimensions, a few at a time."""
     value, axes = op.input(0), _padded_axes(op)
+    if len(axes) <= _PADDED_DIMENSIONS:
+        return None
     for turn in range(0, len(axes), _PADDED_DIMENSIONS):
         chosen = axes[turn : turn + _PADDED_DIMENSIONS]
         ends = {
@@ -109,12 +100,10 @@ def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor:
     return value
 
 
-_SUMS = frozenset({"reduce", "matmul"})
-"""Kinds that make something of nothing: their value over no elements."""
-
-
-def _sum_of_nothing(rewriter: Rewriter, op: Op) -> Tensor:
+def _sum_of_nothing(rewriter: Rewriter, op: Op) -> Tensor | None:
     """What the reference says of operands without elements is a constant; a matmul's bias is added to it."""
+    if op.input(0).size or not op.output.size:
+        return None
     plain = Op(op.name, op.kind, op.inputs[:2], op.outputs, op.attrs)
     arrays = [None if t is None else np.zeros(t.shape, t.dtype.storage) for t in plain.inputs]
     (value,) = REGISTRY[op.kind].reference(plain, arrays)
@@ -129,7 +118,11 @@ def _beyond(op: Op) -> list[int]:
     return [0 if number == axis else dim - index[number] for number, dim in enumerate(x)]
 
 
-def _partial_scatter(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor:
+def _partial_scatter(rewriter: Rewriter, op: Op) -> Tensor | None:
+    return _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None
+
+
+def _scatter_from(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor:
     """Scatter into the part that the indices span, and put the rest beside it, one axis after the other."""
     rest = _beyond(op)
     axis = next((number for number in range(axis, len(rest)) if rest[number]), len(rest))
@@ -140,7 +133,7 @@ def _partial_scatter(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor
         _part(rewriter, f"{op.name}.{side}{axis}", x, axis, start, size)
         for side, start, size in (("low", 0, span), ("high", span, rest[axis]))
     )
-    inner = _partial_scatter(rewriter, op, low, axis + 1)
+    inner = _scatter_from(rewriter, op, low, axis + 1)
     return rewriter.add(f"{op.name}.joined{axis}", "concat", (inner, high), {"axis": axis})
 
 
@@ -151,8 +144,10 @@ def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size:
     return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": (1,) * len(sizes), "sizes": sizes})
 
 
-def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor:
+def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor | None:
     """Padding with elements of the tensor itself is a gather along each padded axis."""
+    if op.attrs["mode"] == "constant":
+        return None
     value = op.input(0)
     mode: Literal["edge", "reflect", "wrap"] = op.attrs["mode"]
     for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
@@ -189,11 +184,7 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     bias = op.optional(2)
     constant = bias is not None and bias.is_constant
     result = rewriter.add(name, "conv", (value, weights, bias) if constant else (value, weights), conv)
-    if bias is None or constant:
-        return result
-    shape = (1, bias.size, 1, 1) if nchw else (1, 1, 1, bias.size)
-    row = rewriter.add(f"{name}.bias", "reshape", (bias,), {"shape": shape})
-    return rewriter.add(f"{name}.add", "binary", (result, row), {"fn": Binary.ADD})
+    return result if bias is None or constant else _add_bias(rewriter, op, result, bias)
 
 
 def _spread(rewriter: Rewriter, name: str, x: Tensor, axis: int, stride: int, zero: int) -> Tensor:
@@ -230,6 +221,18 @@ def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
     value = rewriter.add(f"{name}.groups", "reshape", (value,), {"shape": (groups, rows // groups, cols, kh, kw)})
     value = rewriter.add(f"{name}.swap", "transpose", (value,), {"perm": (0, 2, 1, 3, 4)})
     return rewriter.add(f"{name}.turned", "reshape", (value,), {"shape": (groups * cols, rows // groups, kh, kw)})
+
+
+RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
+    "conv": (_separate_bias,),
+    "conv_transpose": (_conv_transpose,),
+    "matmul": (_sum_of_nothing, _separate_bias),
+    "pad": (_indexed_pad, _pad_in_turns),
+    "reduce": (_sum_of_nothing,),
+    "scatter_elements": (_partial_scatter,),
+}
+"""For each kind that may have to be rewritten: rules in the order in which they are asked, None where one does not
+apply. A kind whose form is REWRITTEN has one that always does."""
 
 
 def separate_outputs(graph: Graph) -> Graph:

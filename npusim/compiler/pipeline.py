@@ -7,8 +7,8 @@ from math import prod
 
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import form_groups
+from npusim.compiler.kinds import lower
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower import lower
 from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, sram_budget, total_bytes
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
@@ -39,7 +39,9 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     commands = _schedule(placement, context, config)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    verify(commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels))
+    verify(
+        commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units)
+    )
     count = len(prepared.inputs)
     bindings = [
         Binding(name, FIRST_IO + index, tensor.shape, tensor.dtype)

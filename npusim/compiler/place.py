@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from npusim.compiler.groups import VIEWS, Group
+from npusim.compiler.lower import TILES
 from npusim.compiler.lower.base import Context
-from npusim.compiler.lower.movement import view_of
+from npusim.compiler.lower.movement import VIEW_RULES
 from npusim.compiler.values import Arena, Buffer, View, dense_strides, memory_order, ordered_strides
 from npusim.graph import Graph, Op, Tensor
 from npusim.program import FIRST_IO, SCRATCH
 
-DENSE_KINDS = frozenset({"gather", "gather_elements", "scatter_elements", "topk"})
-"""Kinds whose instructions walk rows: operands and results are dense, in the order of their dimensions."""
+DENSE_KINDS = frozenset(kind for kind, lowering in TILES.items() if lowering.dense)
 
 _CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -141,7 +141,7 @@ def _alias(group: Group, context: Context) -> bool:
     op = group.ops[0]
     if op.kind not in VIEWS or op.output in context.views:
         return False
-    view = view_of(op, context.view(op.input(0)))
+    view = VIEW_RULES[op.kind](op, context.view(op.input(0)))
     if view is None:
         return False
     context.views[op.output] = view

@@ -12,6 +12,7 @@ from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
 from npusim.isa.matrix import CHANNEL_BLOCK, rate_type
+from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
 
@@ -168,8 +169,8 @@ def _halvings(full: int, least: int, multiple: int = 1) -> Iterator[int]:
     size = full
     yield size
     while size > least:
-        half = -(-size // 2)
-        rounded = max(least, -(-half // multiple) * multiple if half > multiple else half)
+        half = ceil_div(size, 2)
+        rounded = max(least, ceil_div(half, multiple) * multiple if half > multiple else half)
         if rounded >= size:
             return
         size = rounded
@@ -189,15 +190,15 @@ def _tasks(problem: MatrixProblem, tile: Tiling) -> int:
 
 
 def _spatial(problem: MatrixProblem, tile: Tiling) -> int:
-    return problem.images * -(-problem.oh // tile.oh) * -(-problem.ow // tile.ow)
+    return problem.images * ceil_div(problem.oh, tile.oh) * ceil_div(problem.ow, tile.ow)
 
 
 def _channel_tiles(problem: MatrixProblem, tile: Tiling) -> int:
-    return -(-problem.groups // tile.groups) * -(-problem.oc // tile.oc)
+    return ceil_div(problem.groups, tile.groups) * ceil_div(problem.oc, tile.oc)
 
 
 def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
-    return -(-problem.ic // tile.ic)
+    return ceil_div(problem.ic, tile.ic)
 
 
 def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostModel) -> int:
@@ -205,7 +206,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
     bytes_ = footprint(problem, tile)
     x_loads, w_loads = _loads(problem, tile, spatial, channels, chunks)
-    per_core = -(-spatial * channels // config.cores)
+    per_core = ceil_div(spatial * channels, config.cores)
     share = per_core / (spatial * channels)
     compute = per_core * chunks * model.cost(_work(problem, tile)).ps
     x_cost, w_cost = model.cost(_dma(bytes_.x, _x_run(problem, tile))).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
@@ -235,7 +236,7 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
         x = spatial if channels == 1 else tasks
         return x, channels if problem.shared_weights else tasks
     w = channels if spatial == 1 or (channels == 1 and problem.shared_weights) else tasks
-    grouped = -(-problem.groups // tile.groups)
+    grouped = ceil_div(problem.groups, tile.groups)
     return spatial * grouped, w
 
 
@@ -263,4 +264,4 @@ def _x_run(problem: MatrixProblem, tile: Tiling) -> int:
 
 def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:
     run = max(1, min(run, nbytes))
-    return DmaWork(nbytes, -(-nbytes // run), run, 0 if write else nbytes, nbytes if write else 0)
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, 0 if write else nbytes, nbytes if write else 0)

@@ -15,6 +15,7 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, SCRATCH
+from npusim.units import ceil_div
 
 ALIGNMENT = 64
 """Every buffer starts at a multiple of this many bytes: a DRAM burst on all configs that ship."""
@@ -223,4 +224,4 @@ class Arena:
 
 def align(offset: int, to: int = ALIGNMENT) -> int:
     """The next multiple of ``to``."""
-    return -(-offset // to) * to
+    return ceil_div(offset, to) * to

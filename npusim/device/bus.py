@@ -58,19 +58,6 @@ class Bus(ABC):
         """
 
 
-class Carrier(Protocol):
-    """What a device may ask of whatever carries it."""
-
-    def irq(self, vector: int) -> None:
-        """Deliver an interrupt message."""
-
-    def dma_read(self, address: int, size: int) -> bytes:
-        """Read host memory; raises OSError for an address that the host has not opened to the device."""
-
-    def dma_write(self, address: int, data: bytes) -> None:
-        """Write host memory; raises OSError likewise."""
-
-
 class RegisterModel(Protocol):
     """A device as its carrier sees it: accesses take no time here, the carrier charges it."""
 

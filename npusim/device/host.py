@@ -82,13 +82,5 @@ class HostBus(Bus):
         """Deliver an interrupt message."""
         self._pending |= 1 << vector
 
-    def dma_read(self, address: int, size: int) -> bytes:
-        """This host opens no memory to the device."""
-        raise OSError(f"device read of {size} bytes of host memory at {address:#x}: nothing is mapped")
-
-    def dma_write(self, address: int, data: bytes) -> None:
-        """This host opens no memory to the device."""
-        raise OSError(f"device write of {len(data)} bytes of host memory at {address:#x}: nothing is mapped")
-
     def _came(self) -> bool:
         return self._pending != 0

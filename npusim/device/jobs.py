@@ -19,6 +19,7 @@ from npusim.sim.memory import AddressError
 from npusim.sim.plan import PlanError
 from npusim.sim.run import Job, JobRecord, Run
 from npusim.timeline import Counters
+from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.device")
 
@@ -274,7 +275,7 @@ class JobQueues:
             record = job.run.record(now, clock_hz)
         else:
             duration = now - job.started_ps
-            cycles = -(-duration * clock_hz // 10**12)
+            cycles = cycles_spanned(duration, clock_hz)
             record = JobRecord(counters=Counters(duration), cycles=cycles, time_ps=duration, started_ps=job.started_ps)
             record.fault = job.fault
         record.aborted = job.aborted

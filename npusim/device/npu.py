@@ -20,6 +20,7 @@ from npusim.sim.inject import Injection
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
 from npusim.sim.run import JobRecord
+from npusim.units import ps_to_cycles
 
 _log = logging.getLogger("npusim.device")
 
@@ -111,7 +112,7 @@ class NpuDevice:
             self._deliver()
 
     def _hold_cycles(self) -> None:
-        self._registers.set_pair("CYCLES", self._clock.now * self.config.clock_hz // 10**12)
+        self._registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
 
     def _doorbell(self, ring: int, value: int) -> None:
         if value:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from npusim.errors import DeviceMemoryError
+from npusim.units import ceil_div
 
 ALIGNMENT = 256
 """Every block starts at a multiple of this many bytes; a multiple of any DRAM burst that a config should have."""
@@ -15,7 +16,7 @@ class Allocator:
     """Bytes [start, start + size) of device memory. Sizes are rounded up to ALIGNMENT, 0 too."""
 
     def __init__(self, start: int, size: int) -> None:
-        first = -(-start // ALIGNMENT) * ALIGNMENT
+        first = ceil_div(start, ALIGNMENT) * ALIGNMENT
         last = (start + size) // ALIGNMENT * ALIGNMENT
         self._free: list[tuple[int, int]] = [(first, last - first)] if last > first else []  # (address, size), sorted
         self._used: dict[int, int] = {}
@@ -32,7 +33,7 @@ class Allocator:
 
     def allocate(self, size: int, purpose: str) -> int:
         """The address of a new block; raises DeviceMemoryError with required and available bytes."""
-        needed = max(-(-size // ALIGNMENT), 1) * ALIGNMENT
+        needed = max(ceil_div(size, ALIGNMENT), 1) * ALIGNMENT
         for number, (address, free) in enumerate(self._free):
             if free >= needed:
                 if free == needed:

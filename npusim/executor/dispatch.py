@@ -28,6 +28,7 @@ from npusim.hw.config import Config
 from npusim.program import Program
 from npusim.sim.inject import Injection
 from npusim.sim.run import JobRecord
+from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.executor")
 
@@ -266,7 +267,7 @@ class Dispatcher:
         # When a job before it ends just then, the device sees the ring's tail before the doorbell.
         queued = job.began_ps - job.arrived_ps + max(0, record.started_ps - job.rung_ps)
         total = self.now_ps - job.arrived_ps
-        cycles = -(-run_ps * self.config.clock_hz // 10**12)
+        cycles = cycles_spanned(run_ps, self.config.clock_hz)
         host = total - run_ps - record.suspended_ps - queued
         times = (cycles, run_ps, queued, record.suspended_ps, host, total)
         return JobDone(outputs, *times, record.timeline, record.counters, job.host)

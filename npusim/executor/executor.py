@@ -22,6 +22,7 @@ from npusim.executor.worker import SLICE_PS, Message, Reply, Worker
 from npusim.hw.config import Config, load_config
 from npusim.program import Binding, Program
 from npusim.sim.inject import Injection
+from npusim.units import ceil_div
 
 _T = TypeVar("_T")
 
@@ -253,7 +254,7 @@ class Executor:
 
     def _check_binding(self, what: str, program: Program, binding: Binding, buffer: DeviceBuffer) -> None:
         self._check_buffer(buffer)
-        room = max(1, -(-buffer.block.nbytes // ALIGNMENT)) * ALIGNMENT
+        room = max(1, ceil_div(buffer.block.nbytes, ALIGNMENT)) * ALIGNMENT
         if buffer.nbytes < binding.nbytes or room < program.region_bytes[binding.region]:
             raise UsageError(f"{what}: needs a buffer of {binding.nbytes} bytes, got one of {buffer.nbytes}")
 

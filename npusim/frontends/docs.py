@@ -14,6 +14,7 @@ from npusim.frontends.onnx import operators  # noqa: F401  (registers the import
 from npusim.frontends.onnx.control import MAX_ITERATIONS
 from npusim.frontends.onnx.importer import OLDEST_OPSET
 from npusim.frontends.onnx.registry import Entry, entries
+from npusim.isa.base import Unit
 from npusim.ops.base import REGISTRY, REQUIRED
 from npusim.pages import write_or_check
 
@@ -55,13 +56,13 @@ def _rows(domain: str) -> list[str]:
 
 
 def _kinds() -> list[str]:
-    rows = ["| kind | attributes | constraints |", "|---|---|---|"]
-    for kind, definition in REGISTRY.items():
-        attributes = [
-            name if default is REQUIRED else f"{name}={default}" for name, default in definition.attrs.items()
-        ]
-        constraints = [" ".join((constraint.__doc__ or "").split()) for constraint in definition.constraints]
-        rows.append(f"| {kind} | {', '.join(attributes)} | {'; '.join(constraints)} |")
+    rows = ["| kind | operands | attributes | meaning | unit | constraints |", "|---|---|---|---|---|---|"]
+    for name, kind in REGISTRY.items():
+        attributes = [key if default is REQUIRED else f"{key}={default}" for key, default in kind.attrs.items()]
+        constraints = [" ".join((constraint.__doc__ or "").split()) for constraint in kind.constraints]
+        unit = kind.unit.name.lower() if isinstance(kind.unit, Unit) else "vector or scalar"
+        cells = (name, kind.operands, ", ".join(attributes), kind.meaning, unit, "; ".join(constraints))
+        rows.append("| " + " | ".join(cells).replace("*", "\\*") + " |")
     return rows
 
 

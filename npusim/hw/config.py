@@ -240,6 +240,11 @@ class Config:
         return hash((self.name, self.clock_hz, self.cores, self.sram.bytes, self.dram.bandwidth))
 
     @property
+    def units(self) -> frozenset[str]:
+        """The computing units that every core has: of matrix, vector and scalar."""
+        return frozenset(name for name in ("matrix", "vector", "scalar") if getattr(self, name) is not None)
+
+    @property
     def matrix_hz(self) -> int:
         """The matrix unit's clock."""
         return (self.matrix.clock_hz if self.matrix else None) or self.clock_hz

@@ -9,11 +9,8 @@ from typing import Any
 
 from npusim import _core
 from npusim.dtypes import DType
-from npusim.errors import ProgramError
 from npusim.isa.base import (
-    F32,
     F64,
-    I32,
     Access,
     Address,
     BinaryFn,
@@ -27,7 +24,7 @@ from npusim.isa.base import (
     instruction,
     span,
 )
-from npusim.isa.functions import COMPARISONS, PREDICATES, Binary, binary_cost, unary_cost
+from npusim.isa.functions import COMPARISONS, PREDICATES, binary_cost, unary_cost
 from npusim.work import VectorWork, Work
 
 
@@ -131,49 +128,6 @@ class BinaryOp(Instruction):
             self.b_strides,
             self.dims,
         )
-
-
-@instruction(0x32, "vector.qbinary", Unit.VECTOR)
-class QBinaryOp(Instruction):
-    """Quantised: rint((((a - a_zero) * a_scale) fn ((b - b_zero) * b_scale)) / y_scale) + y_zero, clamped."""
-
-    fn: BinaryFn
-    dtype: Type
-    dst: Address
-    dst_strides: Strides4
-    a: Address
-    a_strides: Strides4
-    b: Address
-    b_strides: Strides4
-    dims: Dims4
-    a_scale: F32
-    a_zero: I32
-    b_scale: F32
-    b_zero: I32
-    y_scale: F32
-    y_zero: I32
-
-    def check(self) -> None:
-        if self.fn in COMPARISONS or self.fn in (Binary.AND, Binary.OR, Binary.XOR):
-            raise ProgramError(f"vector.qbinary: {self.fn.name} is not arithmetic")
-
-    def accesses(self) -> Iterator[Access | None]:
-        yield span(self.a, self.dims, self.a_strides, self.dtype.itemsize, False)
-        yield span(self.b, self.dims, self.b_strides, self.dtype.itemsize, False)
-        yield span(self.dst, self.dims, self.dst_strides, self.dtype.itemsize, True)
-
-    def work(self) -> Work:
-        operands = tuple((strides, self.dtype) for strides in (self.a_strides, self.b_strides, self.dst_strides))
-        return _work("convert", self.dtype, self.dims, operands)
-
-    def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        a, a_off = memory.locate(core, self.a)
-        b, b_off = memory.locate(core, self.b)
-        _core.qbinary(
-            self.fn, self.dtype, dst, dst_off, self.dst_strides, a, a_off, self.a_strides, b, b_off, self.b_strides,
-            self.dims, self.a_scale, self.a_zero, self.b_scale, self.b_zero, self.y_scale, self.y_zero,
-        )  # fmt: skip
 
 
 @instruction(0x33, "vector.select", Unit.VECTOR)

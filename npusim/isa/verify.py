@@ -1,12 +1,12 @@
 """The gate: every command stream, fresh or cached, is checked here before a device runs it.
 
-Checked: units and cores exist, waits look back only (so that no stream can wait for itself), fields mean something,
-every byte that a command may touch lies inside its memory, and only DMA touches DRAM.
+Checked: the device has the units and cores that commands name, waits look back only (so that no stream can wait for
+itself), fields mean something, every byte that a command may touch lies inside its memory, and only DMA touches DRAM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from npusim.errors import ProgramError
@@ -18,24 +18,27 @@ READ_ONLY_REGIONS = frozenset({0})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels."""
+    """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels, and which
+    of the matrix, vector and scalar unit every core has."""
 
     region_bytes: Sequence[int]
     sram_bytes: int
     acc_bytes: int
     cores: int
     dma_channels: int
+    units: Collection[str]
 
 
 def verify(commands: Iterable[Command], limits: Limits) -> None:
     """Raise ProgramError naming the first command that breaks a rule."""
+    present = {Unit[name.upper()] for name in limits.units} | {Unit.CONTROL}
     issued: dict[tuple[int, int], int] = {}
     halted = False
     for index, command in enumerate(commands):
         try:
             if halted:
                 raise ProgramError("follows halt")
-            _check_issue(command, limits, issued)
+            _check_issue(command, limits, present, issued)
             command.instruction.check()
             for access in command.instruction.accesses():
                 if access is not None:
@@ -49,14 +52,16 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
         raise ProgramError("the stream does not end in halt")
 
 
-def _check_issue(command: Command, limits: Limits, issued: dict[tuple[int, int], int]) -> None:
-    _check_unit(command.core, command.unit, limits)
+def _check_issue(
+    command: Command, limits: Limits, present: Collection[int], issued: dict[tuple[int, int], int]
+) -> None:
+    _check_unit(command.core, command.unit, limits, present)
     wanted = command.instruction.unit
     runs_here = command.unit >= Unit.DMA if wanted == Unit.DMA else command.unit == wanted
     if not runs_here:
         raise ProgramError(f"is for unit {wanted.name.lower()}, issued to {unit_name(command.core, command.unit)}")
     for core, unit, count in command.waits:
-        _check_unit(core, unit, limits)
+        _check_unit(core, unit, limits, present)
         if count > issued.get((core, unit), 0):
             raise ProgramError(
                 f"waits for {count} commands of {unit_name(core, unit)}, "
@@ -64,7 +69,7 @@ def _check_issue(command: Command, limits: Limits, issued: dict[tuple[int, int],
             )
 
 
-def _check_unit(core: int, unit: int, limits: Limits) -> None:
+def _check_unit(core: int, unit: int, limits: Limits, present: Collection[int]) -> None:
     if core >= limits.cores:
         raise ProgramError(f"core {core}: the device has {limits.cores}")
     if unit >= Unit.DMA:
@@ -72,6 +77,8 @@ def _check_unit(core: int, unit: int, limits: Limits) -> None:
             raise ProgramError(f"DMA channel {unit - Unit.DMA}: the device has {limits.dma_channels}")
     elif unit > Unit.CONTROL:
         raise ProgramError(f"unit {unit}: there is no such unit")
+    elif unit not in present:
+        raise ProgramError(f"{unit_name(core, unit)}: the device has no such unit")
 
 
 def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:

@@ -1,7 +1,9 @@
-"""What every operator kind declares: its inputs and attributes, its shape rule, its limits and its reference."""
+"""What every operator kind declares: operands and attributes, shape rule, limits, reference, unit, form."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,8 @@ import numpy.typing as npt
 from npusim.dtypes import DType, bfloat16_to_float32, float32_to_bfloat16
 from npusim.errors import ModelError
 from npusim.graph import Op, Tensor
+from npusim.isa.base import Instruction, Unit
+from npusim.isa.reduction import RowInstruction
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -30,31 +34,94 @@ class Required:
 
 
 REQUIRED = Required()
+Place = tuple[int, tuple[int, ...]]
+"""(address, byte strides) of an operand of an instruction."""
 
 
 @dataclass(frozen=True, slots=True)
-class OpDef:
-    """One operator kind.
+class Elements:
+    """Each element of the output comes from one element of each operand.
 
-    ``infer(inputs, attrs)`` returns (shape, dtype) of each output and raises ModelError for operands that contradict
-    each other. ``reference(op, arrays)`` takes and returns arrays in storage form (see DType.storage) and defines the
-    truth.
+    ``instruction(op, places, dims)``: output first, then the operands, over four dimensions. Such kinds join the chain
+    of whoever makes their operands.
     """
 
-    kind: str
+    instruction: Callable[[Op, Sequence[Place], tuple[int, ...]], Instruction]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The output along ``axis`` depends on the whole row of the input, and on nothing else.
+
+    ``fields(attrs)``: the instruction's own fields; without it they are the attributes of the same names. ``trailing``:
+    a row takes all dimensions from ``axis`` on; ``single``: it becomes one element, and with ``keepdims`` false the
+    dimension goes.
+    """
+
+    instruction: type[RowInstruction]
+    fields: Callable[[Attrs], Mapping[str, Any]] | None = None
+    trailing: bool = False
+    single: bool = False
+
+    def make(self, operands: tuple[Any, ...], attrs: Attrs) -> Instruction:
+        """The instruction on ``operands``: what all row instructions have in common, in their order."""
+        if self.fields is not None:
+            return self.instruction(*operands, **self.fields(attrs))
+        own = dataclasses.fields(self.instruction)[len(operands) :]
+        return self.instruction(*operands, **{field.name: attrs[field.name] for field in own})
+
+
+class Lowered(enum.Enum):
+    """What the compiler must know of a kind by name, because no form says it."""
+
+    VIEW = "how its result is a view of its input"
+    TILES = "a lowering of its own"
+    REWRITTEN = "a rule that rewrites it by other kinds"
+
+
+Form = Elements | Rows | Lowered
+
+
+class Folding(enum.Enum):
+    """When an operator on constants is computed while the graph is built."""
+
+    PLAIN = "when the result is not much larger than what it is made of"
+    VIEW = "always: the result is a view, and takes no memory"
+    HEAVY = "when everything is small: on large operands it takes long"
+    NEVER = "never: quantised weights stay integers, for the compiler to compute with"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One operator kind: everything that is known of it, but for what only the compiler can say (see ``form``).
+
+    ``operands``: the names of its inputs; ``bias*`` may be absent, ``*xs`` are any number. Both come last.
+    ``infer(inputs, attrs)`` returns (shape, dtype) of each output and raises ModelError for operands that contradict
+    each other. ``reference(op, arrays)`` takes and returns arrays in storage form (see DType.storage) and defines the
+    truth. ``unit`` computes it; it may depend on the attributes. ``form`` is how, and where the compiler finds its
+    lowering. :mod:`npusim.compiler.kinds` checks the compiler's half.
+    """
+
+    name: str
+    operands: str
+    meaning: str
     infer: Callable[[Inputs, Attrs], list[Result]]
     reference: Callable[[Op, Sequence[Array | None]], list[Array]]
-    required: int = 1
-    optional: int = 0
-    variadic: bool = False
+    unit: Unit | Callable[[Attrs], Unit]
+    form: Form
     attrs: Mapping[str, Any] = field(default_factory=dict)
     constraints: tuple[Constraint, ...] = ()
+    folding: Folding = Folding.PLAIN
+
+    def unit_of(self, attrs: Attrs) -> Unit:
+        """The unit that computes an operator with these attributes."""
+        return self.unit if isinstance(self.unit, Unit) else self.unit(attrs)
 
     def complete(self, attrs: Attrs) -> dict[str, Any]:
         """The attributes with defaults filled in; raises ModelError for unknown or missing ones."""
         unknown = sorted(set(attrs) - set(self.attrs))
         if unknown:
-            raise ModelError(f"unknown attribute {unknown[0]!r}; {self.kind} has {', '.join(self.attrs) or 'none'}")
+            raise ModelError(f"unknown attribute {unknown[0]!r}; {self.name} has {', '.join(self.attrs) or 'none'}")
         complete = {**self.attrs, **attrs}
         for name, value in complete.items():
             if value is REQUIRED:
@@ -63,23 +130,50 @@ class OpDef:
 
     def check_arity(self, inputs: Inputs) -> None:
         """Raise ModelError unless the number of inputs is one that the kind takes."""
-        most = len(inputs) if self.variadic else self.required + self.optional
-        if not self.required <= len(inputs) <= most:
-            raise ModelError(f"takes {self.required} to {most} inputs, got {len(inputs)}")
-        for index in range(len(inputs) if self.variadic else self.required):
-            if inputs[index] is None:
+        names = self.operands.split(", ")
+        required = sum("*" not in name for name in names)
+        most = len(inputs) if names[-1].startswith("*") else len(names)
+        if not required <= len(inputs) <= most:
+            raise ModelError(f"takes {required} to {most} inputs, got {len(inputs)}")
+        for index, tensor in enumerate(inputs):
+            if tensor is None and (index < required or names[-1].startswith("*")):
                 raise ModelError(f"input {index} is required")
 
 
-REGISTRY: dict[str, OpDef] = {}
+REGISTRY: dict[str, Kind] = {}
 
 
-def register(definition: OpDef) -> OpDef:
-    """Add a kind to the registry; a kind is defined once."""
-    if definition.kind in REGISTRY:
-        raise ValueError(f"operator kind {definition.kind!r} is already defined")
-    REGISTRY[definition.kind] = definition
-    return definition
+def define(
+    name: str,
+    operands: str,
+    meaning: str,
+    *,
+    infer: Callable[[Inputs, Attrs], list[Result]] | None = None,
+    reference: Callable[[Op, Sequence[Array | None]], list[Array]] | None = None,
+    unit: Unit | Callable[[Attrs], Unit] | None = None,
+    form: Form | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    constraints: tuple[Constraint, ...] = (),
+    folding: Folding = Folding.PLAIN,
+) -> None:
+    """Register a kind. Raises ValueError for one that is there already, or that lacks what every kind must have."""
+    if name in REGISTRY:
+        raise ValueError(f"the kind {name!r} is defined twice")
+    if infer is None:
+        raise _lacks(name, "shape rule (infer)")
+    if reference is None:
+        raise _lacks(name, "reference")
+    if unit is None:
+        raise _lacks(name, "unit that computes it (unit)")
+    if form is None:
+        raise _lacks(name, "form, by which the compiler finds its lowering (form)")
+    REGISTRY[name] = Kind(
+        name, operands, meaning, infer, reference, unit, form, attrs or {}, constraints, folding
+    )  # fmt: skip
+
+
+def _lacks(name: str, what: str) -> ValueError:
+    return ValueError(f"the kind {name!r} has no {what}")
 
 
 def operand(inputs: Inputs, index: int) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 from npusim.dtypes import DType, dtype_of, to_storage
 from npusim.errors import ModelError, UnsupportedError, UsageError
 from npusim.graph import Graph, Op, Tensor
-from npusim.ops.base import REGISTRY, Array, Attrs, Inputs, OpDef, Shape, narrow
+from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Kind, Shape, narrow
 
 MAX_ELEMENTS = 1 << 40
 """No tensor may have more elements: what is larger is a damaged or hostile model."""
@@ -20,11 +20,6 @@ MAX_FOLDED_BYTES = 1 << 20
 """A folded result may be this large, or as large as the constants that it came from."""
 MAX_VIEW_BYTES = 1 << 32
 """A folded result that is a view may seem this large."""
-_VIEWS = frozenset({"transpose", "slice", "expand"})
-_HEAVY = frozenset({"conv", "conv_transpose", "matmul", "pool", "scatter_elements"})
-"""Kinds that take long on large operands: folded only when everything is small."""
-_NEVER_FOLDED = frozenset({"dequantize"})
-"""Quantised weights stay integers, for the compiler to compute with."""
 
 
 class Names:
@@ -110,7 +105,7 @@ class GraphBuilder:
         outputs = tuple(Tensor(n, s, dtype) for n, s, (_, dtype) in zip(names, shapes, results, strict=True))
         op = Op(label, kind, tuple(inputs), outputs, complete, self.origin)
         check_constraints(op, definition)
-        if self._fold and self._foldable(op):
+        if self._fold and self._foldable(op, definition.folding):
             self._compute(op, definition)
             return list(outputs)
         self._ops.append(op)
@@ -176,21 +171,27 @@ class GraphBuilder:
         graph.validate()
         return graph
 
-    def _foldable(self, op: Op) -> bool:
+    def _foldable(self, op: Op, folding: Folding) -> bool:
         operands = [tensor for tensor in op.inputs if tensor is not None]
-        if op.kind in _NEVER_FOLDED or not all(tensor.is_constant for tensor in operands):
+        if not all(tensor.is_constant for tensor in operands):
             return False
         size = sum(output.nbytes for output in op.outputs)
         apparent = sum(tensor.nbytes for tensor in operands)
-        if op.kind in _VIEWS or (op.kind == "reshape" and real_bytes(operands[0]) <= operands[0].dtype.itemsize):
-            return size <= MAX_VIEW_BYTES
-        if op.kind in _HEAVY:
-            return size + apparent <= MAX_FOLDED_BYTES
-        real = sum(real_bytes(tensor) for tensor in operands)
-        # What a view repeats takes no memory, but it takes time, and the result would take both.
-        return size <= max(MAX_FOLDED_BYTES, real) and apparent <= max(64 * MAX_FOLDED_BYTES, real)
+        if op.kind == "reshape" and real_bytes(operands[0]) <= operands[0].dtype.itemsize:
+            folding = Folding.VIEW  # of one element that a view repeats; of any other view numpy would make a copy
+        match folding:
+            case Folding.NEVER:
+                return False
+            case Folding.VIEW:
+                return size <= MAX_VIEW_BYTES
+            case Folding.HEAVY:
+                return size + apparent <= MAX_FOLDED_BYTES
+            case Folding.PLAIN:
+                real = sum(real_bytes(tensor) for tensor in operands)
+                # What a view repeats takes no memory, but it takes time, and the result would take both.
+                return size <= max(MAX_FOLDED_BYTES, real) and apparent <= max(64 * MAX_FOLDED_BYTES, real)
 
-    def _compute(self, op: Op, definition: OpDef) -> None:
+    def _compute(self, op: Op, definition: Kind) -> None:
         arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
         for output, array in zip(op.outputs, definition.reference(op, arrays), strict=True):
             output.data = array
@@ -217,7 +218,7 @@ def checked_shape(shape: Sequence[int], name: str) -> Shape:
     return dims
 
 
-def check_constraints(op: Op, definition: OpDef) -> None:
+def check_constraints(op: Op, definition: Kind) -> None:
     """Raise UnsupportedError with the docstring of every constraint that the operator breaks."""
     types = ", ".join(tensor.dtype.label for tensor in op.inputs if tensor is not None)
     broken = [c for c in definition.constraints if not c(op.inputs, op.attrs)]

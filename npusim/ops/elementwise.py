@@ -11,19 +11,22 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op
+from npusim.isa import vector
+from npusim.isa.base import Instruction, Unit
 from npusim.isa.functions import COMPARISONS, PREDICATES, Binary, Unary
 from npusim.ops.base import (
     REQUIRED,
     Array,
     Attrs,
+    Elements,
     Inputs,
-    OpDef,
+    Place,
     Result,
     broadcast,
+    define,
     narrow,
     operand,
     present,
-    register,
     same_dtype,
     widen,
     widened,
@@ -272,9 +275,61 @@ def _cast(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [convert(present(arrays, 0), op.input(0).dtype, op.attrs["to"])]
 
 
-register(
-    OpDef("unary", _infer_unary, _unary, attrs={"fn": REQUIRED, "p0": 0.0, "p1": 0.0}, constraints=(_unary_types,))
+def _make_unary(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
+    attrs = op.attrs
+    return vector.UnaryOp(Unary(attrs["fn"]), op.input(0).dtype, *at[0], *at[1], dims, attrs["p0"], attrs["p1"])
+
+
+def _make_binary(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
+    return vector.BinaryOp(Binary(op.attrs["fn"]), op.input(0).dtype, *at[0], *at[1], *at[2], dims)
+
+
+def _make_select(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
+    return vector.Select(op.output.dtype, *at[0], *at[1], *at[2], *at[3], dims)
+
+
+def _make_cast(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
+    return vector.Cast(op.output.dtype, *at[0], op.input(0).dtype, *at[1], dims)
+
+
+define(
+    "unary",
+    "x",
+    "a function (Unary) of each element, with parameters p0 and p1",
+    infer=_infer_unary,
+    reference=_unary,
+    unit=Unit.VECTOR,
+    form=Elements(_make_unary),
+    attrs={"fn": REQUIRED, "p0": 0.0, "p1": 0.0},
+    constraints=(_unary_types,),
 )
-register(OpDef("binary", _infer_binary, _binary, required=2, attrs={"fn": REQUIRED}, constraints=(_binary_types,)))
-register(OpDef("select", _infer_select, _select, required=3))
-register(OpDef("cast", _infer_cast, _cast, attrs={"to": REQUIRED}))
+define(
+    "binary",
+    "a, b",
+    "a function (Binary) of elements of one type; comparisons give bool",
+    infer=_infer_binary,
+    reference=_binary,
+    unit=Unit.VECTOR,
+    form=Elements(_make_binary),
+    attrs={"fn": REQUIRED},
+    constraints=(_binary_types,),
+)
+define(
+    "select",
+    "condition, a, b",
+    "a where the condition, which is bool, is true; b elsewhere",
+    infer=_infer_select,
+    reference=_select,
+    unit=Unit.VECTOR,
+    form=Elements(_make_select),
+)
+define(
+    "cast",
+    "x",
+    "another type; float to integer truncates and saturates, to bool is != 0",
+    infer=_infer_cast,
+    reference=_cast,
+    unit=Unit.VECTOR,
+    form=Elements(_make_cast),
+    attrs={"to": REQUIRED},
+)

@@ -9,20 +9,22 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op, Tensor
+from npusim.isa.base import Unit
 from npusim.isa.matrix import weight_zeros
 from npusim.ops.base import (
     REQUIRED,
     Array,
     Attrs,
+    Folding,
     Inputs,
-    OpDef,
+    Lowered,
     Result,
     Shape,
     broadcast,
+    define,
     narrow,
     operand,
     optional,
-    register,
     same_dtype,
     widened,
 )
@@ -241,22 +243,40 @@ def _matmul(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 _WINDOW = {"layout": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED, "pads": REQUIRED, "groups": REQUIRED}
 _ZEROS = {"x_zero": 0, "w_zero": 0}
-register(
-    OpDef(
-        "conv", _infer_conv, _conv, required=2, optional=1, attrs={**_WINDOW, **_ZEROS},
-        constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
-    )
-)  # fmt: skip
-register(
-    OpDef(
-        "conv_transpose", _infer_conv_transpose, _conv_transpose, required=2, optional=1,
-        attrs={**_WINDOW, "output_hw": REQUIRED, **_ZEROS},
-        constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
-    )
-)  # fmt: skip
-register(
-    OpDef(
-        "matmul", _infer_matmul, _matmul, required=2, optional=1, attrs=_ZEROS,
-        constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range),
-    )
-)  # fmt: skip
+define(
+    "conv",
+    "x, w, bias*",
+    "w is [O, I/groups, KH, KW] in either layout; pads: top, left, bottom, right. Of integers y is int32, the sum of "
+    "(x - x_zero) * (w - w_zero), and padding counts as x_zero. bias: [O], of y's type",
+    infer=_infer_conv,
+    reference=_conv,
+    unit=Unit.MATRIX,
+    form=Lowered.TILES,
+    attrs={**_WINDOW, **_ZEROS},
+    constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
+    folding=Folding.HEAVY,
+)
+define(
+    "conv_transpose",
+    "x, w, bias*",
+    "w is [I, O/groups, KH, KW]; output_hw says what output padding amounts to; integers as in conv",
+    infer=_infer_conv_transpose,
+    reference=_conv_transpose,
+    unit=Unit.MATRIX,
+    form=Lowered.REWRITTEN,
+    attrs={**_WINDOW, "output_hw": REQUIRED, **_ZEROS},
+    constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
+    folding=Folding.HEAVY,
+)
+define(
+    "matmul",
+    "a, b, bias*",
+    "[..., M, K] x [..., K, N], the rest broadcast; integers as in conv, int32 x int32 wraps. bias: [N], of y's type",
+    infer=_infer_matmul,
+    reference=_matmul,
+    unit=Unit.MATRIX,
+    form=Lowered.TILES,
+    attrs=_ZEROS,
+    constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range),
+    folding=Folding.HEAVY,
+)

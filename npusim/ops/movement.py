@@ -10,19 +10,21 @@ import numpy as np
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.errors import InputError, ModelError
 from npusim.graph import Op
+from npusim.isa.base import Unit
 from npusim.ops.base import (
     REQUIRED,
     Array,
     Attrs,
+    Folding,
     Inputs,
-    OpDef,
+    Lowered,
     Result,
     broadcast,
     check_axis,
+    define,
     narrow,
     operand,
     present,
-    register,
     same_dtype,
     widen,
 )
@@ -227,17 +229,98 @@ def _scatter_elements(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [narrow(wide, dtype)]
 
 
-register(OpDef("reshape", _infer_reshape, _reshape, attrs={"shape": REQUIRED}))
-register(OpDef("transpose", _infer_transpose, _transpose, attrs={"perm": REQUIRED}))
-register(OpDef("slice", _infer_slice, _slice, attrs={"starts": REQUIRED, "steps": REQUIRED, "sizes": REQUIRED}))
-register(OpDef("concat", _infer_concat, _concat, variadic=True, attrs={"axis": REQUIRED}))
-register(OpDef("pad", _infer_pad, _pad, attrs={"before": REQUIRED, "after": REQUIRED, "mode": REQUIRED, "value": 0}))
-register(OpDef("expand", _infer_expand, _expand, attrs={"shape": REQUIRED}))
-register(OpDef("gather", _infer_gather, _gather, required=2, attrs={"axis": REQUIRED}))
-register(OpDef("gather_elements", _infer_gather_elements, _gather_elements, required=2, attrs={"axis": REQUIRED}))
-register(
-    OpDef(
-        "scatter_elements", _infer_scatter_elements, _scatter_elements, required=3,
-        attrs={"axis": REQUIRED, "reduction": REQUIRED}, constraints=(_scatter_types,),
-    )
-)  # fmt: skip
+define(
+    "reshape",
+    "x",
+    "the same elements in row-major order in another shape",
+    infer=_infer_reshape,
+    reference=_reshape,
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
+    attrs={"shape": REQUIRED},
+)
+define(
+    "transpose",
+    "x",
+    "dimension i is dimension perm[i] of x",
+    infer=_infer_transpose,
+    reference=_transpose,
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
+    attrs={"perm": REQUIRED},
+    folding=Folding.VIEW,
+)
+define(
+    "slice",
+    "x",
+    "element i of a dimension is x[start + i * step]; one of each per dimension, and steps may be negative",
+    infer=_infer_slice,
+    reference=_slice,
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
+    attrs={"starts": REQUIRED, "steps": REQUIRED, "sizes": REQUIRED},
+    folding=Folding.VIEW,
+)
+define(
+    "concat",
+    "x, *xs",
+    "one behind the other along the axis",
+    infer=_infer_concat,
+    reference=_concat,
+    unit=Unit.DMA,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED},
+)
+define(
+    "pad",
+    "x",
+    "elements before and after each dimension; mode: constant, edge, reflect or wrap",
+    infer=_infer_pad,
+    reference=_pad,
+    unit=Unit.DMA,
+    form=Lowered.TILES,
+    attrs={"before": REQUIRED, "after": REQUIRED, "mode": REQUIRED, "value": 0},
+)
+define(
+    "expand",
+    "x",
+    "broadcast to the shape, as numpy does",
+    infer=_infer_expand,
+    reference=_expand,
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
+    attrs={"shape": REQUIRED},
+    folding=Folding.VIEW,
+)
+define(
+    "gather",
+    "x, indices",
+    "the slices of x at the indices (int32 or int64, any rank) along the axis; negative ones count from the end",
+    infer=_infer_gather,
+    reference=_gather,
+    unit=Unit.DMA,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED},
+)
+define(
+    "gather_elements",
+    "x, indices",
+    "for each index the element of x at its place, but at the index along the axis",
+    infer=_infer_gather_elements,
+    reference=_gather_elements,
+    unit=Unit.SCALAR,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED},
+)
+define(
+    "scatter_elements",
+    "x, indices, updates",
+    "x with the updates put, or combined (reduction: none, add, mul, max, min), where gather_elements would read",
+    infer=_infer_scatter_elements,
+    reference=_scatter_elements,
+    unit=Unit.SCALAR,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED, "reduction": REQUIRED},
+    constraints=(_scatter_types,),
+    folding=Folding.HEAVY,
+)

@@ -10,19 +10,21 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op
+from npusim.isa.base import Unit
 from npusim.ops.base import (
     REQUIRED,
     Array,
     Attrs,
+    Folding,
     Inputs,
-    OpDef,
+    Lowered,
     Result,
     check_axis,
+    define,
     is_numeric,
     narrow,
     operand,
     present,
-    register,
     widened,
 )
 from npusim.ops.matrix import check_window, image, spatial, window_extent
@@ -139,17 +141,28 @@ def _resample(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [narrow(y, op.output.dtype)]
 
 
-register(
-    OpDef(
-        "pool", _infer_pool, _pool,
-        attrs={"fn": REQUIRED, "layout": REQUIRED, "kernel": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED,
-               "pads": REQUIRED, "output_hw": REQUIRED, "count_include_pad": False},
-        constraints=(_pool_types,),
-    )
+define(
+    "pool",
+    "x",
+    "the maximum, average or root of the mean square under each window (fn: max, average, l2) of an image",
+    infer=_infer_pool,
+    reference=_pool,
+    unit=Unit.VECTOR,
+    form=Lowered.TILES,
+    attrs={"fn": REQUIRED, "layout": REQUIRED, "kernel": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED,
+           "pads": REQUIRED, "output_hw": REQUIRED, "count_include_pad": False},
+    constraints=(_pool_types,),
+    folding=Folding.HEAVY,
 )  # fmt: skip
-register(
-    OpDef(
-        "resample", _infer_resample, _resample, required=3, attrs={"axis": REQUIRED},
-        constraints=(_constant_tables, is_numeric),
-    )
-)  # fmt: skip
+define(
+    "resample",
+    "x, index, weight",
+    "y[.., j, ..] = sum over t of weight[j, t] * x[.., index[j, t], ..]; index (int32) and weight (float32) are "
+    "[n, taps], and an index below 0 contributes nothing",
+    infer=_infer_resample,
+    reference=_resample,
+    unit=Unit.VECTOR,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED},
+    constraints=(_constant_tables, is_numeric),
+)

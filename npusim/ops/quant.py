@@ -9,18 +9,22 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op
+from npusim.isa import vector
+from npusim.isa.base import Instruction, Unit
 from npusim.ops.base import (
     REQUIRED,
     Array,
     Attrs,
+    Elements,
+    Folding,
     Inputs,
-    OpDef,
+    Place,
     Result,
     broadcast,
+    define,
     narrow,
     operand,
     present,
-    register,
     widened,
 )
 
@@ -62,5 +66,34 @@ def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         return [narrow(level.astype(np.float32) * present(arrays, 1), op.output.dtype)]
 
 
-register(OpDef("quantize", _infer, _quantize, required=3, attrs={"to": REQUIRED}, constraints=(_quantize_types,)))
-register(OpDef("dequantize", _infer, _dequantize, required=3, attrs={"to": REQUIRED}, constraints=(_dequantize_types,)))
+def _make_quantize(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
+    return vector.Quantize(op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims)
+
+
+def _make_dequantize(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
+    return vector.Dequantize(op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims)
+
+
+define(
+    "quantize",
+    "x, scale, zero",
+    "clamp(rint(float32(x) / scale) + zero); scale (float32) and zero (int32) broadcast to x",
+    infer=_infer,
+    reference=_quantize,
+    unit=Unit.VECTOR,
+    form=Elements(_make_quantize),
+    attrs={"to": REQUIRED},
+    constraints=(_quantize_types,),
+)
+define(
+    "dequantize",
+    "x, scale, zero",
+    "float32(x - zero) * scale; scale (float32) and zero (int32) broadcast to x",
+    infer=_infer,
+    reference=_dequantize,
+    unit=Unit.VECTOR,
+    form=Elements(_make_dequantize),
+    attrs={"to": REQUIRED},
+    constraints=(_dequantize_types,),
+    folding=Folding.NEVER,
+)

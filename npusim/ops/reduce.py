@@ -10,21 +10,24 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op
+from npusim.isa.base import Unit
 from npusim.isa.functions import Reduce
+from npusim.isa.reduction import ArgReduce
 from npusim.ops.base import (
     REQUIRED,
     Array,
     Attrs,
     Inputs,
-    OpDef,
+    Lowered,
     Result,
+    Rows,
     Shape,
     check_axis,
+    define,
     is_numeric,
     narrow,
     operand,
     present,
-    register,
     widened,
 )
 
@@ -137,21 +140,40 @@ def _topk(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [np.take_along_axis(present(arrays, 0), index, axis=axis), index.astype(np.int64)]
 
 
-register(
-    OpDef(
-        "reduce", _infer_reduce, _reduce, attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED},
-        constraints=(_reduce_types,),
-    )
-)  # fmt: skip
-register(
-    OpDef(
-        "arg_reduce", _infer_arg_reduce, _arg_reduce,
-        attrs={"fn": REQUIRED, "axis": REQUIRED, "keepdims": REQUIRED, "select_last": False}, constraints=(is_numeric,),
-    )
-)  # fmt: skip
-register(
-    OpDef(
-        "topk", _infer_topk, _topk, attrs={"axis": REQUIRED, "k": REQUIRED, "largest": REQUIRED},
-        constraints=(is_numeric,),
-    )
-)  # fmt: skip
+define(
+    "reduce",
+    "x",
+    "one element (fn: Reduce) from all along the axes, which are sorted",
+    infer=_infer_reduce,
+    reference=_reduce,
+    unit=Unit.VECTOR,
+    form=Lowered.TILES,
+    attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED},
+    constraints=(_reduce_types,),
+)
+define(
+    "arg_reduce",
+    "x",
+    "the int64 position of the largest (fn max) or smallest (fn min) element along the axis",
+    infer=_infer_arg_reduce,
+    reference=_arg_reduce,
+    unit=Unit.VECTOR,
+    form=Rows(
+        ArgReduce,
+        lambda attrs: {"fn": ("max", "min").index(attrs["fn"]), "select_last": attrs["select_last"]},
+        single=True,
+    ),
+    attrs={"fn": REQUIRED, "axis": REQUIRED, "keepdims": REQUIRED, "select_last": False},
+    constraints=(is_numeric,),
+)
+define(
+    "topk",
+    "x",
+    "the k largest or smallest along the axis, sorted, ties to the lower index: values, and their int64 positions",
+    infer=_infer_topk,
+    reference=_topk,
+    unit=Unit.SCALAR,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED, "k": REQUIRED, "largest": REQUIRED},
+    constraints=(is_numeric,),
+)

@@ -9,7 +9,8 @@ import numpy as np
 
 from npusim.errors import InputError, ModelError, NpusimError
 from npusim.graph import Op
-from npusim.ops.base import REQUIRED, Array, Attrs, Inputs, OpDef, Result, operand, present, register
+from npusim.isa.base import Unit
+from npusim.ops.base import REQUIRED, Array, Attrs, Inputs, Lowered, Result, define, operand, present
 from npusim.routines import Routine, Spec, canonical, find_routine, latest_routine
 
 
@@ -54,9 +55,17 @@ def _reference(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return outputs
 
 
-register(
-    OpDef(
-        "routine", _infer, _reference, required=0, variadic=True,
-        attrs={"name": REQUIRED, "version": REQUIRED, "params": REQUIRED},
-    )
-)  # fmt: skip
+def _unit(attrs: Attrs) -> Unit:
+    return Unit[routine_of(attrs).unit.upper()]
+
+
+define(
+    "routine",
+    "*xs",
+    "what the routine of npusim.routines does; its own rule says what comes out; params: sorted pairs",
+    infer=_infer,
+    reference=_reference,
+    unit=_unit,
+    form=Lowered.TILES,
+    attrs={"name": REQUIRED, "version": REQUIRED, "params": REQUIRED},
+)

@@ -9,19 +9,21 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op
+from npusim.isa import reduction
+from npusim.isa.base import Unit
 from npusim.ops.base import (
     REQUIRED,
     Array,
     Attrs,
     Inputs,
-    OpDef,
     Result,
+    Rows,
     check_axis,
+    define,
     is_float,
     is_numeric,
     narrow,
     operand,
-    register,
     widened,
 )
 
@@ -97,23 +99,51 @@ def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         return _round(op, x * np.power(factor, -op.attrs["beta"]))
 
 
-register(OpDef("softmax", _infer, _softmax, attrs={"axis": REQUIRED, "log": REQUIRED}, constraints=(is_float,)))
-register(
-    OpDef(
-        "normalize", _infer_normalize, _normalize, attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED},
-        constraints=(is_float,),
-    )
-)  # fmt: skip
-register(
-    OpDef(
-        "cumsum", _infer, _cumsum, attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
-        constraints=(is_numeric,),
-    )
-)  # fmt: skip
-register(
-    OpDef(
-        "lrn", _infer_lrn, _lrn,
-        attrs={"axis": REQUIRED, "size": REQUIRED, "alpha": REQUIRED, "beta": REQUIRED, "bias": REQUIRED},
-        constraints=(is_float,),
-    )
-)  # fmt: skip
+define(
+    "softmax",
+    "x",
+    "softmax along the axis, or its logarithm",
+    infer=_infer,
+    reference=_softmax,
+    unit=Unit.VECTOR,
+    form=Rows(reduction.Softmax),
+    attrs={"axis": REQUIRED, "log": REQUIRED},
+    constraints=(is_float,),
+)
+define(
+    "normalize",
+    "x",
+    "(x - mean) / sqrt(variance + epsilon) over all dimensions from the axis on; mode rms: without the mean",
+    infer=_infer_normalize,
+    reference=_normalize,
+    unit=Unit.VECTOR,
+    form=Rows(
+        reduction.Normalize,
+        lambda attrs: {"rms": attrs["mode"] == "rms", "epsilon": attrs["epsilon"]},
+        trailing=True,
+    ),
+    attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED},
+    constraints=(is_float,),
+)
+define(
+    "cumsum",
+    "x",
+    "running sums along the axis",
+    infer=_infer,
+    reference=_cumsum,
+    unit=Unit.VECTOR,
+    form=Rows(reduction.CumSum),
+    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
+    constraints=(is_numeric,),
+)
+define(
+    "lrn",
+    "x",
+    "x / (bias + alpha / size * sum of squares)^beta over size neighbours along the axis",
+    infer=_infer_lrn,
+    reference=_lrn,
+    unit=Unit.VECTOR,
+    form=Rows(reduction.Lrn),
+    attrs={"axis": REQUIRED, "size": REQUIRED, "alpha": REQUIRED, "beta": REQUIRED, "bias": REQUIRED},
+    constraints=(is_float,),
+)

@@ -16,6 +16,7 @@ from typing import IO
 
 from npusim.program import OpEntry
 from npusim.timeline import Span, Timeline
+from npusim.units import cycles_spanned
 
 _SEQUENCE = 1
 _STATE_CLEARED, _NEEDS_STATE = 1, 2
@@ -69,7 +70,7 @@ class _Slices:
         event = _uint(9, _BEGIN) + where + self._shared(span) + self._note("start_ps", start)
         event += self._note("duration_ps", duration)
         if self._clock_hz:
-            event += self._note("cycles", -(-duration * self._clock_hz // 10**12))
+            event += self._note("cycles", cycles_spanned(duration, self._clock_hz))
         begin = _packet(_uint(8, start // 1000) + _message(11, event) + self._strings.take())
         return begin + _packet(_uint(8, span.end_ps // 1000) + _message(11, _uint(9, _END) + where))
 

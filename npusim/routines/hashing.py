@@ -10,6 +10,7 @@ from npusim import _core
 from npusim.dtypes import DType
 from npusim.routines.base import Array, Cut, Params, Routine, Spec, register_routine
 from npusim.routines.checks import F32, I32, check_operands, traffic, want
+from npusim.units import ceil_div
 from npusim.work import ScalarWork
 
 
@@ -59,7 +60,7 @@ def _lsh_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -
     items = inputs[1]
     count = items.shape[0]
     width = items.nbytes // count if count else 0
-    words = outputs[0].size * count * -(-(4 + width) // 8)
+    words = outputs[0].size * count * ceil_div(4 + width, 8)
     return ScalarWork(words, 8 * words + outputs[0].nbytes)
 
 

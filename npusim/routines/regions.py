@@ -8,6 +8,7 @@ from npusim import _core
 from npusim.dtypes import DType
 from npusim.routines.base import Array, Cut, Params, Routine, Spec, register_routine
 from npusim.routines.checks import F32, I32, check_operands, check_rows, traffic, want
+from npusim.units import ceil_div
 from npusim.work import ScalarWork, VectorWork
 
 MAX_RATIO = 4096
@@ -45,8 +46,8 @@ def _align(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) ->
 def _align_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> VectorWork:
     """Four products for each sample; where the data decides their number, as many as the largest region has."""
     _, height, width, _ = inputs[0].shape
-    rows = params["ratio_h"] or -(-height // params["height"])
-    columns = params["ratio_w"] or -(-width // params["width"])
+    rows = params["ratio_h"] or ceil_div(height, params["height"])
+    columns = params["ratio_w"] or ceil_div(width, params["width"])
     samples = max(1, rows) * max(1, columns)
     return VectorWork("simple", DType.FLOAT32, outputs[0].size * samples, 4, 16 * outputs[0].size * samples)
 

@@ -17,7 +17,7 @@ from operator import attrgetter
 from simpy.events import Event
 
 from npusim.sim.clock import Clock
-from npusim.units import PS_PER_S
+from npusim.units import PS_PER_S, ceil_div
 
 _ORDER = attrgetter("cap", "serial")
 
@@ -91,7 +91,7 @@ class SharedLink:
             count -= 1
             transfer.rate = rate
             if rate:  # 0: more transfers than bytes per second; its turn comes when another one ends
-                delay = -(-transfer.left // rate) if transfer.left > 0 else 0
+                delay = ceil_div(transfer.left, rate) if transfer.left > 0 else 0
                 if first is None or delay < first:
                     first = delay
         self._timer += 1

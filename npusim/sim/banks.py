@@ -16,6 +16,7 @@ from typing import cast
 from simpy.events import Event
 
 from npusim.sim.clock import Clock
+from npusim.units import ceil_div
 
 WHOLE = 1 << 20
 
@@ -74,7 +75,7 @@ class Banks:
 
     def _time(self, work: Work) -> None:
         work.timer += 1
-        delay = max(0, -(-work.left // self._speed))
+        delay = max(0, ceil_div(work.left, self._speed))
         self._clock.after(delay, self._ended, (work, work.timer))
 
     def _ended(self, event: Event) -> None:

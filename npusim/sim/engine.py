@@ -115,17 +115,18 @@ class Engine:
         if self.completed == self.hang_at:
             return
         run.active += 1
-        if step.share:
-            run.banks[step.core].start(step.fixed_ps, step.share, self._finish)
+        charge = step.charge
+        if charge.share:
+            run.banks[step.core].start(charge.fixed_ps, charge.share, self._finish)
         else:
-            Timeout(run.env, step.fixed_ps).callbacks.append(self._flow if step.bus_bytes else self._finish)
+            Timeout(run.env, charge.fixed_ps).callbacks.append(self._flow if charge.bus_bytes else self._finish)
 
     def _flow(self, event: Event) -> None:
         run, step = self.run, self.step
         if run.over:
             return
         assert step is not None
-        run.link.start(step.bus_bytes, step.rate, self._finish)
+        run.link.start(step.charge.bus_bytes, step.charge.rate, self._finish)
 
     def _finish(self, event: Event | None = None) -> None:
         run, step = self.run, self.step
@@ -140,20 +141,23 @@ class Engine:
             return
         run.order.append(step)
         now = run.env.now
-        bound = step.bound
-        late = now - self.begin - step.alone_ps
+        charge = step.charge
+        bound = charge.bound
+        late = now - self.begin - charge.alone_ps
         if late:
-            memory = "dram" if step.bus_bytes else "sram"
+            memory = "dram" if charge.bus_bytes else "sram"
             self.stalls[memory] = self.stalls.get(memory, 0) + late
             bound = "memory"
-        self.busy_ps += step.alone_ps
+        self.busy_ps += charge.alone_ps
         self.mark = now
-        self.macs += step.macs
-        self.bytes += step.bytes
-        run.reads += step.reads
-        run.writes += step.writes
+        self.macs += charge.macs
+        self.bytes += charge.bytes
+        run.reads += charge.reads
+        run.writes += charge.writes
         start, end = self.begin - run.started_ps, now - run.started_ps
-        run.spans.append(Span(self.name, start, end, step.op, step.kind, step.macs, step.bytes, bound))
+        run.spans.append(
+            Span(self.name, start, end, step.op, step.instruction.mnemonic, charge.macs, charge.bytes, bound)
+        )
         self._complete(now)
         if not run.active:
             run.settle()

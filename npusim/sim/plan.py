@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from npusim.errors import NpusimError, ProgramError
+from npusim.errors import NpusimError
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
@@ -19,33 +18,47 @@ HALT = -1
 """``Step.engine`` of the command that ends the job."""
 
 
-@dataclass(slots=True, eq=False)
-class Step:
-    """One command, ready to run. Times in ps; ``engine`` is an index into :attr:`Layout.names`.
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a command costs, which depends on its work alone. Times in ps, sizes in bytes.
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
     (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
     ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses SRAM and DRAM.
     """
 
+    fixed_ps: int
+    alone_ps: int
+    bus_bytes: int = 0
+    rate: int = 0
+    share: int = 0
+    macs: int = 0
+    bytes: int = 0
+    reads: int = 0
+    writes: int = 0
+    bound: str = "latency"
+
+
+NOTHING = Charge(0, 0)
+"""Halting takes no time of its own."""
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One command, ready to run. ``engine`` is an index into :attr:`Layout.names`."""
+
     engine: int
     waits: tuple[tuple[int, int], ...]
-    fixed_ps: int
-    bus_bytes: int
-    rate: int
-    alone_ps: int
-    share: int
+    charge: Charge
     begin: int  # byte offsets of the command in the stream: for messages,
     end: int  # and to know when it has been fetched
     core: int
     op: int
-    kind: str
-    macs: int
-    bytes: int
-    reads: int
-    writes: int
-    bound: str
     instruction: Instruction
+
+    @property
+    def kind(self) -> str:
+        return self.instruction.mnemonic
 
 
 class Layout:
@@ -72,21 +85,6 @@ class PlanError(Exception):
         self.explanation = explanation
 
 
-class Charge(NamedTuple):
-    """The fields of a step that depend on its work alone."""
-
-    fixed_ps: int
-    bus_bytes: int
-    rate: int
-    alone_ps: int
-    share: int
-    macs: int
-    bytes: int
-    reads: int
-    writes: int
-    bound: str
-
-
 class Planner:
     """Makes the steps of programs for one device; looks at each distinct piece of work once."""
 
@@ -101,7 +99,7 @@ class Planner:
         """The steps of a stream; raises PlanError for one that cannot be decoded or breaks a rule of ``isa.verify``."""
         config = self._config
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels)
+        limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units)
         steps: list[Step] = []
         offset = 0
 
@@ -123,34 +121,28 @@ class Planner:
         instruction = command.instruction
         work = instruction.work()
         if isinstance(work, ControlWork):
-            return _halt(command, begin, end)
+            return Step(HALT, (), NOTHING, begin, end, 0, command.op, instruction)
         index = self._layout.index
-        try:
-            engine = index[command.core, command.unit]
-            waits = tuple([(index[core, unit], count) for core, unit, count in command.waits if count])
-        except KeyError as error:
-            raise ProgramError(f"{unit_name(*error.args[0])}: the device has no such unit") from None
+        engine = index[command.core, command.unit]
+        waits = tuple([(index[core, unit], count) for core, unit, count in command.waits if count])
         charge = self._charges.get(work)
         if charge is None:
             charge = self._charges[work] = self._charge(work)
-        fixed, bus_bytes, rate, alone, share, macs, size, reads, writes, bound = charge
-        return Step(
-            engine, waits, fixed, bus_bytes, rate, alone, share, begin, end, command.core, command.op,
-            instruction.mnemonic, macs, size, reads, writes, bound, instruction,
-        )  # fmt: skip
+        return Step(engine, waits, charge, begin, end, command.core, command.op, instruction)
 
     def _charge(self, work: Work) -> Charge:
         price = self._cost(work)
         if isinstance(work, DmaWork) and (work.reads or work.writes):
             fixed, bus_bytes, rate = self._fabric.transfer(work)
             alone = fixed + self._fabric.flow_ps(bus_bytes, rate)
-            return Charge(fixed, bus_bytes, rate, alone, 0, 0, work.bytes, work.reads, work.writes, price.bound)
-        macs = work.macs if isinstance(work, MatrixWork) else 0
-        size = work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0
-        share = WHOLE * price.sram_ps // price.ps if price.ps else 0
-        return Charge(price.ps, 0, 0, price.ps, share, macs, size, 0, 0, price.bound)
-
-
-def _halt(command: Command, begin: int, end: int) -> Step:
-    kind = command.instruction.mnemonic
-    return Step(HALT, (), 0, 0, 0, 0, 0, begin, end, 0, command.op, kind, 0, 0, 0, 0, "latency", command.instruction)
+            return Charge(
+                fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes, bound=price.bound
+            )
+        return Charge(
+            price.ps,
+            price.ps,
+            share=WHOLE * price.sram_ps // price.ps if price.ps else 0,
+            macs=work.macs if isinstance(work, MatrixWork) else 0,
+            bytes=work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0,
+            bound=price.bound,
+        )

@@ -19,6 +19,7 @@ from npusim.sim.plan import HALT, Step
 from npusim.sim.sequencer import NAME as SEQUENCER
 from npusim.sim.sequencer import Sequencer
 from npusim.timeline import NO_OP, Counters, Span, Timeline
+from npusim.units import cycles_spanned
 
 SAVE, RESTORE = "context.save", "context.restore"
 """Kinds of the sequencer's spans."""
@@ -261,7 +262,7 @@ class Run:
         counters.dram_busy_ps = self._dram_busy_ps
         counters.instructions = sum(unit.instructions for unit in counters.units.values())
         self.spans.sort(key=lambda span: (span.end_ps, span.unit, span.start_ps))
-        cycles = -(-duration * clock_hz // 10**12)
+        cycles = cycles_spanned(duration, clock_hz)
         suspended = self.suspended_ps + (now - self.parked_ps if self.parked else 0)
         record = JobRecord(
             Timeline(self.spans), counters, cycles, duration, self.started_ps, suspended, self.preemptions,

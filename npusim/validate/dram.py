@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from npusim.hw.dram._memory import Memory
 from npusim.hw.dram._parts import PARTS
-from npusim.units import PS_PER_S
+from npusim.units import PS_PER_S, ceil_div
 from npusim.validate.base import DataSet, Excluded, Point, Record
 
 Addresses = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ def _random(load: Load) -> Addresses:
 def _blocks(load: Load) -> Addresses:
     """Blocks of ``parameter`` bytes at random places, each read from its start to its end."""
     each = max(1, load.parameter // load.size)
-    count = -(-load.count // each)
+    count = ceil_div(load.count, each)
     starts = _draws(count, load.capacity // load.parameter, ADDRESSES) * load.parameter
     return (starts[:, None] + np.arange(each, dtype=np.int64) * load.size).ravel()[: load.count]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from npusim.errors import UsageError
 from npusim.report.format import table
+from npusim.units import ceil_div
 from npusim.validate.base import DataSet
 from npusim.validate.replay import Outcome
 from npusim.validate.stats import Summary, error, worst
@@ -59,7 +60,7 @@ def plot(path: Path, outcomes: Sequence[Outcome], kind_of_file: str) -> None:
         raise UsageError("--plot: needs matplotlib: pip install 'npusim[report]'") from None
     shown = [outcome for outcome in outcomes if outcome.points]
     columns = 3
-    lines = max(1, -(-len(shown) // columns))
+    lines = max(1, ceil_div(len(shown), columns))
     figure = Figure(figsize=(5 * columns, 4.5 * lines), layout="constrained")
     for position, outcome in enumerate(shown, start=1):
         axes = figure.add_subplot(lines, columns, position)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from hal import abi, onnxifi
 from hal.onnxifi.status import RETURNS
-from tests.abi.building import HERE, ROOT, compile_client, gcc, needs_gcc, run
+from tests.support.c_compiler import PROGRAMS, ROOT, compile_client, gcc, needs_gcc, run
+from tests.support.onnxifi import models
 
 pytestmark = needs_gcc
 
@@ -22,18 +22,10 @@ SEED, V1 = abi.LIBRARIES[:2]
 FLAVOURS = {library.name: library for library in (SEED, V1)}
 
 
-def identity() -> bytes:
-    """A model that gives its input x, float[4], as y."""
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "identity", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "identity.onnx"
-    path.write_bytes(identity())
+    path.write_bytes(models.IDENTITY)
     return path
 
 
@@ -45,7 +37,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, library in FLAVOURS.items():
         made[name] = folder / name
         flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", *library.cflags.split()]
-        gcc(*flags, HERE / "client.c", "-o", made[name], "-ldl", "-lpthread")
+        gcc(*flags, PROGRAMS / "dlopen_client.c", "-o", made[name], "-ldl", "-lpthread")
     return made
 
 
@@ -174,7 +166,7 @@ def test_example(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     source = ROOT / "examples/onnxifi_conv.c"
     assert len(source.read_text("utf-8").splitlines()) <= 80
-    network = convolution()
+    network = models.convolution()
     x = np.random.default_rng(1).standard_normal((1, 3, 16, 16), np.float32)
     (tmp_path / "model.onnx").write_bytes(network)
     x.tofile(tmp_path / "x.bin")
@@ -183,25 +175,6 @@ def test_example(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     expected = onnxruntime.InferenceSession(network).run(None, {"x": x})[0]
     np.testing.assert_allclose(np.array(done.stdout.split(), np.float32), expected[0], atol=2e-5)
-
-
-def convolution() -> bytes:
-    """The network that the example expects: x float[1, 3, 16, 16], y float[1, 10]."""
-    rng = np.random.default_rng(0)
-    tensors = {"w": rng.standard_normal((8, 3, 3, 3), np.float32) / 5, "k": rng.standard_normal((8, 10), np.float32)}
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
-        helper.make_node("Flatten", ["p"], ["f"]),
-        helper.make_node("MatMul", ["f", "k"], ["y"]),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])
-    weights = [helper.make_tensor(n, TensorProto.FLOAT, a.shape, a.tobytes(), raw=True) for n, a in tensors.items()]
-    graph = helper.make_graph(nodes, "small", [x], [y], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
 
 
 # -------------------------------------------------------------------------------------------------- Python hosts
@@ -215,14 +188,15 @@ def python(script: str, *arguments: str | Path, executable: str = sys.executable
 
 
 BEGIN = """
-from tests.abi.test_embedding import identity, SEED
-from tests.abi.door import CDoor
+from tests.support.onnxifi.models import IDENTITY
+from tests.support.onnxifi.c_library import CDoor
+from hal import abi
 from hal.onnxifi.descriptor import MemoryFenceV1, TensorDescriptorV1
 import numpy as np
-door = CDoor(SEED)
+door = CDoor(abi.LIBRARIES[0])
 _, ids, _ = door.onnxGetBackendIDs(16)
 _, backend = door.onnxInitBackend(ids[0])
-_, graph = door.onnxInitGraph(backend, None, identity())
+_, graph = door.onnxInitGraph(backend, None, IDENTITY)
 x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
 assert door.onnxSetGraphIO(graph, [TensorDescriptorV1.of("x", x)], [TensorDescriptorV1.of("y", y)]) == 0
 start, end = MemoryFenceV1(door.onnxInitEvent(backend)[1]), MemoryFenceV1()

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hal import onnxifi
+from hal import abi, onnxifi
 from hal.onnxifi.constants import EventState
 from hal.onnxifi.descriptor import MemoryFenceV1, TensorDescriptorV1
 from hal.onnxifi.extensions import EXTENSIONS
 from hal.onnxifi.status import Status
-from tests.abi.building import ROOT, compile_client, needs_gcc, run
-from tests.abi.door import CDoor, Fence
-from tests.abi.test_embedding import SEED, convolution, identity
+from tests.support.c_compiler import ROOT, compile_client, needs_gcc, run
+from tests.support.onnxifi.c_library import CDoor, Fence
+from tests.support.onnxifi.models import IDENTITY, convolution
 
 
 class Event(ctypes.Structure):
@@ -44,7 +44,7 @@ class Bound:
     """A graph with its tensors, on the first device."""
 
     def __init__(self, model: bytes, x: np.ndarray, y: np.ndarray) -> None:
-        self.door = CDoor(SEED)
+        self.door = CDoor(abi.LIBRARIES[0])
         _, self.ids, _ = self.door.onnxGetBackendIDs(16)
         _, self.backend = self.door.onnxInitBackend(self.ids[0])
         status, self.graph = self.door.onnxInitGraph(self.backend, None, model)
@@ -96,7 +96,7 @@ class Bound:
 
 @pytest.fixture
 def small() -> Iterator[Bound]:
-    made = Bound(identity(), np.arange(4, dtype=np.float32), np.zeros(4, np.float32))
+    made = Bound(IDENTITY, np.arange(4, dtype=np.float32), np.zeros(4, np.float32))
     yield made
     made.close()
 
@@ -175,7 +175,7 @@ def test_a_failed_run_says_why(small: Bound) -> None:
 @needs_gcc
 def test_failures_from_the_environment(tmp_path: Path) -> None:
     source = ROOT / "examples/onnxifi_conv.c"
-    program = compile_client(source, tmp_path / "conv", SEED)
+    program = compile_client(source, tmp_path / "conv", abi.LIBRARIES[0])
     (tmp_path / "m").write_bytes(convolution())
     (tmp_path / "x").write_bytes(bytes(4 * 3 * 16 * 16))
     for wanted, said in {
@@ -204,7 +204,7 @@ def test_more_runs_at_once_than_the_device_has_room_for(small: Bound) -> None:
 def test_a_library_that_comes_late_knows_that_a_device_is_gone() -> None:
     script = """
 from hal import abi, onnxifi
-from tests.abi.door import CDoor
+from tests.support.onnxifi.c_library import CDoor
 onnxifi.unplug(0)
 door = CDoor(abi.LIBRARIES[0])
 assert door.onnxGetBackendIDs()[2] == 1

@@ -1,13 +1,13 @@
-"""A small part of the fuzz of the C libraries; ``python -m tests.abi.fuzz`` is all of it."""
+"""A small part of the fuzz of the C libraries; ``python -m tests.support.fuzz.run`` is all of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.abi import fuzz
+from tests.support.fuzz import run as fuzz
 
-SEED = 42
-"""For which twelve cases of the bad library hold one of each kind of failure."""
+SEED = 45
+"""For which twelve cases of the faulty library hold one of each kind of failure."""
 CASES = {"onnxifi": 1500, "onnxifi-v1": 500, "neuralnetworks": 1500}
 
 
@@ -29,7 +29,7 @@ def test_a_case_is_the_same_each_time() -> None:
 
 def test_crashes_hangs_and_wrong_answers_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "PATIENCE_S", 1.5)
-    library, cases = "tests.abi.fuzz_bad", 12
+    library, cases = "tests.support.fuzz.faulty_library", 12
     kinds = [fuzz.rng_of(library, SEED, number).randrange(8) for number in range(cases)]
     assert [kinds.count(kind) for kind in range(3)] == [1, 1, 1]
     words = {0: "the process ended with -11", 1: "hangs", 2: "wrong"}

@@ -12,8 +12,8 @@ import pytest
 from hal import abi
 from hal.onnxifi import constants
 from hal.onnxifi.status import Status
-from tests.abi.building import compile_client, gcc, needs_gcc
-from tests.abi.door import Fence, Tensor56, Tensor96, Timing
+from tests.support.c_compiler import compile_client, gcc, needs_gcc
+from tests.support.onnxifi.c_library import Fence, Tensor56, Tensor96, Timing
 
 pytestmark = needs_gcc
 

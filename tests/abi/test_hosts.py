@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hal import abi
-from tests.abi.building import HERE, gcc, needs_gcc, run
-from tests.abi.test_embedding import identity
+from tests.support.c_compiler import PROGRAMS, gcc, needs_gcc, run
+from tests.support.onnxifi.models import IDENTITY
 
 pytestmark = needs_gcc
 
@@ -20,7 +20,7 @@ LIBRARY = abi.LIBRARIES[0]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "identity.onnx"
-    path.write_bytes(identity())
+    path.write_bytes(IDENTITY)
     return path
 
 
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("hosts") / "hosts"
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", *LIBRARY.cflags.split()]
-    gcc(*flags, HERE / "hosts.c", "-o", target, "-ldl", "-lpthread")
+    gcc(*flags, PROGRAMS / "hostile_host.c", "-o", target, "-ldl", "-lpthread")
     return target
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.onnxifi import tiny_model
 from hal import abi
-from tests.abi.building import HERE, compile_client, needs_gcc, run
+from tests.support.c_compiler import PROGRAMS, compile_client, needs_gcc, run
+from tests.support.onnxifi import models
 
 pytestmark = needs_gcc
 
@@ -20,8 +20,8 @@ pytestmark = needs_gcc
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, beside the model that it runs."""
     folder = tmp_path_factory.mktemp("stress")
-    (folder / "tiny.onnx").write_bytes(tiny_model())
-    return compile_client(HERE / "clients/stress.c", folder / "stress", abi.LIBRARIES[0], "-pthread")
+    (folder / "tiny.onnx").write_bytes(models.unary(shape=(4,)))
+    return compile_client(PROGRAMS / "client_stress.c", folder / "stress", abi.LIBRARIES[0], "-pthread")
 
 
 def stress(client: Path, threads: int, runs: int, seed: int, timeout: float) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.acceptance.simulated import matrix_macs, simulate
-from tests.models import cnn, light, oracle, qdq, transformers
+from tests.support.onnx_models import cnn, light, oracle, qdq, transformers
+from tests.support.onnx_models.simulation import matrix_macs, simulate
 
 pytestmark = pytest.mark.acceptance
 

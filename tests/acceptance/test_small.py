@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import npusim
-from tests.acceptance.simulated import matrix_macs, simulate
-from tests.models import cnn, oracle, qdq, random_graphs, transformers
-from tests.models.random_configs import config_overrides
-from tests.models.random_graphs import RandomModel
-from tests.models.unsigned import unsigned
+from tests.support.onnx_models import cnn, oracle, qdq, random_models, transformers
+from tests.support.onnx_models.random_configs import config_overrides
+from tests.support.onnx_models.random_models import RandomModel
+from tests.support.onnx_models.simulation import matrix_macs, simulate
+from tests.support.onnx_models.unsigned import unsigned
 
 BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet": lambda: cnn.resnet((1, 1), image=32, classes=10, width=8),
@@ -62,7 +62,7 @@ def test_small_quantised_net_is_computed_in_integers(activation: str, tmp_path: 
     assert matrix_macs(program).keys() <= {"int8", "uint8"}, matrix_macs(program)
 
 
-@given(random_graphs.float_models(), config_overrides())
+@given(random_models.float_models(), config_overrides())
 @relaxed
 def test_random_float_graphs_on_random_devices(case: RandomModel, overrides: dict[str, Any]) -> None:
     _, result = simulate(case.model, case.inputs, "tiny", **overrides)
@@ -70,7 +70,7 @@ def test_random_float_graphs_on_random_devices(case: RandomModel, overrides: dic
         assert oracle.relative_error(result.outputs[name], expected) < 1e-4, name
 
 
-@given(random_graphs.int8_models() | random_graphs.int32_models(), config_overrides())
+@given(random_models.int8_models() | random_models.int32_models(), config_overrides())
 @relaxed
 def test_random_integer_graphs_on_random_devices(case: RandomModel, overrides: dict[str, Any]) -> None:
     _, result = simulate(case.model, case.inputs, "tiny", **overrides)
@@ -79,7 +79,7 @@ def test_random_integer_graphs_on_random_devices(case: RandomModel, overrides: d
 
 
 @given(
-    random_graphs.float_models() | random_graphs.int8_models(power_of_two=False), config_overrides(), config_overrides()
+    random_models.float_models() | random_models.int8_models(power_of_two=False), config_overrides(), config_overrides()
 )
 @relaxed
 def test_results_do_not_depend_on_the_device(case: RandomModel, first: dict[str, Any], second: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ def test_results_do_not_depend_on_the_device(case: RandomModel, first: dict[str,
         np.testing.assert_array_equal(array, other[name], err_msg=name, strict=True)
 
 
-@given(random_graphs.models(), config_overrides())
+@given(random_models.models(), config_overrides())
 @relaxed
 def test_time_does_not_depend_on_arithmetic(case: RandomModel, overrides: dict[str, Any]) -> None:
     session = npusim.Session(npusim.load_config("tiny").with_(**overrides), cache_dir=False)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hal.nnapi import open_device
-from tests.conformance.nnapi_bench import SHAPE, Bench, two_results
-from tests.conformance.nnapi_client import prepared_model
-from tests.property.patience import descriptors, until
+from tests.support.nnapi.client import prepared_model
+from tests.support.nnapi.memory_requests import SHAPE, Bench, two_results
+from tests.support.waits_and_leaks import descriptors, until
 
 
 @pytest.fixture

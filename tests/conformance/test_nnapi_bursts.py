@@ -16,7 +16,8 @@ from hal.nnapi.memory import Memory
 from hal.nnapi.packets import serialize_request
 from hal.nnapi.types import DataLocation, ErrorStatus, OperandLifeTime, Request, Timing
 from npusim.driver import HostCounters
-from tests.conformance.nnapi_bench import (
+from tests.support.nnapi.client import Burst, aidl_request, prepared_model
+from tests.support.nnapi.memory_requests import (
     INVALID,
     NBYTES,
     NONE,
@@ -27,7 +28,6 @@ from tests.conformance.nnapi_bench import (
     request_for,
     two_results,
 )
-from tests.conformance.nnapi_client import Burst, aidl_request, prepared_model
 
 
 def _frame(prepared: Any) -> Iterator[Request]:

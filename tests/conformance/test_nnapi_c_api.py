@@ -11,9 +11,9 @@ import pytest
 
 from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import Model, Operand, OperandLifeTime, Subgraph
-from tests.conformance.nnapi_model import Array, Get, Record, available, build_model, examples
-from tests.conformance.nnapi_vectors import compare, compare_classes
-from tests.nnapi_c import Api, ChannelQuant, address, compiled, handles, operand_type, u32s
+from tests.support.nnapi.c_api import Api, ChannelQuant, address, compiled, handles, operand_type, u32s
+from tests.support.nnapi_examples.examples import Array, Get, Record, available, build_model, examples
+from tests.support.nnapi_examples.running import compare, compare_classes
 
 pytestmark = pytest.mark.skipif(not available(), reason="the NNAPI conformance examples are not here")
 

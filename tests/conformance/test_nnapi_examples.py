@@ -13,10 +13,10 @@ import pytest
 from hal.nnapi import open_device
 from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import ErrorStatus, Model, OptionalTimeoutDuration
-from tests.conformance.nnapi_client import EXECUTORS, Frame, prepared_model
-from tests.conformance.nnapi_model import VERSIONS, Array, Get, Record, available, build_model, examples
-from tests.conformance.nnapi_variants import VARIANTS, attempt
-from tests.conformance.nnapi_vectors import compare, compare_classes
+from tests.support.nnapi.client import EXECUTORS, Frame, prepared_model
+from tests.support.nnapi_examples.examples import VERSIONS, Array, Get, Record, available, build_model, examples
+from tests.support.nnapi_examples.running import compare, compare_classes
+from tests.support.nnapi_examples.variants import VARIANTS, attempt
 
 pytestmark = pytest.mark.skipif(not available(), reason="the NNAPI conformance examples are not here")
 

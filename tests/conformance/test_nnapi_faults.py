@@ -21,9 +21,9 @@ from hal.nnapi.packets import deserialize_result, serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, DeviceStatus, ErrorStatus, MemoryPool, Request
 from npusim.hw.config import load_config
 from npusim.sim.inject import Injection
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
-from tests.property.patience import PATIENCE_S, resources, settled, until
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, dense
+from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
+from tests.support.nnapi.models import Case, add, add_case, chain, dense
+from tests.support.waits_and_leaks import PATIENCE_S, resources, settled, until
 
 NONE = ErrorStatus.NONE
 UNAVAILABLE, FAILURE = ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.GENERAL_FAILURE
@@ -148,7 +148,7 @@ def work(device: Any, event: Callable[[Saw], object], wanted: Any = None) -> Cou
 def test_the_device_goes_while_everybody_works(how: str) -> None:
     before = resources()
     device = open_device("tiny")
-    end = device.close if how == "close" else device._executor.unplug
+    end = device.close if how == "close" else device._engine.executor.unplug
     seen = work(device, lambda _: end(), UNAVAILABLE)
     assert set(seen) <= {NONE, UNAVAILABLE, GONE}
     assert seen[NONE]
@@ -199,7 +199,7 @@ def test_bits_flip_in_the_devices_memory() -> None:
         assert prepared.executeSynchronously_1_3(case.request, 0, None, None)[0] is NONE
         expected, seen = case.output(), Counter[tuple[ErrorStatus, bool]]()
         for _ in range(100):
-            [loaded] = device._executor._dispatcher.memory._resident.values()
+            [loaded] = device._engine.executor._dispatcher.memory._resident.values()
             places = [loaded.code, loaded.constants][int(rng.integers(2))] + rng.integers(0, 256, 3)
             injection.flips += [(int(place), int(rng.integers(8))) for place in places]
             status = prepared.executeSynchronously_1_3(case.request, 0, None, None)[0]
@@ -220,7 +220,7 @@ def test_buffers_until_there_is_no_room() -> None:
     """The interface has no other word for it than GENERAL_FAILURE; what is given back can be had again."""
     with open_device("tiny") as device:
         prepared = prepared_model(device, add((1 << 20,)))
-        free = device._executor.free_bytes
+        free = device._engine.executor.free_bytes
         for _ in range(2):
             buffers = []
             while (result := device.allocate(BufferDesc(), [prepared], [BufferRole(0, 0)], []))[0] is NONE:
@@ -258,7 +258,7 @@ def test_models_that_fit_one_by_one() -> None:
     """More weights than the device has memory: programs make room for each other, and each computes the same again."""
     with open_device(load_config("tiny").with_(**{"dram.bytes": 1 << 20})) as device:
         models = [prepared_model(device, dense(256, 256 + number)) for number in range(10)]
-        assert sum(256 * 256 * 4 for _ in models) > device._executor.free_bytes
+        assert sum(256 * 256 * 4 for _ in models) > device._engine.executor.free_bytes
         sums = []
         for _ in range(2):
             for number, model in enumerate(models):

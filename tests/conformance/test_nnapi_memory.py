@@ -12,7 +12,8 @@ import pytest
 from hal.nnapi import memory
 from hal.nnapi.types import BufferDesc, BufferRole, ErrorStatus
 from npusim.driver import HostCounters
-from tests.conformance.nnapi_bench import (
+from tests.support.nnapi.client import prepared_model
+from tests.support.nnapi.memory_requests import (
     EXECUTORS,
     FAILURE,
     INVALID,
@@ -31,7 +32,6 @@ from tests.conformance.nnapi_bench import (
     run_sync,
     two_results,
 )
-from tests.conformance.nnapi_client import prepared_model
 
 
 @EXECUTORS
@@ -56,7 +56,7 @@ def test_a_buffer_lives_through_its_states(bench: Bench, prepared: Any, execute:
     check(execute(prepared, as_output), NONE)
     check(execute(prepared, as_input), NONE)
     assert np.array_equal(result.map().view(np.float32).reshape(SHAPE), numbers(1) + numbers(2) + numbers(2))
-    faults = bench.device._executor.device.injection.dma_error
+    faults = bench.device._engine.executor.device.injection.dma_error
     faults.update({"core0.dma0": 0, "core0.dma1": 0})
     check(execute(prepared, as_output), FAILURE)
     faults.clear()
@@ -192,15 +192,15 @@ def test_a_chain_through_buffers_moves_less_and_takes_less_time(bench: Bench, pr
 
 
 def test_dropped_buffers_give_their_memory_back(bench: Bench, prepared: Any) -> None:
-    free = bench.device._executor.free_bytes
+    free = bench.device._engine.executor.free_bytes
     buffers = [bench.allocate(prepared, [0], [0]) for _ in range(8)]
-    assert bench.device._executor.free_bytes <= free - 8 * NBYTES
+    assert bench.device._engine.executor.free_bytes <= free - 8 * NBYTES
     del buffers
-    assert bench.device._executor.free_bytes == free
+    assert bench.device._engine.executor.free_bytes == free
 
 
 def test_a_device_without_room(bench: Bench) -> None:
-    rows = bench.device._executor.free_bytes // 4 // 1024 + 1
+    rows = bench.device._engine.executor.free_bytes // 4 // 1024 + 1
     prepared = prepared_model(bench.device, two_results(0, 1024))
     roles = [BufferRole(0, 0)], []
     assert bench.device.allocate(BufferDesc([rows, 0]), [prepared], *roles) == (FAILURE, None, 0)
@@ -211,7 +211,7 @@ def test_without_a_device(bench: Bench, prepared: Any) -> None:
     gone = ErrorStatus.DEVICE_UNAVAILABLE
     buffer = bench.allocate(prepared, [0])
     fill(buffer, numbers(1))
-    bench.device._executor.unplug()
+    bench.device._engine.executor.unplug()
     assert bench.device.allocate(BufferDesc(), [prepared], [BufferRole(0, 0)], []) == (gone, None, 0)
     with memory.allocate_ashmem(NBYTES) as pool:
         assert buffer.copyTo(pool) is gone

@@ -14,12 +14,12 @@ from hal.nnapi.types import OperandLifeTime as Life
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as Op
 from hal.nnapi.validation import validate_model
-from tests.conformance.mutations import MUTATIONS
-from tests.conformance.mutations.operand_lists import OPTIONAL_INPUTS
-from tests.conformance.mutations.operand_types import ANYWHERE, INPUT_TYPES, OUTPUT_TYPES, retyped
-from tests.conformance.nnapi_model import VECTORS, available, build_model, examples
-from tests.conformance.nnapi_mutations import KINDS, Mutant, mutants, refusal, valid_models
-from tests.unit.nnapi.validation.models import ALL, NO_ACTIVATION, chain, constant, operand, subgraph
+from tests.support.nnapi.valid_models import ALL, NO_ACTIVATION, chain, constant, operand, subgraph
+from tests.support.nnapi_examples.examples import VECTORS, available, build_model, examples
+from tests.support.nnapi_examples.mutants import KINDS, Mutant, mutants, refusal, valid_models
+from tests.support.nnapi_examples.mutations import MUTATIONS
+from tests.support.nnapi_examples.mutations.operand_lists import OPTIONAL_INPUTS
+from tests.support.nnapi_examples.mutations.operand_types import ANYWHERE, INPUT_TYPES, OUTPUT_TYPES, retyped
 
 
 def two_adds() -> Model:

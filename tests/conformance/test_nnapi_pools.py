@@ -11,7 +11,8 @@ import pytest
 
 from hal.nnapi import memory
 from hal.nnapi.types import DataLocation, OperandLifeTime, Request, RequestArgument, Timing
-from tests.conformance.nnapi_bench import (
+from tests.support.nnapi.client import Burst, prepare, prepared_model
+from tests.support.nnapi.memory_requests import (
     FAILURE,
     INVALID,
     NBYTES,
@@ -24,7 +25,6 @@ from tests.conformance.nnapi_bench import (
     run_sync,
     two_results,
 )
-from tests.conformance.nnapi_client import Burst, prepare, prepared_model
 
 
 def test_pictures_are_refused(bench: Bench, prepared: Any) -> None:

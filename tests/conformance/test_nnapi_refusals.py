@@ -24,9 +24,9 @@ from hal.nnapi.types import (
     RequestArgument,
     Timing,
 )
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, Frame, prepare, prepared_model
-from tests.conformance.nnapi_mutations import KINDS, PREFERENCE, PRIORITY, Mutant, mutants
-from tests.unit.nnapi.validation.models import ALL, chain, circle
+from tests.support.nnapi.client import Burst, ExecutionCallback, Frame, prepare, prepared_model
+from tests.support.nnapi.valid_models import ALL, chain, circle
+from tests.support.nnapi_examples.mutants import KINDS, PREFERENCE, PRIORITY, Mutant, mutants
 
 REFUSED = ErrorStatus.INVALID_ARGUMENT
 

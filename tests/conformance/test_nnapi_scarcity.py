@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from hal.nnapi import fence, memory, open_device
-from hal.nnapi.driver import tasks
+from hal.nnapi.execution import tasks
 from hal.nnapi.types import BufferDesc, BufferRole, ErrorStatus
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepared_model
-from tests.property.patience import PATIENCE_S, resources, settled
-from tests.unit.nnapi.driver.models import add, add_case, chain
+from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepared_model
+from tests.support.nnapi.models import add, add_case, chain
+from tests.support.waits_and_leaks import PATIENCE_S, resources, settled
 
 NONE, FAILURE, INVALID = ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE, ErrorStatus.INVALID_ARGUMENT
 TOKEN = bytes(32)
@@ -115,7 +115,7 @@ def test_too_few_descriptors(world: World, monkeypatch: pytest.MonkeyPatch) -> N
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             world.settle()
             settled((before[0], 1 << 20))
-    assert not world.device._waits
+    assert not world.device._engine.waits
     assert all(statuses <= {NONE, FAILURE, INVALID} for statuses in seen.values()), seen
     assert all(NONE in statuses for statuses in seen.values())
     assert FAILURE in seen["behind fences"]
@@ -143,12 +143,14 @@ def test_no_threads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(AssertionError):
                 Burst(prepared)
         assert prepared.executeSynchronously_1_3(world.case.request, 0, None, None)[0] is NONE
-        assert not any(device._executor._call(lambda: dict(device._executor._dispatcher.memory._pins)).values())
+        assert not any(
+            device._engine.executor._call(lambda: dict(device._engine.executor._dispatcher.memory._pins)).values()
+        )
 
 
 def test_files_that_are_cut_under_the_driver() -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "tests.conformance.nnapi_cut_files"],
+        [sys.executable, "-m", "tests.support.nnapi.cut_files"],
         cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-2000:]
@@ -163,7 +165,7 @@ def test_files_that_are_cut_under_the_driver() -> None:
 def test_a_file_that_is_cut_at_each_moment() -> None:
     """What a step that needs the file ends with, by what the driver was about to do; then all is well again."""
     found = subprocess.run(
-        [sys.executable, "-m", "tests.conformance.nnapi_cut_moments"],
+        [sys.executable, "-m", "tests.support.nnapi.cut_moments"],
         cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-2000:]

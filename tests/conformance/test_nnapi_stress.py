@@ -38,8 +38,8 @@ from hal.nnapi.types import (
     RequestArgument,
     Subgraph,
 )
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, aidl_request, prepared_model
-from tests.property.patience import PATIENCE_S, descriptors, until
+from tests.support.nnapi.client import Burst, ExecutionCallback, aidl_request, prepared_model
+from tests.support.waits_and_leaks import PATIENCE_S, descriptors, until
 
 NONE = ErrorStatus.NONE
 MISSED = {ErrorStatus.MISSED_DEADLINE_PERSISTENT, ErrorStatus.MISSED_DEADLINE_TRANSIENT}
@@ -186,7 +186,7 @@ class Client:
 def test_many_threads() -> None:
     before, others = descriptors(), set(threading.enumerate())
     with open_device("edge") as device:
-        free = device._executor.free_bytes
+        free = device._engine.executor.free_bytes
         models = [
             prepared_model(device, _model(kind, 0 if index == 3 else ROWS), priority=priority)
             for index, (kind, priority) in enumerate(zip(KINDS, PRIORITIES, strict=True))
@@ -207,7 +207,7 @@ def test_many_threads() -> None:
         clients.clear()
         models.clear()
         gc.collect()
-        assert device._executor.free_bytes == free
+        assert device._engine.executor.free_bytes == free
     assert sum(seen.values()) >= EXECUTIONS
     assert set(seen) <= {NONE, *MISSED, ErrorStatus.GENERAL_FAILURE}
     assert seen[NONE] > EXECUTIONS // 3

@@ -15,8 +15,8 @@ import pytest
 
 from hal.nnapi import open_device
 from hal.nnapi.types import ErrorStatus, Model, OperationType
-from tests.conformance.nnapi_client import PreparedCallback
-from tests.unit.nnapi.driver.models import add_case, chain
+from tests.support.nnapi.client import PreparedCallback
+from tests.support.nnapi.models import add_case, chain
 
 NONE, FAILURE, INVALID = ErrorStatus.NONE, ErrorStatus.GENERAL_FAILURE, ErrorStatus.INVALID_ARGUMENT
 TOKEN = bytes(range(32))

@@ -22,7 +22,7 @@ from hal.nnapi.types import (
     OutputShape,
     Timing,
 )
-from tests.conformance.nnapi_client import (
+from tests.support.nnapi.client import (
     EXECUTORS,
     WAIT_S,
     Frame,
@@ -33,9 +33,9 @@ from tests.conformance.nnapi_client import (
     execute_sync,
     prepared_model,
 )
-from tests.conformance.nnapi_model import available
-from tests.conformance.nnapi_vts import Case, own_cases, sampled_cases
-from tests.unit.nnapi.driver.models import loop
+from tests.support.nnapi.models import loop
+from tests.support.nnapi_examples.examples import available
+from tests.support.nnapi_examples.vts_cases import Case, own_cases, sampled_cases
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
 MISSED = {ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT}
@@ -280,7 +280,7 @@ def test_an_endless_loop_through_the_aidl_interface(device: Any, way: str) -> No
 @pytest.mark.parametrize("way", ["burst", "aidl burst"])
 def test_an_endless_loop_over_a_burst_is_stopped_after_two_simulated_seconds(device: Any, way: str) -> None:
     frame = Frame(LOOP_INPUTS, [1, 8], [(1,), (2,)])
-    prepared, begin = prepared_model(device, loop()), device._executor.device.now_ps
+    prepared, begin = prepared_model(device, loop()), device._engine.executor.device.now_ps
     wanted = {ErrorStatus.GENERAL_FAILURE} if way == "burst" else MISSED  # which HAL 1.2 does not know
     assert EXECUTORS[way](prepared, frame).status in wanted
-    assert 2 * SECOND_PS < device._executor.device.now_ps - begin < 2.001 * SECOND_PS
+    assert 2 * SECOND_PS < device._engine.executor.device.now_ps - begin < 2.001 * SECOND_PS

@@ -21,10 +21,10 @@ from hal.nnapi.types import (
     Priority,
     Timing,
 )
-from tests.conformance.nnapi_client import ExecutionCallback, PreparedCallback, execute_sync, prepare, prepared_model
-from tests.conformance.nnapi_model import Record, available, build_model, examples
-from tests.conformance.nnapi_variants import signed
-from tests.conformance.nnapi_vts import Case, own_cases, sampled_cases
+from tests.support.nnapi.client import ExecutionCallback, PreparedCallback, execute_sync, prepare, prepared_model
+from tests.support.nnapi_examples.examples import Record, available, build_model, examples
+from tests.support.nnapi_examples.variants import signed
+from tests.support.nnapi_examples.vts_cases import Case, own_cases, sampled_cases
 
 NONE = ErrorStatus.NONE
 MISSED = {ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from npusim.errors import UnsupportedError
-from tests.conformance.adapters import ADAPTERS
-from tests.conformance.onnx_node_cases import NodeCase, Verdict, judge, judge_all, node_cases, recorded
+from tests.support.onnx_node_tests.adapters import ADAPTERS
+from tests.support.onnx_node_tests.cases import NodeCase, Verdict, judge, judge_all, node_cases, recorded
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def test_every_refusal_names_the_operator_and_a_reason(adapter: str) -> None:
 def test_the_record_is_complete() -> None:
     """A case that passes now and is not recorded could be lost unnoticed."""
     passed = {v.case for v in verdicts("reference") if v.outcome == "passed"}
-    assert passed == recorded(), "write the record again: python -m tests.conformance.onnx_node_cases --write"
+    assert passed == recorded(), "write the record again: python -m tests.support.onnx_node_tests.cases --write"
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from hal import abi
-from tests.abi.building import HERE, compile_client, needs_gcc
-from tests.abi.door import CDoor
-from tests.conformance.onnxifi_contract import CONTRACT, Client, Line
+from tests.support.c_compiler import PROGRAMS, compile_client, needs_gcc
+from tests.support.onnxifi.c_library import CDoor
+from tests.support.onnxifi.contract import CONTRACT, Client, Line
 
 pytestmark = needs_gcc
 
@@ -22,7 +22,7 @@ LIBRARIES = [library for library in abi.LIBRARIES if "onnxifi" in library.name]
 @pytest.fixture(scope="module", params=LIBRARIES, ids=lambda library: library.name)
 def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CDoor:
     relay = tmp_path_factory.mktemp("relay") / f"relay-{request.param.name}.so"
-    compile_client(HERE / "relay.c", relay, request.param, "-shared", "-fPIC")
+    compile_client(PROGRAMS / "onnxifi_relay.c", relay, request.param, "-shared", "-fPIC")
     return CDoor(request.param, relay)
 
 

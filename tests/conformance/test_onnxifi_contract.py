@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hal import onnxifi
-from tests.conformance.onnxifi_contract import CONTRACT, Client, Line
+from tests.support.onnxifi.contract import CONTRACT, Client, Line
 
 
 @pytest.fixture

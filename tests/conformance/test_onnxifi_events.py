@@ -10,9 +10,9 @@ import pytest
 
 from hal import onnxifi
 from hal.onnxifi import EventState, MemoryFenceV1, Status, TensorDescriptorV1
-from tests.conformance import onnxifi_models as models
-from tests.conformance.onnxifi_client import SOON, Client, in_thread
-from tests.property.patience import asleep
+from tests.support.onnxifi import models
+from tests.support.onnxifi.client import SOON, Client, in_thread
+from tests.support.waits_and_leaks import asleep
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import npusim
 from hal import onnxifi
 from hal.onnxifi import MemoryFenceV1, Status, TensorDescriptorV1
 from npusim.hw.config import load_config
-from tests.models import cnn, oracle, transformers
+from tests.support.onnx_models import cnn, oracle, transformers
 
 Array = npt.NDArray[Any]
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {

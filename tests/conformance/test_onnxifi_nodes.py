@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from hal import abi, onnxifi
-from tests.abi.door import CDoor
-from tests.conformance.onnx_node_cases import BOUND, NodeCase, node_cases, recorded
-from tests.conformance.onnxifi_client import Door
-from tests.conformance.onnxifi_nodes import Outcome, Runner, outcomes
+from tests.support.onnx_node_tests.cases import BOUND, NodeCase, node_cases, recorded
+from tests.support.onnx_node_tests.through_onnxifi import Outcome, Runner, outcomes
+from tests.support.onnxifi.c_library import CDoor
+from tests.support.onnxifi.client import Door
 
 STRIDE = 37
 """The default run takes every so many-th case."""

@@ -18,8 +18,8 @@ import onnx
 from onnx import numpy_helper
 
 from npusim.errors import UnsupportedError
-from tests.conformance.adapters import reference
-from tests.conformance.onnx_node_cases import NodeCase, Verdict, judge, node_cases
+from tests.support.onnx_node_tests.adapters import reference
+from tests.support.onnx_node_tests.cases import NodeCase, Verdict, judge, node_cases
 
 Array = npt.NDArray[Any]
 WANTS_CONSTANT = "must be a constant"

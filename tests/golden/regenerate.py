@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.golden.graphs import CONFIGS, GRAPHS, record
+from tests.support.graphs.golden import CONFIGS, GRAPHS, record
 
 PATH = Path(__file__).with_name("cycles.json")
 

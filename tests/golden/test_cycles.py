@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden.graphs import CONFIGS, GRAPHS, record
 from tests.golden.regenerate import load
+from tests.support.graphs.golden import CONFIGS, GRAPHS, record
 
 RECORD = load()
 

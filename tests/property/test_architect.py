@@ -17,7 +17,7 @@ from npusim.hw.capability import capabilities
 from npusim.hw.config import Config, load_config
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import RunResult, Session
-from tests.unit.compiler.samples import product, residual_net
+from tests.support.graphs.samples import product, residual_net
 
 TINY = load_config("tiny")
 SLACK = 1.005

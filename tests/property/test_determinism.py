@@ -18,11 +18,10 @@ from npusim.hw.config import load_config
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
-from tests.property.configs import Device, devices
-from tests.property.graphs import graphs
-from tests.property.growing import RandomGraph
-from tests.property.running import simulated
-from tests.property.test_equivalence import QUIET, compiled
+from tests.support.graphs.execution import compiled, simulated
+from tests.support.graphs.random_graphs import QUIET, graphs
+from tests.support.graphs.random_values import RandomGraph
+from tests.support.random_devices import Device, devices
 
 TARGET = load_config("tiny").with_(**{"cores": 2, "dma.channels": 2, "sram.bytes": 16384})
 
@@ -31,7 +30,7 @@ TARGET = load_config("tiny").with_(**{"cores": 2, "dma.channels": 2, "sram.bytes
 @given(graphs(), devices())
 def test_arithmetic_takes_no_time(case: RandomGraph, device: Device) -> None:
     """Timing only: the same timeline, to the last field of the last span, and the same counters."""
-    program = compiled(case, device.config)
+    program = compiled(case.graph, device.config)
     if program is None:
         return
     whole = simulated(program, device.config, case.inputs)
@@ -45,7 +44,7 @@ def test_arithmetic_takes_no_time(case: RandomGraph, device: Device) -> None:
 @settings(max_examples=30, suppress_health_check=QUIET)
 @given(graphs(), devices())
 def test_compiling_twice_gives_the_same_bytes(case: RandomGraph, device: Device) -> None:
-    first, again = compiled(case, device.config), compiled(case, device.config)
+    first, again = compiled(case.graph, device.config), compiled(case.graph, device.config)
     if first is None or again is None:
         assert first is again
         return
@@ -58,7 +57,7 @@ def test_compiling_twice_gives_the_same_bytes(case: RandomGraph, device: Device)
 @given(graphs(), devices())
 def test_compiling_leaves_the_graph_alone(case: RandomGraph, device: Device) -> None:
     before = case.graph.fingerprint()
-    compiled(case, device.config)
+    compiled(case.graph, device.config)
     assert case.graph.fingerprint() == before
 
 
@@ -66,7 +65,7 @@ def test_compiling_leaves_the_graph_alone(case: RandomGraph, device: Device) -> 
 @given(graphs(), devices())
 def test_a_second_run_is_like_the_first(case: RandomGraph, device: Device) -> None:
     """Nothing of a run is left behind that the next one would see."""
-    program = compiled(case, device.config)
+    program = compiled(case.graph, device.config)
     if program is None:
         return
     session = Session(device.config, cache_dir=False)

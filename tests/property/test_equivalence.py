@@ -6,40 +6,26 @@ import functools
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.groups import form_groups
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import to_storage
-from npusim.errors import CompileError, UnsupportedError
+from npusim.errors import UnsupportedError
 from npusim.hw.config import Config, load_config
 from npusim.ops import reference
-from npusim.program import Program
-from tests.property.checking import near_reference, same_bytes
-from tests.property.configs import ROOMY, TINY, Device, devices
-from tests.property.graphs import graphs, graphs_with
-from tests.property.growing import RandomGraph
-from tests.property.running import interpreted, outputs_of, simulated
-from tests.property.steps import STEPS
-
-QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example)
-
-
-def compiled(case: RandomGraph, config: Config) -> Program | None:
-    """The program; None where the SRAM is too small for it, which only a small SRAM may be."""
-    try:
-        return compile_graph(case.graph, config)
-    except CompileError as error:
-        said = str(error)
-    assert "internal" not in said, said
-    assert config.sram.bytes < ROOMY or "accumulators" in said, said
-    return None
+from tests.support.graphs.comparison import near_reference, same_bytes
+from tests.support.graphs.execution import compiled, interpreted, outputs_of, simulated
+from tests.support.graphs.random_graphs import QUIET, graphs, graphs_with
+from tests.support.graphs.random_operators import STEPS
+from tests.support.graphs.random_values import RandomGraph
+from tests.support.random_devices import TINY, Device, devices
 
 
 def check(case: RandomGraph, config: Config) -> None:
     """Reference, interpreter and simulator agree."""
-    program = compiled(case, config)
+    program = compiled(case.graph, config)
     if program is None:
         return
     prepared = reference.run(prepare(case.graph, config), case.inputs)
@@ -83,7 +69,7 @@ def test_any_graph_at_length(case: RandomGraph, device: Device) -> None:
 def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, other: Device) -> None:
     """Tile sizes, cores and channels change no bit, of floats neither."""
     targets = (one.config, other.config, TINY)
-    programs = [compiled(case, config) for config in targets]
+    programs = [compiled(case.graph, config) for config in targets]
     results = [
         interpreted(program, config, case.inputs)
         for program, config in zip(programs, targets, strict=True)
@@ -97,10 +83,10 @@ def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, oth
 @given(graphs() | graphs(special=True), devices())
 def test_fusion_changes_no_bit(case: RandomGraph, device: Device) -> None:
     """What stays on chip between two operators is rounded as if it had been stored."""
-    fused = compiled(case, device.config)
+    fused = compiled(case.graph, device.config)
     apart = functools.partial(form_groups, fuse=False)
     with mock.patch("npusim.compiler.pipeline.form_groups", apart):
-        unfused = compiled(case, device.config)
+        unfused = compiled(case.graph, device.config)
     if fused is not None and unfused is not None:
         wanted = interpreted(unfused, device.config, case.inputs)
         same_bytes(interpreted(fused, device.config, case.inputs), wanted, "fused against apart")

@@ -15,7 +15,7 @@ from npusim.driver.check import check_inputs
 from npusim.errors import DeadlineError, NpusimError
 from npusim.executor import Executor, JobDone, JobRequest, Ticket
 from npusim.executor.dispatch import Dispatcher, Pending
-from tests.unit.executor.programs import TINY, adder, values
+from tests.support.programs.executor_jobs import TINY, adder, values
 
 US = 10**6
 PROGRAMS = [adder(number, slow=slow) for number, slow in ((1, 0), (2, 10), (3, 60))]

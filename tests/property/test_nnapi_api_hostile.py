@@ -28,9 +28,9 @@ from hal.nnapi.types import (
     Priority,
     Timing,
 )
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepared_model
-from tests.property.hostile_values import JUNK, TOKEN
-from tests.unit.nnapi.driver.models import add, add_case
+from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepared_model
+from tests.support.nnapi.hostile_arguments import JUNK, TOKEN
+from tests.support.nnapi.models import add, add_case
 
 NONE = ErrorStatus.NONE
 

@@ -15,7 +15,7 @@ from hal.nnapi.buffers.buffer import Buffer
 from hal.nnapi.buffers.tracker import BufferTracker, BufferUses
 from hal.nnapi.errors import StatusError
 from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, ErrorStatus, Request, RequestArgument
-from tests.unit.nnapi.stand_ins import Device, DeviceMemory, Prepared, model, operand
+from tests.support.nnapi.stand_ins import DeviceMemory, Prepared, model, operand
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 SHAPES = st.sampled_from([(1, 2), (2, 2), (3, 2), (2, 3), (2,)])
@@ -42,9 +42,8 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.executor = DeviceMemory()
-        self.device = Device()
         self.tracker = BufferTracker(self.executor)  # type: ignore[arg-type]
-        self.prepared: Any = Prepared(model([operand([0, 2])], [operand([0, 2])]), self.device)
+        self.prepared: Any = Prepared(model([operand([0, 2])], [operand([0, 2])]), self.tracker)
         self.buffer: Buffer | None = None
         self.contents: tuple[Shape, bytes] | None = None
         self.running: list[tuple[BufferUses, tuple[Shape, bytes]]] = []
@@ -61,7 +60,7 @@ class Life(RuleBasedStateMachine):
     @initialize()
     def allocate(self) -> None:
         roles = [BufferRole(0, 0)]
-        status, self.buffer, _ = self.tracker.allocate(self.device, BufferDesc(), [self.prepared], roles, roles)
+        status, self.buffer, _ = self.tracker.allocate(BufferDesc(), [self.prepared], roles, roles)
         assert status is NONE
 
     @rule(shape=SHAPES)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from hal.nnapi import fence, open_device
-from hal.nnapi.driver.device import MAX_THREADS
+from hal.nnapi.execution.engine import MAX_THREADS
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.fmq import MessageQueue
 from hal.nnapi.packets import deserialize_result, serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, Request
-from tests.conformance.nnapi_client import ExecutionCallback, prepared_model
-from tests.property.patience import PATIENCE_S
-from tests.unit.nnapi.driver.models import add, add_case, chain
+from tests.support.nnapi.client import ExecutionCallback, prepared_model
+from tests.support.nnapi.models import add, add_case, chain
+from tests.support.waits_and_leaks import PATIENCE_S
 
 NONE = ErrorStatus.NONE
 UNAVAILABLE = ErrorStatus.DEVICE_UNAVAILABLE

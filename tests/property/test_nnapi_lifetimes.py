@@ -13,13 +13,13 @@ import pytest
 from hal.nnapi import aidl, fence, memory, open_device
 from hal.nnapi.aidl import burst as aidl_burst
 from hal.nnapi.aidl import types as aidl_types
-from hal.nnapi.driver import tasks
+from hal.nnapi.execution import tasks
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.packets import serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DeviceStatus, ErrorStatus, MemoryPool, Request
-from tests.conformance.nnapi_client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
-from tests.property.patience import PATIENCE_S, resources, settled, within
-from tests.unit.nnapi.driver.models import add, add_case, chain, dense
+from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
+from tests.support.nnapi.models import add, add_case, chain, dense
+from tests.support.waits_and_leaks import PATIENCE_S, resources, settled, within
 
 NONE = ErrorStatus.NONE
 UNAVAILABLE = ErrorStatus.DEVICE_UNAVAILABLE
@@ -36,7 +36,7 @@ def device() -> Iterator[Any]:
 
 def test_models_may_be_dropped_while_the_driver_is_counting_them(device: Any) -> None:
     """The collector of garbage may run a finalizer wherever memory is asked for, also under the driver's own lock."""
-    free = device._executor.free_bytes
+    free = device._engine.executor.free_bytes
 
     def work() -> bool:
         models = [prepared_model(device, chain(length)) for length in (2, 3)]
@@ -52,7 +52,7 @@ def test_models_may_be_dropped_while_the_driver_is_counting_them(device: Any) ->
     assert within(work)
     gc.collect()
     assert not device._programs._users
-    assert device._executor.free_bytes == free
+    assert device._engine.executor.free_bytes == free
 
 
 def test_bursts_may_be_dropped_by_the_devices_own_thread(device: Any) -> None:
@@ -61,12 +61,12 @@ def test_bursts_may_be_dropped_by_the_devices_own_thread(device: Any) -> None:
     bursts = [aidl_burst.Burst(prepared), aidl_burst.Burst(prepared)]
 
     def pins() -> list[int]:
-        return device._executor._call(lambda: list(device._executor._dispatcher.memory._pins.values()))
+        return device._engine.executor._call(lambda: list(device._engine.executor._dispatcher.memory._pins.values()))
 
     assert pins() == [2]
-    within(lambda: device._executor._call(lambda: bursts.pop() and None))
+    within(lambda: device._engine.executor._call(lambda: bursts.pop() and None))
     assert pins() == [1]
-    within(lambda: device._executor._call(bursts.clear))
+    within(lambda: device._engine.executor._call(bursts.clear))
     assert pins() == []
 
 

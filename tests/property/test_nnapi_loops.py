@@ -26,8 +26,8 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from npusim.executor import Executor
-from tests.conformance.nnapi_client import EXECUTORS, Array, Frame, prepared_model
-from tests.unit.nnapi.driver.models import BOOL8, I32, IN, OUT, TEMP, loop, scalar, tensor
+from tests.support.nnapi.client import EXECUTORS, Array, Frame, prepared_model
+from tests.support.nnapi.models import BOOL8, I32, IN, OUT, TEMP, loop, scalar, tensor
 
 NONE = ErrorStatus.NONE
 MISSED = {ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT}
@@ -126,8 +126,8 @@ def history(
             never = left_ns is None or way == "fenced"  # which waits for a fence so long in the machine's time
             deadline = OptionalTimePoint(None if never else NOW + left_ns)
             outcome = EXECUTORS[way](prepared, frame, 1, loop=OptionalTimeoutDuration(limit_ns), deadline=deadline)
-            counters = dataclasses.asdict(device._executor.counters)
-            seen.append((outcome, counters, device._executor.device.now_ps))
+            counters = dataclasses.asdict(device._engine.executor.counters)
+            seen.append((outcome, counters, device._engine.executor.device.now_ps))
             frame.close()
     return seen, repeated
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations.helpers import given, i32, result, run, run_one, scalar, vector
+from tests.support.nnapi.one_operation import given, i32, result, run, run_one, scalar, vector
 
 SIZE, BLOCK = st.integers(1, 4), st.integers(1, 3)
 KIND = st.sampled_from([T.TENSOR_FLOAT32, T.TENSOR_QUANT8_ASYMM_SIGNED])

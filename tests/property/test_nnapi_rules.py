@@ -14,7 +14,7 @@ from hal.nnapi.types import OperandLifeTime as Life
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as Op
 from hal.nnapi.validation import validate_model
-from tests.unit.nnapi.validation.models import branching, reference, subgraph
+from tests.support.nnapi.valid_models import branching, reference, subgraph
 
 CASES = 150
 DIMENSIONS = (0, 0, 1, 1, 2, 2, 3, 4, 5, 8, 50)

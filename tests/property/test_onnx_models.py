@@ -13,12 +13,12 @@ from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import to_storage
 from npusim.frontends.onnx import load
 from npusim.ops import reference
-from tests.models.random_configs import config_overrides
-from tests.models.random_graphs import RandomModel, float_models, int8_models, int32_models
-from tests.property.checking import same_bytes
-from tests.property.configs import TINY
-from tests.property.running import interpreted, outputs_of, simulated
-from tests.property.test_equivalence import QUIET
+from tests.support.graphs.comparison import same_bytes
+from tests.support.graphs.execution import interpreted, outputs_of, simulated
+from tests.support.graphs.random_graphs import QUIET
+from tests.support.onnx_models.random_configs import config_overrides
+from tests.support.onnx_models.random_models import RandomModel, float_models, int8_models, int32_models
+from tests.support.random_devices import TINY
 
 KINDS: dict[str, Any] = {"float": float_models, "int8": int8_models, "int32": int32_models}
 TOLERANCE = 1e-4

@@ -11,7 +11,7 @@ from onnx import AttributeProto, helper
 
 from hal.onnxifi import engine
 from hal.onnxifi.status import RETURNS, OnnxifiError, Status
-from tests.conformance import onnxifi_models as models
+from tests.support.onnxifi import models
 
 NUMBERS = (0, 1, 2, 3, -1, -2, 7, 100, 1 << 20, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63))
 OPERATORS = (

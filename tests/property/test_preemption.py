@@ -19,12 +19,12 @@ from npusim.errors import JobAbortedError
 from npusim.hw.config import Config, load_config
 from npusim.program import SCRATCH, Binding, Program
 from npusim.sim.run import JobRecord
-from tests.golden.graphs import GRAPHS
-from tests.timing.programs import QUICK_HOST
-from tests.timing.random_streams import CONFIGS as DEVICES
-from tests.timing.random_streams import SCRATCH as SCRATCH_BYTES
-from tests.timing.random_streams import SLOT, SLOTS, Action, actions, build
-from tests.unit.compiler.samples import product
+from tests.support.graphs.golden import GRAPHS
+from tests.support.graphs.samples import product
+from tests.support.programs.random_streams import CONFIGS as DEVICES
+from tests.support.programs.random_streams import SCRATCH as SCRATCH_BYTES
+from tests.support.programs.random_streams import SLOT, SLOTS, Action, actions, build
+from tests.support.programs.streams import QUICK_HOST
 
 US = 10**6
 CONFIGS = DEVICES.map(lambda config: config.with_(**QUICK_HOST))

@@ -18,23 +18,25 @@ from npusim.isa.control import Halt
 from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
-from tests.property.configs import TINY, Device, devices
-from tests.property.graphs import graphs, graphs_with
-from tests.property.growing import RandomGraph
-from tests.property.races import find_races
-from tests.property.steps import STEPS
-from tests.property.test_equivalence import QUIET, compiled
-from tests.timing.programs import add, copy
+from tests.support.graphs.execution import compiled
+from tests.support.graphs.random_graphs import QUIET, graphs, graphs_with
+from tests.support.graphs.random_operators import STEPS
+from tests.support.graphs.random_values import RandomGraph
+from tests.support.programs.race_detector import find_races
+from tests.support.programs.streams import add, copy
+from tests.support.random_devices import TINY, Device, devices
 
-LIMITS = Limits((64, 256, 256, 256), 1024, 0, 2, 2)
+LIMITS = Limits((64, 256, 256, 256), 1024, 0, 2, 2, ("matrix", "vector", "scalar"))
 
 
 def limits_of(program: Program, config: Config) -> Limits:
-    return Limits(program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels)
+    return Limits(
+        program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units
+    )
 
 
 def check(case: RandomGraph, config: Config) -> None:
-    program = compiled(case, config)
+    program = compiled(case.graph, config)
     if program is not None:
         races = find_races(list(decode(program.code)), limits_of(program, config))
         assert not races, f"{len(races)} races, the first: {races[0]}"
@@ -145,7 +147,7 @@ def test_cores_have_memories_of_their_own() -> None:
 @given(graphs(), devices())
 def test_without_waits_there_are_races(case: RandomGraph, device: Device) -> None:
     """Wherever the compiler put waits, taking all of them away is seen."""
-    program = compiled(case, device.config)
+    program = compiled(case.graph, device.config)
     if program is None:
         return
     commands = list(decode(program.code))

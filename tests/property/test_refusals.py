@@ -13,10 +13,9 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError, NpusimError, UnsupportedError
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
-from tests.property.configs import KIB, TINY, Device, devices
-from tests.property.graphs import graphs
-from tests.property.growing import RandomGraph
-from tests.property.test_equivalence import QUIET
+from tests.support.graphs.random_graphs import QUIET, graphs
+from tests.support.graphs.random_values import RandomGraph
+from tests.support.random_devices import KIB, TINY, Device, devices
 
 UNITS = ("matrix", "vector", "scalar")
 ABSENT = ((), ("matrix",), ("vector",), ("scalar",), ("matrix", "scalar"), ("vector", "scalar"))

@@ -28,11 +28,11 @@ from npusim.ops.routine import routine_attrs
 from npusim.program import Program
 from npusim.routines import Cut
 from npusim.runtime import Session
-from tests.property.checking import same_bytes
-from tests.property.configs import TINY, Device, devices
-from tests.property.races import find_races
-from tests.property.running import Arrays, interpreted, outputs_of, simulated
-from tests.routines import PLAIN, SCALE, registered
+from tests.support.graphs.comparison import same_bytes
+from tests.support.graphs.execution import Arrays, interpreted, outputs_of, simulated
+from tests.support.programs.race_detector import find_races
+from tests.support.random_devices import TINY, Device, devices
+from tests.support.sample_routines import PLAIN, SCALE, registered
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
@@ -93,7 +93,7 @@ def test_no_two_commands_race(shape: tuple[int, int, int], cuts: int, device: De
         return
     config = device.config
     acc = config.matrix.accumulator_bytes if config.matrix else 0
-    limits = Limits(program.region_bytes, config.sram.bytes, acc, config.cores, config.dma.channels)
+    limits = Limits(program.region_bytes, config.sram.bytes, acc, config.cores, config.dma.channels, config.units)
     assert find_races(list(decode(program.code)), limits) == []
 
 

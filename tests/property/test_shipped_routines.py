@@ -21,9 +21,9 @@ from npusim.ops.build import GraphBuilder
 from npusim.ops.routine import routine_attrs
 from npusim.routines import Spec, canonical, latest_routine
 from npusim.routines.base import _REGISTRY
-from tests.property.checking import same_bytes
-from tests.property.configs import Device, devices
-from tests.property.running import Arrays, interpreted, outputs_of, simulated
+from tests.support.graphs.comparison import same_bytes
+from tests.support.graphs.execution import Arrays, interpreted, outputs_of, simulated
+from tests.support.random_devices import Device, devices
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 F, I, U = DType.FLOAT32, DType.INT32, DType.UINT8  # noqa: E741

@@ -8,17 +8,8 @@ import pytest
 
 from npusim.driver import Priority
 from npusim.errors import DeviceFaultError, JobAbortedError
-from tests.timing.bench import (
-    LATENCY,
-    MOVE,
-    NS,
-    TINY,
-    Bench,
-    alone,
-    balanced,
-    long_job,
-)
-from tests.timing.programs import round_trip
+from tests.support.programs.streams import round_trip
+from tests.support.programs.timed_jobs import LATENCY, MOVE, NS, TINY, Bench, alone, balanced, long_job
 
 
 def test_a_running_job_is_aborted_at_once() -> None:

@@ -12,7 +12,7 @@ from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.hw.config import load_config
 from npusim.isa.base import region
-from tests.timing.programs import Stream, add, copy
+from tests.support.programs.streams import Stream, add, copy
 
 config = load_config("tiny").with_(**{"cores": 2, "dma.channels": 3})
 stream = Stream()

@@ -16,9 +16,9 @@ from npusim.isa.base import region
 from npusim.isa.dma import Copy
 from npusim.program import SCRATCH, Program
 from npusim.sim.run import JobRecord
-from tests.timing.programs import ZERO4, Stream, copy, fill
-from tests.timing.random_streams import SCRATCH as SCRATCH_BYTES
-from tests.timing.random_streams import Action, actions, build
+from tests.support.programs.random_streams import SCRATCH as SCRATCH_BYTES
+from tests.support.programs.random_streams import Action, actions, build
+from tests.support.programs.streams import ZERO4, Stream, copy, fill
 
 JEDEC = load_config("tiny").with_(**{
     "dma.channels": 2,

@@ -14,7 +14,7 @@ from npusim.isa.base import region
 from npusim.program import Program
 from npusim.sim.machine import Machine
 from npusim.sim.run import Job, Run
-from tests.timing.programs import Stream, add, copy, fill, round_trip
+from tests.support.programs.streams import Stream, add, copy, fill, round_trip
 
 NS = 1000
 TINY = load_config("tiny")

@@ -17,8 +17,8 @@ from npusim.program import FIRST_IO, SCRATCH
 from npusim.sim.memory import DeviceMemory, JobMemory
 from npusim.sim.run import JobRecord
 from npusim.sim.sequencer import FETCH_BYTES
-from tests.timing.random_streams import CONFIGS, TINY, Action, actions, build
-from tests.timing.random_streams import SCRATCH as SCRATCH_BYTES
+from tests.support.programs.random_streams import CONFIGS, TINY, Action, actions, build
+from tests.support.programs.random_streams import SCRATCH as SCRATCH_BYTES
 
 PLANS = st.lists(actions(), min_size=1, max_size=20)
 
@@ -122,7 +122,7 @@ def test_a_second_run_on_the_same_device_takes_the_same_time(plan: list[Action])
 
 
 def test_timing_only_leaves_the_data_alone() -> None:
-    from tests.timing.programs import round_trip
+    from tests.support.programs.streams import round_trip
 
     device = NpuDevice(TINY)
     driver = Driver(device.bus)

@@ -9,7 +9,7 @@ from npusim.driver import Driver
 from npusim.hw.config import list_configs, load_config
 from npusim.isa.base import region
 from npusim.sim.fabric import Fabric
-from tests.timing.programs import Stream, copy
+from tests.support.programs.streams import Stream, copy
 
 
 @pytest.mark.parametrize("name", list_configs())

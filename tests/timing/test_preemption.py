@@ -13,7 +13,8 @@ from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
 from npusim.sim.sequencer import FETCH_BYTES
 from npusim.timeline import NO_OP
-from tests.timing.bench import (
+from tests.support.programs.streams import Stream, add, copy, round_trip
+from tests.support.programs.timed_jobs import (
     CONTEXT_BYTES,
     LATENCY,
     MOVE,
@@ -26,7 +27,6 @@ from tests.timing.bench import (
     long_job,
     moves,
 )
-from tests.timing.programs import Stream, add, copy, round_trip
 
 
 def test_the_bench_takes_no_time_of_its_own() -> None:

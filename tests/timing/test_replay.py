@@ -17,9 +17,9 @@ from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
 from npusim.sim.machine import Machine
 from npusim.sim.replay import Replay
-from tests.timing.bench import NS, TINY, Bench
-from tests.timing.programs import Stream, add, copy, gather, round_trip
-from tests.timing.random_streams import Action, actions, build
+from tests.support.programs.random_streams import Action, actions, build
+from tests.support.programs.streams import Stream, add, copy, gather, round_trip
+from tests.support.programs.timed_jobs import NS, TINY, Bench
 
 TWO_CORES = TINY.with_(**{"cores": 2, "dma.channels": 2})
 

@@ -26,7 +26,7 @@ from npusim.errors import CacheError, UsageError
 from npusim.hw.config import load_config
 from npusim.program import Program
 from npusim.runtime import Session
-from tests.unit.compiler.samples import increment, product, residual_net
+from tests.support.graphs.samples import increment, product, residual_net
 
 TINY = load_config("tiny")
 KEY = "0123456789abcdef"

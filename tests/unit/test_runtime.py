@@ -17,7 +17,7 @@ from npusim.hw.config import load_config
 from npusim.isa.functions import Binary, Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
-from tests.unit.compiler.samples import increment, product, relu, residual_net
+from tests.support.graphs.samples import increment, product, relu, residual_net
 
 TINY = load_config("tiny")
 X = np.arange(8, dtype=np.int32)

@@ -12,7 +12,7 @@ from npusim.program import OpEntry
 from npusim.runtime import Session
 from npusim.summary import OpReport, summarize
 from npusim.timeline import Span, Timeline
-from tests.unit.compiler.samples import residual_net
+from tests.support.graphs.samples import residual_net
 
 TINY = load_config("tiny")
 ENTRIES = (OpEntry("first", "conv"), OpEntry("second", "add"), OpEntry("silent", "add"))

@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.errors import UsageError
-from npusim.units import PS_PER_S, Dimension, bytes_to_ps, ceil_div, cycles_to_ps, parse, ps_to_cycles, show
+from npusim.units import (
+    PS_PER_S,
+    Dimension,
+    bytes_to_ps,
+    ceil_div,
+    cycles_spanned,
+    cycles_to_ps,
+    parse,
+    ps_to_cycles,
+    show,
+)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +107,12 @@ def test_cycles_and_time_are_inverse_and_round_up(cycles, hz):
     assert ps_to_cycles(ps, hz) == cycles
     assert ps * hz >= cycles * PS_PER_S  # never early
     assert ps == 0 or (ps - 1) * hz < cycles * PS_PER_S  # never a picosecond late
+
+
+@given(st.integers(0, 10**15), st.integers(1, PS_PER_S))
+def test_a_cycle_that_has_begun_counts(ps, hz):
+    cycles = cycles_spanned(ps, hz)
+    assert (cycles - 1) * PS_PER_S < ps * hz <= cycles * PS_PER_S
 
 
 def test_a_period_that_is_no_whole_picosecond_does_not_drift():

@@ -9,18 +9,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..driver.prepared import PreparedModel
 from ..errors import StatusError
-from ..memory.mapping import Kept, PoolMappings
+from ..memory.pools import Kept, PoolMappings
 from ..types import ErrorStatus
 from ..validation.fields import MalformedError, integer, items
 from .border import raises_status
-from .request import request_to_1_3, time_to_1_3
-from .types import OMITTED, ExecutionConfig, ExecutionResult, ServiceSpecificException, Timing
-
-if TYPE_CHECKING:
-    from ..driver.prepared import PreparedModel
+from .request import request_to_1_3, result_of, time_to_1_3
+from .types import OMITTED, ExecutionConfig, ExecutionResult
 
 NO_IDENTITY = -1
 """The token of memory that is used once."""
@@ -34,8 +32,8 @@ class Burst:
         self._prepared = prepared
         self._kept: dict[int, Kept] = {}
         self._one = threading.Lock()
-        prepared._pin()
-        weakref.finalize(self, prepared._unpin).atexit = False
+        prepared.pin()
+        weakref.finalize(self, prepared.unpin).atexit = False
 
     @raises_status
     def executeSynchronously(
@@ -58,12 +56,10 @@ class Burst:
             mappings = PoolMappings(self._kept, _keys(memoryIdentifierTokens, len(asked.pools)))
             deadline = time_to_1_3(deadlineNs, "deadlineNs")
             loop_timeout = time_to_1_3(loopTimeoutDurationNs, "loopTimeoutDurationNs")
-            outcome = self._prepared._run(asked, measureTiming, deadline, loop_timeout, mappings)
+            outcome = self._prepared.run(asked, measureTiming, deadline, loop_timeout, mappings)
         finally:
             self._one.release()
-        if outcome.status not in {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}:
-            raise ServiceSpecificException(outcome.status, "the execution has failed")
-        return ExecutionResult(outcome.status == ErrorStatus.NONE, outcome.outputShapes, Timing(*outcome.times_ns()))
+        return result_of(outcome)
 
     @raises_status
     def executeSynchronouslyWithConfig(

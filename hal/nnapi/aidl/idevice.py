@@ -122,7 +122,7 @@ class AidlDevice:
     ) -> DeviceBuffer:
         """Memory of the device for inputs and outputs of prepared models."""
         models = [getattr(each, "preparedModel", each) for each in items(preparedModels, "preparedModels")]
-        inner = [model._prepared if isinstance(model, AidlPreparedModel) else model for model in models]
+        inner = [model.prepared if isinstance(model, AidlPreparedModel) else model for model in models]
         buffer, token = _checked(self._device.allocate(desc, inner, inputRoles, outputRoles))
         return DeviceBuffer(AidlBuffer(buffer), token)
 

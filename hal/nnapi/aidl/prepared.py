@@ -7,22 +7,21 @@ from typing import Any
 
 from ..driver.prepared import PreparedModel
 from ..errors import StatusError
-from ..execution.execution import Outcome
-from ..execution.fenced import FencedCallback
-from ..memory.mapping import Kept, PoolMappings
+from ..execution.fenced import FencedCallback, execute_fenced
+from ..memory.pools import Kept, PoolMappings
 from ..types import ErrorStatus, Request
 from ..validation.fields import items
 from .border import raises_status
 from .burst import Burst
-from .request import request_to_1_3, time_to_1_3
-from .types import ExecutionConfig, ExecutionResult, FencedExecutionResult, ServiceSpecificException, Timing
+from .request import request_to_1_3, result_of, time_to_1_3
+from .types import ExecutionConfig, ExecutionResult, FencedExecutionResult, Timing
 
 
 class AidlPreparedModel:
     """IPreparedModel."""
 
     def __init__(self, prepared: PreparedModel) -> None:
-        self._prepared = prepared
+        self.prepared = prepared
 
     @raises_status
     def executeSynchronously(
@@ -30,12 +29,12 @@ class AidlPreparedModel:
     ) -> ExecutionResult:
         """Execute a request."""
         config = ExecutionConfig(measureTiming, loopTimeoutDurationNs)
-        return _execute(self._prepared, request_to_1_3(request), config, deadlineNs)
+        return _execute(self.prepared, request_to_1_3(request), config, deadlineNs)
 
     @raises_status
     def executeSynchronouslyWithConfig(self, request: Any, config: ExecutionConfig, deadlineNs: int) -> ExecutionResult:
         """Likewise with a configuration; this driver has no use for hints of vendors."""
-        return _execute(self._prepared, request_to_1_3(request), config, deadlineNs)
+        return _execute(self.prepared, request_to_1_3(request), config, deadlineNs)
 
     @raises_status
     def executeFenced(
@@ -49,25 +48,25 @@ class AidlPreparedModel:
     ) -> FencedExecutionResult:
         """Have a request executed when all fences are signalled; returns at once."""
         config = ExecutionConfig(measureTiming, loopTimeoutDurationNs)
-        return _execute_fenced(self._prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
+        return _execute_fenced(self.prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
 
     @raises_status
     def executeFencedWithConfig(
         self, request: Any, waitFor: Sequence[int], config: ExecutionConfig, deadlineNs: int, durationNs: int
     ) -> FencedExecutionResult:
         """Likewise with a configuration."""
-        return _execute_fenced(self._prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
+        return _execute_fenced(self.prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
 
     @raises_status
     def configureExecutionBurst(self) -> Burst:
         """Executions one after the other, whose resources stay between them."""
-        self._prepared._device._check_available()
-        return Burst(self._prepared)
+        self.prepared.engine.check_available()
+        return Burst(self.prepared)
 
     @raises_status
     def createReusableExecution(self, request: Any, config: ExecutionConfig) -> AidlExecution:
         """A request that is executed again and again."""
-        return AidlExecution(self._prepared, request_to_1_3(request), config)
+        return AidlExecution(self.prepared, request_to_1_3(request), config)
 
 
 class AidlExecution:
@@ -78,7 +77,7 @@ class AidlExecution:
         self._request = request
         self._config = config
         self._kept: dict[int, Kept] = {}
-        prepared._check_request(request, config.measureTiming, time_to_1_3(config.loopTimeoutDurationNs, "loopTimeout"))
+        prepared.check_request(request, config.measureTiming, time_to_1_3(config.loopTimeoutDurationNs, "loopTimeout"))
 
     @raises_status
     def executeSynchronously(self, deadlineNs: int) -> ExecutionResult:
@@ -117,18 +116,11 @@ def _execute(
     deadlineNs: int,
     mappings: PoolMappings | None = None,
 ) -> ExecutionResult:
-    outcome = prepared._run(
+    outcome = prepared.run(
         request, config.measureTiming, time_to_1_3(deadlineNs, "deadlineNs"),
         time_to_1_3(config.loopTimeoutDurationNs, "loopTimeoutDurationNs"), mappings,
     )  # fmt: skip
     return result_of(outcome)
-
-
-def result_of(outcome: Outcome) -> ExecutionResult:
-    """What an execution gave; ServiceSpecificException for all failures but outputs without enough room."""
-    if outcome.status not in {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}:
-        raise ServiceSpecificException(outcome.status, "the execution has failed")
-    return ExecutionResult(outcome.status is ErrorStatus.NONE, outcome.outputShapes, Timing(*outcome.times_ns()))
 
 
 def _execute_fenced(
@@ -139,8 +131,8 @@ def _execute_fenced(
     deadlineNs: int,
     durationNs: int,
 ) -> FencedExecutionResult:
-    _, handle, callback = prepared._fenced(
-        request, handles_of(waitFor), config.measureTiming, time_to_1_3(deadlineNs, "deadlineNs"),
+    handle, callback = execute_fenced(
+        prepared, request, handles_of(waitFor), config.measureTiming, time_to_1_3(deadlineNs, "deadlineNs"),
         time_to_1_3(config.loopTimeoutDurationNs, "loopTimeoutDurationNs"), time_to_1_3(durationNs, "durationNs"),
     )  # fmt: skip
     return FencedExecutionResult(AidlFencedCallback(callback), handle[0])

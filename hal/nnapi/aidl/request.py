@@ -1,16 +1,17 @@
-"""Arguments of executions of the AIDL interface as those of HAL 1.3."""
+"""Arguments of executions of the AIDL interface as those of HAL 1.3, and results the other way."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..errors import StatusError
+from ..execution.outcome import Outcome
 from ..memory import Memory
 from ..types import ErrorStatus, MemoryPool, Request
 from ..validation.fields import MalformedError, instance, instances, integer
 from . import types as aidl_types
 from .memory import AidlMemory, to_memory
-from .types import OMITTED
+from .types import OMITTED, ExecutionResult, ServiceSpecificException, Timing
 
 INT64_MAX = (1 << 63) - 1
 
@@ -44,3 +45,10 @@ def time_to_1_3(value: object, what: str) -> int | None:
     except MalformedError as error:
         raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
     return None if nanoseconds == OMITTED else nanoseconds
+
+
+def result_of(outcome: Outcome) -> ExecutionResult:
+    """What an execution gave; ServiceSpecificException for all failures but outputs without enough room."""
+    if outcome.status not in {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}:
+        raise ServiceSpecificException(outcome.status, "the execution has failed")
+    return ExecutionResult(outcome.status is ErrorStatus.NONE, outcome.outputShapes, Timing(*outcome.times_ns()))

@@ -20,12 +20,10 @@ from ..memory import Memory
 from ..operations.view import Shape
 from ..types import ErrorStatus
 from ..validation.fields import U32, MalformedError, instance, integers
-from .roles import Dims, Direction, Layout, Roles, merge_dims
+from .roles import Dims, Direction, Layout, Prepared, Roles, merge_dims
 
 if TYPE_CHECKING:
     from npusim.executor import DeviceBuffer, Executor
-
-    from ..driver.prepared import PreparedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class Buffer:
 
     # Executions
 
-    def static_dims(self, prepared: PreparedModel, direction: Direction, index: int, given: Dims) -> Dims:
+    def static_dims(self, prepared: Prepared, direction: Direction, index: int, given: Dims) -> Dims:
         """Check a use: INVALID_ARGUMENT unless the role was asked for and the argument's dimensions can be right."""
         if prepared not in self._roles.get((direction, index), ()):
             raise _invalid(f"buffer {self.token} was not allocated for {direction} {index} of this prepared model")

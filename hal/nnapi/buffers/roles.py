@@ -5,24 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
 import numpy as np
 
 from ..errors import StatusError
 from ..operations.view import SCALARS, STORAGE
-from ..types import BufferDesc, BufferRole, ErrorStatus, Operand, SymmPerChannelQuantParams
+from ..types import BufferDesc, BufferRole, ErrorStatus, Model, Operand, SymmPerChannelQuantParams
 from ..validation.context import Context, context_of
 from ..validation.fields import U32, MalformedError, instance, instances, integer, integers, items, real
-
-if TYPE_CHECKING:
-    from ..driver.prepared import PreparedModel
 
 Direction = Literal["input", "output"]
 Dims = tuple[int, ...] | None
 """Dimensions, 0 where one is not known; None if not even the rank is. A scalar's are ()."""
-Roles = Mapping[tuple[Direction, int], "WeakSet[Any]"]
+
+
+class Prepared(Protocol):
+    """A prepared model, as its buffers know it."""
+
+    @property
+    def model(self) -> Model:
+        """Whose inputs and outputs they are."""
+
+    @property
+    def buffers(self) -> object:
+        """The tracker of the buffers that it may use."""
+
+
+Roles = Mapping[tuple[Direction, int], WeakSet[Prepared]]
 """The prepared models that may use a buffer, for each of their inputs and outputs."""
 
 
@@ -39,13 +50,13 @@ class Layout:
 
 
 def check_allocation(
-    device: object, desc: object, preparedModels: object, inputRoles: object, outputRoles: object
+    tracker: object, desc: object, preparedModels: object, inputRoles: object, outputRoles: object
 ) -> tuple[Layout, Roles]:
     """The layout and the roles of a buffer. Raises StatusError: INVALID_ARGUMENT for what contradicts the rules,
     GENERAL_FAILURE for elements whose size this driver does not know."""
     try:
         given = integers(instance(desc, BufferDesc, "desc").dimensions, U32, "desc.dimensions")
-        models = _models(device, preparedModels)
+        models = _models(tracker, preparedModels)
         uses = [*_uses("input", models, inputRoles), *_uses("output", models, outputRoles)]
     except MalformedError as error:
         raise _invalid(str(error)) from None
@@ -61,7 +72,7 @@ def check_allocation(
         raise _invalid(f"{first} is a scalar: desc.dimensions must be empty, got {list(given)}")
     for use in uses:
         dims = merge_dims(dims, use.dims, str(use))
-    roles: dict[tuple[Direction, int], WeakSet[Any]] = {}
+    roles: dict[tuple[Direction, int], WeakSet[Prepared]] = {}
     for use in uses:
         roles.setdefault((use.direction, use.index), WeakSet()).add(use.prepared)
     return Layout(first.storage(), dims), roles
@@ -80,7 +91,7 @@ def merge_dims(first: Dims, second: Dims, where: str) -> Dims:
 class _Use:
     """One role, with the operand that it stands for."""
 
-    prepared: PreparedModel
+    prepared: Prepared
     context: Context
     direction: Direction
     model: int
@@ -124,24 +135,24 @@ def _quant(quant: SymmPerChannelQuantParams | None) -> object:
     return None if quant is None else (tuple(quant.scales), quant.channelDim)
 
 
-def _models(device: object, preparedModels: object) -> list[tuple[PreparedModel, Context]]:
+def _models(tracker: object, preparedModels: object) -> list[tuple[Prepared, Context]]:
     models: Sequence[Any] = items(preparedModels, "preparedModels")
     if not models:
         raise MalformedError("preparedModels must not be empty")
     for number, prepared in enumerate(models):
-        if getattr(prepared, "_device", None) is not device:
+        if getattr(prepared, "buffers", None) is not tracker:
             raise MalformedError(f"preparedModels[{number}] must be a prepared model of this device, got {prepared!r}")
-    return [(prepared, context_of(prepared._model)) for prepared in models]
+    return [(prepared, context_of(prepared.model)) for prepared in models]
 
 
-def _uses(direction: Direction, models: Sequence[tuple[PreparedModel, Context]], roles: object) -> list[_Use]:
+def _uses(direction: Direction, models: Sequence[tuple[Prepared, Context]], roles: object) -> list[_Use]:
     field = f"{direction}Roles"
     uses = []
     for number, role in instances(roles, BufferRole, field):
         where = f"{field}[{number}]"
         which = integer(role.modelIndex, 0, len(models) - 1, f"{where}.modelIndex")
         prepared, context = models[which]
-        main = prepared._model.main
+        main = prepared.model.main
         indexes = main.inputIndexes if direction == "input" else main.outputIndexes
         index = integer(role.ioIndex, 0, len(indexes) - 1, f"{where}.ioIndex")
         if not 0 < real(role.frequency, f"{where}.frequency") <= 1:

@@ -13,12 +13,10 @@ from ..errors import StatusError
 from ..operations.view import Shape
 from ..types import ErrorStatus, MemoryPool, Operand, Request, RequestArgument
 from .buffer import Buffer, InputUse, OutputUse
-from .roles import Dims, Direction, check_allocation, merge_dims
+from .roles import Dims, Direction, Prepared, check_allocation, merge_dims
 
 if TYPE_CHECKING:
     from npusim.executor import Executor
-
-    from ..driver.prepared import PreparedModel
 
 MAX_TOKEN = (1 << 32) - 1
 _ALLOWED = (ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.INVALID_ARGUMENT)
@@ -34,12 +32,12 @@ class BufferTracker:
         self._lock = threading.Lock()
 
     def allocate(
-        self, device: object, desc: object, preparedModels: object, inputRoles: object, outputRoles: object
+        self, desc: object, preparedModels: object, inputRoles: object, outputRoles: object
     ) -> tuple[ErrorStatus, Buffer | None, int]:
         """``IDevice.allocate``: (status, buffer, token). Never raises; whatever is not to be blamed on the arguments or
         on an absent device is GENERAL_FAILURE, the interface has no other status here."""
         try:
-            layout, roles = check_allocation(device, desc, preparedModels, inputRoles, outputRoles)
+            layout, roles = check_allocation(self, desc, preparedModels, inputRoles, outputRoles)
             with self._lock:
                 token = next(token for token in self._tokens if token not in self._live)
             buffer = self._live[token] = Buffer(self._executor, token, layout, roles)
@@ -59,7 +57,7 @@ class BufferTracker:
         """Likewise, for the rules of a request."""
         self.find(token)
 
-    def uses(self, prepared: PreparedModel, request: Request) -> BufferUses:
+    def uses(self, prepared: Prepared, request: Request) -> BufferUses:
         """The buffers that a request uses, checked against their roles. ``request`` has kept the other rules.
 
         Raises StatusError (INVALID_ARGUMENT).
@@ -72,14 +70,14 @@ class BufferUses:
     """The buffers of one execution by argument: ``inputs`` and ``outputs``. ``start`` comes right before the work,
     after all waiting; ``finish`` ends it."""
 
-    def __init__(self, prepared: PreparedModel, request: Request, buffers: dict[int, Buffer]) -> None:
+    def __init__(self, prepared: Prepared, request: Request, buffers: dict[int, Buffer]) -> None:
         self._prepared = prepared
         self._buffers = buffers
         self.inputs: dict[int, InputUse] = {}
         self.outputs: dict[int, OutputUse] = {}
         if not buffers:
             return
-        main = prepared._model.main
+        main = prepared.model.main
         used: set[int] = set()
         for index, argument in enumerate(request.inputs):
             found = self._find("input", index, argument, main.operands[main.inputIndexes[index]])

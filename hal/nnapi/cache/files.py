@@ -19,18 +19,16 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from npusim.errors import CacheError
+from npusim.hw.config import Config
 
 from ..errors import StatusError
 from ..operations.constants import Constants
 from ..plan import Plan, Record
 from ..types import Constant, ErrorStatus, Model
 from .format import decode, describes_data, encode
-
-if TYPE_CHECKING:
-    from ..driver.device import Device
 
 MODEL_FILES = DATA_FILES = 1
 KEY_BYTES = 32
@@ -115,15 +113,15 @@ class Files:
     def __del__(self) -> None:
         self.close()
 
-    def save(self, device: Device, model: Model, constants: Constants, plan: Plan) -> None:
+    def save(self, config: Config, state_dir: Path | None, model: Model, constants: Constants, plan: Plan) -> None:
         """Keep a prepared model. Trouble is logged: it changes nothing for the model."""
         if not self._descriptors:
             return
-        key = driver_key(device._state_dir)
+        key = driver_key(state_dir)
         if key is None:
             return
         try:
-            body, pieces = encode(device.config, model, constants, plan)
+            body, pieces = encode(config, model, constants, plan)
             header = _HEADER.pack(_MAGIC, _VERSION, 0, len(body))
             mac = _mac(key, self._token, header, body)
             _rewrite(self._descriptors[1], pieces)
@@ -152,8 +150,8 @@ def open_for_saving(model_cache: Handles, data_cache: Handles, token: bytes) -> 
 class Kept:
     """A model in the cache, whose model file has been found to be what this driver wrote."""
 
-    def __init__(self, device: Device, files: Files, body: bytes) -> None:
-        self._device = device
+    def __init__(self, config: Config, files: Files, body: bytes) -> None:
+        self._config = config
         self._files = files
         self._body = body
 
@@ -170,21 +168,21 @@ class Kept:
             data = _read(self._files._descriptors[1], "the data file", size)
             if len(data) != size or zlib.crc32(data) != checksum:
                 raise CacheError("the data file is not the one that belongs to the model file")
-            return decode(document, code, memoryview(data), self._device.config)
+            return decode(document, code, memoryview(data), self._config)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise CacheError(f"the model file does not make sense: {error!r}") from error
 
 
-def open_kept(device: Device, model_cache: Handles, data_cache: Handles, token: bytes) -> Kept:
+def open_kept(config: Config, state_dir: Path | None, model_cache: Handles, data_cache: Handles, token: bytes) -> Kept:
     """Check the model file. Raises StatusError: INVALID_ARGUMENT for arguments that cannot be right, GENERAL_FAILURE
     for a file that is not as this driver wrote it."""
-    key = driver_key(device._state_dir)
+    key = driver_key(state_dir)
     if key is None:
         raise StatusError(ErrorStatus.GENERAL_FAILURE, "there is no compilation cache: its key cannot be kept")
     files = Files(*_opened(model_cache, data_cache, token))
     try:
         content = _read(files._descriptors[0], "the model file", LARGEST)
-        return Kept(device, files, _authentic(key, files._token, content))
+        return Kept(config, files, _authentic(key, files._token, content))
     except (OSError, CacheError) as error:
         files.close()
         raise StatusError(ErrorStatus.GENERAL_FAILURE, str(error)) from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from npusim.units import ceil_div
+
 from .. import types
 from ..aidl import types as aidl_types
 from ..aidl.model import model_to_1_3
@@ -83,7 +85,7 @@ class _Composer:
         value = built.value
         match value:
             case Copied(data):
-                offset = -(-len(self._values) // _ALIGNMENT) * _ALIGNMENT
+                offset = ceil_div(len(self._values), _ALIGNMENT) * _ALIGNMENT
                 self._values += bytes(offset - len(self._values)) + data
                 return LifeTime.CONSTANT_COPY, DataLocation(0, offset, len(data))
             case InMemory(memory, offset, length):

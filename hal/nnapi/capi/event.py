@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from .. import fence
 from ..aidl.types import OMITTED
-from ..driver.tasks import Task, TaskPool
 from ..errors import StatusError
+from ..execution.tasks import Task, TaskPool
 from ..fence import FenceStatus
 from ..waiter import wait_all
 from .codes import ApiError, ResultCode, bad_data

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from npusim.units import ceil_div
+
 from ..errors import InvalidModelError, StatusError
 from ..operations.signature import operation_name, type_name
 from ..types import ExtraParams, OperandType, OperationType, OperationTypeRange, SymmPerChannelQuantParams
@@ -173,7 +175,7 @@ class Model:
         offsets, size = [], 0
         for _, value in pointed:
             offsets.append(size)
-            size += -(-value.length // _ALIGNMENT) * _ALIGNMENT
+            size += ceil_div(value.length, _ALIGNMENT) * _ALIGNMENT
         memory = anonymous(size)
         mapping = memory.shared.map()
         base = mapping.ctypes.data

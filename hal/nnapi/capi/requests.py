@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from npusim.units import ceil_div
+
 from ..aidl.types import OMITTED, Request, RequestMemoryPool
 from ..types import DataLocation, OutputShape, RequestArgument
 from . import pointers
@@ -24,7 +26,7 @@ class Staging:
         for argument in (*inputs, *outputs):
             if isinstance(argument, AtPointer):
                 self._offsets[id(argument)] = size
-                size += -(-argument.length // _ALIGNMENT) * _ALIGNMENT
+                size += ceil_div(argument.length, _ALIGNMENT) * _ALIGNMENT
         self.memory = anonymous(size) if self._offsets else None
         self._mapping = self.memory.shared.map() if self.memory else None
 

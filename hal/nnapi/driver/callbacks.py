@@ -6,23 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from ..border import older_status
 from ..errors import StatusError
 from ..types import ErrorStatus, OutputShape, Timing
 
 _log = logging.getLogger("hal.nnapi")
 _METHODS = ("notify_1_3", "notify_1_2", "notify")
-
-_OLDER = {
-    ErrorStatus.MISSED_DEADLINE_TRANSIENT: ErrorStatus.GENERAL_FAILURE,
-    ErrorStatus.MISSED_DEADLINE_PERSISTENT: ErrorStatus.GENERAL_FAILURE,
-    ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT: ErrorStatus.GENERAL_FAILURE,
-    ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT: ErrorStatus.GENERAL_FAILURE,
-}
-
-
-def older_status(status: ErrorStatus) -> ErrorStatus:
-    """The status for a client of HAL 1.2 or older, which does not know those that came with 1.3."""
-    return _OLDER.get(status, status)
 
 
 def check_callback(callback: Any) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,12 +13,10 @@ from npusim.executor import Executor
 from npusim.hw.config import Config, load_config
 
 from .. import extensions, v1_0, v1_1, v1_2
-from ..border import never_raises, nothing, status_of
-from ..buffers.tracker import BufferTracker
+from ..border import never_raises, nothing, older_status, status_of
 from ..cache import files as cache
-from ..errors import StatusError
 from ..execution.deadline import Clock, TimePoint, deadline_of, steady_clock
-from ..execution.fenced import FencedExecution
+from ..execution.engine import Engine
 from ..types import (
     BufferDesc,
     BufferRole,
@@ -33,16 +29,13 @@ from ..types import (
     Model,
     Priority,
 )
-from .callbacks import check_callback, notify_prepared, older_status
+from .callbacks import check_callback, notify_prepared
 from .capabilities import capabilities_of
 from .explain import OperationSupport, explain
 from .preparation import Preparation
 from .prepared import PreparedModel
 from .programs import ProgramStore
-from .tasks import TaskPool
 
-MAX_THREADS = 32
-"""Preparations and executions that run side by side; the device itself takes one job after the other."""
 FAST, MEDIUM = ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM
 NO_TOKEN = bytes(32)
 
@@ -69,17 +62,10 @@ class Device:
     def __init__(self, config: Config, clock: Clock, state_dir: Path | None, injection: Any) -> None:
         extensions.load_entry_points()
         self.config = config
-        self._clock = clock
         self._state_dir = state_dir
-        self._executor = Executor(config, injection=injection)
-        self._programs = ProgramStore(self._executor)
-        self._buffers = BufferTracker(self._executor)
-        self._tasks = TaskPool(MAX_THREADS, f"nnapi-{config.name}")
-        self._waits: set[FencedExecution] = set()
-        self._bursts: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._closed = False
-        self._process = os.getpid()
-        self._lock = threading.Lock()
+        executor = Executor(config, injection=injection)
+        self._engine = Engine(executor, clock)
+        self._programs = ProgramStore(executor)
 
     def __enter__(self) -> Self:
         return self
@@ -89,26 +75,15 @@ class Device:
 
     def close(self) -> None:
         """Power the device off. What is under way ends, if need be with an error; every callback is called."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        for wait in list(self._waits):
-            wait.cancel()
-        self._executor.close()
-        self._tasks.close()
+        self._engine.close()
         self._programs.close()
-        for burst in list(self._bursts):
-            burst.abandon()
 
     # What the device is
 
     @never_raises()
     def getStatus(self) -> DeviceStatus:
         """1.0: OFFLINE if it is unplugged, closed or another process's, BUSY if its queue is full."""
-        if self._closed or os.getpid() != self._process:
-            return DeviceStatus.OFFLINE
-        return DeviceStatus[self._executor.status]
+        return self._engine.status
 
     @never_raises(str)
     def getVersionString(self) -> tuple[ErrorStatus, str]:
@@ -152,7 +127,7 @@ class Device:
         return self._capabilities(lambda found: found)
 
     def _capabilities(self, convert: Callable[[Capabilities], Any]) -> tuple[ErrorStatus, Any]:
-        self._check_available()
+        self._engine.check_available()
         return ErrorStatus.NONE, convert(capabilities_of(self.config))
 
     # Which operations it supports
@@ -178,14 +153,14 @@ class Device:
         return self._supported(model)
 
     def _supported(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
-        self._check_available()
-        return ErrorStatus.NONE, [operation.supported for operation in explain(self, model)]
+        self._engine.check_available()
+        return ErrorStatus.NONE, [operation.supported for operation in explain(self.config, self._programs, model)]
 
     @never_raises(list)
     def explain(self, model: Model) -> tuple[ErrorStatus, list[OperationSupport]]:
         """Not of the interface: for each operation of the main subgraph whether it is supported, and why not."""
-        self._check_available()
-        return ErrorStatus.NONE, explain(self, model)
+        self._engine.check_available()
+        return ErrorStatus.NONE, explain(self.config, self._programs, model)
 
     # Preparing models
 
@@ -249,8 +224,7 @@ class Device:
         """1.3: likewise, with a deadline."""
 
         def check() -> Callable[[], PreparedModel]:
-            preparation = Preparation(self, MEDIUM, deadline_of(deadline, self._clock))
-            return preparation.from_cache(modelCache, dataCache, token)
+            return self._preparation(MEDIUM, deadline).from_cache(modelCache, dataCache, token)
 
         return self._launch(check, MEDIUM, callback)
 
@@ -266,18 +240,21 @@ class Device:
         callback: Any,
     ) -> ErrorStatus:
         def check() -> Callable[[], PreparedModel]:
-            preparation = Preparation(self, priority, deadline_of(deadline, self._clock))
-            return preparation.from_model(model(), preference, modelCache, dataCache, token)
+            return self._preparation(priority, deadline).from_model(model(), preference, modelCache, dataCache, token)
 
         return self._launch(check, priority, callback)
+
+    def _preparation(self, priority: Priority | int, deadline: TimePoint) -> Preparation:
+        limit = deadline_of(deadline, self._engine.clock)
+        return Preparation(self._engine, self._programs, self._state_dir, priority, limit)
 
     def _launch(self, check: Callable[[], Callable[[], PreparedModel]], priority: int, callback: Any) -> ErrorStatus:
         """Have the work that ``check`` gives done by another thread; what it raises is the status of the launch."""
         try:
             check_callback(callback)
-            self._check_available()
+            self._engine.check_available()
             work = check()
-            self._tasks.submit(partial(_prepare_and_notify, work, callback), priority)
+            self._engine.tasks.submit(partial(_prepare_and_notify, work, callback), priority)
         except Exception as error:  # noqa: BLE001 - whatever it is, launch and callback get its status
             status = status_of(error, "preparation")
             notify_prepared(callback, status, None)
@@ -295,21 +272,8 @@ class Device:
         outputRoles: Sequence[BufferRole],
     ) -> tuple[ErrorStatus, Any, int]:
         """1.3: memory of the device for inputs and outputs: (status, IBuffer, token)."""
-        self._check_available()
-        return self._buffers.allocate(self, desc, preparedModels, inputRoles, outputRoles)
-
-    # Within the driver
-
-    def _check_available(self) -> None:
-        """Raise StatusError (DEVICE_UNAVAILABLE) if the device is closed, unplugged, or has a full queue, and in
-        a forked child: threads do not survive a fork."""
-        if os.getpid() != self._process:
-            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device was opened by another process")
-        if self._closed:
-            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device is closed")
-        status = self._executor.status
-        if status != DeviceStatus.AVAILABLE.name:
-            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, f"the device is {status}")
+        self._engine.check_available()
+        return self._engine.buffers.allocate(desc, preparedModels, inputRoles, outputRoles)
 
 
 def _prepare_and_notify(work: Callable[[], PreparedModel], callback: Any) -> None:

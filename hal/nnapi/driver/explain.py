@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+
+from npusim.hw.config import Config
 
 from ..operations.signature import operation_name
 from ..plan import Support
 from ..types import Model
 from .preparation import constants_of, own_model, scope_of, vocabulary_of
-
-if TYPE_CHECKING:
-    from .device import Device
+from .programs import ProgramStore
 
 _log = logging.getLogger("hal.nnapi")
 
@@ -28,15 +27,15 @@ class OperationSupport:
     reason: str = ""
 
 
-def explain(device: Device, model: Model) -> list[OperationSupport]:
+def explain(config: Config, programs: ProgramStore, model: Model) -> list[OperationSupport]:
     """The support of each operation of the main subgraph, in their order; a line in the log for each that has none.
 
     Raises InvalidModelError, and StatusError or FileCutError for constants that cannot be read.
     """
     own = own_model(model)
     constants, vocabulary = constants_of(own), vocabulary_of(own)
-    compile_here = partial(device._programs.compile, scope=scope_of(own), confirm=constants.confirm)
-    reasons = Support(own, constants, vocabulary, device.config, compile_here).unsupported()
+    compile_here = partial(programs.compile, scope=scope_of(own), confirm=constants.confirm)
+    reasons = Support(own, constants, vocabulary, config, compile_here).unsupported()
     constants.confirm()
     found = [
         OperationSupport(number, operation_name(operation.type), number not in reasons, reasons.get(number, ""))
@@ -46,6 +45,6 @@ def explain(device: Device, model: Model) -> list[OperationSupport]:
         if not entry.supported:
             _log.warning(
                 "%s: operation %d (%s) is not supported: %s",
-                device.config.name, entry.index, entry.operation, entry.reason,
+                config.name, entry.index, entry.operation, entry.reason,
             )  # fmt: skip
     return found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from npusim.errors import UnsupportedError
 from npusim.program import Program
@@ -14,15 +15,14 @@ from .. import extensions
 from ..cache import files as cache
 from ..errors import StatusError
 from ..execution.deadline import Deadline
+from ..execution.engine import Engine
 from ..operations.constants import Constants
 from ..operations.signature import operation_name
 from ..plan import Plan, Vocabulary
 from ..types import ErrorStatus, ExecutionPreference, Model, Priority
 from ..validation import validate_model, validate_preference, validate_priority
 from .prepared import PreparedModel
-
-if TYPE_CHECKING:
-    from .device import Device
+from .programs import ProgramStore
 
 Handles = Sequence[Sequence[int]]
 
@@ -56,8 +56,18 @@ def scope_of(model: Model) -> str:
 class Preparation:
     """One preparation. Its methods check everything - they raise StatusError, InvalidModelError - and give the work."""
 
-    def __init__(self, device: Device, priority: Priority | int, deadline: Deadline | None) -> None:
-        self._device = device
+    def __init__(
+        self,
+        engine: Engine,
+        programs: ProgramStore,
+        state_dir: Path | None,
+        priority: Priority | int,
+        deadline: Deadline | None,
+    ) -> None:
+        self._engine = engine
+        self._programs = programs
+        self._config = engine.executor.config
+        self._state_dir = state_dir
         self._priority = validate_priority(priority)
         self._deadline = deadline
 
@@ -79,40 +89,44 @@ class Preparation:
         def work() -> PreparedModel:
             with files:
                 refuse_unknown(own, vocabulary)
-                compile_here = partial(
-                    self._device._programs.compile_for, scope=scope_of(own), confirm=constants.confirm
-                )
+                compile_here = partial(self._programs.compile_for, scope=scope_of(own), confirm=constants.confirm)
                 plan = Plan(own, constants, vocabulary, compile_here, self._drop)
                 try:
                     plan.prepare()
                     constants.confirm()
                     self._check_under_way()
                 except BaseException:
-                    self._device._programs.release(plan.programs())
+                    self._programs.release(plan.programs())
                     raise
-                prepared = PreparedModel(self._device, own, plan, self._priority)
-                files.save(self._device, own, constants, plan)
+                prepared = self._prepared(own, plan)
+                files.save(self._config, self._state_dir, own, constants, plan)
                 return prepared
 
         return work
 
     def from_cache(self, model_cache: Handles, data_cache: Handles, token: bytes) -> Callable[[], PreparedModel]:
         """Work that makes a model from the cache files, whose security-sensitive part has been checked."""
-        kept = cache.open_kept(self._device, model_cache, data_cache, token)
+        kept = cache.open_kept(self._config, self._state_dir, model_cache, data_cache, token)
         self._check_deadline()
 
         def work() -> PreparedModel:
             with kept:
                 model, constants, records = kept.read()
-            plan = Plan(model, constants, vocabulary_of(model), self._device._programs.compile_for, self._drop)
+            plan = Plan(model, constants, vocabulary_of(model), self._programs.compile_for, self._drop)
             plan.load(records)
-            self._device._programs.acquire(plan.programs())
-            return PreparedModel(self._device, model, plan, self._priority)
+            self._programs.acquire(plan.programs())
+            return self._prepared(model, plan)
 
         return work
 
+    def _prepared(self, model: Model, plan: Plan) -> PreparedModel:
+        """The prepared model; its programs are released when nobody holds it any more."""
+        prepared = PreparedModel(self._engine, model, plan, self._priority)
+        weakref.finalize(prepared, _release, self._programs, plan).atexit = False
+        return prepared
+
     def _drop(self, program: Program) -> None:
-        self._device._programs.release([program])
+        self._programs.release([program])
 
     def _check_deadline(self) -> None:
         if self._deadline is not None:
@@ -133,3 +147,7 @@ def refuse_unknown(model: Model, vocabulary: Vocabulary) -> None:
     ]
     if unknown:
         raise UnsupportedError(unknown)
+
+
+def _release(programs: ProgramStore, plan: Plan) -> None:
+    programs.release(plan.programs())  # those that it has by then: executions compile, and drop, more

@@ -1,49 +1,27 @@
-"""The prepared model: everything that executes it, whichever interface the client speaks."""
+"""The prepared model: ``IPreparedModel`` of HAL 1.0 to 1.3."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from npusim.executor import Priority as QueuePriority
-from npusim.program import Program
-
-from .. import fence
-from ..border import never_raises, nothing, status_of
+from ..border import never_raises, nothing, older_status, status_of
 from ..errors import StatusError
 from ..execution import burst
-from ..execution.deadline import Duration, TimePoint, loop_timeout_ps
-from ..execution.execution import Execution, Mappings, Outcome, checked_measure
-from ..execution.fenced import FencedCallback, FencedExecution
+from ..execution.deadline import Duration, TimePoint
+from ..execution.execution import Executable, Execution
+from ..execution.fenced import FencedCallback, execute_fenced
 from ..fence import Handle
-from ..types import ErrorStatus, MeasureTiming, Model, Operand, OutputShape, Priority, Request, Timing
+from ..types import ErrorStatus, MeasureTiming, OutputShape, Request, Timing
 from ..v1_0 import request_to_1_3
-from ..validation import validate_request
-from .callbacks import check_callback, notify_executed, older_status
-
-if TYPE_CHECKING:
-    from ..plan import Plan
-    from .device import Device
-    from .programs import ProgramStore
+from .callbacks import check_callback, notify_executed
 
 NO = MeasureTiming.NO
 
 
-class PreparedModel:
+class PreparedModel(Executable):
     """IPreparedModel of HAL 1.0 to 1.3. Made by ``IDevice.prepareModel*``; any number of executions may run at once."""
-
-    def __init__(self, device: Device, model: Model, plan: Plan, priority: Priority) -> None:
-        self._device = device
-        self._model = model
-        self._plan = plan
-        self._priority = priority
-        self._queue = QueuePriority(int(priority))
-        self._pinned: list[list[Program]] = []
-        weakref.finalize(self, _release, device._programs, plan).atexit = False
 
     # HAL 1.0 to 1.2
 
@@ -70,7 +48,7 @@ class PreparedModel:
         self, callback: Any, requestChannel: Any, resultChannel: Any
     ) -> tuple[ErrorStatus, Any]:
         """1.2: executions one after the other over message queues: (status, IBurstContext or None)."""
-        self._device._check_available()
+        self.engine.check_available()
         return burst.configure(self, callback, requestChannel, resultChannel)
 
     # HAL 1.3
@@ -92,7 +70,7 @@ class PreparedModel:
         self, request: Request, measure: MeasureTiming | int, deadline: TimePoint, loopTimeoutDuration: Duration
     ) -> tuple[ErrorStatus, list[OutputShape], Timing]:
         """Execute a request: (status, output shapes, times in microseconds)."""
-        outcome = self._run(request, measure, deadline, loopTimeoutDuration)
+        outcome = self.run(request, measure, deadline, loopTimeoutDuration)
         return outcome.status, outcome.outputShapes, outcome.timing()
 
     @never_raises(nothing, nothing)
@@ -110,30 +88,8 @@ class PreparedModel:
         Returns at once. The fence is signalled at the end, in error if the execution or one of ``waitFor`` failed.
         ``duration``: time from when the last fence is signalled. The receiver of the handle closes its descriptor.
         """
-        return self._fenced(request, waitFor, measure, deadline, loopTimeoutDuration, duration)
-
-    # What the methods have in common
-
-    def _run(
-        self,
-        request: Request,
-        measure: MeasureTiming | bool | int,
-        deadline: TimePoint,
-        loop_timeout: Duration,
-        mappings: Mappings | None = None,
-    ) -> Outcome:
-        """Execute in the caller's thread. Never raises."""
-        try:
-            execution = Execution(self, request, measure, deadline, loop_timeout, mappings)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a status
-            return Outcome(status_of(error, "execution"))
-        return execution.run()
-
-    def _check_request(self, request: Request, measure: MeasureTiming | bool | int, loop_timeout: Duration) -> None:
-        """Raise what executions of a request would fail with from the start."""
-        checked_measure(measure)
-        loop_timeout_ps(loop_timeout)
-        validate_request(request, self._model, token=self._device._buffers.check_token)
+        handle, callback = execute_fenced(self, request, waitFor, measure, deadline, loopTimeoutDuration, duration)
+        return ErrorStatus.NONE, handle, callback
 
     def _launch(
         self, request: Any, measure: MeasureTiming | int, deadline: TimePoint, loop_timeout: Duration, callback: Any
@@ -152,57 +108,10 @@ class PreparedModel:
             notify_executed(callback, outcome.status, outcome.outputShapes, outcome.timing())
 
         try:
-            self._device._tasks.submit(task, int(self._priority))
+            self.engine.tasks.submit(task, int(self.queue))
         except RuntimeError as error:
             execution.abandon()
             status = status_of(StatusError(ErrorStatus.DEVICE_UNAVAILABLE, str(error)), "execution")
             notify_executed(callback, status, [], Timing())
             return status
         return ErrorStatus.NONE
-
-    def _fenced(
-        self,
-        request: Request,
-        waitFor: Any,
-        measure: MeasureTiming | bool | int,
-        deadline: TimePoint,
-        loop_timeout: Duration,
-        duration: Duration,
-    ) -> tuple[ErrorStatus, list[int], FencedCallback]:
-        if not isinstance(waitFor, Sequence):
-            raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"waitFor must be handles of fences, got {waitFor!r}")
-        for handle in waitFor:
-            fence.check(handle)
-        execution = Execution(self, request, measure, deadline, loop_timeout, fenced=True)
-        fenced = FencedExecution(self._device, execution, duration, int(self._priority))
-        return ErrorStatus.NONE, fenced.launch(waitFor), fenced.callback
-
-    def _storage_of(self, operand: Operand) -> np.dtype[Any]:
-        """The numpy type of an operand's elements."""
-        return self._plan.vocabulary.storage_of(operand)
-
-    # Residence on the device, for bursts
-
-    def _pin(self) -> None:
-        """Keep the programs on the device until as many ``_unpin`` have followed."""
-        pinned: list[Program] = []
-        try:
-            for program in list(self._plan.programs()):
-                self._device._executor.keep(program)
-                pinned.append(program)
-        except BaseException:
-            self._unpin_all(pinned)
-            raise
-        self._pinned.append(pinned)
-
-    def _unpin(self) -> None:
-        """Undo one ``_pin``. Takes no lock: finalizers may call it anywhere."""
-        self._unpin_all(self._pinned.pop())
-
-    def _unpin_all(self, programs: Sequence[Program]) -> None:
-        for program in programs:
-            self._device._executor.unpin(program)
-
-
-def _release(store: ProgramStore, plan: Plan) -> None:
-    store.release(plan.programs())

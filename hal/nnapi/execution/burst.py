@@ -10,20 +10,17 @@ import logging
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..border import status_of
-from ..driver.callbacks import older_status
+from ..border import older_status, status_of
 from ..errors import StatusError
 from ..fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
 from ..memory import Memory
-from ..memory.mapping import Kept, PoolMappings
+from ..memory.pools import Kept, PoolMappings
 from ..packets import MAX_SLOT, deserialize_request, serialize_result
 from ..types import ErrorStatus, MemoryPool, OutputShape, Request, Timing
 from ..validation.fields import MalformedError, instance, integer, items
-
-if TYPE_CHECKING:
-    from ..driver.prepared import PreparedModel
+from .execution import Executable
 
 _log = logging.getLogger("hal.nnapi")
 
@@ -32,7 +29,7 @@ Results = MessageQueue[FmqResultDatum]
 
 
 def configure(
-    prepared: PreparedModel, callback: Any, requestChannel: object, resultChannel: object
+    model: Executable, callback: Any, requestChannel: object, resultChannel: object
 ) -> tuple[ErrorStatus, BurstContext]:
     """Start a burst on a prepared model. StatusError (INVALID_ARGUMENT) for a callback without ``getMemories`` and for
     channels that are no usable MessageQueues."""
@@ -43,8 +40,8 @@ def configure(
             raise _invalid(f"the {name} channel must be an open MessageQueue with room, is {channel!r}")
     assert isinstance(requestChannel, MessageQueue)
     assert isinstance(resultChannel, MessageQueue)
-    context = BurstContext(prepared, callback, requestChannel, resultChannel)
-    prepared._device._bursts.add(context)
+    context = BurstContext(model, callback, requestChannel, resultChannel)
+    model.engine.bursts.add(context)
     return ErrorStatus.NONE, context
 
 
@@ -52,22 +49,22 @@ class BurstContext:
     """IBurstContext: while the client holds it, the burst is served. The thread holds it during an execution only, so
     that a client may be both, the callback and the holder."""
 
-    def __init__(self, prepared: PreparedModel, callback: Any, requests: Requests, results: Results) -> None:
-        self._prepared = prepared
+    def __init__(self, model: Executable, callback: Any, requests: Requests, results: Results) -> None:
+        self._model = model
         self._slots = _Slots(callback)
         self._requests = requests
         self._results = results
         self._stop = _Stop(requests, results)
         self._thread = threading.Thread(
-            target=_serve, args=(weakref.ref(self), prepared, requests, self._stop), name="nnapi-burst", daemon=True
+            target=_serve, args=(weakref.ref(self), model, requests, self._stop), name="nnapi-burst", daemon=True
         )
         self._end = weakref.finalize(self, self._stop.stop)
         self._end.atexit = False
-        prepared._pin()
+        model.pin()
         try:
             self._thread.start()
         except RuntimeError:  # there is no thread to be had, which would undo it at its end
-            prepared._unpin()
+            model.unpin()
             raise
 
     def freeMemory(self, slot: int) -> None:
@@ -106,7 +103,7 @@ class BurstContext:
             pools = [MemoryPool(hidlMemory=memory) for memory in self._slots.find(asked.slots)]
             mappings = PoolMappings(self._slots.kept, asked.slots)
             request = Request(asked.inputs, asked.outputs, pools)
-            outcome = self._prepared._run(request, asked.measure, None, None, mappings)
+            outcome = self._model.run(request, asked.measure, None, None, mappings)
             self._slots.tidy()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the client gets a status and goes on
             return _failure(status_of(error, "burst"))
@@ -131,7 +128,7 @@ class _Stop:
             channel.wake()
 
 
-def _serve(context: weakref.ref[BurstContext], prepared: PreparedModel, requests: Requests, stop: _Stop) -> None:
+def _serve(context: weakref.ref[BurstContext], model: Executable, requests: Requests, stop: _Stop) -> None:
     """The thread of a burst: one packet, one result."""
     try:
         while (packet := requests.readPacket(cancelled=stop.is_set)) is not None:
@@ -141,7 +138,7 @@ def _serve(context: weakref.ref[BurstContext], prepared: PreparedModel, requests
             burst._serve(packet)
             del burst
     finally:
-        prepared._unpin()
+        model.unpin()
 
 
 class _Slots:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from .. import fence
 from ..border import never_raises
+from ..errors import StatusError
 from ..fence import FenceStatus, Handle
-from ..types import ErrorStatus, Timing
+from ..types import ErrorStatus, MeasureTiming, Request, Timing
 from ..waiter import Pending, wait_all
-from .deadline import Deadline, Duration, duration_ns
-from .execution import Execution, Outcome
-
-if TYPE_CHECKING:
-    from ..driver.device import Device
+from .deadline import Deadline, Duration, TimePoint, duration_ns
+from .engine import Engine
+from .execution import Executable, Execution
+from .outcome import Outcome
 
 
 class FencedCallback:
@@ -54,7 +53,8 @@ class FencedCallback:
             return outcome
         return Outcome(outcome.status, [], outcome.device_ps, outcome.driver_ps + self._waited_ps)
 
-    def _finish(self, outcome: Outcome, waited_ps: int) -> None:
+    def finish(self, outcome: Outcome, waited_ps: int) -> None:
+        """The execution has ended."""
         self._waited_ps = waited_ps
         self._outcome = outcome
 
@@ -62,13 +62,13 @@ class FencedCallback:
 class FencedExecution:
     """One execution with fences before and behind it."""
 
-    def __init__(self, device: Device, execution: Execution, duration: Duration, priority: int) -> None:
+    def __init__(self, engine: Engine, execution: Execution, duration: Duration, priority: int) -> None:
         self.callback = FencedCallback()
-        self._device = device
+        self._engine = engine
         self._execution = execution
         self._duration_ns = duration_ns(duration)
         self._priority = priority
-        self._clock = device._clock
+        self._clock = engine.clock
         self._launched_ns = self._clock()
         self._fence = fence.create()
         self._pending: Pending | None = None
@@ -76,18 +76,18 @@ class FencedExecution:
     def launch(self, handles: Sequence[Handle]) -> list[int]:
         """Have it run when all fences are signalled; gives the handle of the fence behind it."""
         handle = self._fence.dup()
-        self._device._waits.add(self)
+        self._engine.waits.add(self)
         deadline = self._execution.deadline
         try:
             pending = wait_all(handles, self._go, None if deadline is None else deadline.seconds_left())
         except BaseException:
-            self._device._waits.discard(self)
+            self._engine.waits.discard(self)
             self._execution.abandon()
             os.close(handle[0])
             raise
         if not self.callback.over:
             self._pending = pending
-        if self._device._closed:  # since: close() may not have seen this one
+        if self._engine.closed:  # since: close() may not have seen this one
             self.cancel()
         return handle
 
@@ -95,17 +95,17 @@ class FencedExecution:
         """The device is being closed: end now if it still waits."""
         pending = self._pending
         if pending is not None and pending.cancel():
-            self._device._waits.discard(self)
+            self._engine.waits.discard(self)
             self._give_up(ErrorStatus.DEVICE_UNAVAILABLE)
 
     def _go(self, state: FenceStatus) -> None:
-        self._device._waits.discard(self)
+        self._engine.waits.discard(self)
         if state is not FenceStatus.SIGNALED:
             late = state is FenceStatus.ACTIVE  # the deadline came before the fences
             self._give_up(ErrorStatus.MISSED_DEADLINE_TRANSIENT if late else ErrorStatus.GENERAL_FAILURE)
             return
         try:
-            self._device._tasks.submit(self._run, self._priority)
+            self._engine.tasks.submit(self._run, self._priority)
         except RuntimeError:  # the device has been closed meanwhile
             self._give_up(ErrorStatus.DEVICE_UNAVAILABLE)
 
@@ -127,10 +127,32 @@ class FencedExecution:
         self._settle(Outcome(status), 0)
 
     def _settle(self, outcome: Outcome, waited_ps: int) -> None:
-        self.callback._finish(outcome, waited_ps)  # before the fence: whoever sees that may ask
+        self.callback.finish(outcome, waited_ps)  # before the fence: whoever sees that may ask
         if outcome.status is ErrorStatus.NONE:
             self._fence.signal()
         else:
             self._fence.signal_error()
         self._fence.close()
         self._pending = None  # which refers to this object: what the execution maps must not wait for the collector
+
+
+def execute_fenced(
+    model: Executable,
+    request: Request,
+    waitFor: object,
+    measure: MeasureTiming | bool | int,
+    deadline: TimePoint,
+    loop_timeout: Duration,
+    duration: Duration,
+) -> tuple[list[int], FencedCallback]:
+    """Have a request executed when all fences are signalled: the handle of the fence behind it, and the callback.
+
+    Raises what is wrong with the request or the fences.
+    """
+    if not isinstance(waitFor, Sequence):
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"waitFor must be handles of fences, got {waitFor!r}")
+    for handle in waitFor:
+        fence.check(handle)
+    execution = Execution(model, request, measure, deadline, loop_timeout, fenced=True)
+    fenced = FencedExecution(model.engine, execution, duration, int(model.queue))
+    return fenced.launch(waitFor), fenced.callback

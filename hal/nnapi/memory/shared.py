@@ -26,8 +26,7 @@ import numpy as np
 
 from npusim._mapped import MappedFile
 
-from ..errors import StatusError
-from ..types import ErrorStatus
+from ..errors import ErrorStatus, StatusError
 from .descriptors import close_all, duplicate, is_open, is_writable, seals_of
 from .mapping import Identity, Mapping
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from npusim.errors import UnsupportedError
+from npusim.units import ceil_div
 
 from ..types import OperandType
 from .definition import Rule
@@ -159,7 +160,7 @@ def implicit_pads(size: int, stride: int, extent: int, scheme: int) -> Pair:
     """Padding before and behind one dimension: SAME makes ceil(size / stride) of it, with the odd element behind."""
     if scheme != SAME:
         return 0, 0
-    total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+    total = max((ceil_div(size, stride) - 1) * stride + extent - size, 0)
     return total // 2, total - total // 2
 
 

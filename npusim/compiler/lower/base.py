@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from npusim.hw.config import Config
 from npusim.hw.units import dma
 from npusim.isa.base import Space
 from npusim.program import CONSTANTS
+from npusim.units import ceil_div
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """(starts, sizes) of a tile in the dimensions of a tensor."""
@@ -126,8 +127,26 @@ class SlotTable:
         return copies[turn % len(copies)]
 
 
+TILES: dict[str, type[Lowering]] = {}
+"""The lowerings of kinds that have one of their own."""
+
+
 class Lowering(ABC):
-    """One operator, or a fused group of them, cut into tiles for one device."""
+    """One operator, or a fused group of them, cut into tiles for one device.
+
+    A subclass names the kind that it is for; those for a whole form (:class:`npusim.ops.base.Elements`, ``Rows``) or
+    for several kinds name none. ``dense``: its instructions walk rows, so operands and results are dense, in the order
+    of their dimensions.
+    """
+
+    dense: ClassVar[bool] = False
+
+    def __init_subclass__(cls, kind: str | None = None) -> None:
+        super().__init_subclass__()
+        if kind in TILES:
+            raise ValueError(f"{cls.__name__}: the kind {kind!r} is lowered by {TILES[kind].__name__}")
+        if kind is not None:
+            TILES[kind] = cls
 
     def __init__(self, context: Context, group: Group) -> None:
         self.context = context
@@ -235,5 +254,5 @@ def _shrink(
         axis = next((a for a in order if tile[a] > floor[a]), None)
         if axis is None:
             break
-        tile[axis] = max(floor[axis], -(-tile[axis] // 2))
+        tile[axis] = max(floor[axis], ceil_div(tile[axis], 2))
     return tuple(tile)

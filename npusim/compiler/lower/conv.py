@@ -19,7 +19,7 @@ from npusim.compiler.values import View
 from npusim.isa.matrix import CHANNEL_BLOCK
 
 
-class ConvLowering(MatrixLowering):
+class ConvLowering(MatrixLowering, kind="conv"):
     """A 2-D convolution, grouped and depthwise ones included."""
 
     def __init__(self, context: Context, group: Group) -> None:

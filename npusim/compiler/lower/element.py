@@ -23,9 +23,7 @@ from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.values import View, collapse, ordered_strides, pad4
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
-from npusim.isa import vector
-from npusim.isa.base import Instruction
-from npusim.isa.functions import Binary, Unary
+from npusim.ops.base import REGISTRY, Elements, Place
 
 
 @dataclass(slots=True)
@@ -164,37 +162,19 @@ def _instructions(
     op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]
 ) -> Iterator[Item]:
     """One instruction for up to four dimensions that remain after merging, else one for each of the outer ones."""
+    form = REGISTRY[op.kind].form
+    assert isinstance(form, Elements), f"{op.kind} is in a chain, but its form is {form}"
     dims = [sizes[axis] for axis in order]
     strides = [[operand.strides[axis] for axis in order] for operand in (dst, *sources)]
     dims, strides = collapse(dims, *strides)
     outer, inner = dims[: max(0, len(dims) - 4)], dims[max(0, len(dims) - 4) :]
     reads = tuple(dict.fromkeys(source.slot for source in sources))
     for index in product(*map(range, outer)):
-        addresses = []
+        addresses: list[Place] = []
         for operand, walk in zip((dst, *sources), strides, strict=True):
             offset = sum(i * s for i, s in zip(index, walk[: len(outer)], strict=True))
             addresses.append((operand.slot.address + offset, pad4(walk[len(outer) :], 0)))
-        yield Item(_encode(op, addresses, pad4(inner, 1)), reads, (dst.slot,))
-
-
-def _encode(op: Op, at: list[tuple[int, tuple[int, ...]]], dims: tuple[int, ...]) -> Instruction:
-    dtypes = [tensor.dtype for tensor in op.inputs if tensor is not None]
-    attrs = op.attrs
-    match op.kind:
-        case "unary":
-            return vector.UnaryOp(
-                Unary(attrs["fn"]), dtypes[0], *at[0], *at[1], dims, attrs.get("p0", 0.0), attrs.get("p1", 0.0)
-            )
-        case "binary":
-            return vector.BinaryOp(Binary(attrs["fn"]), dtypes[0], *at[0], *at[1], *at[2], dims)
-        case "select":
-            return vector.Select(dtypes[1], *at[0], *at[1], *at[2], *at[3], dims)
-        case "cast":
-            return vector.Cast(op.output.dtype, *at[0], dtypes[0], *at[1], dims)
-        case "quantize":
-            return vector.Quantize(op.output.dtype, *at[0], dtypes[0], *at[1], *at[2], *at[3], dims)
-        case _:
-            return vector.Dequantize(op.output.dtype, *at[0], dtypes[0], *at[1], *at[2], *at[3], dims)
+        yield Item(form.instruction(op, addresses, pad4(inner, 1)), reads, (dst.slot,))
 
 
 class Elementwise(Lowering):

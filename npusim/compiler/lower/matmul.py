@@ -16,7 +16,7 @@ from npusim.compiler.tile import MatrixProblem
 from npusim.compiler.values import View
 
 
-class MatMulLowering(MatrixLowering):
+class MatMulLowering(MatrixLowering, kind="matmul"):
     """Matmul as a convolution of one row: the columns are M, the channels K and N.
 
     With one right operand for the whole batch the batch joins M; otherwise each batch item is an image.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,14 +14,14 @@ from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share
 from npusim.compiler.lower.rows import TiledLowering, clip
 from npusim.compiler.lower.transfer import copy_items, load_items, store_items
-from npusim.compiler.schedule import Item, Step
+from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.values import View, dense_strides
 from npusim.dtypes import DType, float32_to_bfloat16
-from npusim.graph import Op
+from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa import scalar
-from npusim.isa.base import Instruction
 from npusim.isa.dma import Gather
+from npusim.units import ceil_div
 
 _SMALLEST_PART = 4 << 10
 """Bytes below which a copy is not cut for several channels."""
@@ -36,7 +38,7 @@ class CopyLowering(Lowering):
         op = self.group.ops[0]
         out = self.context.view(op.output)
         source = self.context.view(op.input(0))
-        viewed = view_of(op, source)
+        viewed = VIEW_RULES[op.kind](op, source)
         if viewed is not None:
             return [(viewed, out)]
         whole = out.reshape(source.shape)
@@ -54,17 +56,13 @@ class CopyLowering(Lowering):
             yield Step(loads=items)
 
 
-def view_of(op: Op, source: View) -> View | None:
-    """The output of a view operator as a view of its input; None when strides cannot say it."""
-    match op.kind:
-        case "reshape":
-            return source.reshape(op.attrs["shape"])
-        case "transpose":
-            return source.permute(op.attrs["perm"])
-        case "slice":
-            return source.slice(op.attrs["starts"], op.attrs["sizes"], op.attrs["steps"])
-        case _:
-            return source.broadcast(op.output.shape)
+VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
+    "reshape": lambda op, source: source.reshape(op.attrs["shape"]),
+    "transpose": lambda op, source: source.permute(op.attrs["perm"]),
+    "slice": lambda op, source: source.slice(op.attrs["starts"], op.attrs["sizes"], op.attrs["steps"]),
+    "expand": lambda op, source: source.broadcast(op.attrs["shape"]),
+}
+"""The output of a view operator as a view of its input; None when strides cannot say it."""
 
 
 def _cut(source: View, target: View, ways: int) -> list[tuple[View, View]]:
@@ -77,7 +75,7 @@ def _tiles(target: View, ways: int) -> list[Box]:
     nbytes = prod(target.shape) * target.dtype.itemsize
     ways = max(1, min(ways, nbytes // _SMALLEST_PART))
     axis = max(rank, key=lambda a: (abs(target.strides[a]) if target.shape[a] > 1 else -1, -a), default=0)
-    tile = [-(-max(dim, 1) // ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
+    tile = [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
     return boxes(target.shape, tile, rank)
 
 
@@ -86,7 +84,7 @@ def copy_ways(config: Config) -> int:
     return config.cores * max(1, config.dma.channels - 1)
 
 
-class ConcatLowering(CopyLowering):
+class ConcatLowering(CopyLowering, kind="concat"):
     """Only those inputs that were not computed in place."""
 
     def pairs(self) -> list[tuple[View, View]]:
@@ -109,7 +107,7 @@ class ConcatLowering(CopyLowering):
         return pairs
 
 
-class PadLowering(Lowering):
+class PadLowering(Lowering, kind="pad"):
     """Constant padding, written by the copy itself; cut along the output's outermost dimension."""
 
     def slots(self) -> list[SlotSpec]:
@@ -155,8 +153,10 @@ def _three(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-class GatherLowering(Lowering):
+class GatherLowering(Lowering, kind="gather"):
     """Rows by an index list: the DMA engine reads the list in SRAM and moves the rows."""
+
+    dense = True
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
@@ -174,7 +174,7 @@ class GatherLowering(Lowering):
         data, out = self.context.view(op.input(0)), self.context.view(op.output)
         outer, length, inner = _three(data.shape, op.attrs["axis"])
         item, kind = data.dtype.itemsize, index.dtype
-        tile = min(self._tile, max(1, -(-self._count // cores)))
+        tile = min(self._tile, max(1, ceil_div(self._count, cores)))
         flat = index.reshape((self._count,))
         assert flat is not None
         for (start,), (count,) in share(boxes((self._count,), (tile,), (0,)), core, cores):
@@ -189,17 +189,41 @@ class GatherLowering(Lowering):
             yield step
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A tile of an operand in its slot, seen as (outer, length, inner)."""
+
+    slot: Slot
+    strides: tuple[int, int, int]
+    dtype: DType
+    length: int
+
+    @property
+    def address(self) -> int:
+        return self.slot.address
+
+    def packed(self, part: View) -> tuple[int, Sequence[int], Slot]:
+        """The slot as one side of a transfer of ``part``."""
+        return self.address, dense_strides(part.shape, self.dtype.itemsize), self.slot
+
+
 class ScalarLowering(TiledLowering):
-    """gather_elements, scatter_elements and topk: whole rows in SRAM, element by element on the scalar unit."""
+    """Whole rows in SRAM, element by element on the scalar unit; subclasses say which instruction."""
+
+    dense = True
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         self._axis = self.op.attrs["axis"]
-        self._tile = self.pick_tile(self._walked(), range(len(self._walked())), (self._axis,))
+        self._tile = self.pick_tile(self.walked(), range(len(self.walked())), (self._axis,))
 
-    def _walked(self) -> tuple[int, ...]:
+    def walked(self) -> tuple[int, ...]:
         """The shape whose other dimensions are cut."""
-        return self.op.input(1).shape if self.op.kind == "gather_elements" else self.x.shape
+        return self.x.shape
+
+    @abstractmethod
+    def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
+        """What computes one tile, from its operands and results."""
 
     def slots(self) -> list[SlotSpec]:
         return self.slots_for(self._tile)
@@ -215,60 +239,64 @@ class ScalarLowering(TiledLowering):
         ]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
-        tiles = boxes(self._walked(), self._tile, range(len(self._tile)))
+        tiles = boxes(self.walked(), self._tile, range(len(self._tile)))
         for box in share(tiles, core, cores):
             yield self._step(table, *box)
 
     def _step(self, table: SlotTable, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Step:
         step = Step()
-        ins, outs = [], []
         outer, _, inner = _three(sizes, self._axis)
 
-        def place(tensor: Any, name: str) -> tuple[Any, View, tuple[int, ...], tuple[int, int, int]]:
+        def place(tensor: Tensor, name: str) -> tuple[_Tile, View]:
             extent = tuple(tensor.shape[a] if a == self._axis else size for a, size in enumerate(sizes))
-            item = tensor.dtype.itemsize
-            strides = (extent[self._axis] * inner * item, inner * item, item)
-            return table.next(name), self.context.view(tensor).slice(starts, extent), extent, strides
+            length, item = extent[self._axis], tensor.dtype.itemsize
+            tile = _Tile(table.next(name), (length * inner * item, inner * item, item), tensor.dtype, length)
+            return tile, self.context.view(tensor).slice(starts, extent)
 
-        for index, tensor in enumerate(self.op.inputs):
-            slot, part, extent, strides = place(tensor, f"in{index}")
-            step.loads.extend(load_items((slot.address, dense_strides(extent, part.dtype.itemsize), slot), part))
-            ins.append((slot, strides, part.dtype, extent[self._axis]))
+        ins, outs = [], []
+        for index in range(len(self.op.inputs)):
+            tile, part = place(self.op.input(index), f"in{index}")
+            step.loads.extend(load_items(tile.packed(part), part))
+            ins.append(tile)
         for index, tensor in enumerate(self.op.outputs):
-            slot, part, extent, strides = place(tensor, f"out{index}")
-            outs.append((slot, strides))
-            step.stores.extend(store_items(part, (slot.address, dense_strides(extent, part.dtype.itemsize), slot)))
-        step.compute.extend(self._items(ins, outs, outer, inner))
+            tile, part = place(tensor, f"out{index}")
+            step.stores.extend(store_items(part, tile.packed(part)))
+            outs.append(tile)
+        step.compute.extend(self.items(ins, outs, outer, inner))
         return step
 
-    def _items(self, ins: list[Any], outs: list[Any], outer: int, inner: int) -> Iterator[Item]:
-        (x, x_strides, dtype, length), (out, out_strides) = ins[0], outs[0]
-        reads, writes = tuple(entry[0] for entry in ins), tuple(entry[0] for entry in outs)
-        instruction: Instruction
-        if self.op.kind == "topk":
-            k, largest = self.op.attrs["k"], self.op.attrs["largest"]
-            (indices, indices_strides) = outs[1]
-            instruction = scalar.TopK(
-                dtype, out.address, out_strides, indices.address, indices_strides, x.address, x_strides, (outer,
-                length, inner), k,
-                largest,
-            )  # fmt: skip
-            yield Item(instruction, reads, writes)
-            return
-        (index, index_strides, kind, count) = ins[1]
-        if self.op.kind == "gather_elements":
-            instruction = scalar.GatherElements(
-                dtype.itemsize, out.address, out_strides, x.address, x_strides, kind, index.address, index_strides,
-                (outer, count, inner), length,
-            )  # fmt: skip
-            yield Item(instruction, reads, writes)
-            return
-        (updates, updates_strides, _, _) = ins[2]
-        size = outer * length * inner * dtype.itemsize
-        yield from copy_items((out.address, (1,), out), (x.address, (1,), x), (size,), 1)
+
+class TopKLowering(ScalarLowering, kind="topk"):
+    def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
+        (x,), (out, indices) = ins, outs
+        instruction = scalar.TopK(
+            x.dtype, out.address, out.strides, indices.address, indices.strides, x.address, x.strides,
+            (outer, x.length, inner), self.op.attrs["k"], self.op.attrs["largest"],
+        )  # fmt: skip
+        yield Item(instruction, (x.slot,), (out.slot, indices.slot))
+
+
+class GatherElementsLowering(ScalarLowering, kind="gather_elements"):
+    def walked(self) -> tuple[int, ...]:
+        return self.op.input(1).shape
+
+    def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
+        (x, index), (out,) = ins, outs
+        instruction = scalar.GatherElements(
+            x.dtype.itemsize, out.address, out.strides, x.address, x.strides, index.dtype, index.address,
+            index.strides, (outer, index.length, inner), x.length,
+        )  # fmt: skip
+        yield Item(instruction, (x.slot, index.slot), (out.slot,))
+
+
+class ScatterElementsLowering(ScalarLowering, kind="scatter_elements"):
+    def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
+        (x, index, updates), (out,) = ins, outs
+        size = outer * x.length * inner * x.dtype.itemsize
+        yield from copy_items((out.address, (1,), out.slot), (x.address, (1,), x.slot), (size,), 1)
         reduction = scalar.REDUCTIONS.index(self.op.attrs["reduction"])
         instruction = scalar.Scatter(
-            dtype, out.address, out_strides, updates.address, updates_strides, kind, index.address, index_strides,
-            (outer, count, inner), length, reduction,
+            x.dtype, out.address, out.strides, updates.address, updates.strides, index.dtype, index.address,
+            index.strides, (outer, index.length, inner), x.length, reduction,
         )  # fmt: skip
-        yield Item(instruction, reads, writes)
+        yield Item(instruction, (x.slot, index.slot, updates.slot), (out.slot,))

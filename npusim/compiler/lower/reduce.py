@@ -16,7 +16,7 @@ from npusim.isa.functions import Reduce
 from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
 
 
-class ReduceLowering(TiledLowering):
+class ReduceLowering(TiledLowering, kind="reduce"):
     """Elements are folded in the row-major order of the tensor: the result does not depend on tiles."""
 
     def __init__(self, context: Context, group: Group) -> None:

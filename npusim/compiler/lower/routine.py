@@ -25,6 +25,7 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.routine import Operand, routine_instruction
 from npusim.ops.routine import input_specs, routine_of
+from npusim.units import ceil_div
 
 _PIECE_BYTES = 8 << 10
 """Bytes of traffic that the start of another piece is worth when pieces are chosen."""
@@ -33,7 +34,7 @@ Axes = tuple[int | None, ...]
 """For each cut the axis of an operand that it runs along, or None."""
 
 
-class RoutineLowering(Lowering):
+class RoutineLowering(Lowering, kind="routine"):
     """One routine: as few pieces as SRAM and the number of cores ask for."""
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -73,9 +74,9 @@ class RoutineLowering(Lowering):
         return total_bytes(self._slots(tile))
 
     def _cost(self, tile: Sequence[int]) -> int:
-        pieces = prod(-(-extent // size) for extent, size in zip(self._extents, tile, strict=True))
+        pieces = prod(ceil_div(extent, size) for extent, size in zip(self._extents, tile, strict=True))
         once = sum(spec.nbytes for spec in self._slots(tile))
-        return -(-pieces // self.config.cores) * (_PIECE_BYTES + once)
+        return ceil_div(pieces, self.config.cores) * (_PIECE_BYTES + once)
 
     def _refusal(self, budget: int) -> CompileError:
         slots = self._slots([1] * len(self._extents))
@@ -151,5 +152,5 @@ def _halvings(extent: int) -> list[int]:
     """The extent, half of it, a quarter, ... 1."""
     sizes = [max(extent, 1)]
     while sizes[-1] > 1:
-        sizes.append(-(-sizes[-1] // 2))
+        sizes.append(ceil_div(sizes[-1], 2))
     return sizes

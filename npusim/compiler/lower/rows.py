@@ -18,10 +18,10 @@ from npusim.compiler.lower.base import (
     small_tile,
 )
 from npusim.compiler.lower.transfer import load_items, store_items
-from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.schedule import Item, Step
 from npusim.compiler.values import View, ordered_strides
 from npusim.isa import reduction
-from npusim.isa.base import Instruction
+from npusim.ops.base import REGISTRY, Rows
 
 
 class TiledLowering(Lowering):
@@ -45,17 +45,22 @@ class TiledLowering(Lowering):
 
 
 class RowLowering(TiledLowering):
-    """softmax, normalize, cumsum, lrn, arg_reduce: rows along one axis (normalize: all axes from one on)."""
+    """Every kind of the form Rows: tiles of whole rows, along one axis or all axes from one on."""
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         attrs = self.op.attrs
+        form = REGISTRY[self.op.kind].form
+        assert isinstance(form, Rows), f"{self.op.kind} has no rows, its form is {form}"
+        self._form = form
         rank = len(self.x.shape)
         self._axis = attrs["axis"]
-        self._row = range(self._axis, rank) if self.op.kind == "normalize" else range(self._axis, self._axis + 1)
-        self._order = tuple(range(rank)) if self.op.kind == "normalize" else self.x.order()
+        self._row = range(self._axis, rank if form.trailing else self._axis + 1)
+        # A row of several axes is one run of elements only in row-major order; one of a single axis has a stride of its
+        # own, so the tile keeps the order that its input has in memory and loads are long runs.
+        self._order = tuple(range(rank)) if form.trailing else self.x.order()
         self._tile = self.pick_tile(self.x.shape, self._order, self._row)
-        if self.op.kind == "arg_reduce" and not attrs["keepdims"]:
+        if form.single and not attrs["keepdims"]:
             self.out = insert_axis(self.out, self._axis)
 
     def slots(self) -> list[SlotSpec]:
@@ -63,7 +68,7 @@ class RowLowering(TiledLowering):
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         elements = prod(tile)
-        out = elements // max(tile[self._axis], 1) if self.op.kind == "arg_reduce" else elements
+        out = elements // max(tile[self._axis], 1) if self._form.single else elements
         return [
             SlotSpec("x", elements * self.x.dtype.itemsize),
             SlotSpec("out", out * self.out.dtype.itemsize),
@@ -80,16 +85,15 @@ class RowLowering(TiledLowering):
             out_sizes = self._out_sizes(sizes)
             out_packed = ordered_strides(out_sizes, order, self.out.dtype.itemsize)
             dims = self._dims(sizes)
-            instruction = self._instruction(
-                x, out, dims, _strides(dims, self.x), _strides(self._dims(out_sizes), self.out)
-            )
-            step.compute.append(Item(instruction, (x,), (out,)))
+            x_strides, out_strides = _strides(dims, self.x), _strides(self._dims(out_sizes), self.out)
+            operands = (self.x.dtype, out.address, out_strides, x.address, x_strides, dims)
+            step.compute.append(Item(self._form.make(operands, self.op.attrs), (x,), (out,)))
             target = self.out.slice(starts, out_sizes).permute(order)
             step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
             yield step
 
     def _out_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        if self.op.kind != "arg_reduce":
+        if not self._form.single:
             return tuple(sizes)
         return tuple(1 if axis == self._axis else size for axis, size in enumerate(sizes))
 
@@ -99,23 +103,6 @@ class RowLowering(TiledLowering):
         ordered = [sizes[axis] for axis in self._order]
         end = at + len(self._row)
         return prod(ordered[:at]), prod(ordered[at:end]), prod(ordered[end:])
-
-    def _instruction(
-        self, x: Slot, out: Slot, dims: tuple[int, int, int], x_strides: tuple[int, ...], out_strides: tuple[int, ...]
-    ) -> Instruction:
-        attrs, dtype = self.op.attrs, self.x.dtype
-        operands = (dtype, out.address, out_strides, x.address, x_strides, dims)
-        match self.op.kind:
-            case "softmax":
-                return reduction.Softmax(*operands, attrs["log"])
-            case "normalize":
-                return reduction.Normalize(*operands, attrs["mode"] == "rms", attrs["epsilon"])
-            case "cumsum":
-                return reduction.CumSum(*operands, attrs["exclusive"], attrs["reverse"])
-            case "lrn":
-                return reduction.Lrn(*operands, attrs["size"], attrs["alpha"], attrs["beta"], attrs["bias"])
-            case _:
-                return reduction.ArgReduce(*operands, ("max", "min").index(attrs["fn"]), attrs["select_last"])
 
 
 def _strides(dims: tuple[int, int, int], view: View) -> tuple[int, int, int]:
@@ -131,7 +118,7 @@ def insert_axis(view: View, axis: int) -> View:
     return View(view.buffer, view.offset, tuple(shape), tuple(strides), view.dtype)
 
 
-class PoolLowering(TiledLowering):
+class PoolLowering(TiledLowering, kind="pool"):
     """Windows over an image; a tile loads the valid pixels under its windows."""
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -192,7 +179,7 @@ def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
     return low, low - start, high - low, start + count - high
 
 
-class ResampleLowering(TiledLowering):
+class ResampleLowering(TiledLowering, kind="resample"):
     """Weighted sums of elements along one axis, by constant tables."""
 
     def __init__(self, context: Context, group: Group) -> None:

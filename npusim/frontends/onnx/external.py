@@ -5,10 +5,16 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npusim.errors import UsageError
 from npusim.frontends.onnx.wire import lift_initializers
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from onnx import TensorProto
 
 Buffer = bytes | mmap.mmap
 _EXTERNAL_KEY = b"location"
@@ -46,7 +52,16 @@ def _external_files(data: Buffer) -> list[str]:
         proto.ParseFromString(bytes(rest))
     except (DecodeError, ValueError):
         return []
-    names: set[str] = set()
-    for tensor in onnx.external_data_helper._get_all_tensors(proto):
-        names.update(entry.value for entry in tensor.external_data if entry.key == "location")
-    return sorted(names)
+    entries = [entry for tensor in _tensors(proto, onnx.TensorProto) for entry in tensor.external_data]
+    return sorted({entry.value for entry in entries if entry.key == _EXTERNAL_KEY.decode()})
+
+
+def _tensors(message: Message, kind: type[TensorProto]) -> Iterator[TensorProto]:
+    """Every tensor in a message, however deep: initializers, attributes, those of subgraphs and functions."""
+    if isinstance(message, kind):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in value if isinstance(value, Sequence) else (value,):
+                yield from _tensors(part, kind)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from npusim.dtypes import DType
 from npusim.errors import ModelError, UnsupportedError
 from npusim.ops.base import Array
+from npusim.units import ceil_div
 
 ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.BOOL: DType.BOOL,
@@ -73,7 +73,7 @@ def read_tensor(
     count = math.prod(shape)
     packed = PACKED.get(proto.data_type)
     dtype = packed[0] if packed else element_type(proto.data_type, where, "tensor")
-    nbytes = -(-count * packed[1] // 8) if packed else count * dtype.itemsize
+    nbytes = ceil_div(count * packed[1], 8) if packed else count * dtype.itemsize
     if proto.data_location == TensorProto.EXTERNAL:
         data = _external(proto, directory, nbytes, where)
     elif blob is not None or proto.HasField("raw_data"):
@@ -109,7 +109,7 @@ def _from_field(
 ) -> Array:
     field = _FIELDS.get(dtype, "int32_data")
     values: Any = getattr(proto, field)
-    entries = -(-count * packed[1] // 8) if packed else count
+    entries = ceil_div(count * packed[1], 8) if packed else count
     if len(values) != entries:
         raise ModelError(f"{where}: {list(shape)} needs {entries} entries in {field}, has {len(values)}")
     if field != "int32_data":
@@ -145,10 +145,3 @@ def _external(proto: TensorProto, directory: Path | None, nbytes: int, where: st
     if offset < 0 or offset + length > size:
         raise ModelError(f"{where}: bytes {offset} to {offset + length} are beyond {path} of {size} bytes")
     return np.fromfile(path, np.uint8, length, offset=offset)
-
-
-def parse_tensor(data: bytes) -> onnx.TensorProto:
-    """A TensorProto from its serialised form."""
-    proto = onnx.TensorProto()
-    proto.ParseFromString(data)
-    return proto

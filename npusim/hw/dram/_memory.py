@@ -8,7 +8,7 @@ command can be issued. Writes wait until there are many of them or there is noth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from npusim import _core
@@ -47,9 +47,6 @@ class Result:
     probes: int
     probe_latency: int
     skipped: int
-
-
-assert tuple(field.name for field in fields(Result)) == _core.DRAM_RESULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +106,9 @@ class Memory:
             "co": part.row_bytes // part.burst_bytes,
         }
 
-    def parameters(self) -> tuple[int, ...]:
-        """The numbers that ``_core.dram_serve`` wants, in the order of ``_core.DRAM_PARAMETERS``."""
-        values = {**self._timings(), **self._queues(), **self._fields()}
-        return tuple(values[name] for name in _core.DRAM_PARAMETERS)
+    def parameters(self) -> dict[str, int]:
+        """The numbers that ``_core.dram_serve`` wants, by the names of its fields."""
+        return {**self._timings(), **self._queues(), **self._fields()}
 
     def _timings(self) -> dict[str, int]:
         part = self.part
@@ -166,7 +162,7 @@ class Memory:
     ) -> Result:
         """Serve bursts one by one; see ``_core.dram_serve``."""
         asked = requests[:0] if probes is None else probes
-        return Result(*_core.dram_serve(self.parameters(), requests, self.unit, outstanding, pace, asked, warmup))
+        return Result(**_core.dram_serve(self.parameters(), requests, self.unit, outstanding, pace, asked, warmup))
 
     def transfer(self, runs: int, run: int, stride: int, mode: int, outstanding: int, fast: bool = True) -> Result:
         """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts apart; a copy writes to the other half of the rows.
@@ -176,7 +172,7 @@ class Memory:
         """
         other = self.bytes >> self.unit + 1
         quiet = replace(self, refresh=False).parameters()
-        found = Result(*_core.dram_serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
+        found = Result(**_core.dram_serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
         if not self.refresh:
             return found
         between = self.part.refi - self.refresh_clocks

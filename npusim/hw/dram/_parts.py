@@ -7,7 +7,7 @@ Where a source leaves a value out: tRCD for writes is that for reads; tRC is tRA
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from npusim.units import Dimension, show
@@ -22,11 +22,13 @@ class Part:
 
     ``rate``: million transfers a second. ``bits``: of the data bus of a channel, or of each of its ``pseudo`` channels.
     ``dual``: commands for rows and for columns travel side by side. ``act_slots``: clocks of the command bus that an
-    activation takes.
+    activation takes. The timings, from ``cl`` on, are those of JEDEC without their t: the least clocks from one command
+    to another that the same bank, group of banks or rank may take.
     """
 
     name: str
     source: str
+    _: KW_ONLY
     rate: int
     tck_ps: int
     bits: int
@@ -35,26 +37,29 @@ class Part:
     banks: int
     rows: int
     row_bytes: int
-    pseudo: int
-    dual: bool
-    act_slots: int
-    cl: int
-    cwl: int
-    rcd_rd: int
-    rcd_wr: int
-    rp: int
-    ras: int
-    rc: int
-    rfc: int
-    refi: int
-    rrd_s: int
+    pseudo: int = 1
+    dual: bool = False
+    act_slots: int = 1
+    # of a bank
+    cl: int  # RD -> first datum
+    cwl: int  # WR -> first datum
+    rcd_rd: int  # ACT -> RD
+    rcd_wr: int  # ACT -> WR
+    rp: int  # PRE -> ACT, REF
+    ras: int  # ACT -> PRE
+    rc: int  # ACT -> ACT
+    wr: int  # last datum of WR -> PRE
+    rtp: int  # RD -> PRE
+    # of a rank
+    rfc: int  # REF -> ACT
+    refi: int  # REF -> REF, on average
+    faw: int  # ACT -> the fourth ACT after it
+    # of a rank (_s), of one group of banks in it (_l)
+    rrd_s: int  # ACT -> ACT
     rrd_l: int
-    faw: int
-    ccd_s: int
+    ccd_s: int  # RD -> RD, WR -> WR
     ccd_l: int
-    wr: int
-    rtp: int
-    wtr_s: int
+    wtr_s: int  # last datum of WR -> RD
     wtr_l: int
 
     @property
@@ -79,117 +84,118 @@ class Part:
         return self.groups * self.banks * self.rows * self.row_bytes
 
 
-Timings = tuple[
-    int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int, int
-]  # fmt: skip
-
-
-def _part(
-    name: str,
-    source: str,
-    bus: tuple[int, int, int, int],
-    cells: tuple[int, int, int, int],
-    pins: tuple[int, bool, int],
-    timings: Timings,
-) -> Part:
-    return Part(name, source, *bus, *cells, *pins, *timings)
-
-
 # fmt: off
 _ROWS = (
-    # name, source,
-    # (MT/s, tCK ps, bits, burst length), (bank groups, banks in each, rows, row bytes), (pseudo, dual, act_slots),
-    # (CL, CWL, tRCD, tRCD for writes, tRP, tRAS, tRC, tRFC, tREFI, tRRD_S, tRRD_L, tFAW, tCCD_S, tCCD_L, tWR, tRTP,
-    # tWTR_S, tWTR_L)
-    _part(
+    Part(
         "DDR4_8Gb_x8_3200", "DRAMsim3 configs/DDR4_8Gb_x8_3200.ini",
-        (3175, 630, 64, 8), (4, 4, 65536, 8192), (1, False, 1),
-        (22, 16, 22, 22, 22, 52, 74, 560, 12480, 4, 8, 34, 4, 8, 24, 12, 4, 12),
+        rate=3175, tck_ps=630, bits=64, burst_length=8, groups=4, banks=4, rows=65536, row_bytes=8192,
+        cl=22, cwl=16, rcd_rd=22, rcd_wr=22, rp=22, ras=52, rc=74, rfc=560, refi=12480,
+        rrd_s=4, rrd_l=8, faw=34, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    _part(
+    Part(
         "DDR4_8Gb_x8_2400", "DRAMsim3 configs/DDR4_8Gb_x8_2400.ini",
-        (2410, 830, 64, 8), (4, 4, 65536, 8192), (1, False, 1),
-        (17, 12, 17, 17, 17, 39, 56, 420, 9360, 4, 6, 26, 4, 6, 18, 9, 3, 9),
+        rate=2410, tck_ps=830, bits=64, burst_length=8, groups=4, banks=4, rows=65536, row_bytes=8192,
+        cl=17, cwl=12, rcd_rd=17, rcd_wr=17, rp=17, ras=39, rc=56, rfc=420, refi=9360,
+        rrd_s=4, rrd_l=6, faw=26, ccd_s=4, ccd_l=6, wr=18, rtp=9, wtr_s=3, wtr_l=9,
     ),
-    _part(
+    Part(
         "DDR4_8Gb_x16_3200", "DRAMsim3 configs/DDR4_8Gb_x16_3200.ini",
-        (3175, 630, 64, 8), (2, 4, 65536, 8192), (1, False, 1),
-        (22, 16, 22, 22, 22, 52, 74, 560, 12480, 9, 11, 48, 4, 8, 24, 12, 4, 12),
+        rate=3175, tck_ps=630, bits=64, burst_length=8, groups=2, banks=4, rows=65536, row_bytes=8192,
+        cl=22, cwl=16, rcd_rd=22, rcd_wr=22, rp=22, ras=52, rc=74, rfc=560, refi=12480,
+        rrd_s=9, rrd_l=11, faw=48, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    _part(
+    Part(
         "LPDDR4_8Gb_x16_2400", "DRAMsim3 configs/LPDDR4_8Gb_x16_2400.ini",
-        (2410, 830, 64, 16), (2, 4, 65536, 8192), (1, False, 1),
-        (17, 14, 15, 15, 15, 32, 47, 392, 8660, 8, 8, 32, 4, 6, 30, 12, 8, 16),
+        rate=2410, tck_ps=830, bits=64, burst_length=16, groups=2, banks=4, rows=65536, row_bytes=8192,
+        cl=17, cwl=14, rcd_rd=15, rcd_wr=15, rp=15, ras=32, rc=47, rfc=392, refi=8660,
+        rrd_s=8, rrd_l=8, faw=32, ccd_s=4, ccd_l=6, wr=30, rtp=12, wtr_s=8, wtr_l=16,
     ),
-    _part(
+    Part(
         "LPDDR3_8Gb_x32_1866", "DRAMsim3 configs/LPDDR3_8Gb_x32_1866.ini",
-        (1869, 1070, 64, 8), (1, 8, 32768, 8192), (1, False, 1),
-        (14, 11, 17, 17, 17, 40, 57, 196, 3645, 10, 10, 47, 4, 4, 15, 7, 7, 7),
+        rate=1869, tck_ps=1070, bits=64, burst_length=8, groups=1, banks=8, rows=32768, row_bytes=8192,
+        cl=14, cwl=11, rcd_rd=17, rcd_wr=17, rp=17, ras=40, rc=57, rfc=196, refi=3645,
+        rrd_s=10, rrd_l=10, faw=47, ccd_s=4, ccd_l=4, wr=15, rtp=7, wtr_s=7, wtr_l=7,
     ),
-    _part(
+    Part(
         "HBM2_8Gb_x128", "DRAMsim3 configs/HBM2_8Gb_x128.ini",
-        (2000, 1000, 128, 4), (4, 4, 32768, 2048), (1, True, 1),
-        (14, 4, 14, 14, 14, 34, 48, 260, 3900, 4, 6, 30, 1, 2, 16, 6, 6, 8),
+        rate=2000, tck_ps=1000, bits=128, burst_length=4, groups=4, banks=4, rows=32768, row_bytes=2048, dual=True,
+        cl=14, cwl=4, rcd_rd=14, rcd_wr=14, rp=14, ras=34, rc=48, rfc=260, refi=3900,
+        rrd_s=4, rrd_l=6, faw=30, ccd_s=1, ccd_l=2, wr=16, rtp=6, wtr_s=6, wtr_l=8,
     ),
-    _part(
+    Part(
         "HBM1_4Gb_x128", "DRAMsim3 configs/HBM1_4Gb_x128.ini",
-        (1000, 2000, 128, 4), (4, 4, 16384, 2048), (1, True, 1),
-        (7, 2, 7, 7, 7, 17, 24, 130, 1950, 2, 3, 15, 1, 1, 8, 3, 3, 4),
+        rate=1000, tck_ps=2000, bits=128, burst_length=4, groups=4, banks=4, rows=16384, row_bytes=2048, dual=True,
+        cl=7, cwl=2, rcd_rd=7, rcd_wr=7, rp=7, ras=17, rc=24, rfc=130, refi=1950,
+        rrd_s=2, rrd_l=3, faw=15, ccd_s=1, ccd_l=1, wr=8, rtp=3, wtr_s=3, wtr_l=4,
     ),
-    _part(
+    Part(
         "GDDR6_8Gb_x16", "DRAMsim3 configs/GDDR6_8Gb_x16.ini",
-        (3030, 660, 128, 16), (4, 4, 16384, 2048), (1, False, 1),
-        (24, 16, 24, 20, 24, 54, 78, 126, 11862, 9, 9, 32, 3, 4, 16, 3, 7, 7),
+        rate=3030, tck_ps=660, bits=128, burst_length=16, groups=4, banks=4, rows=16384, row_bytes=2048,
+        cl=24, cwl=16, rcd_rd=24, rcd_wr=20, rp=24, ras=54, rc=78, rfc=126, refi=11862,
+        rrd_s=9, rrd_l=9, faw=32, ccd_s=3, ccd_l=4, wr=16, rtp=3, wtr_s=7, wtr_l=7,
     ),
-    _part(
+    Part(
         "DDR4_3200AA", "Ramulator 2.1 python/ramulator/dram/ddr4.py",
-        (3200, 625, 64, 8), (4, 4, 65536, 8192), (1, False, 1),
-        (22, 16, 22, 22, 22, 52, 74, 576, 12480, 4, 8, 34, 4, 8, 24, 12, 4, 12),
+        rate=3200, tck_ps=625, bits=64, burst_length=8, groups=4, banks=4, rows=65536, row_bytes=8192,
+        cl=22, cwl=16, rcd_rd=22, rcd_wr=22, rp=22, ras=52, rc=74, rfc=576, refi=12480,
+        rrd_s=4, rrd_l=8, faw=34, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    _part(
+    Part(
         "DDR4_3200W", "Ramulator 2.1 python/ramulator/dram/ddr4.py",
-        (3200, 625, 64, 8), (4, 4, 65536, 8192), (1, False, 1),
-        (20, 16, 20, 20, 20, 52, 72, 576, 12480, 4, 8, 34, 4, 8, 24, 12, 4, 12),
+        rate=3200, tck_ps=625, bits=64, burst_length=8, groups=4, banks=4, rows=65536, row_bytes=8192,
+        cl=20, cwl=16, rcd_rd=20, rcd_wr=20, rp=20, ras=52, rc=72, rfc=576, refi=12480,
+        rrd_s=4, rrd_l=8, faw=34, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    _part(
+    Part(
         "DDR4_3200AA_x16", "Ramulator 2.1 python/ramulator/dram/ddr4.py",
-        (3200, 625, 64, 8), (2, 4, 65536, 8192), (1, False, 1),
-        (22, 16, 22, 22, 22, 52, 74, 576, 12480, 9, 11, 48, 4, 8, 24, 12, 4, 12),
+        rate=3200, tck_ps=625, bits=64, burst_length=8, groups=2, banks=4, rows=65536, row_bytes=8192,
+        cl=22, cwl=16, rcd_rd=22, rcd_wr=22, rp=22, ras=52, rc=74, rfc=576, refi=12480,
+        rrd_s=9, rrd_l=11, faw=48, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    _part(
+    Part(
         "LPDDR5_6400", "Ramulator 2.1 python/ramulator/dram/lpddr5.py",
-        (6400, 1250, 16, 16), (4, 4, 32768, 2048), (1, False, 2),
-        (17, 9, 15, 15, 15, 34, 49, 168, 3125, 4, 4, 16, 2, 4, 28, 8, 5, 10),
+        rate=6400, tck_ps=1250, bits=16, burst_length=16, groups=4, banks=4, rows=32768, row_bytes=2048, act_slots=2,
+        cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc=168, refi=3125,
+        rrd_s=4, rrd_l=4, faw=16, ccd_s=2, ccd_l=4, wr=28, rtp=8, wtr_s=5, wtr_l=10,
     ),
-    _part(
+    Part(
         "LPDDR5_6400_16Gb", "Ramulator 2.1 python/ramulator/dram/lpddr5.py",
-        (6400, 1250, 16, 16), (4, 4, 65536, 2048), (1, False, 2),
-        (17, 9, 15, 15, 15, 34, 49, 224, 3125, 4, 4, 16, 2, 4, 28, 8, 5, 10),
+        rate=6400, tck_ps=1250, bits=16, burst_length=16, groups=4, banks=4, rows=65536, row_bytes=2048, act_slots=2,
+        cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc=224, refi=3125,
+        rrd_s=4, rrd_l=4, faw=16, ccd_s=2, ccd_l=4, wr=28, rtp=8, wtr_s=5, wtr_l=10,
     ),
-    _part(
+    Part(
         "HBM2_2000Mbps", "Ramulator 2.1 python/ramulator/dram/hbm2.py",
-        (2000, 1000, 64, 4), (4, 4, 65536, 1024), (2, True, 2),
-        (14, 5, 14, 12, 14, 34, 48, 350, 3900, 4, 4, 15, 2, 4, 16, 5, 6, 8),
+        rate=2000, tck_ps=1000, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024,
+        pseudo=2, dual=True, act_slots=2,
+        cl=14, cwl=5, rcd_rd=14, rcd_wr=12, rp=14, ras=34, rc=48, rfc=350, refi=3900,
+        rrd_s=4, rrd_l=4, faw=15, ccd_s=2, ccd_l=4, wr=16, rtp=5, wtr_s=6, wtr_l=8,
     ),
-    _part(
+    Part(
         "HBM2_2400Mbps", "Ramulator 2.1 python/ramulator/dram/hbm2.py",
-        (2400, 833, 64, 4), (4, 4, 65536, 1024), (2, True, 2),
-        (17, 6, 17, 14, 17, 40, 57, 421, 4682, 5, 5, 19, 2, 4, 19, 6, 8, 10),
+        rate=2400, tck_ps=833, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024,
+        pseudo=2, dual=True, act_slots=2,
+        cl=17, cwl=6, rcd_rd=17, rcd_wr=14, rp=17, ras=40, rc=57, rfc=421, refi=4682,
+        rrd_s=5, rrd_l=5, faw=19, ccd_s=2, ccd_l=4, wr=19, rtp=6, wtr_s=8, wtr_l=10,
     ),
-    _part(
+    Part(
         "DDR5_6400AN", "Ramulator 2.1 python/ramulator/dram/ddr5.py",
-        (6400, 312, 32, 16), (4, 4, 131072, 4096), (1, False, 1),
-        (46, 44, 46, 46, 46, 103, 149, 1315, 12500, 16, 16, 80, 8, 16, 96, 24, 5, 32),
+        rate=6400, tck_ps=312, bits=32, burst_length=16, groups=4, banks=4, rows=131072, row_bytes=4096,
+        cl=46, cwl=44, rcd_rd=46, rcd_wr=46, rp=46, ras=103, rc=149, rfc=1315, refi=12500,
+        rrd_s=16, rrd_l=16, faw=80, ccd_s=8, ccd_l=16, wr=96, rtp=24, wtr_s=5, wtr_l=32,
     ),
-    _part(
+    Part(
         "HBM3_6400Mbps", "Ramulator 2.1 python/ramulator/dram/hbm3.py",
-        (6400, 625, 32, 8), (4, 4, 32768, 1024), (2, True, 2),
-        (20, 10, 31, 15, 26, 45, 72, 560, 6240, 4, 5, 24, 2, 4, 33, 9, 7, 10),
+        rate=6400, tck_ps=625, bits=32, burst_length=8, groups=4, banks=4, rows=32768, row_bytes=1024,
+        pseudo=2, dual=True, act_slots=2,
+        cl=20, cwl=10, rcd_rd=31, rcd_wr=15, rp=26, ras=45, rc=72, rfc=560, refi=6240,
+        rrd_s=4, rrd_l=5, faw=24, ccd_s=2, ccd_l=4, wr=33, rtp=9, wtr_s=7, wtr_l=10,
     ),
-    _part(
+    Part(
         "LPDDR4_4266", "DRAMSys configs/memspec/JEDEC_1Gbx16_LPDDR4-4266.json",
-        (4266, 469, 16, 16), (1, 8, 131072, 2048), (1, False, 1),
-        (36, 18, 39, 39, 39, 90, 129, 812, 8341, 22, 22, 86, 8, 8, 39, 17, 22, 22),
+        rate=4266, tck_ps=469, bits=16, burst_length=16, groups=1, banks=8, rows=131072, row_bytes=2048,
+        cl=36, cwl=18, rcd_rd=39, rcd_wr=39, rp=39, ras=90, rc=129, rfc=812, refi=8341,
+        rrd_s=22, rrd_l=22, faw=86, ccd_s=8, ccd_l=8, wr=39, rtp=17, wtr_s=22, wtr_l=22,
     ),
 )
 # fmt: on

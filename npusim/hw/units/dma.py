@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from npusim.hw.config import Config
 from npusim.hw.dram import dram_model
 from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
-from npusim.units import bytes_to_ps, ceil_div, cycles_to_ps
+from npusim.units import bytes_to_ps, ceil_div, cycles_spanned, cycles_to_ps
 
 if TYPE_CHECKING:
     from npusim.work import DmaWork
@@ -94,9 +94,9 @@ def cost(config: Config, work: DmaWork) -> Cost:
     shared = min(interconnect_bandwidth(config), dram_model(config).bandwidth)
     moving = parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or shared, shared))
     counted = [
-        ("setup", LATENCY, ceil_div(parts.start_ps * hz, 10**12)),
-        ("latency", LATENCY, ceil_div(parts.latency_ps * hz, 10**12)),
-        ("transfer", MEMORY, ceil_div(moving * hz, 10**12)),
+        ("setup", LATENCY, cycles_spanned(parts.start_ps, hz)),
+        ("latency", LATENCY, cycles_spanned(parts.latency_ps, hz)),
+        ("transfer", MEMORY, cycles_spanned(moving, hz)),
     ]
     rounded = total(hz, counted)
     return Cost(rounded.cycles, parts.start_ps + parts.latency_ps + moving, rounded.terms, rounded.bound)

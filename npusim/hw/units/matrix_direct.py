@@ -35,7 +35,7 @@ from npusim.hw.sections import DirectConfig
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
 from npusim.hw.units.dma import latency_ps
 from npusim.hw.units.matrix_systolic import place, traffic_cycles, unit_for
-from npusim.units import ceil_div
+from npusim.units import ceil_div, cycles_spanned
 
 if TYPE_CHECKING:
     from npusim.work import MatrixWork
@@ -86,7 +86,7 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
         raise ProgramError(f"a job must be one image and not depthwise, got {work}")
     matrix = unit_for(config, work)
     direct = matrix.direct or DirectConfig()
-    latency = ceil_div(latency_ps(config) * config.matrix_hz, 10**12)
+    latency = cycles_spanned(latency_ps(config), config.matrix_hz)
     plan = group(matrix, work)
     atoms = input_pixels * ceil_div(work.ic, matrix.rows)
     features = ceil_div(atoms * matrix.rows * work.dtype.itemsize, config.dma.burst_bytes)
@@ -158,7 +158,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Sc
                 port += results * beat
                 left += 1
             port += missing * beat
-        begin = max(macs, -(-port.numerator // port.denominator))
+        begin = max(macs, ceil_div(port.numerator, port.denominator))
         waited += begin - macs
         macs = begin + plan.mac
         done = max(max(done, begin + plan.first) + plan.output, macs + plan.tail)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from npusim.cli.app import main
-from tests.unit.cli import fake_runtime
+from tests.support.cli import fake_runtime
 
 
 class Outcome(NamedTuple):

@@ -14,7 +14,7 @@ import pytest
 import npusim
 from npusim import report
 from npusim.cli.app import main
-from tests.unit.cli import models
+from tests.support.cli import models
 from tests.unit.cli.conftest import Cli
 
 SCHEMA = json.loads((Path(report.__file__).parent / "run.schema.json").read_text("utf-8"))

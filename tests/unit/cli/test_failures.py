@@ -24,7 +24,7 @@ from npusim.errors import (
     UnsupportedError,
     UsageError,
 )
-from tests.unit.cli import fake_runtime
+from tests.support.cli import fake_runtime
 from tests.unit.cli.conftest import Cli
 
 
@@ -95,7 +95,7 @@ def test_ctrl_c_is_one_line(cli: Cli, tmp_path: Path) -> None:
 def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
     script = (
         "import signal, sys\n"
-        "from tests.unit.cli import fake_runtime\n"
+        "from tests.support.cli import fake_runtime\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # whose parent ignores it inherits that
         "sys.modules['npusim.runtime'] = fake_runtime\n"
         "fake_runtime.BEHAVIOUR['wait'] = True\n"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.cli import fake_runtime
+from tests.support.cli import fake_runtime
 from tests.unit.cli.conftest import Cli
 
 pytestmark = pytest.mark.usefixtures("fake")

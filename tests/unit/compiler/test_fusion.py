@@ -20,7 +20,7 @@ from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import Session
-from tests.unit.compiler.samples import conv, relu, residual_net
+from tests.support.graphs.samples import conv, relu, residual_net
 
 TINY = load_config("tiny")
 

@@ -14,7 +14,7 @@ from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
-from tests.property.running import interpreted
+from tests.support.graphs.execution import interpreted
 
 BYTES = load_config("tiny").with_(**{"matrix.throughput": {"int8": 1, "float32": 1}})
 RNG = np.random.default_rng(1)

@@ -13,7 +13,7 @@ from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.isa.matrix import CHANNEL_BLOCK
-from tests.unit.compiler.samples import product, residual_net
+from tests.support.graphs.samples import product, residual_net
 
 TINY, EDGE = load_config("tiny"), load_config("edge")
 

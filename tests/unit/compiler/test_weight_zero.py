@@ -18,7 +18,7 @@ from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import Session
-from tests.property.running import interpreted
+from tests.support.graphs.execution import interpreted
 
 TINY = load_config("tiny")
 BYTES = TINY.with_(**{"matrix.throughput": {"int8": 1, "float32": 1}})

@@ -18,7 +18,7 @@ from npusim.isa.base import Command, Unit, Wait, encode, region
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
 from npusim.program import CONSTANTS, FIRST_IO, Program
-from tests.timing.programs import Stream, add, copy, fill, gather, round_trip
+from tests.support.programs.streams import Stream, add, copy, fill, gather, round_trip
 
 RING = header.RINGS[Priority.MEDIUM]
 TINY = load_config("tiny")

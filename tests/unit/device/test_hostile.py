@@ -20,7 +20,7 @@ from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
 from npusim.program import CONSTANTS, FIRST_IO, Program
 from npusim.work import ControlWork, DmaWork, MatrixWork
-from tests.timing.programs import Stream, add, copy, fill, gather, negate, round_trip
+from tests.support.programs.streams import Stream, add, copy, fill, gather, negate, round_trip
 
 TINY = load_config("tiny")
 OPERANDS = frozenset({

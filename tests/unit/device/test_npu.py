@@ -9,7 +9,7 @@ from npusim.device.npu import NpuDevice
 from npusim.device.registers import BY_NAME
 from npusim.driver import Driver
 from npusim.hw.config import list_configs, load_config
-from tests.timing.programs import round_trip
+from tests.support.programs.streams import round_trip
 
 TINY = load_config("tiny")
 DONE, FAULT = 1, 2

@@ -12,7 +12,7 @@ from npusim.driver.null import NullDriver
 from npusim.driver.reference import Driver
 from npusim.errors import DeviceMemoryError, InputError, UsageError
 from npusim.hw.config import load_config
-from tests.timing.programs import Stream, round_trip
+from tests.support.programs.streams import Stream, round_trip
 
 DRIVERS: dict[str, Any] = {"reference": Driver, "null": NullDriver}
 COMPUTES = frozenset({"reference"})

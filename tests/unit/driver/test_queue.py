@@ -20,7 +20,7 @@ from npusim.errors import (
 from npusim.hw.config import load_config
 from npusim.isa.base import region
 from npusim.program import FIRST_IO, SCRATCH, Program
-from tests.timing.programs import Stream, copy, round_trip
+from tests.support.programs.streams import Stream, copy, round_trip
 
 TINY = load_config("tiny")
 SIZE = 64

@@ -16,7 +16,7 @@ from npusim.errors import DeviceFaultError, DeviceMemoryError, FileCutError, Inp
 from npusim.hw.config import load_config
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO, ConstantData, Program
-from tests.timing.programs import Stream, add, copy, round_trip
+from tests.support.programs.streams import Stream, add, copy, round_trip
 
 TINY = load_config("tiny")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from npusim.executor import Executor
-from tests.unit.executor.programs import TINY
+from tests.support.programs.executor_jobs import TINY
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from npusim.executor import Executor, JobRequest
-from tests.cost import calls_of
-from tests.timing.bench import TINY
-from tests.timing.programs import round_trip
+from tests.support.call_counts import calls_of
+from tests.support.programs.streams import round_trip
+from tests.support.programs.timed_jobs import TINY
 
 MOST_CALLS = 410
 """Of functions of Python and C, for a job of three commands whose course is known. It has been 386."""

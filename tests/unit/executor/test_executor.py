@@ -20,8 +20,8 @@ from npusim.errors import (
 )
 from npusim.executor import Executor, JobRequest, Ticket
 from npusim.units import bytes_to_ps
-from tests.timing.programs import round_trip
-from tests.unit.executor.programs import SIZE, TINY, adder, request, run, values
+from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
+from tests.support.programs.streams import round_trip
 
 HOST = TINY.host
 LONG = 400

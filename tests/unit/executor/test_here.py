@@ -17,8 +17,8 @@ from npusim.executor import Executor, JobRequest, Ticket
 from npusim.executor.dispatch import Pending
 from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
-from tests.timing.bench import TINY
-from tests.timing.programs import Stream, copy, gather, round_trip
+from tests.support.programs.streams import Stream, copy, gather, round_trip
+from tests.support.programs.timed_jobs import TINY
 
 X = np.arange(1000, dtype=np.uint8) % 251
 

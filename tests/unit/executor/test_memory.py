@@ -10,7 +10,7 @@ import pytest
 from npusim.errors import DeviceMemoryError, UsageError
 from npusim.executor import DeviceBuffer, Executor, JobRequest, Priority, Ticket
 from npusim.program import Program
-from tests.unit.executor.programs import SIZE, TINY, adder, request, run, values
+from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
 
 SMALL = TINY.with_(**{"dram.bytes": "1 MiB"})
 

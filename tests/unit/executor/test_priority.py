@@ -13,8 +13,8 @@ from npusim.errors import (
 )
 from npusim.executor import Executor, Priority
 from npusim.sim.inject import Injection
-from tests.property.patience import until
-from tests.unit.executor.programs import SIZE, TINY, adder, made_for, request, run, values
+from tests.support.programs.executor_jobs import SIZE, TINY, adder, made_for, request, run, values
+from tests.support.waits_and_leaks import until
 
 HOST = TINY.host
 LONG = 400

@@ -13,8 +13,8 @@ from npusim.errors import DeviceFaultError
 from npusim.executor import DeviceBuffer, Executor, JobRequest, Past
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO, Program
-from tests.timing.bench import TINY
-from tests.timing.programs import Stream, add, copy, gather, round_trip
+from tests.support.programs.streams import Stream, add, copy, gather, round_trip
+from tests.support.programs.timed_jobs import TINY
 
 SIZE = 4
 LAST = 200

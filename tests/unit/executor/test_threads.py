@@ -20,8 +20,8 @@ import pytest
 from npusim.errors import DeadlineError, DeviceFaultError, JobAbortedError, UsageError
 from npusim.executor import DeviceBuffer, Executor, JobRequest, Priority, Ticket
 from npusim.program import Program
-from tests.property.patience import descriptors, until
-from tests.unit.executor.programs import SIZE, TINY, adder, request, run, values
+from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
+from tests.support.waits_and_leaks import descriptors, until
 
 THREADS = 16
 JOBS = 30
@@ -210,7 +210,7 @@ def _end_without_closing(text: str) -> subprocess.CompletedProcess[str]:
 import os
 from npusim.errors import UsageError
 from npusim.executor import Executor
-from tests.unit.executor.programs import TINY, adder, request, run, values
+from tests.support.programs.executor_jobs import TINY, adder, request, run, values
 executor = Executor(TINY)
 run(executor, adder(), values())
 {text}

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npusim.errors import ModelError, NpusimError, UnsupportedError, UsageError
 from npusim.frontends.onnx import load
-from tests.unit.frontends.onnx_models import OPSET, node_model, ramp, text_model, weighted
+from tests.support.onnx_models.small import OPSET, node_model, ramp, text_model, weighted
 
 SEEDS = [
     model.SerializeToString()

@@ -13,7 +13,7 @@ from npusim.dtypes import DType
 from npusim.errors import ModelError, UnsupportedError, UsageError
 from npusim.frontends.onnx import load
 from npusim.ops import reference
-from tests.unit.frontends.onnx_models import evaluate, external, ramp, run_node, text_model, weighted
+from tests.support.onnx_models.small import evaluate, external, ramp, run_node, text_model, weighted
 
 RELU = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
 

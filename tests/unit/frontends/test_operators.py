@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from npusim.errors import ModelError, UnsupportedError
 from npusim.frontends.onnx import load
 from npusim.graph import Graph
-from tests.models.oracle import runtime_outputs
-from tests.unit.frontends.onnx_models import Array, evaluate, node_model, ramp, run_node, text_model
+from tests.support.onnx_models.oracle import runtime_outputs
+from tests.support.onnx_models.small import Array, evaluate, node_model, ramp, run_node, text_model
 
 
 def same_as_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array], rtol: float = 1e-4) -> Graph:

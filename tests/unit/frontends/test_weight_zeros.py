@@ -13,9 +13,9 @@ from npusim.errors import ModelError
 from npusim.frontends.onnx import load
 from npusim.graph import Op
 from npusim.hw.config import load_config
-from tests.models.oracle import runtime_outputs
-from tests.property.running import interpreted
-from tests.unit.frontends.onnx_models import Array, evaluate, node_model
+from tests.support.graphs.execution import interpreted
+from tests.support.onnx_models.oracle import runtime_outputs
+from tests.support.onnx_models.small import Array, evaluate, node_model
 
 RNG = np.random.default_rng(7)
 SCALE, ZERO = np.float32(0.5), np.uint8(120)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from npusim.frontends.onnx.wire import SMALLEST, lift_initializers
-from tests.unit.frontends.onnx_models import ramp, weighted
+from tests.support.onnx_models.small import ramp, weighted
 
 BIG = ramp(SMALLEST // 4)
 

@@ -75,7 +75,7 @@ def test_a_read_after_a_write_of_the_same_group_waits_longest():
     # Window 1 + 1: the write is issued before the read is chosen, because the write queue is full.
     memory = replace(WINDOW, write_queue=1)
     part = DDR4
-    assert memory.parameters()[_core.DRAM_PARAMETERS.index("write_high")] == 1
+    assert memory.parameters()["write_high"] == 1
     same = serve(memory, 0, 64, write={0}).cycles
     other = serve(memory, 0, GROUP, write={0}).cycles
     assert same == 22 + part.cwl + part.burst_clocks + part.wtr_l + part.cl + part.burst_clocks
@@ -180,13 +180,8 @@ def test_a_longer_stream_never_ends_sooner(memory, bursts, outstanding):
 
 
 def test_descriptions_that_cannot_be():
-    good = list(WINDOW.parameters())
+    good = WINDOW.parameters()
     empty = np.zeros(0, np.int64)
-
-    def bad(name, value):
-        numbers = list(good)
-        numbers[_core.DRAM_PARAMETERS.index(name)] = value
-        return numbers
 
     for name, value, message in (
         ("cl", -1, "cl: must be >= 0, got -1"),
@@ -196,9 +191,12 @@ def test_descriptions_that_cannot_be():
         ("cl", 1 << 24, "cl [+] burst [+] turn: must be < 16777216"),
     ):
         with pytest.raises(ValueError, match=message):
-            _core.dram_serve(bad(name, value), empty, 6, 1, 0, empty, 0)
-    with pytest.raises(ValueError, match="a memory is described by 48 numbers, got 2"):
-        _core.dram_serve([1, 2], empty, 6, 1, 0, empty, 0)
+            _core.dram_serve(good | {name: value}, empty, 6, 1, 0, empty, 0)
+    with pytest.raises(ValueError, match="a memory has no cas, crp"):
+        _core.dram_serve(good | {"crp": 1, "cas": 1}, empty, 6, 1, 0, empty, 0)
+    for name in good:
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            _core.dram_serve({key: value for key, value in good.items() if key != name}, empty, 6, 1, 0, empty, 0)
     with pytest.raises(ValueError, match="outstanding: must be >= 1, got 0"):
         _core.dram_serve(good, empty, 6, 0, 0, empty, 0)
     with pytest.raises(ValueError, match="addresses must be >= 0, got -3 at position 1"):

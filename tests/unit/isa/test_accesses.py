@@ -7,8 +7,8 @@ import pytest
 
 from npusim.errors import ProgramError
 from npusim.isa.base import INSTRUCTIONS, Access, ByteArray, Instruction, Unit, offset_of
-from tests.property.races import bytes_of, exact_accesses
-from tests.unit.isa.making import AREA, Executable
+from tests.support.programs.any_instruction import AREA, Executable
+from tests.support.programs.race_detector import bytes_of, exact_accesses
 
 MEMORY = 12 * AREA
 CASES = 80

@@ -11,11 +11,11 @@ from npusim.isa.base import INSTRUCTIONS, Command, Instruction, Unit, decode, en
 from npusim.isa.control import Halt
 from npusim.isa.disassemble import disassemble
 from npusim.isa.verify import Limits, verify
-from tests.timing.programs import add, copy
-from tests.unit.isa.making import commands, field_codes
+from tests.support.programs.any_instruction import commands, field_codes
+from tests.support.programs.streams import add, copy
 
 CLASSES = [INSTRUCTIONS[opcode] for opcode in sorted(INSTRUCTIONS)]
-LIMITS = Limits((4096, 4096, 4096), 4096, 4096, 2, 2)
+LIMITS = Limits((4096, 4096, 4096), 4096, 4096, 2, 2, ("matrix", "vector", "scalar"))
 each_instruction = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.mnemonic)
 
 

@@ -19,10 +19,10 @@ from npusim.isa.routine import MAX_CALL_BYTES, Call, Operand, ScalarRoutine, Vec
 from npusim.isa.verify import Limits, verify
 from npusim.routines import canonical
 from npusim.sim.sequencer import FETCH_BYTES
-from tests.routines import PLAIN, SCALE
-from tests.unit.isa.making import CALLS
+from tests.support.programs.any_instruction import CALLS
+from tests.support.sample_routines import PLAIN, SCALE
 
-LIMITS = Limits((256, 256), 512, 128, 1, 1)
+LIMITS = Limits((256, 256), 512, 128, 1, 1, ("matrix", "vector", "scalar"))
 X = Operand(0, DType.INT32, (2, 3, 4))
 W = Operand(96, DType.INT32, (3,))
 Y = Operand(128, DType.INT32, (2, 3, 4))

@@ -10,15 +10,13 @@ from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import Command, Instruction, Unit, Wait, acc, region
 from npusim.isa.control import Halt
-from npusim.isa.functions import Binary
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import Pool
 from npusim.isa.scalar import Scatter, TopK
-from npusim.isa.vector import QBinaryOp
 from npusim.isa.verify import Limits, verify
-from tests.timing.programs import LINE, add, copy, fill, gather
+from tests.support.programs.streams import add, copy, fill, gather
 
-LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2)
+LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2, ("matrix", "vector", "scalar"))
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())
 
 
@@ -73,7 +71,6 @@ DEPTHWISE = Depthwise(
     DType.INT8, DType.UINT8, DType.INT32, 0, 4, 4, 64, acc(0), 16, 16, 1, 1, 4, 1, 1, 1, 1, 1, 1, 1, 0, 0, True, True,
     128, 0, 0, NOTHING, NOTHING, 0, 1.0, 0, 0.0, 0.0,
 )  # fmt: skip
-QBINARY = QBinaryOp(Binary.EQ, DType.INT8, 0, LINE, 0, LINE, 0, LINE, (1, 1, 1, 4), 1.0, 0, 1.0, 0, 1.0, 0)
 POOL = Pool(3, DType.INT8, 0, ZERO3, 0, ZERO3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, (0, 0, 0, 0), False)
 SCATTER = Scatter(DType.INT8, 0, ZERO3, 0, ZERO3, DType.INT32, 0, ZERO3, (1, 1, 1), 1, 5)
 TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
@@ -159,7 +156,6 @@ TOPK = TopK(DType.INT8, 0, ZERO3, 0, ZERO3, 0, ZERO3, (1, 3, 1), 4, True)
             Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, acc=acc(120))),
             "command 0 (matrix.conv): writes bytes 120..136 of acc+0x78: the memory has 128",
         ),
-        (vector(QBINARY), "command 0 (vector.qbinary): vector.qbinary: EQ is not arithmetic"),
         (vector(POOL), "command 0 (vector.pool): vector.pool: function must be below 3, got 3"),
         (
             vector(dataclasses.replace(POOL, fn=0, dh=0)),
@@ -196,3 +192,20 @@ def test_the_stream_ends_in_halt_and_nothing_follows() -> None:
 
 def test_the_first_offender_is_named() -> None:
     assert refused(*GOOD, dma(copy(0, 9999, 4)), dma(copy(9999, 0, 4))).startswith("command 3 (dma.copy): reads")
+
+
+@pytest.mark.parametrize("unit", [Unit.MATRIX, Unit.VECTOR, Unit.SCALAR])
+def test_a_unit_that_the_device_lacks_is_no_unit(unit: Unit) -> None:
+    """Neither for commands nor for waits, of which even one for nothing would wait for somebody who is not there."""
+    works = {Unit.MATRIX: CONV, Unit.VECTOR: add(0, 0, 0, 4), Unit.SCALAR: dataclasses.replace(TOPK, k=1)}
+    name = unit.name.lower()
+    meagre = dataclasses.replace(LIMITS, units=tuple(other for other in LIMITS.units if other != name))
+    uses = Command(1, unit, 0, (), works[unit])
+    verify([uses, HALT], LIMITS)
+    with pytest.raises(ProgramError) as caught:
+        verify([uses, HALT], meagre)
+    assert str(caught.value) == f"command 0 ({works[unit].mnemonic}): core1.{name}: the device has no such unit"
+    waits = dma(copy(0, 0, 4), Wait(0, unit, 0))
+    verify([waits, HALT], LIMITS)
+    with pytest.raises(ProgramError, match=f"core0.{name}: the device has no such unit"):
+        verify([waits, HALT], meagre)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,8 +10,7 @@ from hypothesis import strategies as st
 from npusim import _core
 from npusim.dtypes import DType
 from npusim.isa.functions import COMPARISONS, Binary
-from tests.unit.kernels.test_unary import wrap
-from tests.unit.kernels.views import (
+from tests.support.kernel_operands import (
     FLOATS,
     INTEGERS,
     assert_same,
@@ -25,6 +22,7 @@ from tests.unit.kernels.views import (
     place,
     random_values,
     widen,
+    wrap,
 )
 
 F = np.float32
@@ -227,37 +225,9 @@ def test_dequantize(dims, target, source, layout, seed, repeated):
         assert_same(widen(dst.array, target), widen(want, target))
 
 
-@pytest.mark.parametrize("fn", [Binary.ADD, Binary.SUB, Binary.MUL, Binary.DIV, Binary.MIN, Binary.MAX])
-@settings(max_examples=20)
-@given(dims4, st.sampled_from(QUANTISED), layouts(4), layouts(4), seeds, repeats)
-def test_qbinary(fn, dims, dtype, layout, other, seed, repeated):
-    a, b = operands(dtype, dims, layout, other, seed, repeated, 1e5)
-    x = (a.array.astype(np.int64) - 3).astype(F) * F(0.5)
-    y = (b.array.astype(np.int64) + 7).astype(F) * F(0.25)
-    with np.errstate(all="ignore"):
-        want = quantised(FLOAT[fn](x, y), F(0.75), np.int64(11), dtype)
-    for level in levels():
-        _core.set_simd(level)
-        dst = place(np.zeros(dims, dtype.storage), other)
-        _core.qbinary(fn, dtype, *dst.operand, *a.operand, *b.operand, dims, 0.5, 3, 0.25, -7, 0.75, 11)
-        assert_same(dst.array, want)
-
-
-def test_qbinary_rounds_half_to_even():
-    a = place(np.array([1, 3, 5, -1, -3], np.int8).reshape(1, 1, 1, 5))
-    b, dst = place(np.zeros((1, 1, 1, 5), np.int8)), place(np.zeros((1, 1, 1, 5), np.int8))
-    _core.qbinary(Binary.ADD, DType.INT8, *dst.operand, *a.operand, *b.operand, (1, 1, 1, 5), 1, 0, 1, 0, 2, 0)
-    assert dst.array.ravel().tolist() == [round(x / 2) for x in (1, 3, 5, -1, -3)]
-    assert not math.isnan(dst.array.sum())
-
-
 def test_quantised_types_are_checked():
     view = np.zeros(64, np.uint8), 0, (0, 0, 0, 4)
     one = (1, 1, 1, 1)
-    with pytest.raises(ValueError, match="qbinary: type must be int8, uint8, int16 or uint16, got int32"):
-        _core.qbinary(0, DType.INT32, *view, *view, *view, one, 1, 0, 1, 0, 1, 0)
-    with pytest.raises(ValueError, match="qbinary: function 9 is not arithmetic"):
-        _core.qbinary(Binary.EQ, DType.INT8, *view, *view, *view, one, 1, 0, 1, 0, 1, 0)
     with pytest.raises(ValueError, match="quantize: source must be a float type or int32, got int8"):
         _core.quantize(DType.INT8, *view, DType.INT8, *view, *view, *view, one)
     with pytest.raises(ValueError, match="dequantize: result must be a float type, got int8"):

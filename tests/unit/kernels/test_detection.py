@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from npusim import _core
-from tests import detection as twin
+from tests.support.oracle import detection as twin
 
 Array = npt.NDArray[Any]
 F, I = np.float32, np.int32  # noqa: E741

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npusim import _core
 from npusim.dtypes import DType
-from tests.unit.kernels.views import Layout, View, assert_same, assert_untouched, levels, narrow, place, widen
+from tests.support.kernel_operands import Layout, View, assert_same, assert_untouched, levels, narrow, place, widen
 
 F = np.float32
 INTEGER = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32)

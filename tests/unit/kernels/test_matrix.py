@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npusim import _core
 from npusim.dtypes import DType
-from tests.unit.kernels.views import Array, assert_same, levels, narrow, widen
+from tests.support.kernel_operands import Array, assert_same, levels, narrow, widen
 
 SMALL = (DType.INT8, DType.UINT8, DType.INT16)
 FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)

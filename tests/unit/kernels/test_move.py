@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from npusim import _core
 from npusim.dtypes import DType
-from tests.unit.kernels.views import Layout, assert_same, assert_untouched, broadcast, layouts, place, random_values
+from tests.support.kernel_operands import (
+    Layout,
+    assert_same,
+    assert_untouched,
+    broadcast,
+    layouts,
+    place,
+    random_values,
+)
 
 SIZES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 dims4 = st.tuples(*[st.integers(1, 6)] * 4)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from npusim import _core
 from npusim.dtypes import DType
 from npusim.isa.functions import Reduce
-from tests.unit.kernels.test_unary import wrap
-from tests.unit.kernels.views import (
+from tests.support.kernel_operands import (
     FLOATS,
     INTEGERS,
     assert_same,
@@ -25,6 +24,7 @@ from tests.unit.kernels.views import (
     place,
     random_values,
     widen,
+    wrap,
 )
 
 dims4 = st.tuples(*[st.integers(1, 5)] * 4)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from npusim import _core
 from npusim.dtypes import DType
 from npusim.isa.functions import Unary
-from tests.unit.kernels.views import (
+from tests.support.kernel_operands import (
     FLOATS,
     INTEGERS,
     assert_same,
@@ -24,6 +24,7 @@ from tests.unit.kernels.views import (
     place,
     random_values,
     widen,
+    wrap,
 )
 
 P0, P1 = 0.625, 1.5
@@ -118,13 +119,6 @@ INTEGER = {
 BOOLEAN = {Unary.NOT, Unary.ISNAN, Unary.ISINF}
 dims4 = st.tuples(*[st.integers(1, 5)] * 4)
 seeds = st.integers(0, 1000)
-
-
-def wrap(value: int, dtype: DType) -> int:
-    """The integer that a store of the type's width keeps."""
-    bits = 8 * dtype.itemsize
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if np.iinfo(dtype.storage).min < 0 and value >> (bits - 1) else value
 
 
 def run(fn, dtype, src, dst, dims, p0=P0, p1=P1):

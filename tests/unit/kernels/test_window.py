@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npusim import _core
 from npusim.dtypes import DType
-from tests.unit.kernels.views import (
+from tests.support.kernel_operands import (
     FLOATS,
     INTEGERS,
     assert_same,

@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from hal._edge import NNAPI_STATUS, nnapi_status
 from hal.nnapi import errors as nnapi_errors
+from hal.nnapi.border import STATUS, status_of
 from hal.nnapi.errors import InvalidModelError, InvalidRequestError, StatusError
 from hal.nnapi.operations import lowering
 from hal.nnapi.plan import control
@@ -22,18 +22,18 @@ def exceptions_of(module):
 
 
 def test_every_error_of_npusim_has_a_row():
-    missing = [kind.__name__ for kind in exceptions_of(errors) if kind not in NNAPI_STATUS]
+    missing = [kind.__name__ for kind in exceptions_of(errors) if kind not in STATUS]
     assert missing == []
 
 
 @pytest.mark.parametrize("module", [nnapi_errors, lowering, control], ids=lambda module: module.__name__)
 def test_every_error_of_the_facade_has_a_row_or_carries_its_status(module):
     for kind in exceptions_of(module):
-        assert issubclass(kind, StatusError) or any(base in NNAPI_STATUS for base in kind.__mro__), kind
+        assert issubclass(kind, StatusError) or any(base in STATUS for base in kind.__mro__), kind
 
 
 def test_the_table_names_only_errors_that_exist():
-    for kind in NNAPI_STATUS:
+    for kind in STATUS:
         assert inspect.isclass(kind)
         assert issubclass(kind, BaseException)
 
@@ -59,4 +59,4 @@ def test_the_table_names_only_errors_that_exist():
     ids=lambda item: type(item).__name__ if isinstance(item, Exception) else item.name,
 )
 def test_an_exception_becomes_its_status(error, status):
-    assert nnapi_status(error) is status
+    assert status_of(error, "test") is status

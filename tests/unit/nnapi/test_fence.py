@@ -16,8 +16,7 @@ from hal.nnapi.errors import StatusError
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.types import ErrorStatus
 from hal.nnapi.waiter import merge, wait_all
-from tests.property.patience import PATIENCE_S
-from tests.unit.nnapi.stand_ins import descriptors, until
+from tests.support.waits_and_leaks import PATIENCE_S, descriptors, until
 
 ACTIVE, SIGNALED, ERROR = FenceStatus.ACTIVE, FenceStatus.SIGNALED, FenceStatus.ERROR
 

@@ -16,7 +16,7 @@ from hal.nnapi.errors import StatusError
 from hal.nnapi.fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
 from hal.nnapi.packets import deserialize_request, deserialize_result, serialize_request, serialize_result
 from hal.nnapi.types import DataLocation, ErrorStatus, MeasureTiming, OutputShape, Request, RequestArgument, Timing
-from tests.property.patience import PATIENCE_S
+from tests.support.waits_and_leaks import PATIENCE_S
 
 # The queue
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hal.onnxifi import engine
-from tests.unit.onnxifi.engine_client import Runs, connected
+from tests.support.onnxifi.engine_client import Runs, connected
 
 DEVICES = "tiny,edge"
 

@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 from hal.onnxifi import engine
 from hal.onnxifi.status import Status
-from tests.conformance import onnxifi_models as models
-from tests.cost import calls_of
-from tests.unit.onnxifi.engine_client import status_of
+from tests.support.call_counts import calls_of
+from tests.support.onnxifi import models
+from tests.support.onnxifi.engine_client import status_of
 
 MOST_CALLS = 1300
 """For a model of one node; bench.onnxifi tells what that is in time. Up to 1153 here."""

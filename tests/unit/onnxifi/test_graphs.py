@@ -14,8 +14,8 @@ from hal.onnxifi.constants import GRAPH_PROPERTY_PRIORITY
 from hal.onnxifi.graph import MAX_VARIANTS
 from hal.onnxifi.status import OnnxifiError, Status
 from npusim.executor import Priority
-from tests.conformance import onnxifi_models as models
-from tests.unit.onnxifi.engine_client import backend, compute, describe, init, quantized, status_of
+from tests.support.onnxifi import models
+from tests.support.onnxifi.engine_client import backend, compute, describe, init, quantized, status_of
 
 RNG = np.random.default_rng(7)
 

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hal import onnxifi
 from hal.onnxifi import MemoryFenceV1, Optimization, Status, TensorDescriptorV1
-from tests.conformance import onnxifi_models as models
+from tests.support.onnxifi import models
 
 RNG = np.random.default_rng(3)
 

@@ -13,7 +13,7 @@ from hal.onnxifi.edge import status_of
 from hal.onnxifi.model import parse
 from hal.onnxifi.rules import RULES as RULE_FUNCTIONS
 from hal.onnxifi.status import Status
-from tests.conformance import onnxifi_models as models
+from tests.support.onnxifi import models
 
 
 def relu():

@@ -13,8 +13,8 @@ from hal.onnxifi import engine
 from hal.onnxifi.constants import LogLevel
 from hal.onnxifi.descriptor import array_at
 from hal.onnxifi.status import OnnxifiError, Status
-from tests.conformance import onnxifi_models as models
-from tests.unit.onnxifi.engine_client import backend, compute, describe, init, status_of
+from tests.support.onnxifi import models
+from tests.support.onnxifi.engine_client import backend, compute, describe, init, status_of
 
 
 def bound(graph, x, y):

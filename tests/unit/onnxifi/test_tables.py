@@ -16,7 +16,7 @@ from hal.onnxifi.edge import ONNXIFI_STATUS, answers, status_of
 from hal.onnxifi.status import RETURNS, OnnxifiError, Status, within
 from npusim import errors
 from npusim.frontends.onnx import signature
-from tests.conformance.onnxifi_contract import CONTRACT
+from tests.support.onnxifi.contract import CONTRACT
 
 HEADER = Path(__file__).parents[3] / "hal/abi/include/onnxifi.h"
 PREFIXES = {

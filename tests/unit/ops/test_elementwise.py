@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from npusim.dtypes import DType
 from npusim.errors import ModelError, UnsupportedError
 from npusim.isa.functions import Binary, Unary
-from tests.unit.ops.kinds import run
+from tests.support.graphs.single_operator import run
 
 X = np.float32([-20, -3.5, -2.5, -1, -0.5, -0.0, 0, 0.25, 0.5, 1, 1.5, 2.5, 7, 80])
 

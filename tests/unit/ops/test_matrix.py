@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.errors import ModelError, UnsupportedError
-from tests.unit.ops.kinds import Array, run
+from tests.support.graphs.single_operator import Array, run
 
 
 @st.composite

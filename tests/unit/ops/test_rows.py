@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from npusim.dtypes import DType
 from npusim.errors import InputError, ModelError, UnsupportedError
 from npusim.isa.functions import Reduce
-from tests.unit.ops.kinds import Array, run, run_all
+from tests.support.graphs.single_operator import Array, run, run_all
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((3, 4, 5)).astype(np.float32)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from npusim.hw.config import load_config
 from npusim.report.layers import covered, layers, slowest, unit_kind, why
-from tests.unit.report.sample import NS, sample
+from tests.support.sample_run import NS, sample
 
 CONFIG = load_config("tiny").with_(**{"dram.bandwidth": "8 GB/s", "clock": "1 GHz", "matrix.rows": 8, "matrix.cols": 8})
 

@@ -2,7 +2,7 @@
 
 from npusim.hw.config import load_config
 from npusim.report.run import text
-from tests.unit.report.sample import sample
+from tests.support.sample_run import sample
 
 CONFIG = load_config("tiny").with_(**{"dram.bandwidth": "8 GB/s", "clock": "1 GHz", "matrix.rows": 8, "matrix.cols": 8})
 

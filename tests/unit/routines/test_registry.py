@@ -14,7 +14,7 @@ from npusim.graph import Graph
 from npusim.ops.build import GraphBuilder
 from npusim.ops.routine import routine_attrs
 from npusim.routines import Spec, canonical, find_routine, latest_routine, register_routine, unregister_routine
-from tests.routines import PLAIN, SCALE, registered
+from tests.support.sample_routines import PLAIN, SCALE, registered
 
 NEWER = dataclasses.replace(SCALE, version=2)
 SPECS = [Spec((2, 3, 4), DType.INT32), Spec((3,), DType.INT32)]

@@ -14,7 +14,7 @@ from npusim.sim.machine import PLANS_KEPT, Machine
 from npusim.sim.memory import AddressError, DeviceMemory, JobMemory
 from npusim.sim.plan import Step
 from npusim.sim.run import Job
-from tests.timing.programs import Stream, fill
+from tests.support.programs.streams import Stream, fill
 
 TINY = load_config("tiny")
 

@@ -14,7 +14,7 @@ from npusim.sim.machine import Machine
 from npusim.sim.plan import HALT, Layout, PlanError, Planner
 from npusim.sim.run import Job, Run
 from npusim.work import DmaWork
-from tests.timing.programs import Stream, add, copy, fill
+from tests.support.programs.streams import Stream, add, copy, fill
 
 CONFIGS = {name: load_config(name) for name in list_configs()}
 PLANNERS = {name: Planner(config, Layout(config), Fabric(config)) for name, config in CONFIGS.items()}

@@ -9,6 +9,7 @@ from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary
+from npusim.units import ceil_div
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def padded(window: Window, sizes: Sequence[int]) -> Window:
     begin, end = [], []
     for axis, size in enumerate(sizes):
         stride = window.stride[axis]
-        total = max((-(-size // stride) - 1) * stride + window.extent(axis) - size, 0)
+        total = max((ceil_div(size, stride) - 1) * stride + window.extent(axis) - size, 0)
         small, large = total // 2, total - total // 2
         begin.append(small if window.auto_pad == "SAME_UPPER" else large)
         end.append(large if window.auto_pad == "SAME_UPPER" else small)

@@ -7,6 +7,7 @@ from npusim.frontends.onnx.operators.matrix import Window, image_of, padded, rea
 from npusim.frontends.onnx.registry import handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
+from npusim.units import ceil_div
 
 
 def _output_sizes(node: Node, window: Window, sizes: list[int]) -> list[int]:
@@ -16,7 +17,7 @@ def _output_sizes(node: Node, window: Window, sizes: list[int]) -> list[int]:
     for axis, size in enumerate(sizes):
         stride = window.stride[axis]
         room = size + window.begin[axis] + window.end[axis] - window.extent(axis)
-        count = (-(-room // stride) if ceil else room // stride) + 1
+        count = (ceil_div(room, stride) if ceil else room // stride) + 1
         if ceil and (count - 1) * stride >= size + window.begin[axis]:
             count -= 1
         if count < 1:

@@ -12,6 +12,7 @@ from npusim.frontends.onnx.tensors import element_type
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import weight_zeros
+from npusim.units import ceil_div
 
 
 def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
@@ -24,7 +25,7 @@ def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
         if parameter.shape != (x.shape[axis],):
             node.damaged(f"scale and zero point {list(parameter.shape)} must fit axis {axis} of {list(x.shape)}")
         return node.along(parameter, axis, len(x.shape))
-    groups = -(-x.shape[axis] // block) if block > 0 else -1
+    groups = ceil_div(x.shape[axis], block) if block > 0 else -1
     if parameter.shape != (*x.shape[:axis], groups, *x.shape[axis + 1 :]):
         node.damaged(f"scale and zero point {list(parameter.shape)} must have one entry per {block} of axis {axis}")
     steps = node.iota(x.shape[axis])

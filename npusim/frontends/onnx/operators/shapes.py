@@ -11,6 +11,7 @@ from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary
+from npusim.units import ceil_div
 
 
 @handles("Reshape", limits=["the shape is a constant"])
@@ -98,7 +99,7 @@ def split(node: Node) -> list[Tensor]:
     if count < 1 or count != len(node.proto.output):
         node.damaged(f"{count} outputs are asked for, {len(node.proto.output)} are named")
     if sizes is None:
-        part = -(-dim // count)
+        part = ceil_div(dim, count)
         sizes = [max(min(part, dim - index * part), 0) for index in range(count)]
         if node.opset < 18 and dim % count:
             node.damaged(f"axis {axis} of {list(x.shape)} does not split into {count} equal parts")

@@ -35,8 +35,8 @@ from hal.nnapi.types import (
     OutputShape,
     RequestArgument,
 )
-from tests.unit.nnapi.driver import models
-from tests.unit.nnapi.driver.models import add_case
+from tests.support.nnapi import models
+from tests.support.nnapi.models import add_case
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 TOKEN = bytes(32)
@@ -210,9 +210,9 @@ def test_fenced(prepared):
 def test_reusable_executions_map_their_pools_once(idevice, prepared):
     case = add_case()
     execution = prepared.createReusableExecution(request_of(case), ExecutionConfig(measureTiming=True))
-    before = idevice._executor.counters.mappings
+    before = idevice._engine.executor.counters.mappings
     results = [execution.executeSynchronously(OMITTED) for _ in range(3)]
-    assert idevice._executor.counters.mappings == before + 1
+    assert idevice._engine.executor.counters.mappings == before + 1
     times = [result.timing.timeInDriverNs for result in results]
     assert times[0] > times[1] == times[2]
     fenced = execution.executeFenced([], OMITTED, OMITTED)

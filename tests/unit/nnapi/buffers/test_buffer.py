@@ -28,7 +28,8 @@ from hal.nnapi.types import (
     RequestArgument,
     SymmPerChannelQuantParams,
 )
-from tests.unit.nnapi.stand_ins import Device, DeviceMemory, Prepared, model, operand, until
+from tests.support.nnapi.stand_ins import DeviceMemory, Prepared, model, operand
+from tests.support.waits_and_leaks import until
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 SHAPE = (1, 32, 32, 8)
@@ -42,11 +43,10 @@ class Bench:
 
     def __init__(self) -> None:
         self.executor = DeviceMemory()
-        self.device = Device()
         self.tracker = BufferTracker(self.executor)
 
     def prepared(self, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> Prepared:
-        return Prepared(model(inputs, outputs), self.device)
+        return Prepared(model(inputs, outputs), self.tracker)
 
     def pair(self, *dimensions: int) -> Prepared:
         """Two inputs and two outputs, all alike."""
@@ -60,7 +60,7 @@ class Bench:
         dimensions: Sequence[int] = (),
     ) -> Buffer:
         status, buffer, token = self.tracker.allocate(
-            self.device, BufferDesc(dimensions), [prepared], _roles(inputs), _roles(outputs)
+            BufferDesc(dimensions), [prepared], _roles(inputs), _roles(outputs)
         )
         assert status is NONE
         assert buffer is not None
@@ -146,13 +146,13 @@ def test_wrong_models_and_roles_are_refused(bench: Bench, models: Any, inputs: A
     prepared, foreign = bench.pair(2, 3), Bench().pair(2, 3)
     if models is not None:
         models = [{0: prepared, "other": foreign}.get(each) for each in models]
-    assert bench.tracker.allocate(bench.device, BufferDesc(), models, inputs, outputs) == (INVALID, None, 0)
+    assert bench.tracker.allocate(BufferDesc(), models, inputs, outputs) == (INVALID, None, 0)
 
 
 def test_the_same_role_of_two_models_is_two_roles(bench: Bench) -> None:
     first, second = bench.pair(2, 3), bench.pair(2, 3)
     roles = [BufferRole(0, 0), BufferRole(1, 0)]
-    status, buffer, _ = bench.tracker.allocate(bench.device, BufferDesc(), [first, second], roles, roles)
+    status, buffer, _ = bench.tracker.allocate(BufferDesc(), [first, second], roles, roles)
     assert status is NONE
     assert buffer is not None
     for prepared in (first, second):
@@ -184,23 +184,23 @@ def test_roles_must_be_alike(bench: Bench, first: Operand, second: Operand, dire
     outputs = {"in-in": [], "in-out": [second], "out-out": [first, second]}[directions]
     prepared = bench.prepared(inputs, outputs)
     roles = _roles(range(len(inputs))), _roles(range(len(outputs)))
-    assert bench.tracker.allocate(bench.device, BufferDesc(), [prepared], *roles) == (INVALID, None, 0)
+    assert bench.tracker.allocate(BufferDesc(), [prepared], *roles) == (INVALID, None, 0)
 
 
 @pytest.mark.parametrize("dimensions", [[2], [2, 3, 1], [2, 4], [1, 3], [-1, 3], [1 << 33, 3], "ab", None, [2.0, 3]])
 def test_the_description_must_agree(bench: Bench, dimensions: Any) -> None:
     prepared = bench.pair(2, 3)
-    assert bench.tracker.allocate(bench.device, BufferDesc(dimensions), [prepared], _roles([0]), []) == (
+    assert bench.tracker.allocate(BufferDesc(dimensions), [prepared], _roles([0]), []) == (
         INVALID,
         None,
         0,
     )
-    assert bench.tracker.allocate(bench.device, None, [prepared], _roles([0]), []) == (INVALID, None, 0)
+    assert bench.tracker.allocate(None, [prepared], _roles([0]), []) == (INVALID, None, 0)
 
 
 def test_a_scalar_has_no_dimensions(bench: Bench) -> None:
     prepared = bench.prepared([operand([], OperandType.INT32)], [])
-    assert bench.tracker.allocate(bench.device, BufferDesc([1]), [prepared], _roles([0]), []) == (INVALID, None, 0)
+    assert bench.tracker.allocate(BufferDesc([1]), [prepared], _roles([0]), []) == (INVALID, None, 0)
     buffer = bench.allocate(prepared)
     assert bench.executor.used == 4
     _copy_in(buffer, np.int32(77).tobytes())
@@ -221,9 +221,9 @@ def test_dimensions_are_merged_from_all_that_is_said(bench: Bench) -> None:
 def test_what_does_not_fit_is_a_general_failure(bench: Bench) -> None:
     bench.executor.capacity = NBYTES - 1
     prepared = bench.pair(*SHAPE)
-    assert bench.tracker.allocate(bench.device, BufferDesc(), [prepared], _roles([0]), []) == (FAILURE, None, 0)
+    assert bench.tracker.allocate(BufferDesc(), [prepared], _roles([0]), []) == (FAILURE, None, 0)
     oem = bench.prepared([operand([2], OperandType.TENSOR_OEM_BYTE)], [])
-    assert bench.tracker.allocate(bench.device, BufferDesc(), [oem], _roles([0]), []) == (FAILURE, None, 0)
+    assert bench.tracker.allocate(BufferDesc(), [oem], _roles([0]), []) == (FAILURE, None, 0)
 
 
 # copyFrom, copyTo
@@ -496,7 +496,7 @@ def test_memory_in_use_outlives_its_buffer(bench: Bench) -> None:
 
 def test_two_models_that_take_turns_do_not_get_mixed_up(bench: Bench) -> None:
     roles = [BufferRole(0, 0)]
-    buffer = bench.tracker.allocate(bench.device, BufferDesc(), [bench.pair(2)], roles, [])[1]
+    buffer = bench.tracker.allocate(BufferDesc(), [bench.pair(2)], roles, [])[1]
     gc.collect()  # the model is gone; another one may lie where it was
     for _ in range(20):
         assert buffer is not None
@@ -557,15 +557,15 @@ def test_models_are_told_apart_by_what_they_say_not_by_prefix(bench: Bench) -> N
         return made
 
     first, second, third = (
-        Prepared(made(1), bench.device),
-        Prepared(made(9), bench.device),
-        Prepared(made(9), bench.device),
+        Prepared(made(1), bench.tracker),
+        Prepared(made(9), bench.tracker),
+        Prepared(made(9), bench.tracker),
     )
     roles = [BufferRole(0, 0), BufferRole(1, 0)]
-    status, buffer, _ = bench.tracker.allocate(bench.device, BufferDesc(), [first, second], roles, [])
+    status, buffer, _ = bench.tracker.allocate(BufferDesc(), [first, second], roles, [])
     assert (status, bench.executor.used) == (NONE, 16)  # two elements of 8 bytes
-    third._model.main.operands[0].extraParams = ExtraParams(extension=b"\1" + bytes(15))
-    assert bench.tracker.allocate(bench.device, BufferDesc(), [first, third], roles, [])[0] is INVALID
+    third.model.main.operands[0].extraParams = ExtraParams(extension=b"\1" + bytes(15))
+    assert bench.tracker.allocate(BufferDesc(), [first, third], roles, [])[0] is INVALID
     del buffer
 
 

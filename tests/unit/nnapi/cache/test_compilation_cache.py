@@ -29,9 +29,9 @@ from hal.nnapi.types import (
     Subgraph,
 )
 from npusim import load_config
-from tests.conformance.nnapi_client import PreparedCallback
-from tests.property.patience import descriptors, until
-from tests.unit.nnapi.driver.models import (
+from tests.support.nnapi.client import PreparedCallback
+from tests.support.nnapi.fibonacci_model import QUANT64, fibonacci_model
+from tests.support.nnapi.models import (
     BOOL8,
     F32,
     I32,
@@ -41,14 +41,14 @@ from tests.unit.nnapi.driver.models import (
     Case,
     add,
     add_case,
+    add_of,
     chain,
     dense,
     loop,
     scalar,
     tensor,
 )
-from tests.unit.nnapi.extensions.test_fibonacci import QUANT64
-from tests.unit.nnapi.extensions.test_fibonacci import model as fibonacci_model
+from tests.support.waits_and_leaks import descriptors, until
 
 ROOT = Path(__file__).resolve().parents[4]
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
@@ -137,10 +137,9 @@ def test_what_is_kept_comes_back_whatever_the_files_held(device, tmp_path, conte
 
 def test_the_older_methods_keep_and_find_too(device, files):
     from hal.nnapi import v1_2
-    from tests.unit.nnapi.driver.test_device import older
 
     handles, callback = files.opened(), PreparedCallback()
-    assert device.prepareModel_1_2(older(v1_2), 1, *handles, TOKEN, callback) is NONE
+    assert device.prepareModel_1_2(add_of(v1_2), 1, *handles, TOKEN, callback) is NONE
     assert callback.wait()[0] is NONE
     again = PreparedCallback()
     assert device.prepareModelFromCache(*handles, TOKEN, again) is NONE
@@ -288,7 +287,7 @@ def test_an_operation_of_an_extension_comes_back(device, files):
 PROCESS = """
 import os, sys
 from hal.nnapi import open_device
-from tests.unit.nnapi.driver.models import chain
+from tests.support.nnapi.models import chain
 from tests.unit.nnapi.cache.test_compilation_cache import NONE, Files, retrieve, save, sums
 from pathlib import Path
 
@@ -531,8 +530,8 @@ SCRIPT = """
 import os, sys, time
 import numpy as np
 from hal.nnapi import open_device
-from tests.conformance.nnapi_client import Frame, PreparedCallback, execute_sync
-from tests.unit.nnapi.driver.mobilenet import mobilenet
+from tests.support.nnapi.client import Frame, PreparedCallback, execute_sync
+from tests.support.nnapi.mobilenet import mobilenet
 
 what, model, data = sys.argv[1:]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.nnapi_c import Api, add_model, compiled
+from tests.support.nnapi.c_api import Api, add_model, compiled
 
 
 @pytest.fixture(scope="session")

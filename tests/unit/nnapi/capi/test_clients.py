@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hal import abi
-from tests.abi.building import ROOT, compile_client, needs_gcc, run
+from tests.support.c_compiler import PROGRAMS, ROOT, compile_client, needs_gcc, run
 
 LIBRARY = next(library for library in abi.LIBRARIES if library.name == "neuralnetworks")
 
@@ -20,7 +20,7 @@ LIBRARY = next(library for library in abi.LIBRARIES if library.name == "neuralne
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("client") / "client"
-    return compile_client(Path(__file__).with_name("client.c"), target, LIBRARY, "-lpthread")
+    return compile_client(PROGRAMS / "nnapi_client.c", target, LIBRARY, "-lpthread")
 
 
 @needs_gcc
@@ -91,7 +91,7 @@ import ctypes, atexit, numpy as np
 library = ctypes.CDLL({str(LIBRARY.path)!r})
 model = ctypes.c_void_p()
 atexit.register(lambda: print("late", library.ANeuralNetworksModel_create(ctypes.byref(model))))
-from tests.nnapi_c import *
+from tests.support.nnapi.c_api import *
 api = Api()
 execution = api.make("Execution_create", compiled(api, add_model(api)))
 atexit.register(lambda: print("before", library.ANeuralNetworksModel_create(ctypes.byref(model))))
@@ -112,7 +112,7 @@ def test_an_interrupt_while_a_python_waits() -> None:
     """The wait ends, and the interrupt reaches the host."""
     script = """
 import os, signal
-from tests.nnapi_c import Api
+from tests.support.nnapi.c_api import Api
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whose parent ignores it inherits that
 api = Api()
 readable, writable = os.pipe()

@@ -16,7 +16,7 @@ from hal.nnapi.capi.compilation import Compilation, Step
 from hal.nnapi.capi.handles import TABLE, Kind
 from hal.nnapi.capi.model import Model
 from hal.nnapi.types import ErrorStatus
-from tests.nnapi_c import Api, add_model, address, code, compiled, device, handles, set_inputs
+from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, device, handles, set_inputs
 
 FAILURES = {
     ErrorStatus.DEVICE_UNAVAILABLE: "UNAVAILABLE_DEVICE",
@@ -115,7 +115,7 @@ def test_an_unplugged_device(api: Api, add: int, execution: int, monkeypatch: py
     values = np.zeros(4, np.float32)
     set_inputs(api, execution, values, values)
     api.ok("Execution_setOutput", execution, 0, None, address(values), 16)
-    monkeypatch.setattr(devices.devices()[0].hal, "_closed", True)
+    monkeypatch.setattr(devices.devices()[0].hal._engine, "closed", True)
     assert api.Execution_compute(execution) == code("UNAVAILABLE_DEVICE")
     assert api.Burst_create(add, ctypes.byref(ctypes.c_void_p())) == code("UNAVAILABLE_DEVICE")
 

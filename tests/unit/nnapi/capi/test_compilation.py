@@ -13,7 +13,7 @@ import pytest
 from hal.nnapi.capi import caching, devices
 from hal.nnapi.capi.handles import TABLE, Kind
 from npusim.errors import ConfigError
-from tests.nnapi_c import Api, add_model, address, code, compiled, device, handles, set_inputs
+from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, device, handles, set_inputs
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
 
@@ -64,7 +64,7 @@ def test_a_device_that_does_not_exist() -> None:
 
 def test_an_unplugged_device(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     found = devices.devices()[0]
-    monkeypatch.setattr(found.hal, "_closed", True)
+    monkeypatch.setattr(found.hal._engine, "closed", True)
     assert api.Device_wait(device(api)) == code("DEAD_OBJECT")
     compilation = api.make("Compilation_createForDevices", add_model(api), handles([device(api)]), 1)
     assert api.Compilation_finish(compilation) == code("UNAVAILABLE_DEVICE")

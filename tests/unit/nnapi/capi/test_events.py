@@ -14,8 +14,8 @@ import pytest
 
 from hal.nnapi import fence
 from hal.nnapi.capi import event as events
-from tests.nnapi_c import Api, add_model, address, code, compiled, filled, handles, operand_type, set_inputs
-from tests.property.patience import descriptors, until
+from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, filled, handles, operand_type, set_inputs
+from tests.support.waits_and_leaks import descriptors, until
 
 NULL, BAD_DATA, BAD_STATE, FAILED = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE"), code("OP_FAILED")
 A, B = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)

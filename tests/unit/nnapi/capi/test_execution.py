@@ -11,7 +11,7 @@ import pytest
 
 from hal.nnapi.capi.handles import TABLE, Kind
 from hal.nnapi.capi.running import Computation
-from tests.nnapi_c import (
+from tests.support.nnapi.c_api import (
     Api,
     ModelMaker,
     OperandType,
@@ -25,7 +25,7 @@ from tests.nnapi_c import (
     set_inputs,
     u32s,
 )
-from tests.property.patience import descriptors, until
+from tests.support.waits_and_leaks import descriptors, until
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
 TOO_SMALL = code("OUTPUT_INSUFFICIENT_SIZE")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hal.nnapi.extensions import fibonacci, find_extension
-from tests.nnapi_c import Api, ModelMaker, address, code, compiled, device, handles, set_inputs, u32s
+from tests.support.nnapi.c_api import Api, ModelMaker, address, code, compiled, device, handles, set_inputs, u32s
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
 NAME = fibonacci.NAME.encode()

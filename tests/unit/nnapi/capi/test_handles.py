@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.nnapi_c import Api, add_model, code, compiled, memory_of, prototypes
+from tests.support.nnapi.c_api import Api, add_model, code, compiled, memory_of, prototypes
 
 NULL, BAD_DATA = code("UNEXPECTED_NULL"), code("BAD_DATA")
 OPAQUE = ("Memory", "MemoryDesc", "Model", "Compilation", "Execution", "Burst", "Event", "Device")

@@ -13,7 +13,7 @@ from hal.abi import HERE, INCLUDE
 from hal.nnapi.capi.codes import PRIORITIES, DurationCode, ResultCode
 from hal.nnapi.capi.engine import ENTRIES
 from hal.nnapi.types import FusedActivationFunc, OperandType, OperationType
-from tests.nnapi_c import CONSTANTS, LIBRARY, code, prototypes
+from tests.support.nnapi.c_api import CONSTANTS, LIBRARY, code, prototypes
 
 BY_C_ALONE = {
     "ANeuralNetworks_getRuntimeFeatureLevel",

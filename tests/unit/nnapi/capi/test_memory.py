@@ -10,7 +10,7 @@ import pytest
 
 from hal.nnapi.capi.handles import TABLE, Kind
 from hal.nnapi.memory.mapping import Mapping
-from tests.nnapi_c import Api, File, ModelMaker, address, code, compiled, operand_type, set_inputs
+from tests.support.nnapi.c_api import Api, File, ModelMaker, address, code, compiled, operand_type, set_inputs
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
 A, B = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)

@@ -9,7 +9,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from tests.nnapi_c import Api, File, ModelMaker, add_model, address, code, compiled, operand_type, set_inputs, u32s
+from tests.support.nnapi.c_api import (
+    Api,
+    File,
+    ModelMaker,
+    add_model,
+    address,
+    code,
+    compiled,
+    operand_type,
+    set_inputs,
+    u32s,
+)
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
 A, B = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)
@@ -96,7 +107,7 @@ def memory_for(api: Api, compilation: int, inputs: Sequence[int], outputs: Seque
 @pytest.fixture(params=["on one device", "of both devices"])
 def roles_of(request: pytest.FixtureRequest, api: Api, add: int) -> tuple[int, int]:
     """A compilation, and another one that shares the memory: of the same device, or of another."""
-    from tests.nnapi_c import compiled as make
+    from tests.support.nnapi.c_api import compiled as make
 
     return add, make(api, add_model(api), 0 if request.param == "on one device" else 1)
 

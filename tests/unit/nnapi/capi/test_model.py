@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.nnapi_c import (
+from tests.support.nnapi.c_api import (
     Api,
     ChannelQuant,
     ModelMaker,

@@ -13,7 +13,7 @@ import pytest
 from hal.nnapi.capi import devices
 from hal.nnapi.capi.handles import TABLE, Kind
 from hal.nnapi.types import OperationType
-from tests.nnapi_c import Api, ModelMaker, address, code, device, handles, set_inputs
+from tests.support.nnapi.c_api import Api, ModelMaker, address, code, device, handles, set_inputs
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hal.nnapi.capi.handles import TABLE
-from tests.nnapi_c import Api, add_model, address, compiled, set_inputs
-from tests.property.patience import descriptors, until
+from tests.support.nnapi.c_api import Api, add_model, address, compiled, set_inputs
+from tests.support.waits_and_leaks import descriptors, until
 
 THREADS = 8
 

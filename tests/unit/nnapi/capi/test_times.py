@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from tests.nnapi_c import (
+from tests.support.nnapi.c_api import (
     Api,
     ModelMaker,
     add_model,

@@ -28,9 +28,9 @@ from hal.nnapi.types import (
 )
 from npusim import load_config
 from npusim.errors import ConfigError
-from tests.conformance.nnapi_client import Frame, PreparedCallback, execute_sync, prepare, prepared_model
-from tests.unit.nnapi.driver import models
-from tests.unit.nnapi.driver.models import add, add_case, chain
+from tests.support.nnapi import models
+from tests.support.nnapi.client import Frame, PreparedCallback, execute_sync, prepare, prepared_model
+from tests.support.nnapi.models import add, add_case, add_of, chain
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
 TOKEN = bytes(32)
@@ -86,27 +86,17 @@ def test_capabilities_in_every_version(device):
     assert device.getCapabilities_1_2() == (NONE, v1_2.capabilities_from_1_3(newest))
 
 
-def older(version):
-    """The model of ``add`` in an older interface."""
-    newest = add()
-    operands = [
-        version.Operand(o.type, o.dimensions, o.numberOfConsumers, o.scale, o.zeroPoint, o.lifetime, o.location)
-        for o in newest.main.operands
-    ]
-    return version.Model(operands, newest.main.operations, (0, 1), (3,), newest.operandValues)
-
-
 def test_every_version_prepares_and_executes(device):
     launches = [
-        lambda done: device.prepareModel(older(v1_0), done),
-        lambda done: device.prepareModel_1_1(older(v1_1), 1, done),
-        lambda done: device.prepareModel_1_2(older(v1_2), 1, [], [], TOKEN, done),
+        lambda done: device.prepareModel(add_of(v1_0), done),
+        lambda done: device.prepareModel_1_1(add_of(v1_1), 1, done),
+        lambda done: device.prepareModel_1_2(add_of(v1_2), 1, [], [], TOKEN, done),
         lambda done: device.prepareModel_1_3(add(), 1, 1, None, [], [], TOKEN, done),
     ]
     supported = [
-        device.getSupportedOperations(older(v1_0)),
-        device.getSupportedOperations_1_1(older(v1_1)),
-        device.getSupportedOperations_1_2(older(v1_2)),
+        device.getSupportedOperations(add_of(v1_0)),
+        device.getSupportedOperations_1_1(add_of(v1_1)),
+        device.getSupportedOperations_1_2(add_of(v1_2)),
         device.getSupportedOperations_1_3(add()),
     ]
     assert supported == [(NONE, [True])] * 4

@@ -15,10 +15,10 @@ from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import ErrorStatus, OperandLifeTime
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.conformance.nnapi_client import Frame, execute_sync, prepared_model
-from tests.unit.nnapi.operations.forms import FLOATS, FOUR, SCALAR, F, H
-from tests.unit.nnapi.operations.helpers import Given, build, i32, problem, result, run_one, scalar, vector
-from tests.unit.nnapi.operations.images import KINDS, Kind, biases, boolean, filters, laid_out, output, tensor
+from tests.support.nnapi.allowed_types import FLOATS, FOUR, SCALAR, F, H
+from tests.support.nnapi.client import Frame, execute_sync, prepared_model
+from tests.support.nnapi.image_operands import KINDS, Kind, biases, boolean, filters, laid_out, output, tensor
+from tests.support.nnapi.one_operation import Given, build, i32, problem, result, run_one, scalar, vector
 
 Inputs = list[Given]
 TENSORS = [kind for kind in T if kind.name.startswith("TENSOR_") and kind < T.OEM]

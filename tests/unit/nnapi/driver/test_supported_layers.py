@@ -14,9 +14,9 @@ from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import ErrorStatus, OperandLifeTime
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.conformance.nnapi_client import Frame, execute_sync, prepared_model
-from tests.unit.nnapi.operations.forms import FLOATS, FOUR, QUANT, SCALAR, F, H, Q, S, W
-from tests.unit.nnapi.operations.helpers import Given, build, given, i32, problem, result, run, scalar, vector
+from tests.support.nnapi.allowed_types import FLOATS, FOUR, QUANT, SCALAR, F, H, Q, S, W
+from tests.support.nnapi.client import Frame, execute_sync, prepared_model
+from tests.support.nnapi.one_operation import Given, build, given, i32, problem, result, run, scalar, vector
 
 Layer = tuple[list[Given], list[Given]]
 """Inputs and outputs of an operation."""

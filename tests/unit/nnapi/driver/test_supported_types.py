@@ -8,9 +8,9 @@ from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import ErrorStatus, OperandLifeTime
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.conformance.nnapi_client import Frame, execute_sync, prepared_model
-from tests.unit.nnapi.operations.forms import FORMS, OUTPUT, QUANT, S
-from tests.unit.nnapi.operations.helpers import build, given, result, run
+from tests.support.nnapi.allowed_types import FORMS, OUTPUT, QUANT, S
+from tests.support.nnapi.client import Frame, execute_sync, prepared_model
+from tests.support.nnapi.one_operation import build, given, result, run
 
 BLOCK = [[0, 0], [0, 0]]
 ARGUMENTS = {

@@ -17,10 +17,10 @@ from hal.nnapi.aidl.memory import from_memory
 from hal.nnapi.aidl.types import RequestMemoryPool, ServiceSpecificException
 from hal.nnapi.errors import StatusError
 from hal.nnapi.execution import burst
-from hal.nnapi.execution.execution import Outcome
+from hal.nnapi.execution.outcome import Outcome
 from hal.nnapi.fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
 from hal.nnapi.memory import Memory
-from hal.nnapi.memory.mapping import PoolMappings
+from hal.nnapi.memory.pools import PoolMappings
 from hal.nnapi.packets import deserialize_result, serialize_request
 from hal.nnapi.types import (
     DataLocation,
@@ -32,8 +32,8 @@ from hal.nnapi.types import (
     RequestArgument,
     Timing,
 )
-from tests.property.patience import PATIENCE_S
-from tests.unit.nnapi.stand_ins import Prepared, descriptors, model, until
+from tests.support.nnapi.stand_ins import Prepared, model
+from tests.support.waits_and_leaks import PATIENCE_S, descriptors, until
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 REQUEST = Request([RequestArgument(False, DataLocation(0, 0, 4))], [RequestArgument(False, DataLocation(1, 0, 4))])

@@ -25,8 +25,8 @@ from hal.nnapi.types import (
     Timing,
 )
 from npusim import load_config
-from tests.conformance.nnapi_client import ExecutionCallback, prepared_model
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, dense, loop
+from tests.support.nnapi.client import ExecutionCallback, prepared_model
+from tests.support.nnapi.models import Case, add, add_case, chain, dense, loop
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 TOO_SMALL = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
@@ -71,7 +71,7 @@ def test_times_are_those_of_the_simulated_device(device, adder):
     synchronously(adder, add_case().request)  # constants and code are on the device from here on
     first, second = (synchronously(adder, add_case().request)[2] for _ in range(2))
     assert first == second
-    record = device._executor.device.last_job
+    record = device._engine.executor.device.last_job
     assert first.timeOnDevice == -(-record.time_ps // 10**6)
 
 
@@ -95,9 +95,9 @@ def test_times_are_there_only_if_they_were_asked_for(adder, execute):
 
 def test_nobody_but_the_client_maps_for_nothing(device, adder):
     """A pool costs ``host.map`` in each execution, however many arguments lie in it."""
-    before = device._executor.counters.mappings
+    before = device._engine.executor.counters.mappings
     synchronously(adder, add_case().request)
-    assert device._executor.counters.mappings == before + 1
+    assert device._engine.executor.counters.mappings == before + 1
 
 
 @WAYS
@@ -216,9 +216,9 @@ def test_weights_go_to_the_device_once(device):
     case = Case([np.ones((1, 256), np.float32)], [256], [(1, 64)])
     counted = []
     for _ in range(3):
-        before = device._executor.counters
+        before = device._engine.executor.counters
         assert synchronously(prepared, case.request)[0] is NONE
-        after = device._executor.counters
+        after = device._engine.executor.counters
         counted.append(after.constant_bytes - before.constant_bytes)
     assert counted[0] >= 256 * 64 * 4
     assert counted[1:] == [0, 0]
@@ -228,7 +228,7 @@ def test_a_dropped_model_gives_its_memory_back(device):
     import gc
 
     gc.collect()
-    before = device._executor.free_bytes
+    before = device._engine.executor.free_bytes
     for size in range(100, 140):  # more than the driver remembers
         prepared = prepared_model(device, dense(size, 8))
         case = Case([np.ones((1, size), np.float32)], [32], [(1, 8)])
@@ -240,7 +240,7 @@ def test_a_dropped_model_gives_its_memory_back(device):
         device._programs._recent.clear()
     device._programs._unload(remembered)
     assert device._programs._users.total() <= 20
-    assert device._executor.free_bytes >= before - (1 << 16)
+    assert device._engine.executor.free_bytes >= before - (1 << 16)
 
 
 def test_chains_through_device_memory_move_less(device, adder):
@@ -263,10 +263,10 @@ def _host_bytes(device, adder, size, token):
         pools = [case.memory, MemoryPool(token=token)]
         second = Request([place, first.inputs[1]], first.outputs, pools)
         first = Request(first.inputs, [place], pools)
-    before = device._executor.counters
+    before = device._engine.executor.counters
     assert synchronously(adder, first)[0] is NONE
     assert synchronously(adder, second)[0] is NONE
-    after = device._executor.counters
+    after = device._engine.executor.counters
     if token is not None:
         assert case.output()[:3].tolist() == [20, 21, 22]
     return sum(getattr(after, name) - getattr(before, name) for name in ("input_bytes", "read_bytes"))

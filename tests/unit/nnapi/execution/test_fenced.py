@@ -11,10 +11,10 @@ import pytest
 from hal.nnapi import fence, open_device
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.types import DataLocation, ErrorStatus, RequestArgument, Timing
-from tests.conformance.nnapi_client import prepared_model
-from tests.property.patience import PATIENCE_S as WAIT_S
-from tests.property.patience import descriptors, until
-from tests.unit.nnapi.driver.models import Case, add, add_case
+from tests.support.nnapi.client import prepared_model
+from tests.support.nnapi.models import Case, add, add_case
+from tests.support.waits_and_leaks import PATIENCE_S as WAIT_S
+from tests.support.waits_and_leaks import descriptors, until
 
 NONE, INVALID, FAILURE = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE
 

@@ -11,8 +11,8 @@ from hal.nnapi import open_device
 from hal.nnapi.types import DeviceStatus, ErrorStatus, OptionalTimePoint, Priority, Timing
 from npusim.driver import Priority as Ring
 from npusim.executor import JobRequest
-from tests.conformance.nnapi_client import ExecutionCallback, prepare, prepared_model
-from tests.unit.nnapi.driver.models import Case, add, add_case, chain, loop
+from tests.support.nnapi.client import ExecutionCallback, prepare, prepared_model
+from tests.support.nnapi.models import Case, add, add_case, chain, loop
 
 NONE, UNAVAILABLE = ErrorStatus.NONE, ErrorStatus.DEVICE_UNAVAILABLE
 PERSISTENT, TRANSIENT = ErrorStatus.MISSED_DEADLINE_PERSISTENT, ErrorStatus.MISSED_DEADLINE_TRANSIENT
@@ -52,7 +52,7 @@ def execute(prepared, deadline, case=None):
 def least_ns(prepared):
     """What an execution of ``add`` takes when its program is on the device, in whole nanoseconds."""
     for _ in range(2):
-        outcome = prepared._run(add_case().request, 1, None, None)
+        outcome = prepared.run(add_case().request, 1, None, None)
     return -(-outcome.driver_ps // 1000)
 
 
@@ -88,9 +88,9 @@ def test_what_can_never_fit_is_missed_for_good_to_the_nanosecond(clock, name):
     with open_device(name, clock=clock) as device:
         prepared = prepared_model(device, add())
         least = least_ns(prepared)
-        jobs = device._executor.counters.jobs
+        jobs = device._engine.executor.counters.jobs
         assert execute(prepared, NOW + least - 1) is PERSISTENT
-        assert device._executor.counters.jobs == jobs  # it was not even begun
+        assert device._engine.executor.counters.jobs == jobs  # it was not even begun
         assert execute(prepared, NOW + least) is NONE
 
 
@@ -106,13 +106,13 @@ def test_an_execution_that_takes_longer_than_it_should_is_stopped_in_simulated_t
 def test_load_is_the_reason_only_while_there_is_load(device):
     prepared = prepared_model(device, add())
     least = least_ns(prepared)
-    program = next(iter(prepared._plan.programs()))
+    program = next(iter(prepared.plan.programs()))
     gate = threading.Event()
-    device._executor._worker.post(gate.wait)  # the device's thread stands still: what is submitted waits
+    device._engine.executor._worker.post(gate.wait)  # the device's thread stands still: what is submitted waits
     inputs = {binding.name: np.zeros(4, np.float32) for binding in program.inputs}
-    tickets = [device._executor.submit(JobRequest(program, inputs, priority=Ring.MEDIUM)) for _ in range(3)]
-    backlog = device._executor.backlog_ps(Ring.MEDIUM)
-    assert backlog == 3 * device._executor.estimate(program)
+    tickets = [device._engine.executor.submit(JobRequest(program, inputs, priority=Ring.MEDIUM)) for _ in range(3)]
+    backlog = device._engine.executor.backlog_ps(Ring.MEDIUM)
+    assert backlog == 3 * device._engine.executor.estimate(program)
     missed = execute(prepared, NOW + least + backlog // 1000 - 1)
     gate.set()
     for ticket in tickets:
@@ -123,17 +123,17 @@ def test_load_is_the_reason_only_while_there_is_load(device):
 
 def test_lower_priorities_are_no_load_for_higher_ones(device):
     low, high = (prepared_model(device, add(), priority=each) for each in (Priority.LOW, Priority.HIGH))
-    program = next(iter(low._plan.programs()))
+    program = next(iter(low.plan.programs()))
     gate = threading.Event()
-    device._executor._worker.post(gate.wait)
+    device._engine.executor._worker.post(gate.wait)
     inputs = {binding.name: np.zeros(4, np.float32) for binding in program.inputs}
-    tickets = [device._executor.submit(JobRequest(program, inputs, priority=Ring.LOW)) for _ in range(3)]
-    backlogs = [device._executor.backlog_ps(ring) for ring in Ring]
+    tickets = [device._engine.executor.submit(JobRequest(program, inputs, priority=Ring.LOW)) for _ in range(3)]
+    backlogs = [device._engine.executor.backlog_ps(ring) for ring in Ring]
     gate.set()
     for ticket in tickets:
         ticket.wait(30)
-    assert backlogs == [3 * device._executor.estimate(program), 0, 0]
-    assert (low._queue, high._queue) == (Ring.LOW, Ring.HIGH)
+    assert backlogs == [3 * device._engine.executor.estimate(program), 0, 0]
+    assert (low.queue, high.queue) == (Ring.LOW, Ring.HIGH)
 
 
 def test_the_clock_stops_an_execution_under_way(device, clock):
@@ -157,11 +157,11 @@ def test_the_most_urgent_client_comes_first(device):
     """Three asynchronous executions arrive, the least urgent one first, while the device stands still."""
     prepared = {each: prepared_model(device, chain(2), priority=each) for each in (0, 1, 2)}
     gate = threading.Event()
-    device._executor._worker.post(gate.wait)
+    device._engine.executor._worker.post(gate.wait)
     callbacks = {each: ExecutionCallback() for each in (0, 1, 2)}
     for each, callback in callbacks.items():
         assert prepared[each].execute_1_3(add_case().request, 1, None, None, callback) is NONE
-    while len(device._executor._open) < 3:
+    while len(device._engine.executor._open) < 3:
         threading.Event().wait(0.005)
     gate.set()
     low, medium, high = (timing_of(callbacks[each]).timeInDriver for each in (0, 1, 2))
@@ -176,7 +176,7 @@ def timing_of(callback):
 
 def test_an_unplugged_device_says_so(device):
     prepared = prepared_model(device, add())
-    device._executor.unplug()
+    device._engine.executor.unplug()
     assert device.getStatus() is DeviceStatus.OFFLINE
     assert execute(prepared, None) is UNAVAILABLE
     assert prepare(device, add()) == (UNAVAILABLE, UNAVAILABLE, None)
@@ -191,24 +191,24 @@ def test_a_device_that_is_unplugged_during_an_execution(device):
     callback = ExecutionCallback()
     assert prepared.execute_1_3(case.request, 1, None, 15 * 10**9, callback) is NONE
     threading.Event().wait(0.1)
-    device._executor.unplug()
+    device._engine.executor.unplug()
     assert callback.wait() == (UNAVAILABLE, [], Timing())
 
 
 def test_a_full_queue_is_a_busy_device(device):
     prepared = prepared_model(device, add())
-    device._executor.queue_limit = 0
+    device._engine.executor.queue_limit = 0
     assert device.getStatus() is DeviceStatus.BUSY
     assert execute(prepared, None) is UNAVAILABLE
-    device._executor.queue_limit = 1
+    device._engine.executor.queue_limit = 1
     assert device.getStatus() is DeviceStatus.AVAILABLE
     assert execute(prepared, None) is NONE
 
 
 def test_memory_that_runs_out_is_a_matter_of_time(device):
     prepared = prepared_model(device, add())
-    everything = device._executor.buffer(device._executor.free_bytes - (1 << 20))
-    rest = device._executor.buffer(device._executor.free_bytes - 64)
+    everything = device._engine.executor.buffer(device._engine.executor.free_bytes - (1 << 20))
+    rest = device._engine.executor.buffer(device._engine.executor.free_bytes - 64)
     assert execute(prepared_model(device, add((7,))), None, add_case((7,))) is ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
     rest.release()
     everything.release()
@@ -240,11 +240,11 @@ def test_an_urgent_execution_preempts_one_that_runs(device):
     for _ in range(200):  # until the urgent one arrives in the midst of the other
         case, callback = add_case((size,)), ExecutionCallback()
         assert low.execute_1_3(case.request, 1, None, None, callback) is NONE
-        while not device._executor._open and not callback.calls:
+        while not device._engine.executor._open and not callback.calls:
             threading.Event().wait(0.0005)
         assert execute(high, None) is NONE
         assert callback.wait()[0] is NONE
         assert case.output()[:3].tolist() == [120, 121, 122]
-        if device._executor.counters.preemptions:
+        if device._engine.executor.counters.preemptions:
             break
-    assert device._executor.counters.preemptions >= 1
+    assert device._engine.executor.counters.preemptions >= 1

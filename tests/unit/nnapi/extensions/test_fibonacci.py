@@ -6,38 +6,19 @@ import numpy as np
 import pytest
 
 from hal.nnapi.extensions import definitions_of, fibonacci, storage_of
-from hal.nnapi.extensions.fibonacci import EXAMPLE_INT64, EXAMPLE_TENSOR_QUANT64_ASYMM, FibonacciQuant64Params
+from hal.nnapi.extensions.fibonacci import EXAMPLE_TENSOR_QUANT64_ASYMM, FibonacciQuant64Params
 from hal.nnapi.operations.constants import Constants
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.operations.view import OpView
 from hal.nnapi.plan import Plan, Vocabulary
 from hal.nnapi.types import (
-    ExtensionNameAndPrefix,
     ExtraParams,
-    Model,
     Operand,
-    OperandLifeTime,
     OperandType,
-    Operation,
-    Subgraph,
 )
 from npusim.runtime import Session
-from tests.conformance.nnapi_vectors import HostBackend, SessionBackend
-
-PREFIX = 7
-INT64, QUANT64 = PREFIX << 16 | EXAMPLE_INT64, PREFIX << 16 | EXAMPLE_TENSOR_QUANT64_ASYMM
-F32 = OperandType.TENSOR_FLOAT32
-HALVES = FibonacciQuant64Params(0.5, 10)
-
-
-def model(source, target, dims=(), out_dims=(0,), params=HALVES, inputs=(0,)):
-    extra = ExtraParams(extension=params.pack()) if target == QUANT64 else None
-    operands = [
-        Operand(source, dims, len(inputs), lifetime=OperandLifeTime.SUBGRAPH_INPUT),
-        Operand(target, out_dims, 0, lifetime=OperandLifeTime.SUBGRAPH_OUTPUT, extraParams=extra),
-    ]
-    main = Subgraph(operands, [Operation(PREFIX << 16, inputs, (1,))], [0], [1])
-    return Model(main, extensionNameToPrefix=[ExtensionNameAndPrefix(fibonacci.NAME, PREFIX)])
+from tests.support.nnapi.fibonacci_model import F32, HALVES, INT64, PREFIX, QUANT64, fibonacci_model
+from tests.support.nnapi_examples.running import HostBackend, SessionBackend
 
 
 def run(asked, n, backend=None):
@@ -65,24 +46,24 @@ NUMBERS = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
 )
 def test_the_first_ten(source, n, backend):
     dims = () if source == INT64 else (1,)
-    real = run(model(source, F32, dims), n, backend)
+    real = run(fibonacci_model(source, F32, dims), n, backend)
     assert real.dtype == np.float32
     assert real.tolist() == NUMBERS
-    stored = run(model(source, QUANT64, dims), n, backend)
+    stored = run(fibonacci_model(source, QUANT64, dims), n, backend)
     assert stored.dtype == np.int64
     assert stored.tolist() == [2 * number + 10 for number in NUMBERS]  # number / 0.5 + 10
 
 
 def test_the_largest_is_exact():
     whole = FibonacciQuant64Params(1.0, 0)
-    stored = run(model(INT64, QUANT64, params=whole), np.asarray(fibonacci.LARGEST, np.int64))
+    stored = run(fibonacci_model(INT64, QUANT64, params=whole), np.asarray(fibonacci.LARGEST, np.int64))
     assert stored[-1] == 7540113804746346429
     assert (stored[2:] == stored[:-2] + stored[1:-1]).all()
 
 
 def test_integers_saturate():
     tiny = FibonacciQuant64Params(2.0**-60, 0)
-    stored = run(model(INT64, QUANT64, params=tiny), np.asarray(10, np.int64))
+    stored = run(fibonacci_model(INT64, QUANT64, params=tiny), np.asarray(10, np.int64))
     assert stored[0] == 2**60
     assert stored[-1] == np.iinfo(np.int64).max
 
@@ -90,27 +71,27 @@ def test_integers_saturate():
 @pytest.mark.parametrize("n", [0, -1, fibonacci.LARGEST + 1])
 def test_n_has_limits(n):
     with pytest.raises(InvalidOperationError, match=r"must be in \[1, 92\]"):
-        run(model(INT64, F32), np.asarray(n, np.int64))
+        run(fibonacci_model(INT64, F32), np.asarray(n, np.int64))
 
 
 def test_a_float_that_is_no_number_is_refused():
     with pytest.raises(InvalidOperationError, match="got nan"):
-        run(model(F32, F32, (1,)), np.asarray([np.nan], np.float32))
+        run(fibonacci_model(F32, F32, (1,)), np.asarray([np.nan], np.float32))
 
 
 def test_the_declared_size_must_be_n():
     with pytest.raises(InvalidOperationError, match=r"declared as \[9\]"):
-        run(model(INT64, F32, out_dims=(9,)), np.asarray(10, np.int64))
+        run(fibonacci_model(INT64, F32, out_dims=(9,)), np.asarray(10, np.int64))
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (model(OperandType.TENSOR_INT32, F32, (1,)), "EXAMPLE_INT64"),
-        (model(INT64, OperandType.TENSOR_INT32), "EXAMPLE_TENSOR_QUANT64_ASYMM"),
-        (model(INT64, F32, inputs=(0, 0)), "EXAMPLE_INT64"),
-        (model(F32, F32, (2,)), "one element"),
-        (model(INT64, F32, out_dims=(2, 5)), "rank 1"),
+        (fibonacci_model(OperandType.TENSOR_INT32, F32, (1,)), "EXAMPLE_INT64"),
+        (fibonacci_model(INT64, OperandType.TENSOR_INT32), "EXAMPLE_TENSOR_QUANT64_ASYMM"),
+        (fibonacci_model(INT64, F32, inputs=(0, 0)), "EXAMPLE_INT64"),
+        (fibonacci_model(F32, F32, (2,)), "one element"),
+        (fibonacci_model(INT64, F32, out_dims=(2, 5)), "rank 1"),
     ],
 )
 def test_what_it_refuses(asked, message):
@@ -118,8 +99,8 @@ def test_what_it_refuses(asked, message):
 
 
 def test_what_it_accepts():
-    assert problem(model(INT64, QUANT64)) is None
-    assert problem(model(F32, F32, (0,))) is None
+    assert problem(fibonacci_model(INT64, QUANT64)) is None
+    assert problem(fibonacci_model(F32, F32, (0,))) is None
 
 
 @pytest.mark.parametrize(

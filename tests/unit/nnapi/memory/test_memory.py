@@ -20,10 +20,11 @@ from hal.nnapi import memory
 from hal.nnapi.aidl import memory as aidl_memory
 from hal.nnapi.errors import StatusError
 from hal.nnapi.memory import Memory
-from hal.nnapi.memory.mapping import Kept, Mapping, PoolMappings
+from hal.nnapi.memory.mapping import Mapping
+from hal.nnapi.memory.pools import Kept, PoolMappings
 from hal.nnapi.types import ErrorStatus
 from npusim.errors import FileCutError
-from tests.unit.nnapi.stand_ins import descriptors, until
+from tests.support.waits_and_leaks import descriptors, until
 
 READ, WRITE = mmap.PROT_READ, mmap.PROT_WRITE
 PAGE = mmap.ALLOCATIONGRANULARITY

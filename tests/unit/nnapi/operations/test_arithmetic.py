@@ -5,7 +5,7 @@ import pytest
 
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations.helpers import assert_close, given, holding, i32, problem, real, result, run_one
+from tests.support.nnapi.one_operation import assert_close, given, holding, i32, problem, real, result, run_one
 
 RNG = np.random.default_rng(7)
 FLOATS = [T.TENSOR_FLOAT32, T.TENSOR_FLOAT16]

@@ -8,7 +8,7 @@ import pytest
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations.helpers import assert_close, given, holding, problem, real, result, run_one
+from tests.support.nnapi.one_operation import assert_close, given, holding, problem, real, result, run_one
 
 COMPARISONS = [
     (O.EQUAL, operator.eq), (O.NOT_EQUAL, operator.ne), (O.LESS, operator.lt), (O.LESS_EQUAL, operator.le),

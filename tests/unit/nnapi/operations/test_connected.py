@@ -9,8 +9,7 @@ import pytest
 
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperationType
-from tests.unit.nnapi.operations.helpers import Given, assert_close, i32, problem, real, run_one
-from tests.unit.nnapi.operations.images import (
+from tests.support.nnapi.image_operands import (
     F32,
     KINDS,
     Q8,
@@ -23,6 +22,7 @@ from tests.unit.nnapi.operations.images import (
     programs,
     tensor,
 )
+from tests.support.nnapi.one_operation import Given, assert_close, i32, problem, real, run_one
 
 CONNECTED = OperationType.FULLY_CONNECTED
 SAME_TYPES = [kind for kind in KINDS if kind.w != Q8C]

@@ -17,8 +17,7 @@ from hal.nnapi.operations.view import Array
 from hal.nnapi.types import OperandType, OperationType
 from npusim.dtypes import DType
 from npusim.errors import UnsupportedError
-from tests.unit.nnapi.operations.helpers import Given, assert_close, given, i32, problem, real, result, run_one, vector
-from tests.unit.nnapi.operations.images import (
+from tests.support.nnapi.image_operands import (
     F16,
     F32,
     KINDS,
@@ -39,6 +38,7 @@ from tests.unit.nnapi.operations.images import (
     taps,
     tensor,
 )
+from tests.support.nnapi.one_operation import Given, assert_close, given, i32, problem, real, result, run_one, vector
 
 CONV, DEPTHWISE = OperationType.CONV_2D, OperationType.DEPTHWISE_CONV_2D
 GROUPED, TRANSPOSE = OperationType.GROUPED_CONV_2D, OperationType.TRANSPOSE_CONV_2D

@@ -6,7 +6,7 @@ import pytest
 from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations.helpers import assert_close, given, problem, real, result, run_one
+from tests.support.nnapi.one_operation import assert_close, given, problem, real, result, run_one
 
 FLOATS = [T.TENSOR_FLOAT32, T.TENSOR_FLOAT16]
 QUANT8 = [T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED]

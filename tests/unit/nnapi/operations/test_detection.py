@@ -11,8 +11,7 @@ from hal.nnapi.operations.view import STORAGE, Array
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
 from npusim.hw.config import load_config
-from tests import detection as twin
-from tests.unit.nnapi.operations.helpers import (
+from tests.support.nnapi.one_operation import (
     Given,
     assert_close,
     given,
@@ -25,6 +24,7 @@ from tests.unit.nnapi.operations.helpers import (
     run_one,
     scalar,
 )
+from tests.support.oracle import detection as twin
 
 TINY = load_config("tiny")
 BOX = 0.125

@@ -9,7 +9,7 @@ from hal.nnapi.operations.view import SCALARS, OpView
 from hal.nnapi.types import Operand, Operation, Subgraph
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations.forms import FORMS, OUTPUT, QUANT, Q, S
+from tests.support.nnapi.allowed_types import FORMS, OUTPUT, QUANT, Q, S
 
 TYPES = [kind for kind in T if kind < T.OEM]
 IMAGES = (O.SPACE_TO_DEPTH, O.DEPTH_TO_SPACE, O.SPACE_TO_BATCH_ND, O.BATCH_TO_SPACE_ND)

@@ -14,7 +14,7 @@ from hal.nnapi.types import OperationType as O
 from npusim import _core
 from npusim.errors import DeviceFaultError, InputError
 from npusim.hw.config import load_config
-from tests.unit.nnapi.operations.helpers import Given, given, i32, omitted, problem, result, run, run_one, vector
+from tests.support.nnapi.one_operation import Given, given, i32, omitted, problem, result, run, run_one, vector
 
 TINY = load_config("tiny")
 each_device = pytest.mark.parametrize("config", [None, TINY], ids=["host", "device"])

@@ -12,8 +12,7 @@ import pytest
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.operations.view import Array
 from hal.nnapi.types import OperandType, OperationType
-from tests.unit.nnapi.operations.helpers import Given, assert_close, given, i32, problem, real, result, run_one
-from tests.unit.nnapi.operations.images import (
+from tests.support.nnapi.image_operands import (
     F16,
     F32,
     Q8,
@@ -26,6 +25,7 @@ from tests.unit.nnapi.operations.images import (
     taps,
     tensor,
 )
+from tests.support.nnapi.one_operation import Given, assert_close, given, i32, problem, real, result, run_one
 
 AVERAGE, MAX, L2 = OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D, OperationType.L2_POOL_2D
 OPERATIONS = [(AVERAGE, F32), (AVERAGE, F16), (AVERAGE, Q8), (AVERAGE, Q8S), (MAX, F32), (MAX, F16), (MAX, Q8),

@@ -10,9 +10,9 @@ import pytest
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations import integers
-from tests.unit.nnapi.operations.helpers import Given, given, i32, left_out, omitted, problem, result, run, scalar
-from tests.unit.nnapi.operations.integers import INT16, clamp, divide, high, logistic, rescale, saturated_left, tanh
+from tests.support.nnapi.one_operation import Given, given, i32, left_out, omitted, problem, result, run, scalar
+from tests.support.oracle import fixed_point
+from tests.support.oracle.fixed_point import INT16, clamp, divide, high, logistic, rescale, saturated_left, tanh
 
 Q8, Q8S, Q8SYMM, Q16S, I32 = (
     T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED, T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT16_SYMM, T.TENSOR_INT32,
@@ -164,7 +164,7 @@ class Eight:
             sums.append(total)
         if self.normal:
             weights, bias = values(self.norm[gate]).tolist(), values(self.bias[gate]).tolist()
-            return integers.layer_norm(sums, weights, bias, self.norm[gate].scale)
+            return fixed_point.layer_norm(sums, weights, bias, self.norm[gate].scale)
         return sums
 
     def _factor(self, weights: Given, source: Given, gate: int) -> float:

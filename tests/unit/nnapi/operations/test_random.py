@@ -11,7 +11,7 @@ from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
 from npusim.hw.config import load_config
-from tests.unit.nnapi.operations.helpers import given, i32, problem, result, run_one, scalar, vector
+from tests.support.nnapi.one_operation import given, i32, problem, result, run_one, scalar, vector
 
 TINY = load_config("tiny")
 LOGITS = np.array([[0.0, 1.0, -1.0, 2.0, 0.5], [3.0, 3.0, -9.0, 3.0, 1.0]])

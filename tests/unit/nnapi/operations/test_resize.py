@@ -12,8 +12,8 @@ from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.operations.view import Array
 from hal.nnapi.types import OperandType, OperationType
 from npusim.errors import UnsupportedError
-from tests.unit.nnapi.operations.helpers import Given, assert_close, given, i32, problem, real, result, run_one, scalar
-from tests.unit.nnapi.operations.images import F16, F32, Q8, Q8S, boolean, laid_out, nhwc, output, tensor
+from tests.support.nnapi.image_operands import F16, F32, Q8, Q8S, boolean, laid_out, nhwc, output, tensor
+from tests.support.nnapi.one_operation import Given, assert_close, given, i32, problem, real, result, run_one, scalar
 
 BILINEAR, NEAREST = OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR
 OPERATIONS = pytest.mark.parametrize("operation", [BILINEAR, NEAREST], ids=lambda each: each.name)

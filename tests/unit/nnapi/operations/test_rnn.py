@@ -10,7 +10,7 @@ import pytest
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations.helpers import (
+from tests.support.nnapi.one_operation import (
     Given,
     assert_close,
     given,

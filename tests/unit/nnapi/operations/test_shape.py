@@ -9,7 +9,7 @@ from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
 from npusim.errors import DeviceFaultError, InputError
-from tests.unit.nnapi.operations.helpers import (
+from tests.support.nnapi.one_operation import (
     assert_close,
     given,
     holding,

@@ -6,7 +6,7 @@ import pytest
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations.helpers import given, i32, problem, result, run_one, scalar, vector
+from tests.support.nnapi.one_operation import given, i32, problem, result, run_one, scalar, vector
 
 TYPES = [T.TENSOR_FLOAT32, T.TENSOR_FLOAT16, T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED]
 QUANT8 = TYPES[2:]

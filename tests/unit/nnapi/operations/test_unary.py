@@ -5,7 +5,7 @@ import pytest
 
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
-from tests.unit.nnapi.operations.helpers import assert_close, given, holding, problem, real, result, run_one, scalar
+from tests.support.nnapi.one_operation import assert_close, given, holding, problem, real, result, run_one, scalar
 
 FLOATS = [T.TENSOR_FLOAT32, T.TENSOR_FLOAT16]
 QUANT8 = [T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED]

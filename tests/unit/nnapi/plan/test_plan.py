@@ -20,7 +20,7 @@ from hal.nnapi.types import (
     OperationType,
     Subgraph,
 )
-from tests.conformance.nnapi_vectors import HostBackend, HostBuffer
+from tests.support.nnapi_examples.running import HostBackend, HostBuffer
 
 F32, I32, BOOL8 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_INT32, OperandType.TENSOR_BOOL8
 TEMPORARY, INPUT, OUTPUT = (

@@ -12,7 +12,7 @@ from hal.nnapi.plan import Support, Vocabulary
 from hal.nnapi.types import OperandType
 from npusim import load_config
 from npusim.compiler.pipeline import compile_graph
-from tests.unit.nnapi.driver.models import Model, chain
+from tests.support.nnapi.models import Model, chain
 
 
 def reasons(model: Model, storage: dict[int, np.dtype] = STORAGE, **changes: object) -> dict[int, str]:

@@ -15,7 +15,7 @@ from hal.nnapi.types import OperationType as Op
 from hal.nnapi.validation import validate_model
 from hal.nnapi.validation.control import compatible
 from npusim.errors import UsageError
-from tests.unit.nnapi.validation.models import NO_ACTIVATION, branching, constant, loop, operand, reference, subgraph
+from tests.support.nnapi.valid_models import NO_ACTIVATION, branching, constant, loop, operand, reference, subgraph
 
 IF, WHILE = "main.operations[0] (IF): ", "main.operations[0] (WHILE): "
 

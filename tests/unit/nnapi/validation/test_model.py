@@ -26,8 +26,7 @@ from hal.nnapi.types import OperandLifeTime as Life
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as Op
 from hal.nnapi.validation import operands, subgraph, validate_model
-from tests.property.patience import descriptors
-from tests.unit.nnapi.validation.models import (
+from tests.support.nnapi.valid_models import (
     ALL,
     NO_ACTIVATION,
     branching,
@@ -37,7 +36,8 @@ from tests.unit.nnapi.validation.models import (
     operand,
     quantised,
 )
-from tests.unit.nnapi.validation.models import subgraph as make_subgraph
+from tests.support.nnapi.valid_models import subgraph as make_subgraph
+from tests.support.waits_and_leaks import descriptors
 
 Break = Callable[[Model], object]
 

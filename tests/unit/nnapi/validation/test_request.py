@@ -23,7 +23,7 @@ from hal.nnapi.types import OperandLifeTime as Life
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as Op
 from hal.nnapi.validation import validate_model, validate_request
-from tests.unit.nnapi.validation.models import chain, operand, subgraph
+from tests.support.nnapi.valid_models import chain, operand, subgraph
 
 POOL_BYTES = 256
 TOKEN = 5

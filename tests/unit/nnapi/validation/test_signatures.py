@@ -14,8 +14,8 @@ from hal.nnapi.types import Model, Operand, Operation, Subgraph
 from hal.nnapi.types import OperandLifeTime as Life
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as Op
-from tests.conformance.mutations.operand_lists import may_gain, may_lose
-from tests.conformance.mutations.operand_types import legal_types
+from tests.support.nnapi_examples.mutations.operand_lists import may_gain, may_lose
+from tests.support.nnapi_examples.mutations.operand_types import legal_types
 
 KINDS = [kind for kind in T if kind not in (T.OEM, T.TENSOR_OEM_BYTE)]
 VARIADIC: dict[Op, list[Form]] = {

@@ -1,0 +1,283 @@
+"""Mutants: small faults put into the code one at a time, to see which of them the unit tests notice.
+
+    python -m bench.mutants --seed 1 --count 20 --files 'npusim/compiler/*'
+
+Draws ``count`` of all places where production code can be changed into other code that still parses: comparisons, arithmetic,
+constants, conditions, bounds, statements left out. Each mutant lives alone in a copy of the tree, where the folder of tests that
+belongs to its file is run (``tests_of``). Tests that fail, or do not end, have killed it. Text for people (docstrings, messages,
+logs), annotations and decorators are left alone. One seed draws the same mutants from the same tree on every machine.
+
+Exit status: 0 when at least nine of ten were killed, else 1.
+"""
+
+import argparse
+import ast
+import compileall
+import difflib
+import fnmatch
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+ELSEWHERE = {
+    "npusim/validate": "tests/validation",
+    "hal/abi": "tests/abi",
+}  # packages whose tests are not below tests/unit
+MEMORY = 12 << 30  # a mutant may ask for any amount of memory; this much it gets
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Pow: ast.Mult,
+}  # fmt: skip
+CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+SPOKEN = {"debug", "info", "warning", "warn", "exception", "log", "echo", "secho", "print"}
+UNSEEN = (
+    "__repr__",
+    "__str__",
+    "__all__",
+    "__slots__",
+    "TYPE_CHECKING",
+    "annotation",
+    "returns",
+    "decorator_list",
+    "help",
+)
+
+
+class Mutant(NamedTuple):
+    """``file`` with ``text`` in place of the bytes ``start`` to ``end``."""
+
+    file: str
+    line: int
+    start: int
+    end: int
+    text: str
+
+    def apply(self, source: bytes) -> bytes:
+        """The mutated file."""
+        return source[: self.start] + self.text.encode() + source[self.end :]
+
+    def diff(self, source: bytes) -> str:
+        """The lines that differ, with - and +."""
+        before, after = source.decode().splitlines(), self.apply(source).decode().splitlines()
+        return "\n".join(
+            f"    {line}"
+            for line in difflib.unified_diff(before, after, n=0, lineterm="")
+            if line[:2] not in ("--", "++", "@@")
+        )
+
+
+def mutations(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:  # noqa: C901, PLR0912
+    """Pairs of ``node``, or a part of it, and what could stand in its place."""
+    match node:
+        case ast.Compare(ops=[op]):
+            yield node, ast.Compare(node.left, [COMPARISONS[type(op)]()], node.comparators)
+            if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+                yield node, ast.UnaryOp(ast.Not(), node)
+        case ast.BinOp(op=op) if type(op) in ARITHMETIC and not typing_union(node):
+            yield node, ast.BinOp(node.left, ARITHMETIC[type(op)](), node.right)
+        case ast.AugAssign(op=op) if type(op) in ARITHMETIC:
+            yield node, ast.AugAssign(node.target, ARITHMETIC[type(op)](), node.value)
+            yield node, ast.Pass()
+        case ast.BoolOp(op=op, values=[first, *rest]):
+            yield node, ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), node.values)
+            yield node, ast.BoolOp(op, rest) if rest[1:] else rest[0]
+            yield node, ast.BoolOp(op, [first, *rest[:-1]]) if rest[1:] else first
+        case ast.UnaryOp(op=ast.Not() | ast.USub()):
+            yield node, node.operand
+        case ast.Constant(value=bool() as value):
+            yield node, ast.Constant(not value)
+        case ast.Constant(value=int() | float() as number):
+            yield node, ast.Constant(number + 1)
+            yield node, ast.Constant(number - 1)
+        case ast.Call(func=ast.Name(id=name)) if name in CALLS:
+            yield node, ast.Call(ast.Name(CALLS[name]), node.args, node.keywords)
+        case ast.Call(func=ast.Name("range"), args=[*_, _]):
+            stop = node.args[min(1, len(node.args) - 1)]
+            yield stop, ast.BinOp(stop, ast.Add(), ast.Constant(1))
+            yield stop, ast.BinOp(stop, ast.Sub(), ast.Constant(1))
+        case ast.Slice():
+            for bound in (node.lower, node.upper):
+                if bound is not None and not isinstance(bound, ast.Constant):
+                    yield bound, ast.BinOp(bound, ast.Add(), ast.Constant(1))
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if not isinstance(
+            test, ast.Compare | ast.UnaryOp
+        ):
+            yield test, ast.UnaryOp(ast.Not(), test)
+        case ast.comprehension(ifs=[test]):
+            yield test, ast.Constant(True)
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+            yield value, ast.Constant(None)
+        case ast.Break() | ast.Continue():
+            yield node, ast.Pass()
+        case ast.Raise() | ast.Delete() | ast.Expr(value=ast.Call() | ast.Yield() | ast.YieldFrom()):
+            yield node, ast.Pass()
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            yield node, ast.Pass()
+
+
+def typing_union(node: ast.BinOp) -> bool:
+    """Whether ``node`` is a union of types, such as ``int | None``."""
+    last = ast.unparse(node.right).rpartition(".")[2]
+    return isinstance(node.op, ast.BitOr) and (
+        last in ("None", "int", "str", "bytes", "float", "bool", "tuple") or (not last.isupper() and last[0].isupper())
+    )
+
+
+def seen(node: ast.AST) -> Iterator[ast.AST]:
+    """``node`` and all below it that tests can tell from something else: no text for people, no annotations."""
+    match node:
+        case ast.JoinedStr() | ast.Import() | ast.ImportFrom():
+            return
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if name in SPOKEN:
+            return
+        case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]) | ast.If(test=ast.Name(id=name)) if (
+            name in UNSEEN
+        ):
+            return
+        case ast.keyword(arg=name) if name in UNSEEN:
+            return
+    yield node
+    if not isinstance(node, ast.Raise):
+        for name, field in ast.iter_fields(node):
+            for child in (field if isinstance(field, list) else [field]) if name not in UNSEEN else ():
+                if isinstance(child, ast.AST):
+                    yield from seen(child)
+
+
+def mutants_of(file: str) -> list[Mutant]:
+    """Every mutant of ``file``, in the order of its text."""
+    source = (ROOT / file).read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    found = set()
+    for node in seen(ast.parse(source)):
+        for old, new in mutations(node):
+            assert isinstance(old, ast.expr | ast.stmt)
+            assert old.end_lineno is not None and old.end_col_offset is not None
+            text = ast.unparse(ast.fix_missing_locations(new))
+            whole = isinstance(new, ast.stmt | ast.Constant | ast.Name | ast.Call)
+            start, end = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset
+            found.add(Mutant(file, old.lineno, start, end, text if whole else f"({text})"))
+    return sorted(found)
+
+
+def tests_of(file: str) -> str:
+    """The folder, or the pattern of files, with the tests of a production file: the nearest that there is."""
+    package, _, module = file.removesuffix(".py").rpartition("/")
+    if package in ELSEWHERE:
+        return ELSEWHERE[package]
+    if file.startswith("hal/nnapi/capi/") and (ROOT / "tests/unit/nnapi_capi").is_dir():
+        return "tests/unit/nnapi_capi"
+    base = package.partition("/")[2]
+    while base:
+        if (ROOT / "tests/unit" / base).is_dir():
+            return f"tests/unit/{base}"
+        base = base.rpartition("/")[0]
+    if list((ROOT / "tests/unit").glob(f"test_{module.lstrip('_')}*.py")):
+        return f"tests/unit/test_{module.lstrip('_')}*.py"
+    return "tests/unit"
+
+
+class Copy:
+    """A copy of the tree in ``folder``, in which tests are run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._limits: dict[str, float] = {}
+        ignored = shutil.ignore_patterns(
+            ".git", "__pycache__", ".hypothesis", "build", ".*_cache", "*.egg-info", ".venv"
+        )
+        shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True)
+        for package in ("npusim", "hal", "tests"):
+            compileall.compile_dir(folder / package, quiet=2)
+
+    def passes(self, tests: str, limit: float | None) -> bool:
+        """Whether ``tests`` pass within ``limit`` seconds."""
+        chosen = sorted(str(path.relative_to(self.folder)) for path in self.folder.glob(tests))
+        # A mutant's bytecode is not written: it could have the time and size of the original's.
+        env = os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=no", *chosen]
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+        )  # fmt: skip
+        try:
+            return process.wait(limit) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+
+    def limit(self, tests: str) -> float:
+        """Seconds that ``tests`` may take with a mutant: five times what they take without."""
+        if tests not in self._limits:
+            began = time.monotonic()
+            if not self.passes(tests, None):
+                raise SystemExit(f"{tests} fails without any mutant")
+            self._limits[tests] = 30 + 5 * (time.monotonic() - began)
+        return self._limits[tests]
+
+    def survives(self, mutant: Mutant) -> bool:
+        """Whether the tests of its file pass with ``mutant`` in place."""
+        tests, path = tests_of(mutant.file), self.folder / mutant.file
+        limit = self.limit(tests)
+        source, times = path.read_bytes(), path.stat()
+        try:
+            path.write_bytes(mutant.apply(source))
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 10**10))
+            return self.passes(tests, limit)
+        finally:
+            path.write_bytes(source)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--files", action="append", help="a pattern of paths, such as npusim/isa/*; may be repeated")
+    parser.add_argument("--list", action="store_true", help="only list what would be tried")
+    args = parser.parse_args()
+    files = sorted(
+        str(path.relative_to(ROOT)) for package in ("npusim", "hal") for path in (ROOT / package).rglob("*.py")
+    )
+    wanted = [file for file in files if not args.files or any(fnmatch.fnmatch(file, pattern) for pattern in args.files)]
+    every = [mutant for file in wanted for mutant in mutants_of(file)]
+    drawn = random.Random(args.seed).sample(every, min(args.count, len(every)))
+    survivors = 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = None if args.list else Copy(Path(folder))
+        for mutant in drawn:
+            alive = tree is not None and tree.survives(mutant)
+            survivors += alive
+            state = "" if tree is None else "SURVIVED " if alive else "killed "
+            print(f"{state}{mutant.file}:{mutant.line}\n{mutant.diff((ROOT / mutant.file).read_bytes())}", flush=True)
+    print(
+        f"seed {args.seed}: {len(drawn) - survivors} of {len(drawn)} killed, drawn from {len(every)} in {len(wanted)} files"
+    )
+    sys.exit(survivors * 10 > len(drawn))
+
+
+if __name__ == "__main__":
+    main()

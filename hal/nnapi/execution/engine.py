@@ -1,0 +1,83 @@
+"""The device behind ``IDevice``, as the models see it that are prepared for it: one for all of their executions."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+from npusim.executor import Executor
+
+from ..buffers.tracker import BufferTracker
+from ..errors import StatusError
+from ..types import DeviceStatus, ErrorStatus
+from .deadline import Clock
+from .tasks import TaskPool
+
+MAX_THREADS = 32
+"""Preparations and executions that run side by side; the device itself takes one job after the other."""
+
+
+class Waiting(Protocol):
+    """An execution that waits for fences."""
+
+    def cancel(self) -> None:
+        """Wait no longer: the device is being closed."""
+
+
+class Serving(Protocol):
+    """A burst."""
+
+    def abandon(self) -> None:
+        """Serve no longer: the device is gone."""
+
+
+class Engine:
+    """What executions share, and what must be told when the device is closed.
+
+    ``waits`` keeps what it holds: an execution that nobody but its fences knows must live until they are signalled.
+    ``bursts`` does not: a burst ends when its client drops it.
+    """
+
+    def __init__(self, executor: Executor, clock: Clock) -> None:
+        self.executor = executor
+        self.clock = clock
+        self.buffers = BufferTracker(executor)
+        self.tasks = TaskPool(MAX_THREADS, f"nnapi-{executor.config.name}")
+        self.waits: set[Waiting] = set()
+        self.bursts: weakref.WeakSet[Serving] = weakref.WeakSet()
+        self.closed = False
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Power the device off. What is under way ends, if need be with an error; every callback is called."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+        for wait in list(self.waits):
+            wait.cancel()
+        self.executor.close()  # before the tasks, which would wait for what their jobs still have to do
+        self.tasks.close()
+        for burst in list(self.bursts):
+            burst.abandon()
+
+    @property
+    def status(self) -> DeviceStatus:
+        """OFFLINE if it is unplugged, closed or another process's, BUSY if its queue is full."""
+        if self.closed or os.getpid() != self._process:
+            return DeviceStatus.OFFLINE
+        return DeviceStatus[self.executor.status]
+
+    def check_available(self) -> None:
+        """Raise StatusError (DEVICE_UNAVAILABLE) if the device is closed, unplugged, or has a full queue, and in
+        a forked child: threads do not survive a fork."""
+        if os.getpid() != self._process:
+            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device was opened by another process")
+        if self.closed:
+            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device is closed")
+        status = self.executor.status
+        if status != DeviceStatus.AVAILABLE.name:
+            raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, f"the device is {status}")

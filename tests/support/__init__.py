@@ -1,0 +1,13 @@
+"""What tests are made with. The kinds of tests import from here, and nothing from each other.
+
+``graphs``            graphs of the graph language: samples, random ones, those with cycles on record; ways to run them
+``onnx_models``       ONNX models: networks, random ones, onnxruntime as the oracle
+``onnx_node_tests``   the node tests of the onnx package
+``programs``          instruction streams, random ones, jobs of them, a race detector
+``nnapi``             models and clients of the NNAPI driver and of its C API
+``nnapi_examples``    the NNAPI's conformance examples: reading, running, changing, breaking them
+``onnxifi``           models and clients of ONNXIFI, and its contract line by line
+``oracle``            slow twins that compute by definition
+``fuzz``              damaged calls for the C libraries
+``c_programs``        clients in C, and ``c_compiler`` for them
+"""

@@ -1,0 +1,315 @@
+/* A process that is not kind to the library that it loads: hostile_host LIBRARY MODEL MODE [ARGUMENT].
+ *
+ * Every mode ends with 0 if all went as its comment says, and with 1 after a line that tells where it did not. */
+#define _GNU_SOURCE
+#include "dlopen_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <locale.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+static const char *argument = "";
+
+static void *do_everything(void *unused) {
+    (void)unused;
+    everything();
+    return NULL;
+}
+
+static void in_thread_of(size_t stack, void *(*body)(void *)) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    EXPECT(stack == 0 || pthread_attr_setstacksize(&attributes, stack) == 0);
+    EXPECT(pthread_create(&thread, &attributes, body, NULL) == 0);
+    EXPECT(pthread_join(thread, NULL) == 0);
+    pthread_attr_destroy(&attributes);
+}
+
+/* stack BYTES: all calls, the first among them, come from a thread with a stack of so many bytes. */
+static void mode_stack(void) {
+    size_t bytes = strtoul(argument, NULL, 0);
+    in_thread_of(bytes < (size_t)PTHREAD_STACK_MIN ? (size_t)PTHREAD_STACK_MIN : bytes, do_everything);
+    in_thread_of(bytes < (size_t)PTHREAD_STACK_MIN ? (size_t)PTHREAD_STACK_MIN : bytes, do_everything);
+}
+
+/* ended: the thread of the first call, in which Python starts, has ended when the others come. */
+static void mode_ended(void) {
+    in_thread_of(0, do_everything);
+    everything();
+    in_thread_of(0, do_everything);
+}
+
+/* locale: in the locale of the environment; what Python does leaves it alone, and is left alone by it. */
+static void mode_locale(void) {
+    char before[256], text[16];
+    EXPECT(setlocale(LC_ALL, "") != NULL);
+    snprintf(before, sizeof before, "%s", setlocale(LC_ALL, NULL));
+    everything();
+    EXPECT(strcmp(before, setlocale(LC_ALL, NULL)) == 0);
+    snprintf(text, sizeof text, "%.1f", 1.5);
+    EXPECT(strlen(text) == 3);
+}
+
+/* closed: without standard input, output and error. */
+static void mode_closed(void) {
+    for (int file = 0; file < 3; file++) {
+        close(file);
+    }
+    everything();
+}
+
+static volatile sig_atomic_t interrupts;
+static void interrupted(int signal) { (void)signal, interrupts++; }
+
+static void *interrupt_and_signal(void *arguments) {
+    void **all = arguments;
+    for (int i = 0; i < 1000; i++) {
+        EXPECT(pthread_kill(*(pthread_t *)all[0], i % 2 ? SIGINT : SIGTERM) == 0);
+    }
+    EXPECT(api.SignalEvent(all[1]) == ONNXIFI_STATUS_SUCCESS);
+    return NULL;
+}
+
+/* signals: what interrupts a wait does not end it, and the host's handlers are its own. */
+static void mode_signals(void) {
+    struct sigaction action = {.sa_handler = interrupted}, before, now; /* without SA_RESTART */
+    pthread_t self = pthread_self(), other;
+    onnxEvent event;
+    sigaction(SIGINT, NULL, &before);
+    list();
+    EXPECT(api.InitEvent(backend_of(0), &event) == ONNXIFI_STATUS_SUCCESS);
+    sigaction(SIGINT, NULL, &now);
+    EXPECT(now.sa_handler == before.sa_handler);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    void *arguments[] = {&self, event};
+    EXPECT(pthread_create(&other, NULL, interrupt_and_signal, arguments) == 0);
+    EXPECT(api.WaitEvent(event) == ONNXIFI_STATUS_SUCCESS);
+    EXPECT(pthread_join(other, NULL) == 0 && interrupts > 0);
+    everything();
+    sigaction(SIGINT, NULL, &now);
+    EXPECT(now.sa_handler == interrupted);
+}
+
+/* kill: SIGTERM ends a process in the midst of a wait. */
+static void mode_kill(void) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        onnxEvent event;
+        list();
+        EXPECT(api.InitEvent(backend_of(0), &event) == ONNXIFI_STATUS_SUCCESS);
+        alarm(1); /* its action, too, is still to end the process */
+        (void)!api.WaitEvent(event);
+        _exit(1);
+    }
+    EXPECT(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM);
+}
+
+static void *run_forever(void *unused) {
+    (void)unused;
+    onnxBackend backend = backend_of(0);
+    onnxGraph graph = graph_of(backend);
+    for (float i = 0;; i++) {
+        run(backend, graph, i);
+    }
+    return NULL;
+}
+
+/* exit: the process ends while threads run graphs, and nobody waits for them. */
+static void mode_exit(void) {
+    pthread_t thread;
+    list();
+    for (int i = 0; i < 3; i++) {
+        EXPECT(pthread_create(&thread, NULL, run_forever, NULL) == 0);
+    }
+    onnxBackend backend = backend_of(0);
+    onnxGraph graph = graph_of(backend);
+    for (float i = 0; i < 50; i++) {
+        run(backend, graph, i);
+    }
+    exit(0);
+}
+
+/* exec: a child of a process that has used the library becomes another that does. */
+static void mode_exec(void) {
+    int status;
+    everything();
+    pid_t child = fork();
+    if (child == 0) {
+        extern char **environ;
+        execle("/proc/self/exe", "hosts", argument, getenv("MODEL"), "ended", NULL, environ);
+        _exit(127);
+    }
+    EXPECT(waitpid(child, &status, 0) == child && status == 0);
+    everything();
+}
+
+static volatile int started, begun;
+
+static void *first_call(void *unused) {
+    onnxBackendID own[16];
+    size_t room = 16;
+    (void)unused;
+    begun = 1;
+    EXPECT(api.GetBackendIDs(own, &room) == ONNXIFI_STATUS_SUCCESS);
+    started = 1;
+    return NULL;
+}
+
+/* fork-start: children of the midst of the first call have no devices, or are processes like any other. */
+static void mode_fork_start(void) {
+    enum { MOST = 20 };
+    pthread_t thread;
+    pid_t children[MOST];
+    int made = 0, status;
+    EXPECT(pthread_create(&thread, NULL, first_call, NULL) == 0);
+    while (!begun) {
+    }
+    while (!started && made < MOST) {
+        children[made] = fork();
+        if (children[made] == 0) {
+            alarm(30);
+            list();
+            _exit(0);
+        }
+        made++;
+        usleep(20000); /* they are to come all along the start */
+    }
+    EXPECT(pthread_join(thread, NULL) == 0);
+    for (int i = 0; i < made; i++) {
+        EXPECT(waitpid(children[i], &status, 0) == children[i] && status == 0);
+    }
+    everything();
+}
+
+static void limit(int resource, rlim_t value) {
+    struct rlimit both;
+    getrlimit(resource, &both);
+    both.rlim_cur = value;
+    EXPECT(setrlimit(resource, &both) == 0);
+}
+
+/* files N: no more than so many open files from before the first call on. Then devices are there and work, or are not. */
+static void mode_files(void) {
+    limit(RLIMIT_NOFILE, strtoul(argument, NULL, 0));
+    everything();
+}
+
+/* later-files: none can be opened any more after the first call. */
+static void mode_later_files(void) {
+    everything();
+    int file = open("/dev/null", O_RDONLY);
+    limit(RLIMIT_NOFILE, (rlim_t)file);
+    close(file);
+    for (int i = 0; i < 5; i++) {
+        everything();
+    }
+}
+
+static rlim_t address_space(void) {
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    EXPECT(file != NULL && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    return pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A run of which any step may fail; all that it made is released. */
+static onnxStatus run_once(onnxBackend backend, onnxGraph graph) {
+    float x[4] = {1, 2, 3, 4}, y[4] = {0};
+    onnxTensorDescriptorV1 in = describe("x", x), out = describe("y", y);
+    onnxMemoryFenceV1 before = {.tag = ONNXIFI_TAG_MEMORY_FENCE_V1}, after = before;
+    onnxStatus status = api.SetGraphIO(graph, 1, &in, 1, &out);
+    status = status == ONNXIFI_STATUS_SUCCESS ? api.InitEvent(backend, &before.event) : status;
+    status = status == ONNXIFI_STATUS_SUCCESS ? api.SignalEvent(before.event) : status;
+    status = status == ONNXIFI_STATUS_SUCCESS ? api.RunGraph(graph, &before, &after) : status;
+    status = status == ONNXIFI_STATUS_SUCCESS ? api.WaitEvent(after.event) : status;
+    EXPECT(status != ONNXIFI_STATUS_SUCCESS || memcmp(x, y, sizeof x) == 0);
+    api.ReleaseEvent(before.event);
+    api.ReleaseEvent(after.event);
+    return status;
+}
+
+static int run_as_far_as_it_goes(void) {
+    onnxStatus status = ONNXIFI_STATUS_SUCCESS;
+    list();
+    for (size_t i = 0; i < count && status == ONNXIFI_STATUS_SUCCESS; i++) {
+        onnxBackend backend = NULL;
+        onnxGraph graph = NULL;
+        status = api.InitBackend(ids[i], NULL, &backend);
+        if (status == ONNXIFI_STATUS_SUCCESS) {
+#ifdef ONNXIFI_NPUSIM_V1
+            status = api.InitGraph(backend, NULL, model_size, model, 0, NULL, &graph);
+#else
+            status = api.InitGraph(backend, NULL, model_size, model, 0, NULL, &graph, 0, NULL);
+#endif
+        }
+        EXPECT((graph != NULL) == (status == ONNXIFI_STATUS_SUCCESS));
+        if (status == ONNXIFI_STATUS_SUCCESS) {
+            status = run_once(backend, graph);
+        }
+        api.ReleaseGraph(graph);
+        api.ReleaseBackend(backend);
+        api.ReleaseBackendID(ids[i]);
+    }
+    return status;
+}
+
+/* memory BYTES: no more than so many bytes of addresses beyond those of before the first call. Prints the status. */
+static void mode_memory(void) {
+    limit(RLIMIT_AS, address_space() + strtoull(argument, NULL, 0));
+    printf("%zu devices, status 0x%04x\n", count, (unsigned)run_as_far_as_it_goes());
+}
+
+/* later-memory BYTES: likewise, from after the first call on. */
+static void mode_later_memory(void) {
+    list();
+    limit(RLIMIT_AS, address_space() + strtoull(argument, NULL, 0));
+    printf("%zu devices, status 0x%04x\n", count, (unsigned)run_as_far_as_it_goes());
+}
+
+/* again: closed and loaded again with everything in between, and released by handles from before. */
+static void mode_again(void) {
+    list();
+    onnxBackend backend = backend_of(0);
+    onnxGraph graph = graph_of(backend);
+    const char *library = argument;
+    for (int i = 0; i < 3; i++) {
+        void *first = load(library, RTLD_LOCAL);
+        EXPECT(dlclose(first) == 0);
+        EXPECT(dlclose(load(library, RTLD_LOCAL)) == 0);
+        run(backend, graph, (float)i);
+    }
+    EXPECT(api.ReleaseGraph(graph) == ONNXIFI_STATUS_SUCCESS);
+}
+
+static void mode_run(void) { everything(); }
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } modes[] = {{"run", mode_run},         {"stack", mode_stack},   {"ended", mode_ended},
+                 {"locale", mode_locale},   {"closed", mode_closed}, {"signals", mode_signals},
+                 {"kill", mode_kill},       {"exit", mode_exit},     {"exec", mode_exec},
+                 {"fork-start", mode_fork_start},
+                 {"files", mode_files},     {"later-files", mode_later_files},
+                 {"memory", mode_memory},   {"later-memory", mode_later_memory},
+                 {"again", mode_again}};
+    EXPECT(argc == 4 || argc == 5);
+    argument = argc == 5 ? argv[4] : "";
+    prepare(argv[1], RTLD_LOCAL | (getenv("DEEPBIND") != NULL ? RTLD_DEEPBIND : 0), argv[2]);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(argv[3], modes[i].name) == 0) {
+            modes[i].run();
+            return 0;
+        }
+    }
+    fprintf(stderr, "hosts: no such mode\n");
+    return 2;
+}

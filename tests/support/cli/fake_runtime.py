@@ -1,0 +1,70 @@
+"""A stand-in for npusim.runtime, for what the command line does itself: options, files, errors, exit codes.
+
+``BEHAVIOUR`` decides what a run does: return the sample, raise, or wait to be interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.program import Binding, OpEntry
+from tests.support.sample_run import Run, sample
+
+BEHAVIOUR: dict[str, Any] = {}
+CALLS: list[tuple[str, Any]] = []
+"""What the session was asked for, in order."""
+
+
+@dataclass
+class Program:
+    """As much of a program as the command line looks at."""
+
+    name: str = "net"
+    config_name: str = "tiny"
+    ops: tuple[OpEntry, ...] = (OpEntry("load", "reshape"), OpEntry("conv", "conv"), OpEntry("tail", "unary"))
+    inputs: tuple[Binding, ...] = (Binding("x", 2, (2, 3), DType.FLOAT32), Binding("ids", 3, (4,), DType.INT64))
+
+
+@dataclass
+class Result(Run):
+    """The sample with the JSON of the real class."""
+
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        return {"model": self.model, "config": self.config, "cycles": self.cycles}
+
+
+class Session:
+    """Remembers what it was asked for."""
+
+    def __init__(self, config: Any, *, cache_dir: Path | bool | None = None) -> None:
+        CALLS.append(("session", (config, cache_dir)))
+
+    def compile(self, source: Any, input_shapes: Any = None) -> Program:
+        CALLS.append(("compile", (source, input_shapes)))
+        if "compile" in BEHAVIOUR:
+            raise BEHAVIOUR["compile"]
+        return Program()
+
+    def run(self, program: Program, inputs: Any = None, *, timing_only: bool = False) -> Result:
+        CALLS.append(("run", inputs))
+        if BEHAVIOUR.get("wait"):
+            sys.stdout.write("running\n")
+            sys.stdout.flush()
+            time.sleep(60)
+        if "run" in BEHAVIOUR:
+            raise BEHAVIOUR["run"]
+        result = Result(**vars(sample()))
+        result.outputs = {} if timing_only else BEHAVIOUR.get("outputs", {"y": np.arange(4, dtype=np.float32)})
+        return result
+
+
+RunResult = Result

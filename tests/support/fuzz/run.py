@@ -1,0 +1,184 @@
+# ruff: noqa: T201 a program
+"""Calls that no sane client makes, on the C libraries.
+
+``python -m tests.support.fuzz.run [--library onnxifi] [--cases N]`` makes them. Case number n of a library depends on
+the seed and n alone. The cases run in processes of their own, so that a crash or a hang is seen, with the number of the
+case. A call must return, with a status of its function's own list; one that says that the library itself failed, though
+nobody injected that, is a finding, too. ``--only n`` runs one case in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import importlib
+import logging
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+ROOT = Path(__file__).resolve().parents[3]
+MODULES = {
+    "onnxifi": "tests.support.fuzz.onnxifi_calls",
+    "onnxifi-v1": "tests.support.fuzz.onnxifi_v1_calls",
+    "neuralnetworks": "tests.support.fuzz.nnapi_calls",
+}
+CHUNK = 5000
+"""Cases of one process."""
+FOUND = 3
+"""The exit status of a process that has found something."""
+PATIENCE_S = 60.0
+"""A case that takes longer hangs."""
+
+
+class World(Protocol):
+    """A library with objects to try things on."""
+
+    def case(self, rng: random.Random) -> list[str]:
+        """Run a case; what was wrong with it."""
+        ...
+
+
+class Surprises(logging.Handler):
+    """Errors that a library has logged with a trace: nobody had foreseen them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        trace = traceback.format_exception(record.exc_info[1]) if record.exc_info else []
+        where = " | ".join(line.strip() for part in trace[-3:] for line in part.splitlines())
+        self._lines.append(f"{record.getMessage()} | {where}".replace("\n", " "))
+
+    def take(self) -> list[str]:
+        lines, self._lines = self._lines, []
+        return lines
+
+
+def world_of(library: str) -> World:
+    world: World = importlib.import_module(MODULES.get(library, library)).make()
+    return world
+
+
+def rng_of(library: str, seed: int, number: int) -> random.Random:
+    return random.Random(f"{library}:{seed}:{number}")
+
+
+def run_cases(library: str, seed: int, numbers: range, progress: Path | None = None) -> Iterator[str]:
+    """Run cases in this process, which leaves the number of the one under way in ``progress``; what is found."""
+    logging.disable(logging.WARNING)  # every refusal is logged
+    seen = Surprises()
+    logging.getLogger().addHandler(seen)
+    world = world_of(library)
+    with open(progress or os.devnull, "r+b" if progress else "wb", buffering=0) as file:
+        for number in numbers:
+            os.pwrite(file.fileno(), struct.pack("<q", number), 0)
+            found = world.case(rng_of(library, seed, number)) + seen.take()
+            yield from (f"case {number}: {problem}" for problem in found)
+
+
+class Worker:
+    """A process that runs a chunk of cases."""
+
+    def __init__(self, library: str, seed: int, numbers: range, folder: Path) -> None:
+        self.numbers = numbers
+        self._progress = folder / f"{library}-{numbers.start}"
+        self._progress.write_bytes(struct.pack("<q", numbers.start))
+        self._output = (folder / f"{library}-{numbers.start}.txt").open("w+")
+        command = [sys.executable, "-m", "tests.support.fuzz.run", "--library", library, "--seed", str(seed)]
+        command += ["--worker", str(numbers.start), str(numbers.stop), str(self._progress)]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=self._output, stderr=subprocess.STDOUT)
+        self._last, self._since = numbers.start, time.monotonic()
+
+    @property
+    def current(self) -> int:
+        """The case under way."""
+        return int(struct.unpack("<q", self._progress.read_bytes())[0])
+
+    def poll(self) -> list[str] | None:
+        """What was found, when the process has ended; None before."""
+        current, now = self.current, time.monotonic()
+        if current != self._last:
+            self._last, self._since = current, now
+        if self._process.poll() is None:
+            if now - self._since < PATIENCE_S:
+                return None
+            self._process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
+            self._process.wait()
+            return [*self._findings(), f"case {current}: hangs\n{self._text()[-3000:]}"]
+        lines = self._findings()
+        if self._process.returncode not in (0, FOUND):
+            lines.append(f"case {current}: the process ended with {self._process.returncode}\n{self._text()[-3000:]}")
+        return lines
+
+    def _findings(self) -> list[str]:
+        return [line for line in self._text().splitlines() if line.startswith("case ")]
+
+    def _text(self) -> str:
+        self._output.seek(0)
+        return self._output.read()
+
+
+def run_all(library: str, seed: int, first: int, cases: int, workers: int = 2) -> Iterator[str]:
+    """Run cases in processes; the problems as they come."""
+    chunks = [range(start, min(start + CHUNK, first + cases)) for start in range(first, first + cases, CHUNK)]
+    with tempfile.TemporaryDirectory() as folder:
+        running: list[Worker] = []
+        while chunks or running:
+            while chunks and len(running) < workers:
+                running.append(Worker(library, seed, chunks.pop(0), Path(folder)))
+            time.sleep(0.05)
+            for worker in running[:]:
+                problems = worker.poll()
+                if problems is None:
+                    continue
+                running.remove(worker)
+                yield from problems
+                rest = range(worker.current + 1, worker.numbers.stop)
+                if rest and any("hangs" in problem or "the process ended" in problem for problem in problems):
+                    chunks.insert(0, rest)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--library", default="all", help=f"{', '.join(MODULES)}, all, or a module with a World")
+    parser.add_argument("--cases", type=int, default=200_000, help="of each library")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker or options.only is not None:
+        faulthandler.enable()
+        only = options.only
+        numbers = range(only, only + 1) if only is not None else range(*map(int, options.worker[:2]))
+        progress = Path(options.worker[2]) if options.worker else None
+        found = 0
+        for problem in run_cases(options.library, options.seed, numbers, progress):
+            found += 1
+            print(problem, flush=True)
+        return FOUND if found else 0
+    found = 0
+    for library in MODULES if options.library == "all" else [options.library]:
+        begin = time.monotonic()
+        for problem in run_all(library, options.seed, options.first, options.cases, options.workers):
+            found += 1
+            print(f"{library}: {problem}", flush=True)
+        print(f"{library}: {options.cases} cases, seed {options.seed}, {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"{found} problems")
+    return int(found > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

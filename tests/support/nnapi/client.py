@@ -1,0 +1,344 @@
+"""A client of the driver: prepares models and executes them in every way that the interface has."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hal.nnapi import fence
+from hal.nnapi.aidl import burst as aidl_burst
+from hal.nnapi.aidl import types as aidl_types
+from hal.nnapi.fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
+from hal.nnapi.memory import Memory, allocate_ashmem, allocate_blob
+from hal.nnapi.packets import deserialize_result, serialize_request
+from hal.nnapi.types import (
+    BufferDesc,
+    BufferRole,
+    DataLocation,
+    ErrorStatus,
+    ExecutionPreference,
+    MeasureTiming,
+    MemoryPool,
+    Model,
+    OptionalTimeoutDuration,
+    OptionalTimePoint,
+    OutputShape,
+    Priority,
+    Request,
+    RequestArgument,
+    Timing,
+)
+
+Array = npt.NDArray[Any]
+TOKEN = bytes(32)
+WAIT_S = 60.0
+"""No callback takes longer: a test that waits so long has found one that never comes."""
+
+
+class PreparedCallback:
+    """IPreparedModelCallback: counts what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[ErrorStatus, Any]] = []
+        self._came = threading.Event()
+
+    def notify_1_3(self, status: ErrorStatus, prepared: Any) -> None:
+        """The newest form."""
+        self.calls.append((status, prepared))
+        self._came.set()
+
+    def wait(self) -> tuple[ErrorStatus, Any]:
+        """What the one call said."""
+        assert self._came.wait(WAIT_S), "the callback was never called"
+        assert len(self.calls) == 1, f"the callback was called {len(self.calls)} times"
+        return self.calls[0]
+
+
+class ExecutionCallback:
+    """IExecutionCallback: counts what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[ErrorStatus, Sequence[OutputShape], Timing]] = []
+        self._came = threading.Event()
+
+    def notify_1_3(self, status: ErrorStatus, shapes: Sequence[OutputShape], timing: Timing) -> None:
+        """The newest form."""
+        self.calls.append((status, shapes, timing))
+        self._came.set()
+
+    def wait(self) -> tuple[ErrorStatus, Sequence[OutputShape], Timing]:
+        """What the one call said."""
+        assert self._came.wait(WAIT_S), "the callback was never called"
+        assert len(self.calls) == 1, f"the callback was called {len(self.calls)} times"
+        return self.calls[0]
+
+
+def prepare(
+    device: Any,
+    model: Model,
+    priority: int = Priority.MEDIUM,
+    deadline: OptionalTimePoint | None = None,
+    preference: int = ExecutionPreference.FAST_SINGLE_ANSWER,
+) -> tuple[ErrorStatus, ErrorStatus, Any]:
+    """Launch status, and what the callback was told: status and prepared model."""
+    callback = PreparedCallback()
+    launched = device.prepareModel_1_3(
+        model, preference, priority, deadline or OptionalTimePoint(), [], [], TOKEN, callback
+    )
+    return (launched, *callback.wait())
+
+
+def prepared_model(device: Any, model: Model, **options: Any) -> Any:
+    """The prepared model; fails unless there is one."""
+    launched, status, prepared = prepare(device, model, **options)
+    assert launched == ErrorStatus.NONE, launched
+    assert status == ErrorStatus.NONE, status
+    return prepared
+
+
+@dataclass
+class Outcome:
+    """How an execution ended, and the bytes of its outputs."""
+
+    status: ErrorStatus
+    shapes: Sequence[OutputShape]
+    timing: Timing
+    raw: list[bytes]
+
+    def array(self, index: int, dtype: np.dtype[Any]) -> Array:
+        """Output ``index`` in the shape that the driver said."""
+        dims = tuple(self.shapes[index].dimensions)
+        count = int(np.prod(dims, dtype=np.int64))
+        return np.frombuffer(self.raw[index], dtype, count).reshape(dims)
+
+
+class Frame:
+    """The memory of one execution: inputs in one pool, outputs in another, and the request that describes them."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Array | None],
+        output_bytes: Sequence[int],
+        output_dims: Sequence[Sequence[int]] | None = None,
+        allocate: Callable[[int], Memory] = allocate_ashmem,
+    ) -> None:
+        sizes = [0 if array is None else array.nbytes for array in inputs]
+        self._in, in_places = _pool(sizes, allocate)
+        self._out, out_places = _pool(output_bytes, allocate)
+        mapped = self._in.map()
+        arguments = []
+        for array, place in zip(inputs, in_places, strict=True):
+            if array is None:
+                arguments.append(RequestArgument(hasNoValue=True))
+                continue
+            mapped[place.offset : place.offset + place.length] = array.tobytes()
+            arguments.append(RequestArgument(False, replace(place, poolIndex=0), array.shape))
+        dims = output_dims or [()] * len(output_bytes)
+        results = [RequestArgument(False, replace(p, poolIndex=1), d) for p, d in zip(out_places, dims, strict=True)]
+        self.request = Request(arguments, results, [MemoryPool(self._in), MemoryPool(self._out)])
+
+    def raw(self) -> list[bytes]:
+        """The bytes of each output."""
+        mapped = self._out.map()
+        places = [argument.location for argument in self.request.outputs]
+        return [bytes(memoryview(mapped)[place.offset : place.offset + place.length]) for place in places]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._in.close()
+        self._out.close()
+
+
+def _pool(sizes: Sequence[int], allocate: Callable[[int], Memory]) -> tuple[Memory, list[DataLocation]]:
+    places, offset = [], 0
+    for size in sizes:
+        places.append(DataLocation(0, offset, max(size, 1)))
+        offset += -(-max(size, 1) // 64) * 64
+    return allocate(max(offset, 64)), places
+
+
+# Ways to execute: (prepared, frame, measure) -> Outcome
+
+
+def execute_sync(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
+    """executeSynchronously_1_3."""
+    result = prepared.executeSynchronously_1_3(frame.request, measure, *_limits(**options))
+    return Outcome(*result, frame.raw())
+
+
+def execute_async(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
+    """execute_1_3, and what its callback is told."""
+    callback = ExecutionCallback()
+    launched = prepared.execute_1_3(frame.request, measure, *_limits(**options), callback)
+    result = callback.wait()
+    assert launched in (ErrorStatus.NONE, result[0])
+    return Outcome(*result, frame.raw())
+
+
+def execute_fenced(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
+    """executeFenced without fences to wait for; a second one waits for the fence that the first one gives."""
+    limits = (*_limits(**options), OptionalTimeoutDuration())
+    status, handle, callback = prepared.executeFenced(frame.request, [], measure, *limits)
+    if status != ErrorStatus.NONE:
+        assert not handle
+        assert callback is None
+        return Outcome(status, [], Timing(), frame.raw())
+    if handle:
+        again, second, callback = prepared.executeFenced(frame.request, [handle], measure, *limits)
+        assert again == ErrorStatus.NONE
+        for each in (handle, second):
+            if each:
+                fence.wait(each, WAIT_S)
+                os.close(each[0])
+    status, launched, fenced = callback.getExecutionInfo()
+    assert fenced.timeOnDevice == launched.timeOnDevice
+    return Outcome(status, _request_shapes(frame.request), launched, frame.raw())
+
+
+class MemoryCallback:
+    """IBurstCallback of a client whose slots are the places of its pools in a list."""
+
+    def __init__(self) -> None:
+        self.memories: list[Memory] = []
+        self.asked: list[list[int]] = []
+
+    def slots(self, pools: Sequence[MemoryPool | Memory | int]) -> list[int]:
+        """A slot for each pool; one that was seen before keeps its own."""
+        memories = [pool.hidlMemory if isinstance(pool, MemoryPool) else pool for pool in pools]
+        for memory in memories:
+            assert isinstance(memory, Memory)
+            if not any(memory is known for known in self.memories):
+                self.memories.append(memory)
+        return [next(i for i, known in enumerate(self.memories) if known is memory) for memory in memories]
+
+    def getMemories(  # noqa: N802 - the interface's name
+        self, slots: Sequence[int]
+    ) -> tuple[ErrorStatus, list[Memory]]:
+        """The memory in each slot."""
+        self.asked.append(list(slots))
+        return ErrorStatus.NONE, [self.memories[slot] for slot in slots]
+
+
+class Burst:
+    """The client's side of a HIDL burst."""
+
+    def __init__(self, prepared: Any, capacity: int = 4096) -> None:
+        self.requests: MessageQueue[FmqRequestDatum] = MessageQueue(capacity)
+        self.results: MessageQueue[FmqResultDatum] = MessageQueue(capacity)
+        self.callback = MemoryCallback()
+        status, self.context = prepared.configureExecutionBurst(self.callback, self.requests, self.results)
+        assert status == ErrorStatus.NONE, status
+
+    def execute(
+        self, request: Request, measure: int = MeasureTiming.NO
+    ) -> tuple[ErrorStatus, Sequence[OutputShape], Timing]:
+        """Send a request and wait for its result."""
+        slots = self.callback.slots(request.pools)
+        return self.send(serialize_request(request, slots, MeasureTiming(measure)))
+
+    def send(self, packet: Sequence[FmqRequestDatum]) -> tuple[ErrorStatus, Sequence[OutputShape], Timing]:
+        """Send a packet and wait for its result."""
+        assert self.requests.write(packet)
+        result = self.results.readPacket(WAIT_S)
+        assert result is not None, "the burst gave no result"
+        return deserialize_result(result)
+
+    def close(self) -> None:
+        """End the burst."""
+        self.context.close()
+
+
+def execute_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO) -> Outcome:
+    """One execution over a HIDL burst."""
+    burst = Burst(prepared)
+    try:
+        return Outcome(*burst.execute(frame.request, measure), frame.raw())
+    finally:
+        burst.close()
+
+
+def aidl_request(request: Request) -> aidl_types.Request:
+    """The same request for the AIDL interface."""
+    pools: list[Any] = [aidl_types.RequestMemoryPool(pool.hidlMemory, pool.token) for pool in request.pools]
+    return aidl_types.Request(request.inputs, request.outputs, pools)
+
+
+def execute_aidl_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO) -> Outcome:
+    """One execution over an AIDL burst."""
+    request = aidl_request(frame.request)
+    try:
+        result = aidl_burst.Burst(prepared).executeSynchronously(
+            request, list(range(len(request.pools))), bool(measure)
+        )
+    except aidl_types.ServiceSpecificException as error:
+        return Outcome(error.errorCode, [], Timing(), frame.raw())
+    status = ErrorStatus.NONE if result.outputSufficientSize else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+    return Outcome(status, result.outputShapes, result.timing, frame.raw())
+
+
+def execute_device_memory(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
+    """executeSynchronously_1_3 with inputs and outputs in buffers of the driver, filled and read by copies."""
+    request, device = frame.request, prepared.buffers
+    inputs, outputs, buffers = list(request.inputs), list(request.outputs), []
+    pools: list[MemoryPool] = [pool if isinstance(pool, MemoryPool) else MemoryPool(pool) for pool in request.pools]
+    for arguments, is_input in ((inputs, True), (outputs, False)):
+        for index, argument in enumerate(arguments):
+            if argument.hasNoValue:
+                continue
+            roles = ([BufferRole(0, index)], []) if is_input else ([], [BufferRole(0, index)])
+            status, buffer, token = device.allocate(BufferDesc(argument.dimensions), [prepared], *roles)
+            assert status == ErrorStatus.NONE, status
+            if is_input:
+                assert buffer.copyFrom(_blob(frame, argument), argument.dimensions) == ErrorStatus.NONE
+            buffers.append((buffer, None if is_input else index))
+            arguments[index] = RequestArgument(False, DataLocation(len(pools), 0, 0), argument.dimensions)
+            pools.append(MemoryPool(token=token))
+    bound = Request(inputs, outputs, pools)
+    status, shapes, timing = prepared.executeSynchronously_1_3(bound, measure, *_limits(**options))
+    raw = frame.raw()
+    if status == ErrorStatus.NONE:
+        for buffer, output in buffers:
+            if output is not None and all(shapes[output].dimensions):
+                count = len(raw[output])
+                blob = allocate_blob(count)
+                copied = buffer.copyTo(blob)
+                assert copied == ErrorStatus.NONE, f"copyTo gave {copied.name} for {count} bytes"
+                raw[output] = bytes(memoryview(blob.map()))
+                blob.close()
+    return Outcome(status, shapes or _request_shapes(request), timing, raw)
+
+
+def _blob(frame: Frame, argument: RequestArgument) -> Memory:
+    place = argument.location
+    memory = allocate_blob(place.length)
+    pool = frame.request.pools[place.poolIndex]
+    assert isinstance(pool, MemoryPool)
+    assert pool.hidlMemory is not None
+    memory.map()[:] = pool.hidlMemory.map()[place.offset : place.offset + place.length]
+    return memory
+
+
+def _limits(
+    deadline: OptionalTimePoint | None = None, loop: OptionalTimeoutDuration | None = None
+) -> tuple[OptionalTimePoint, OptionalTimeoutDuration]:
+    return deadline or OptionalTimePoint(), loop or OptionalTimeoutDuration()
+
+
+def _request_shapes(request: Request) -> list[OutputShape]:
+    return [OutputShape(argument.dimensions, True) for argument in request.outputs]
+
+
+EXECUTORS: dict[str, Callable[..., Outcome]] = {
+    "sync": execute_sync,
+    "async": execute_async,
+    "burst": execute_burst,
+    "aidl burst": execute_aidl_burst,
+    "fenced": execute_fenced,
+    "device memory": execute_device_memory,
+}

@@ -1,0 +1,171 @@
+"""Instructions made from the declarations of their fields: any that can be encoded, small ones that can be executed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+from hypothesis import strategies as st
+
+from npusim.dtypes import DEVICE_DTYPES, DType
+from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait
+from npusim.isa.matrix import NOTHING
+from npusim.isa.routine import Call, Operand
+from npusim.routines import canonical
+from tests.support.sample_routines import PLAIN
+
+_INTEGERS = {
+    "B": (0, 2**8),
+    "H": (0, 2**16),
+    "I": (0, 2**32),
+    "Q": (0, 2**64),
+    "h": (-(2**15), 2**15),
+    "i": (-(2**31), 2**31),
+    "q": (-(2**63), 2**63),
+}
+
+
+def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
+    """For each field its struct code, its length (0 for a scalar), and its enumeration, if it has one."""
+    hints = get_type_hints(cls, include_extras=True)
+    codes = {}
+    for field in dataclasses.fields(cls):
+        code, *rest = get_args(hints[field.name])[1:]
+        codes[field.name] = (code[-1], int(code[:-1] or 0), rest[0] if rest else None)
+    return codes
+
+
+_OPERANDS = st.builds(
+    Operand,
+    st.integers(0, 2**64 - 1),
+    st.sampled_from(DType),
+    st.lists(st.integers(0, 2**32 - 1), max_size=4).map(tuple),
+)
+_VALUES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=8)
+CALLS = st.builds(
+    Call,
+    st.text(max_size=20),
+    st.integers(0, 2**16 - 1),
+    st.dictionaries(st.text(max_size=8), _VALUES | st.lists(_VALUES, max_size=3).map(tuple), max_size=3).map(canonical),
+    st.lists(_OPERANDS, max_size=3).map(tuple),
+    st.lists(_OPERANDS, max_size=3).map(tuple),
+)
+"""Any call that can be encoded, of routines that nobody knows."""
+
+
+def _element(code: str, enumeration: Any) -> st.SearchStrategy[Any]:
+    if code == TAIL:
+        return CALLS
+    if enumeration is not None:
+        return st.sampled_from(list(enumeration))
+    if code == "?":
+        return st.booleans()
+    if code in "fd":
+        return st.floats(width=32 if code == "f" else 64, allow_nan=False)
+    low, end = _INTEGERS[code]
+    return st.integers(low, end - 1)
+
+
+def encodable(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
+    """Any values that the fields can hold."""
+    parts = {}
+    for name, (code, count, enumeration) in field_codes(cls).items():
+        element = _element(code, enumeration)
+        parts[name] = st.tuples(*[element] * count) if count else element
+    return st.builds(cls, **parts)
+
+
+def commands(cls: type[Instruction]) -> st.SearchStrategy[Command]:
+    """A command around any instruction of a class."""
+    byte, count = st.integers(0, 255), st.integers(0, 2**32 - 1)
+    waits = st.lists(st.builds(Wait, byte, st.sampled_from([0, 1, 2, 3, 8, 9, 255]), count), max_size=4)
+    units = st.integers(8, 255) if cls.unit is Unit.DMA else st.just(int(cls.unit))
+    return st.builds(Command, byte, units, count, waits.map(tuple), encodable(cls))
+
+
+AREA = 4096
+"""Each address field points into an area of its own, with room on both sides."""
+_SMALL_TYPES = (DType.INT8, DType.UINT8, DType.INT16)
+
+
+class Executable:
+    """Draws small instructions whose operands lie in areas of their own."""
+
+    def __init__(self, cls: type[Instruction], seed: int) -> None:
+        self.cls = cls
+        self.rng = np.random.default_rng((cls.opcode, seed))
+
+    def make(self) -> Instruction:
+        area = 0
+        values: dict[str, Any] = {}
+        for name, (code, count, enumeration) in field_codes(self.cls).items():
+            if code == TAIL:
+                values[name] = self._call()
+            elif code == "Q" and name != "pattern":
+                optional = name in ("bias", "scale") and self.cls.mnemonic.startswith("matrix.")
+                values[name] = NOTHING if optional and self.rng.random() < 0.4 else area * AREA + AREA // 2
+                area += 1
+            else:
+                values[name] = self._value(name, code, count, enumeration)
+        self._agree(values)
+        return self.cls(**values)
+
+    def _call(self) -> Call:
+        """One of the test routines on small operands."""
+        start = AREA // 2
+        rows, count, depth = (self._integer("dims", "I") for _ in range(3))
+        if self.cls.unit is Unit.VECTOR:
+            operands = [Operand(area * AREA + start, DType.INT8, (rows, count)) for area in range(2)]
+            return Call("test.square", 1, (), (operands[0],), (operands[1],))
+        shapes = ((rows, count, depth), (count,), (rows, count, depth), (depth, rows))
+        kinds = (DType.INT32, DType.INT32, DType.INT32, DType.UINT8)
+        operands = [
+            Operand(area * AREA + start, kind, shape)
+            for area, (shape, kind) in enumerate(zip(shapes, kinds, strict=True))
+        ]
+        return Call("test.scale", 1, canonical(PLAIN), tuple(operands[:2]), tuple(operands[2:]))
+
+    def _value(self, name: str, code: str, count: int, enumeration: Any) -> Any:
+        if enumeration is DType:
+            return self._pick(sorted(DEVICE_DTYPES))
+        if enumeration is not None:
+            return self._pick(list(enumeration))
+        if count:
+            return tuple(self._integer(name, code) for _ in range(count))
+        return self._integer(name, code)
+
+    def _integer(self, name: str, code: str) -> Any:
+        if code == "?":
+            return bool(self.rng.random() < 0.5)
+        if code in "fd":
+            return float(self._pick([0.0, 0.5, 1.0, 2.0, -1.0]))
+        if code == "q":
+            return int(self._pick([0, 8, 8, 16, 24, 40, 72, -8, -16]))
+        if code == "Q":
+            return int(self.rng.integers(0, 2**63))
+        if name == "itemsize":
+            return int(self._pick([1, 2, 4, 8]))
+        if name in ("before", "after", "pads", "fn", "reduction"):
+            return int(self.rng.integers(0, 3))
+        return int(self.rng.integers(1, 5)) if self.rng.random() < 0.97 else 0
+
+    def _pick(self, options: list[Any]) -> Any:
+        return options[int(self.rng.integers(len(options)))]
+
+    def _agree(self, values: dict[str, Any]) -> None:
+        """Make types fit each other, which random ones seldom do."""
+        if "w_type" in values:
+            kinds = [(t, t) for t in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.INT32)]
+            kinds += [(a, b) for a in _SMALL_TYPES for b in _SMALL_TYPES]
+            values["x_type"], values["w_type"] = self._pick(kinds)
+            if values["w_type"] not in (DType.INT8, DType.UINT8):
+                values["w_zero"] = 0
+            values["scale_stride"] = self._pick([0, 4])
+            values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])
+            values["out_scale"] = self._pick([1.0, 0.5])
+        if "index_type" in values:
+            values["index_type"] = self._pick([DType.INT32, DType.INT64])
+        for name in ("k", "ih", "iw"):
+            if name == "k" and name in values:
+                values[name] = min(values[name], values["dims"][1])

@@ -1,0 +1,67 @@
+"""A bench for jobs that come at given times, on the tiny device, and what its numbers make of them."""
+
+from __future__ import annotations
+
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver, LoadedProgram, Priority
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import region
+from npusim.program import Program
+from npusim.sim.run import JobRecord
+from npusim.timeline import Span
+from tests.support.programs.streams import QUICK_HOST, Stream, copy
+
+NS = 1000
+TINY = load_config("tiny").with_(**QUICK_HOST)
+LATENCY = 100 * NS
+CONTEXT_BYTES = TINY.sram.bytes + (TINY.matrix.accumulator_bytes if TINY.matrix else 0)
+SUBMIT_PS = 2
+"""Two bulk copies, of completion record and ring entry, on a host that is as fast as a description may say."""
+MOVE = LATENCY + CONTEXT_BYTES * NS // 8
+"""One way of a context: the latency, then the bytes at 8 a ns (a channel's width; the DRAM's rate)."""
+
+
+def long_job(copies: int = 4, size: int = 4096) -> Program:
+    """Copies from scratch to SRAM, one after another on one channel: ``size`` bytes, each a known time."""
+    stream = Stream()
+    for _ in range(copies):
+        stream.dma(copy(0, region(1), size))
+    return stream.program(scratch=size)
+
+
+class Bench:
+    """A device on which jobs are submitted at given times, and the records of those that have ended."""
+
+    def __init__(self, config: Config = TINY, preempt: bool = True) -> None:
+        self.device = NpuDevice(config)
+        self.driver = Driver(self.device.bus)
+        self.records: dict[int, JobRecord] = {}
+        self.device.listener = self.records.__setitem__
+        if preempt:
+            self.driver.enable_preemption()
+
+    def submit(self, program: Program | LoadedProgram, priority: Priority, wait_ps: int = SUBMIT_PS) -> int:
+        """Ring the doorbell of a job ``wait_ps`` from now; its fence."""
+        loaded = self.driver.load(program) if isinstance(program, Program) else program
+        self.device.machine.clock.advance(wait_ps - SUBMIT_PS)
+        return self.driver.submit(loaded, priority=priority, timing_only=True)
+
+    def finish(self, *fences: int) -> list[JobRecord]:
+        for fence in fences:
+            self.driver.wait(fence)
+        return [self.records[fence] for fence in fences]
+
+
+def alone(program: Program, config: Config = TINY) -> JobRecord:
+    bench = Bench(config, preempt=False)
+    return bench.finish(bench.submit(program, Priority.MEDIUM))[0]
+
+
+def moves(record: JobRecord) -> list[Span]:
+    return [span for span in record.timeline.spans if span.unit == "sequencer"]
+
+
+def balanced(record: JobRecord) -> bool:
+    """Whether the times of each unit add up to the job's."""
+    units = record.counters.units.values()
+    return all(unit.busy_ps + unit.idle_ps + sum(unit.stalls.values()) == record.time_ps for unit in units)

@@ -1,0 +1,65 @@
+"""Programs for every kind: they compute what the reference says, whatever the order of units, and are those on record."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npusim.compiler.pipeline import compile_graph, prepare
+from npusim.dtypes import to_storage
+from npusim.ops import reference
+from npusim.ops.base import REGISTRY
+from npusim.runtime import Session
+from tests.property.running import interpreted
+from tests.unit.compiler.listing import FOLDER, listing, on_record
+from tests.unit.compiler.programs import CASES, ROOMY, SMALL, TWIN
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_the_reference(name: str) -> None:
+    """The interpreter executes in program order, the device in whatever order the waits allow."""
+    case = CASES[name]
+    graph, feeds = case.graph()
+    program = compile_graph(graph, case.config)
+    wanted = reference.run(graph, feeds)
+    got = interpreted(program, case.config, feeds)
+    assert set(got) == set(wanted)
+    for output, array in wanted.items():
+        assert got[output].dtype == to_storage(array).dtype
+        if case.exact:
+            np.testing.assert_array_equal(got[output], to_storage(array), err_msg=output)
+        else:
+            np.testing.assert_allclose(got[output], array, rtol=1e-5, atol=1e-6, err_msg=output)
+    with Session(case.config, cache_dir=False) as session:
+        ran = session.run(program, feeds).outputs
+    for output, array in got.items():
+        np.testing.assert_array_equal(to_storage(ran[output]), array, err_msg=f"{output} on the device")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_are_those_on_record(name: str) -> None:
+    """Sizes of tiles, order, waits and channels: whoever means to change them writes the listings anew."""
+    case = CASES[name]
+    found = listing(compile_graph(case.graph()[0], case.config), case.config)
+    assert found == on_record(name), "if this is meant: python -m tests.unit.compiler.listing"
+
+
+def test_every_kind_has_a_case_and_every_listing() -> None:
+    kinds = {op.kind for case in CASES.values() for op in case.graph()[0].ops}
+    assert kinds == set(REGISTRY)
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_fit_any_of_these_devices(name: str) -> None:
+    """Compiled for the others, too, and still right."""
+    case = CASES[name]
+    graph, feeds = case.graph()
+    for config in (SMALL, TWIN, ROOMY):
+        if config is case.config or case.config not in (SMALL, TWIN, ROOMY):
+            continue
+        program = compile_graph(graph, config)
+        prepared = reference.run(prepare(graph, config), feeds)
+        got = interpreted(program, config, feeds)
+        for tensor, output in zip(graph.outputs, got, strict=True):
+            np.testing.assert_allclose(got[output], to_storage(prepared[tensor.name]), rtol=1e-5, atol=1e-6)
