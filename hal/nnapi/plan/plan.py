@@ -85,7 +85,7 @@ class Plan:
         if all(scalar or (dims and all(dims)) for dims, scalar in zip(declared, scalars, strict=True)):
             shapes = dict(zip(self.subgraph.inputIndexes, declared, strict=True))
             try:
-                self._node(self._root, _shape_key(declared), 0, Situation(shapes, {}, frozenset()))
+                self._node(self._root, _shape_key(declared), 0, Situation(shapes, {}, set()))
             except InvalidOperationError as error:  # an execution may omit what it is about; if not, it will say so
                 _log.warning("a model that cannot be executed with all of its inputs: %s", error)
         for number in referenced_by(self.subgraph):
@@ -120,7 +120,7 @@ class Plan:
                 children = plan._root
                 for key in record.path[:-1]:
                     children = children[key].children
-                children[record.path[-1]] = Node(record.segment, record.program)
+                children[record.path[-1]] = Node(plan.subgraph, record.segment, record.program)
 
     def sub_plan(self, index: int) -> Plan:
         """The plan of a referenced subgraph; one for all that refer to it."""
@@ -141,7 +141,7 @@ class Plan:
         InvalidOperationError, LoopTimeoutError, and what the compiler and the backend raise.
         """
         with State(self.subgraph, backend, inputs, targets) as state:
-            children, key = self._root, _shape_key(None if value is None else value.shape for value in inputs)
+            children, key = self._root, _shape_key([None if value is None else value.shape for value in inputs])
             start = 0
             while True:
                 node = self._node(children, key, start, state)
@@ -191,7 +191,7 @@ class Plan:
         ).build()  # fmt: skip
         program = None if segment.graph is None else self._compile(segment.graph)
         segment.graph = None  # the program is all that is needed from here on
-        return Node(segment, program)
+        return Node(self.subgraph, segment, program)
 
     def _forget(self, node: Node) -> None:
         if node.program is not None:

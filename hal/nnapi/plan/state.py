@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..operations.view import Array, Shape
 from ..types import Subgraph
 from .backend import Backend, Buffer, Held, Target, Value, bytes_of
-from .node import Node, Port
+from .node import Node
 from .segment import Segment
 
 
@@ -21,7 +21,7 @@ class Situation:
 
     shapes: dict[int, Shape]
     known: dict[int, Array]
-    absent: frozenset[int]
+    absent: set[int]
 
 
 class State(Situation):
@@ -30,10 +30,14 @@ class State(Situation):
     def __init__(
         self, subgraph: Subgraph, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target]
     ) -> None:
-        given = dict(zip(subgraph.inputIndexes, inputs, strict=True))
-        self.values = {number: value for number, value in given.items() if value is not None}
-        shapes = {number: tuple(value.shape) for number, value in self.values.items()}
-        super().__init__(shapes, {}, frozenset(given) - frozenset(self.values))
+        super().__init__({}, {}, set())
+        self.values: dict[int, Value] = {}
+        for number, value in zip(subgraph.inputIndexes, inputs, strict=True):
+            if value is None:
+                self.absent.add(number)
+            else:
+                self.values[number] = value
+                self.shapes[number] = value.shape
         self.backend = backend
         self._subgraph = subgraph
         self._targets = dict(zip(subgraph.outputIndexes, targets, strict=True))
@@ -52,20 +56,21 @@ class State(Situation):
     def set(self, number: int, value: Value) -> None:
         """An operand has got its value."""
         self.values[number] = value
-        self.shapes[number] = tuple(value.shape)
+        self.shapes[number] = value.shape
 
     def adopt(self, buffers: Iterable[Buffer]) -> None:
         """Take over device memory: it is given back with this state."""
         self._temporary.extend(buffers)
 
-    def place(
-        self, number: int, after: int, shape: Shape, dtype: np.dtype[Any], *, counted: bool = False
-    ) -> Buffer | None:
-        """Device memory for an operand that gets its value now; None to have it on the host.
+    def target(self, number: int, after: int) -> Target:
+        """Where an operand goes that gets its value from a subgraph; ``after``: the operation that comes next."""
+        wanted = any(number in operation.inputs for operation in self._subgraph.operations[after:])
+        return lambda shape, dtype: self._place(number, shape, dtype, bytes_of(shape, dtype), wanted)
 
-        ``after``: the first operation that comes later. ``counted``: the shape is the largest possible one.
-        """
-        nbytes = bytes_of(shape, dtype)
+    def _place(
+        self, number: int, shape: Shape, dtype: np.dtype[Any], nbytes: int, wanted: bool, counted: bool = False
+    ) -> Buffer | None:
+        """Device memory for an operand that gets its value now; None to have it on the host."""
         if not nbytes:
             return None
         if number in self._targets and not counted:
@@ -73,7 +78,7 @@ class State(Situation):
             if buffer is not None:
                 self._bound[number] = buffer
                 return buffer
-        if not any(number in operation.inputs for operation in self._subgraph.operations[after:]):
+        if not wanted:
             return None
         buffer = self.backend.allocate(nbytes)
         self._temporary.append(buffer)
@@ -81,20 +86,25 @@ class State(Situation):
 
     def run(self, node: Node) -> None:
         """Run a segment's program and take its outputs."""
-        segment = node.segment
-        self.shapes.update(segment.shapes)
+        self.shapes.update(node.segment.shapes)
         if node.program is None:
             return
-        inputs = {port.name: self._source(port.operand) for port in node.inputs}
-        bound = {port.name: buffer for port in node.outputs if (buffer := self._place(segment, port))}
-        arrays: Mapping[str, Array] = {}
-        if any(port.nbytes for port in (*node.outputs, *node.counts)):
-            arrays = self.backend.run(node.program, inputs, bound)
+        inputs: dict[str, Array | Buffer] = {}
+        for port in node.inputs:
+            value = self.values[port.operand]
+            inputs[port.name] = value.buffer if isinstance(value, Held) else value
+        bound: dict[str, Buffer] = {}
+        for port in node.outputs:
+            buffer = self._place(port.operand, port.shape, port.dtype, port.nbytes, port.wanted, port.counted)
+            if buffer is not None:
+                bound[port.name] = buffer
+        arrays = {} if node.silent else self.backend.run(node.program, inputs, bound)
         for port in node.outputs:
             if port.name in bound:
-                self.set(port.operand, Held(bound[port.name], port.shape, port.dtype))
+                self.values[port.operand] = Held(bound[port.name], port.shape, port.dtype)
             else:
-                self.set(port.operand, arrays[port.name] if port.nbytes else np.empty(port.shape, port.dtype))
+                self.values[port.operand] = arrays[port.name] if port.nbytes else np.empty(port.shape, port.dtype)
+            self.shapes[port.operand] = port.shape
         for port in node.counts:
             self._entries[port.operand] = int(arrays[port.name].reshape(-1)[0])
 
@@ -121,23 +131,16 @@ class State(Situation):
         return [self._result(number) for number in self._subgraph.outputIndexes]
 
     def _result(self, number: int) -> Value:
-        value = self.values[number]
-        if isinstance(value, Held) and value.buffer is self._bound.get(number):
-            return value
-        array = self.host(value)
+        array = self.values[number]
+        if isinstance(array, Held):
+            if array.buffer is self._bound.get(number):
+                return array
+            array = self.host(array)
         buffer = self._targets[number](array.shape, array.dtype) if array.size else None
         if buffer is None:
             return array
         self.backend.write(buffer, array)  # it came out of a loop, or how large it is has only been counted now
         return Held(buffer, array.shape, array.dtype)
-
-    def _source(self, number: int) -> Array | Buffer:
-        value = self.values[number]
-        return value.buffer if isinstance(value, Held) else value
-
-    def _place(self, segment: Segment, port: Port) -> Buffer | None:
-        counted = port.operand in segment.counts
-        return self.place(port.operand, segment.stop, port.shape, port.dtype, counted=counted)
 
 
 def leading(value: Value, count: int) -> Value:
