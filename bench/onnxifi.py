@@ -24,10 +24,10 @@ from hal.onnxifi import engine
 from npusim.compiler.pipeline import compile_graph
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
-from npusim.executor import Executor, JobRequest
 from npusim.frontends.onnx import load
 from npusim.hw.config import load_config
 from npusim.program import Program
+from npusim.runtime import Executor, Request
 
 CONFIG = "edge"
 INPUT = np.array([1, 2, 3, 4], np.float32)
@@ -73,7 +73,7 @@ def measure_python(batch: Callable[[int], None], runs: int, batches: int) -> lis
 
 def measure_executor(program: Program, runs: int, batches: int) -> list[Sample]:
     with Executor(CONFIG) as executor:
-        request = JobRequest(program, {"x": INPUT})
+        request = Request(program, {"x": INPUT})
 
         def batch(count: int) -> None:
             for ticket in [executor.submit(request) for _ in range(count)]:

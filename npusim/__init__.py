@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from npusim.errors import NpusimError
     from npusim.hw.config import Config, list_configs, load_config
     from npusim.program import Program
-    from npusim.runtime import RunResult, Session
+    from npusim.runtime import Result, Session
 
 __version__ = "0.1.0"
 
@@ -21,12 +21,12 @@ _HOMES = {
     "Config": "npusim.hw.config",
     "NpusimError": "npusim.errors",
     "Program": "npusim.program",
-    "RunResult": "npusim.runtime",
+    "Result": "npusim.runtime",
     "Session": "npusim.runtime",
     "list_configs": "npusim.hw.config",
     "load_config": "npusim.hw.config",
 }
-__all__ = ["Config", "NpusimError", "Program", "RunResult", "Session", "list_configs", "load_config"]
+__all__ = ["Config", "NpusimError", "Program", "Result", "Session", "list_configs", "load_config"]
 
 
 def __getattr__(name: str) -> Any:

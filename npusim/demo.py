@@ -13,7 +13,7 @@ from npusim.graph import Graph, Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
-from npusim.runtime import RunResult, Session
+from npusim.runtime import Result, Session
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -26,7 +26,7 @@ TOLERANCE = 1e-5
 class Demo:
     """What the demo did: the run, and how far its outputs are from the reference (a part of the largest output)."""
 
-    result: RunResult
+    result: Result
     difference: float
 
     @property

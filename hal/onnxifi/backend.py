@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from npusim.executor import Priority
+from npusim.runtime import Priority
 
 from .constants import GRAPH_PROPERTY_PRIORITY, BackendProperty, LogLevel, Optimization
 from .device import Device

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from npusim.executor import JobRequest
 from npusim.program import Binding as ProgramBinding
 from npusim.program import Program
+from npusim.runtime import Request
 
 from .descriptor import Descriptor, array_at
 from .graph import Form, Graph, QuantizationTable
@@ -27,7 +27,7 @@ class IO:
     such views for the outputs, in the storage types of the program. An output that is an input, too, has another name
     in the program."""
 
-    request: JobRequest
+    request: Request
     outputs: Mapping[str, Array]
 
 
@@ -51,7 +51,7 @@ def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descrip
     program = graph.program(Form(_open_shapes(ins, graph.inputs), quantized_in, quantized_out))
     results = {binding.name: outs[name] for binding, name in zip(program.outputs, graph.outputs, strict=True)}
     _check_outputs(results, program)
-    request = JobRequest(program, _views(ins, program.inputs), priority=graph.priority)
+    request = Request(program, _views(ins, program.inputs), priority=graph.priority)
     return IO(request, _views(results, program.outputs))
 
 

@@ -7,8 +7,8 @@ import threading
 import weakref
 from collections.abc import Sequence
 
-from npusim.executor import Executor
 from npusim.hw.config import Config
+from npusim.runtime import Executor
 
 from .power import Power
 from .status import OnnxifiError, Status

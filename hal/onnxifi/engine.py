@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from npusim.executor import JobDone, Ticket
+from npusim.runtime import Job, Result
 
 from . import backend as backends
 from . import binding, edge, graph
@@ -30,7 +30,7 @@ from .settings import Settings, read_settings
 from .status import Status, within
 
 Timing = tuple[int, int, int, int, int]
-"""cycles, run_ps, queued_ps, host_ps, total_ps of one run: see npusim.executor.JobDone."""
+"""cycles, run_ps, queued_ps, host_ps, total_ps of one run: see npusim.runtime.Result."""
 Trace = list[tuple[str, int, int]]
 """(unit, operator and kind of instruction; start and end in ps since the run began) in order of their end."""
 
@@ -135,19 +135,19 @@ def release_graph(graph: Graph) -> None:
 @answers("onnxWaitEvent")
 def start(graph: Graph, io: IO, run: object, trace: bool = False) -> None:
     """Hand a run over; a small one may be done at once, here. ``Core.complete`` is called when it is over."""
-    ticket = graph.power.executor.submit(io.request, here=True)
-    ticket.add_done_callback(partial(_finish, graph.backend.device, io, run, trace))
+    job = graph.power.executor.submit(io.request, here=True)
+    job.add_done_callback(partial(_finish, graph.backend.device, io, run, trace))
 
 
-def _finish(device: Device, io: IO, run: object, trace: bool, ticket: Ticket) -> None:
+def _finish(device: Device, io: IO, run: object, trace: bool, job: Job) -> None:
     timing: Timing | None = None
     events: Trace | None = None
     status, message = Status.SUCCESS, ""
     try:
-        done = ticket.wait()
+        done = job.wait()
         for name, array in done.outputs.items():
             np.copyto(io.outputs[name], array)
-        timing = (done.cycles, done.run_ps, done.queued_ps, done.host_ps, done.total_ps)
+        timing = (done.cycles, done.time_ps, done.queued_ps, done.host_ps, done.total_ps)
         events = _events(io, done) if trace else None
     except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the run
         status, message = within("onnxWaitEvent", edge.status_of(error)), str(error)
@@ -156,7 +156,7 @@ def _finish(device: Device, io: IO, run: object, trace: bool, ticket: Ticket) ->
     Core.complete(run, int(status), timing, events, message)
 
 
-def _events(io: IO, done: JobDone) -> Trace:
+def _events(io: IO, done: Result) -> Trace:
     ops = io.request.program.ops
     return [
         (f"{span.unit} {ops[span.op].name if span.op < len(ops) else ''} {span.kind}", span.start_ps, span.end_ps)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.executor import Priority
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
 from npusim.program import Program
+from npusim.runtime import Priority, Recent
 
 from .backend import Backend, graph_priority
 from .compatibility import check_capacity, dynamic_inputs, try_symbolic
@@ -53,7 +52,7 @@ class Graph:
         self.decomposed = False
         self._model = model
         self._quantized = dict(quantized)
-        self._programs: OrderedDict[Form, Program] = OrderedDict()
+        self._programs: Recent[Form, Program] = Recent(MAX_VARIANTS, self.power.executor.unload)
         self._lock = threading.Lock()
         self._released = False
 
@@ -72,12 +71,7 @@ class Graph:
     def program(self, form: Form) -> Program:
         """The program for a form, loaded onto the device with its constants."""
         with self._lock:
-            if form not in self._programs:
-                self._programs[form] = self._compile(form)
-                while len(self._programs) > MAX_VARIANTS:
-                    self._drop(self._programs.popitem(last=False)[1])
-            self._programs.move_to_end(form)
-            return self._programs[form]
+            return self._programs.find(form, lambda: self._compile(form))
 
     def release(self) -> None:
         """Give the device's memory back; no run is under way."""
@@ -86,7 +80,7 @@ class Graph:
                 return
             self._released = True
             while self._programs:
-                self._drop(self._programs.popitem()[1])
+                self.power.executor.unload(self._programs.popitem()[1])
         self.power.give_graph()
 
     def _compile(self, form: Form) -> Program:
@@ -96,11 +90,8 @@ class Graph:
         config = self.backend.device.config
         check_capacity(graph, config, Status.NO_DEVICE_MEMORY)
         program = compile_graph(graph, config)
-        self.power.load(program)
+        self.power.executor.pin(program, to_run=True)
         return program
-
-    def _drop(self, program: Program) -> None:
-        self.power.unload(program)
 
     def _copy(self) -> Model:
         """The model for an importer, which empties what it gets."""

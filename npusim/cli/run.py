@@ -25,7 +25,7 @@ from npusim.errors import UsageError
 if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
-    from npusim.runtime import RunResult
+    from npusim.runtime import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def run(
     session, program, found = prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
     arrays, note = _inputs(program, inputs, seed, allow_nan, timing_only)
     with progress(f"simulating {program.name} on {found.name}"):
-        result: RunResult = session.run(program, arrays, timing_only=timing_only)
+        result: Result = session.run(program, arrays, timing_only=timing_only)
     _deliver(result, program, found, note, destinations, top)
 
 
@@ -140,9 +140,7 @@ def _inputs(
     return arrays, describe_inputs(program.inputs, texts, seed)
 
 
-def _deliver(
-    result: RunResult, program: Program, found: Config, note: str, destinations: Destinations, top: int
-) -> None:
+def _deliver(result: Result, program: Program, found: Config, note: str, destinations: Destinations, top: int) -> None:
     from npusim.cli.tensors import write_outputs
     from npusim.report.run import text
 

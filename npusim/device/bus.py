@@ -7,8 +7,8 @@ latency and bandwidth, ``wait_irq`` runs the device until an interrupt comes, ``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,18 @@ BAR_REGISTERS = 0
 """Registers, 4 bytes wide, little-endian, naturally aligned."""
 BAR_MEMORY = 2
 """Aperture onto device DRAM: offset = device address."""
+
+
+class Turn(NamedTuple):
+    """A job that the device has done before, to be done again: where its program and its regions lie, as in its ring
+    entry and region table; what software writes before it and reads after it; the picoseconds that all of this took."""
+
+    code: int
+    code_bytes: int
+    regions: Sequence[tuple[int, int]]
+    writes: Sequence[tuple[int, npt.NDArray[np.uint8]]]
+    reads: Sequence[tuple[int, int]]
+    spent_ps: int
 
 
 class Bus(ABC):
@@ -56,6 +68,15 @@ class Bus(ABC):
         """The host spends time of its own. ``kind``: ``submit``, the work of handing one job to the device, or ``map``,
         that of making one pool of host memory reachable for it.
         """
+
+    def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
+        """Do rounds of jobs once more, in turn, up to ``most``; how many were done, and the time of that has passed.
+
+        It is what submitting them one after the other would do, on a device that does nothing else. A round does not
+        count, and is the last, when a job is a fault or what is read after it is all zeros. A carrier that has no
+        shorter way than rings and interrupts leaves it at this, and does none.
+        """
+        return 0
 
 
 class RegisterModel(Protocol):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
-from npusim.device.bus import Bus, RegisterModel
+from npusim.device.bus import Bus, RegisterModel, Turn
 from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
@@ -18,10 +19,18 @@ from npusim.units import bytes_to_ps
 _log = logging.getLogger("npusim.device")
 
 
+class InProcess(RegisterModel, Protocol):
+    """A device that shares a process with its host."""
+
+    def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
+        """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
+        None if the course of such jobs is not known."""
+
+
 class HostBus(Bus):
     """Carries one device in this process. Not for several threads at once."""
 
-    def __init__(self, config: Config, clock: Clock, memory: DeviceMemory, device: RegisterModel) -> None:
+    def __init__(self, config: Config, clock: Clock, memory: DeviceMemory, device: InProcess) -> None:
         self._host = config.host
         self._clock = clock
         self._memory = memory
@@ -78,8 +87,35 @@ class HostBus(Bus):
             raise ValueError(f"kind of host work must be one of {', '.join(self._times)}, got {kind!r}")
         self._clock.advance(self._times[kind])
 
+    def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
+        """How long a job takes does not depend on its data: where the course of each is known, all that is left to do
+        is to compute, and to let the time pass."""
+        ready = [[play for turn in turns if (play := self._ready(turn))] for turns in rounds]
+        if any(len(plays) < len(turns) for plays, turns in zip(ready, rounds, strict=True)):
+            return 0
+        count = 0
+        while count < most and all(play() for play in ready[count % len(rounds)]):
+            count += 1
+        for number, turns in enumerate(rounds):
+            self._clock.advance(len(range(number, count, len(rounds))) * sum(turn.spent_ps for turn in turns))
+        return count
+
+    def _ready(self, turn: Turn) -> Callable[[], bool] | None:
+        """What computes a turn and says whether the round goes on; None if the course of the job is not known."""
+        compute = self._device.arithmetic(turn) if self.connected else None
+        if compute is None:
+            return None
+        for address, data in turn.writes:  # nothing else writes there: it need not be done for each round
+            self._memory.slice(address, data.size)[:] = data
+        verdicts = [self._memory.slice(address, size) for address, size in turn.reads]
+        return lambda: compute() and all(verdict.any() for verdict in verdicts)
+
+    def withdraw_irqs(self) -> None:
+        """Take back the interrupt messages that software has not taken."""
+        self._pending = 0
+
     def irq(self, vector: int) -> None:
-        """Deliver an interrupt message."""
+        """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
         self._pending |= 1 << vector
 
     def _came(self) -> bool:

@@ -3,6 +3,9 @@
 The job of the highest class has the machine. When one of a higher class arrives, the one that runs is parked: it stops
 at an instruction boundary and its context (SRAM and accumulators) goes to DRAM; it comes back when nothing above it is
 left. A job that has not begun its first instruction simply goes back into its ring.
+
+What software may write at any moment is taken over at one: a ring's TAIL when its doorbell rings, CONTEXT_BASE when
+preemption is enabled. So neither can change between its check and its use.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ class JobQueues:
         self._values = registers.values
         self._interrupt = interrupt
         self._tell = ended
+        self._tails = [0] * len(RINGS)  # as they were at the doorbells
+        self._context_base = 0  # 0: jobs are not parked
         self._begun: list[Begun | None] = [None] * len(RINGS)
         self._current: Begun | None = None
         self._faulted: Begun | None = None
@@ -62,18 +67,33 @@ class JobQueues:
         for job in self._begun:
             if job is not None and job.run is not None:
                 self._machine.drop(job.run)
+        self._tails = [0] * len(RINGS)
+        self._context_base = 0
         self._begun = [None] * len(RINGS)
         self._current = self._faulted = None
+
+    def doorbell(self, ring: int) -> None:
+        """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
+        self._tails[ring] = self._values[_TAILS[ring]]
+        self.consider()
+
+    def preempt(self, context_base: int) -> None:
+        """From here on jobs are parked at that DRAM address, where there is room for them; 0: they are not parked.
+
+        One that is parked already comes back from where it was put.
+        """
+        self._context_base = context_base
 
     def go_on(self) -> None:
         """After a fault: be done with the job that it was in, or with all of a ring that makes no sense."""
         job, self._faulted = self._faulted, None
         if job is None:
             return
-        name = RINGS[job.ring]
-        done = self._registers.get(f"{name}_HEAD") + 1 if job.entry else self._registers.get(f"{name}_TAIL")
-        self._registers.set(f"{name}_HEAD", done & _COUNT)
+        head = _HEADS[job.ring]
+        done = self._registers.get(head) + 1 if job.entry else self._tails[job.ring]
+        self._registers.set(head, done & _COUNT)
         self._registers.set("FAULT_CODE", 0)
+        self._registers.set("FAULT_RING", 0)
         self._registers.set_pair("FAULT_ADDR", 0)
         self._show_status()
         self.consider()
@@ -90,6 +110,8 @@ class JobQueues:
         elif job.stage is Stage.RUNNING and self._preempted(job):
             assert job.run is not None
             job.stage = Stage.LEAVING
+            # Now, not when it has come to a stop: software may have changed its mind by then.
+            job.context = self._context_base + job.ring * self._machine.context_bytes
             job.run.park(lambda: self._stopped(job))
 
     def _take_next(self) -> None:
@@ -97,7 +119,7 @@ class JobQueues:
         for ring in _DOWN:
             job = self._begun[ring]
             if job is None:
-                if values[_TAILS[ring]] != values[_HEADS[ring]]:
+                if self._tails[ring] != values[_HEADS[ring]]:
                     self._take(ring)
                     return
             elif job.stage is Stage.PARKED:
@@ -106,27 +128,23 @@ class JobQueues:
 
     def _waiting(self, ring: int) -> int:
         """Entries of a ring that wait, the one begun among them."""
-        return self._values[_TAILS[ring]] - self._values[_HEADS[ring]] & _COUNT
+        return self._tails[ring] - self._values[_HEADS[ring]] & _COUNT
 
     def _higher(self, job: Begun) -> bool:
         """Whether a job of a higher class waits."""
         values = self._values
         for ring in _DOWN[: -1 - job.ring]:
-            if self._begun[ring] is None and values[_TAILS[ring]] != values[_HEADS[ring]]:
+            if self._begun[ring] is None and self._tails[ring] != values[_HEADS[ring]]:
                 return True
         return False
 
     def _preempted(self, job: Begun) -> bool:
-        return bool(self._values["PREEMPT"]) and self._higher(job)
+        return self._context_base != 0 and self._higher(job)
 
     def _stopped(self, job: Begun) -> None:
         """The job stands at an instruction boundary."""
         assert isinstance(job.run, Run)
-        job.context = self._registers.get_pair("CONTEXT_BASE") + job.ring * self._machine.context_bytes
-        try:
-            self._machine.save(job.run, job.context, lambda: self._parked(job))
-        except AddressError as error:
-            job.run.fail(Fault(FaultCode.ADDRESS, error.address, f"context area: {error.explanation}"))
+        self._machine.save(job.run, job.context, lambda: self._parked(job))
 
     def _parked(self, job: Begun) -> None:
         job.stage = Stage.PARKED
@@ -159,17 +177,24 @@ class JobQueues:
         if not size or size & (size - 1) or waiting > size:
             self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
             return
-        address = registers.get_pair(f"{name}_BASE") + registers.get(f"{name}_HEAD") % size * ENTRY.size
+        address = registers.get_pair(f"{name}_BASE") + self._values[_HEADS[ring]] % size * ENTRY.size
         self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
 
     def _fetch(self, job: Begun, address: int, size: int, then: Callable[[bytes], None]) -> None:
-        """Read control data from DRAM, which takes time; a reset meanwhile makes it void."""
+        """Read a ring entry or a region table from DRAM, which takes time; a reset meanwhile makes it void.
+
+        The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
+        """
 
         def arrived() -> None:
             try:
                 raw = self._machine.memory.slice(address, size).tobytes()
-            except AddressError as fault:
-                self._refuse(job, FaultCode.ADDRESS, fault.address, f"control data: {fault.explanation}")
+            except AddressError as error:
+                if job.entry is None:
+                    self._refuse(job, FaultCode.ADDRESS, error.address, f"ring entry: {error.explanation}")
+                else:  # the entry has come, so it is known where the record and the text belong
+                    fault = Fault(FaultCode.ADDRESS, error.address, f"region table: {error.explanation}")
+                    self._ended(job, None if job.aborted else fault)
                 return
             then(raw)
 
@@ -196,6 +221,7 @@ class JobQueues:
             self._ended(job)
             return
         if self._higher(job):
+            # Nothing of it is on the machine yet: to give way costs nothing, with or without PREEMPT.
             self._begun[job.ring] = self._current = None
             self.consider()
             return
@@ -217,19 +243,16 @@ class JobQueues:
             self._ended(job, Fault(FaultCode.INTERNAL, entry.program_address, explanation))
 
     def _flip_bits(self) -> None:
-        flips = self._machine.injection.flips[:]
+        for address, bit in self._machine.injection.flips:
+            self._machine.memory.dram[address] ^= 1 << int(bit)
         self._machine.injection.flips.clear()
-        for address, bit in flips:
-            try:
-                self._machine.memory.slice(address, 1)[0] ^= 1 << (bit & 7)
-            except AddressError as fault:
-                _log.warning("bit flip: %s", fault.explanation)
 
     # Ending
 
     def abort(self, fence: int) -> None:
         """End the job of that fence now, in the midst of whatever it does; no effect before it has begun."""
         for job in self._begun:
+            # A job whose record is on its way has ended, as far as the record says: one record for each job.
             if job is not None and job.fence == fence and job.stage is not Stage.ENDING:
                 job.aborted = True
                 if job.run is not None:  # else it ends when its region table has come
@@ -250,6 +273,7 @@ class JobQueues:
         code, address = (fault.code, fault.address) if fault else (FaultCode.NONE, 0)
         if fault and entry.log_bytes:
             self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
+        # Registers and interrupt come after the record: whoever sees one of them must find it written.
         self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, record.cycles)))
         self._forget(job)
         self._tell(entry.fence, record)
@@ -282,7 +306,7 @@ class JobQueues:
         return record
 
     def _refuse(self, job: Begun, code: FaultCode, address: int, explanation: str) -> None:
-        """A fault before there is a job: no completion record."""
+        """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
         job.fault = Fault(code, address, explanation)
         self._forget(job)
         self._tell(None, self._record(job))
@@ -292,6 +316,7 @@ class JobQueues:
         _log.info("fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
         self._faulted = job
         self._registers.set("FAULT_CODE", fault.code)
+        self._registers.set("FAULT_RING", 1 << job.ring)
         self._registers.set_pair("FAULT_ADDR", fault.address)
         self._show_status()
         self._interrupt(_INT_FAULT | _INT_DONE)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS
+from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Turn
 from npusim.device.host import HostBus
 from npusim.device.jobs import JobQueues
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
@@ -19,12 +19,14 @@ from npusim.isa.base import ISA_VERSION
 from npusim.sim.inject import Injection
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
-from npusim.sim.run import JobRecord
+from npusim.sim.run import Job, JobRecord
 from npusim.units import ps_to_cycles
 
 _log = logging.getLogger("npusim.device")
 
 INTERFACE_VERSION = 2
+"""Of the registers and of what lies in memory. Raise it with whatever makes a driver fail that keeps to the document of
+the version before; a register in space that was reserved, which reads as 0 on older devices, does not."""
 VECTOR = 0
 """The one interrupt vector."""
 
@@ -48,7 +50,7 @@ class NpuDevice:
         self._clock = self.machine.clock
         rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
         writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
-        writes |= {"abort": self._abort, **rings}
+        writes |= {"abort": self._abort, "preempt": self._preempt, **rings}
         self._registers = RegisterFile(_capabilities(config, self.machine), writes, {"cycles": self._hold_cycles})
         self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
         self._host = HostBus(config, self._clock, self.machine.memory, self)
@@ -98,16 +100,24 @@ class NpuDevice:
         elif bar == BAR_MEMORY:
             self._store(offset, value.to_bytes(size, "little"))
 
+    def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
+        """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""
+        return self.machine.arithmetic(Job(turn.code, turn.code_bytes, turn.regions, self._clock.now))
+
     # Registers
 
     def _control(self, value: int) -> None:
         if value & _RESET:
             self._jobs.reset()
             self._registers.reset()
+            # A message that is still on its way would come to a driver that has nothing it could be about.
+            self._host.withdraw_irqs()
         elif value & _CONTINUE:
             self._jobs.go_on()
 
     def _int_mask(self, mask: int) -> None:
+        # What came while the mask was closed has sent nothing: without this a driver that masks while it looks at its
+        # jobs would never hear of it.
         if mask & self._registers.get("INT_STATUS"):
             self._deliver()
 
@@ -116,7 +126,17 @@ class NpuDevice:
 
     def _doorbell(self, ring: int, value: int) -> None:
         if value:
-            self._jobs.consider()
+            self._jobs.doorbell(ring)
+
+    def _preempt(self, value: int) -> None:
+        base, size = self._registers.get_pair("CONTEXT_BASE"), _context_bytes(self.machine)
+        if value and not 0 < base <= self.config.dram.bytes - size:
+            self._registers.complain(
+                f"write of {value:#x} to PREEMPT: CONTEXT_BASE must not be 0 and must leave room for {size:#x} bytes "
+                f"in DRAM of {self.config.dram.bytes:#x}, got {base:#x}"
+            )
+            self._registers.set("PREEMPT", 0)
+        self._jobs.preempt(base if self._registers.get("PREEMPT") else 0)
 
     def _abort(self, value: int) -> None:
         if value:
@@ -145,10 +165,15 @@ class NpuDevice:
             _log.warning("write: %s", fault.explanation)
 
 
+def _context_bytes(machine: Machine) -> int:
+    """Of every job but that of the highest class, which nobody parks."""
+    return (len(RINGS) - 1) * machine.context_bytes
+
+
 def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
     """The values of the registers that the config decides."""
     matrix, vector = config.matrix, config.vector
-    context = (len(RINGS) - 1) * machine.context_bytes  # of every job but that of the highest class
+    context = _context_bytes(machine)
     present = (matrix is not None) << 16 | (vector is not None) << 17 | (config.scalar is not None) << 18
     return {
         "VERSION": ISA_VERSION | INTERFACE_VERSION << 16,

@@ -76,10 +76,13 @@ def _word(name: str, doc: str) -> tuple[Field, ...]:
 
 _INTERRUPTS = (Field("DONE", 0, 1, "a job has ended"), Field("FAULT", 1, 1, "the device has stopped with a fault"))
 
-_RING_DOORBELL = Field("RING", 0, 1, "look at the tail")
+_RING_DOORBELL = Field("RING", 0, 1, "take over this ring's TAIL and look for work")
 
 RINGS = ("LOW", "MEDIUM", "HIGH")
 """The classes of priority, one ring each, the lowest first."""
+
+# One bit each, so that 0 can say that there is no fault; a number would make LOW look like that.
+_FAULT_RINGS = tuple(Field(name, bit, 1, "the fault was in this ring") for bit, name in enumerate(RINGS))
 
 
 def _ring(name: str, offset: int) -> tuple[Register, ...]:
@@ -124,9 +127,12 @@ REGISTERS: tuple[Register, ...] = (
     Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "see sim.fault.FaultCode"),)),
     Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "what the fault is about, low word")),
     Register("FAULT_ADDR_HI", 0x058, RO, _word("ADDRESS", "high word")),
+    Register("FAULT_RING", 0x05C, RO, _FAULT_RINGS),
     Register("CONTEXT_BASE_LO", 0x060, RW, (Field("ADDRESS", 6, 26, "DRAM address to park jobs at, low word"),)),
     Register("CONTEXT_BASE_HI", 0x064, RW, _word("ADDRESS", "high word")),
-    Register("PREEMPT", 0x068, RW, (Field("ENABLE", 0, 1, "a job of a higher class parks the one that runs"),)),
+    Register("PREEMPT", 0x068, RW, (Field("ENABLE", 0, 1, "a job of a higher class parks the one that runs, at "
+                                          "CONTEXT_BASE as it is now; stays 0 if there is no room"),),
+             on_write="preempt"),
     Register("ABORT_FENCE_LO", 0x070, RW, _word("FENCE", "fence of the job to abort, low word")),
     Register("ABORT_FENCE_HI", 0x074, RW, _word("FENCE", "high word")),
     Register("ABORT", 0x078, WO, (Field("GO", 0, 1, "end that job, if it runs or is parked"),), on_write="abort"),
@@ -192,7 +198,7 @@ class RegisterFile:
         if register is None:
             return 0
         if register.access is WO:
-            self._complain(f"read of {register.name}, which is {register.access.value}")
+            self.complain(f"read of {register.name}, which is {register.access.value}")
             return 0
         if register.on_read:
             self._reads[register.on_read]()
@@ -204,12 +210,12 @@ class RegisterFile:
         if register is None:
             return
         if register.access is RO:
-            self._complain(f"write of {value:#x} to {register.name}, which is {register.access.value}")
+            self.complain(f"write of {value:#x} to {register.name}, which is {register.access.value}")
             return
         mask = _MASKS[register.name]
         if value & ~mask:
             reserved = value & ~mask
-            self._complain(f"write of {value:#x} to {register.name}: reserved bits {reserved:#x} are ignored")
+            self.complain(f"write of {value:#x} to {register.name}: reserved bits {reserved:#x} are ignored")
             value &= mask
         if register.access is W1C:
             value = self.values[register.name] & ~value
@@ -221,13 +227,14 @@ class RegisterFile:
     def _find(self, verb: str, offset: int, size: int) -> Register | None:
         register = self._at.get(offset)
         if size != WIDTH or offset % WIDTH:
-            self._complain(f"{verb} of {size} bytes at {offset:#x}: registers are {WIDTH} bytes wide and aligned")
+            self.complain(f"{verb} of {size} bytes at {offset:#x}: registers are {WIDTH} bytes wide and aligned")
             return None
         if register is None:
-            self._complain(f"{verb} at {offset:#x}: there is no register")
+            self.complain(f"{verb} at {offset:#x}: there is no register")
         return register
 
-    def _complain(self, problem: str) -> None:
+    def complain(self, problem: str) -> None:
+        """Software has done what has no effect."""
         _log.warning("%s", problem)
         if len(self.misuse) < MISUSE_KEPT:
             self.misuse.append(problem)

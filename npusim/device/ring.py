@@ -1,8 +1,9 @@
 """What lies in device memory between software and the device: ring entries, region tables, completion records.
 
 All little-endian. A ring has a power of two of entries; the driver writes entry ``tail % size``, then the ring's TAIL,
-then rings its doorbell; the device takes entries at ``head % size`` one after another and moves HEAD on when it is done
-with one. Head and tail run freely (32 bits). There is one ring for each class of priority.
+then rings its doorbell, at which the device looks at that TAIL and at no other; it takes entries at ``head % size`` one
+after another and moves HEAD on when it is done with one. Head and tail run freely (32 bits). There is one ring for each
+class of priority.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class RingEntry(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """Written by the device at the end of a job; ``cycles`` of the device's clock from doorbell to interrupt."""
+    """Written by the device at the end of a job; ``cycles`` of its clock from taking the entry to writing this.
+
+    The time that the entry has waited in its ring is not among them; the time for which the job was parked is.
+    """
 
     fence: int
     status: int

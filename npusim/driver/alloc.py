@@ -12,6 +12,11 @@ ALIGNMENT = 256
 """Every block starts at a multiple of this many bytes; a multiple of any DRAM burst that a config should have."""
 
 
+def block_bytes(size: int) -> int:
+    """What a block of that size takes: whole units of ALIGNMENT, one at least."""
+    return max(ceil_div(size, ALIGNMENT), 1) * ALIGNMENT
+
+
 class Allocator:
     """Bytes [start, start + size) of device memory. Sizes are rounded up to ALIGNMENT, 0 too."""
 
@@ -33,7 +38,7 @@ class Allocator:
 
     def allocate(self, size: int, purpose: str) -> int:
         """The address of a new block; raises DeviceMemoryError with required and available bytes."""
-        needed = max(ceil_div(size, ALIGNMENT), 1) * ALIGNMENT
+        needed = block_bytes(size)
         for number, (address, free) in enumerate(self._free):
             if free >= needed:
                 if free == needed:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from npusim.driver.check import check_inputs
 from npusim.errors import NpusimError
-from npusim.program import CONSTANTS, Program
+from npusim.program import CONSTANTS, Binding, Program
 
 Array = npt.NDArray[Any]
 
@@ -124,27 +125,49 @@ class LoadedProgram:
         return tuple(self.constants if region == CONSTANTS else own[region] for region in range(len(self.sizes)))
 
 
-@dataclass(slots=True, eq=False)
-class Flight:
-    """A job that has been submitted. ``entry``: address of its ring entry; ``done``: the device has ended it."""
+class Job:
+    """One run of a program: first of whoever made it, then in a ring of the device, at last ended.
 
-    fence: int
-    loaded: LoadedProgram
-    slot: Slot
-    addresses: Mapping[int, int]
-    reads: tuple[int, ...]
-    ring: int
-    entry: int = 0
-    flags: int = 0
-    cycles: int = 0
-    done: bool = False
-    error: NpusimError | None = None
+    Making one checks the inputs, so that there is no job whose inputs do not fit: InputError. ``inputs``: an array for
+    each input binding that is not bound, of its shape and storage dtype; none are needed with ``timing_only``, and no
+    outputs come back. ``bound``: regions of inputs and outputs that lie at a device address of the caller's; such
+    inputs are not written, such outputs not read back. ``ended``: the device is done with it, as far as the driver has
+    seen; ``error``: what it ended with. ``outputs`` in the storage dtype by name, and ``cycles`` as the completion
+    record has them, once it has been finished.
+    """
 
+    __slots__ = (
+        "addresses", "arrays", "bound", "cycles", "ended", "entry", "error", "fence", "flags", "loaded", "outputs",
+        "priority", "program", "slot", "timing_only",
+    )  # fmt: skip
 
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """``outputs``: arrays in the storage dtype by name, none if timing only. ``cycles``: from doorbell to interrupt."""
+    def __init__(
+        self,
+        program: Program,
+        inputs: Mapping[str, Array] | None = None,
+        *,
+        bound: Mapping[int, int] | None = None,
+        priority: int = Priority.MEDIUM,
+        timing_only: bool = False,
+    ) -> None:
+        self.program = program
+        self.bound = bound or {}
+        self.priority = int(priority)
+        self.timing_only = timing_only
+        self.arrays: list[tuple[Binding, Array]] = []
+        if not timing_only:
+            written = [item for item in program.inputs if item.region not in self.bound] if bound else program.inputs
+            self.arrays = check_inputs(written, inputs or {})
+        self.fence = self.cycles = self.flags = 0
+        self.entry = 0  # the address of its ring entry
+        self.loaded: LoadedProgram | None = None  # from submission until it is finished
+        self.slot: Slot | None = None
+        self.addresses: Mapping[int, int] = {}
+        self.ended = False
+        self.error: NpusimError | None = None
+        self.outputs: dict[str, Array] = {}
 
-    outputs: dict[str, Array]
-    cycles: int
-    fence: int
+    @property
+    def read_back(self) -> list[Binding]:
+        """The outputs that the host reads when the job has ended."""
+        return [] if self.timing_only else [item for item in self.program.outputs if item.region not in self.bound]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from npusim.device.bus import Bus
 from npusim.driver.alloc import Allocator
-from npusim.driver.check import check_inputs
+from npusim.driver.jobs import Job
 from npusim.errors import UsageError
 from npusim.program import Program
 
@@ -30,15 +30,6 @@ class NullProgram:
     program: Program
     blocks: tuple[int, ...]
     loaded: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class NullResult:
-    """Outputs by name in their storage dtype, the cycles that the device took, the fence that was waited for."""
-
-    outputs: dict[str, npt.NDArray[Any]]
-    cycles: int
-    fence: int
 
 
 class NullDriver:
@@ -73,22 +64,21 @@ class NullDriver:
 
     def run(
         self, loaded: NullProgram, inputs: Mapping[str, npt.NDArray[Any]] | None = None, *, timing_only: bool = False
-    ) -> NullResult:
+    ) -> Job:
         """Check everything before the device sees anything; then submit, wait, read back."""
         self._check(loaded)
-        if not timing_only:
-            check_inputs(loaded.program.inputs, inputs or {})
-            # TALK: copy the inputs into their regions.
+        job = Job(loaded.program, inputs, timing_only=timing_only)  # has checked the inputs
+        # TALK: copy the inputs, job.arrays, into their regions.
         self._fence += 1
+        job.fence = self._fence
         # TALK: write a ring entry with this fence, move the tail, ring the doorbell.
         # TALK: wait for the interrupt, but not for ever: look at the completion record now and then.
         # TALK: on a fault read code and address, reset the device, raise DeviceFaultError.
-        outputs: dict[str, npt.NDArray[Any]] = {}
-        if not timing_only:
-            for binding in loaded.program.outputs:
-                # TALK: copy the output from its region.
-                outputs[binding.name] = np.zeros(binding.shape, binding.dtype.storage)
-        return NullResult(outputs, 0, self._fence)
+        job.ended = True
+        for binding in job.read_back:
+            # TALK: copy the output from its region.
+            job.outputs[binding.name] = np.zeros(binding.shape, binding.dtype.storage)
+        return job
 
     @staticmethod
     def _check(loaded: NullProgram) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from npusim.device.bus import BAR_REGISTERS, Bus
+from npusim.device.bus import BAR_REGISTERS, Bus, Turn
 from npusim.driver import header
-from npusim.driver.alloc import Allocator
-from npusim.driver.check import check_inputs
-from npusim.driver.jobs import Array, Flight, HostCounters, JobResult, LoadedProgram, Priority
+from npusim.driver.alloc import Allocator, block_bytes
+from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, UsageError
@@ -18,6 +18,9 @@ from npusim.program import CONSTANTS, Binding, Program
 
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any job should take."""
+
+Past = tuple[LoadedProgram, Job, int]
+"""A job that has been finished, its program, and the picoseconds from its request to its outputs."""
 
 
 class Driver:
@@ -35,7 +38,6 @@ class Driver:
         self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO))
         self._rings = Rings(bus, self._memory)
         self._slots = Slots(bus, self._memory)
-        self._flights: dict[int, Flight] = {}
         self._fence = 0
         self.reset()
 
@@ -89,7 +91,7 @@ class Driver:
 
         Raises DeviceMemoryError if it does not fit; then nothing was taken.
         """
-        sizes = tuple(max(size, _least(program, region)) for region, size in enumerate(program.region_bytes))
+        sizes = _sizes(program)
         blocks: list[int] = []
         try:
             for purpose, size in (("code", len(program.code)), ("constants", sizes[CONSTANTS])):
@@ -130,18 +132,10 @@ class Driver:
             self.counters.constant_bytes += constants.nbytes
         loaded.resident = True
 
-    def regions(self, loaded: LoadedProgram, bound: Mapping[int, int]) -> list[tuple[int, int]] | None:
-        """(address, bytes) of each region in the next run, with these bound; None if that must make room for more."""
-        own = loaded.idle[-1].own if loaded.idle and loaded.resident else {}
-        addresses = {CONSTANTS: loaded.constants, **own, **bound}
-        if len(addresses) < len(loaded.sizes):
-            return None
-        return [(addresses[region], size) for region, size in enumerate(loaded.sizes)]
-
-    def forget_table(self, loaded: LoadedProgram) -> None:
-        """Have the next run tell the device where its regions are, whatever the one before told."""
-        for slot in loaded.idle:
-            slot.rows = b""
+    def footprint(self, program: Program) -> tuple[int, int]:
+        """Bytes of device memory that a program takes while it is loaded, and those that each run takes besides."""
+        sizes = _sizes(program)
+        return block_bytes(len(program.code)) + block_bytes(sizes[CONSTANTS]), Slots.bytes_of(sizes)
 
     # Runs
 
@@ -152,11 +146,10 @@ class Driver:
         *,
         timing_only: bool = False,
         timeout_ps: int = TIMEOUT_PS,
-    ) -> JobResult:
-        """Run a loaded program once.
+    ) -> Job:
+        """Run a loaded program once; the job with its outputs. See :class:`Job` for the arguments.
 
-        ``inputs``: for each input binding an array of its shape in its storage dtype; with ``timing_only`` none are
-        needed and no outputs come back. Raises InputError, or DeviceFaultError, after which the driver goes on.
+        Raises InputError, or DeviceFaultError, after which the driver goes on.
         """
         return self.wait(self.submit(loaded, inputs, timing_only=timing_only), timeout_ps)
 
@@ -168,43 +161,38 @@ class Driver:
         bound: Mapping[int, int] | None = None,
         priority: int = Priority.MEDIUM,
         timing_only: bool = False,
-        checked: bool = False,
-    ) -> int:
-        """Hand a job to the device and return its fence at once.
+    ) -> Job:
+        """Make a job of a loaded program and :meth:`start` it. Raises InputError and what that raises."""
+        self._check_loaded(loaded)
+        job = Job(loaded.program, inputs, bound=bound, priority=priority, timing_only=timing_only)
+        self.start(loaded, job)
+        return job
 
-        ``bound``: regions of inputs and outputs that lie at a device address of the caller's; such inputs are not
-        written, such outputs not read back. ``checked``: the inputs are what ``check_inputs`` has given.
-        Raises InputError, DeviceMemoryError, QueueFullError, FileCutError.
+    def start(self, loaded: LoadedProgram, job: Job) -> None:
+        """Hand a job of a loaded program to the device, and wait for nothing.
+
+        Raises DeviceMemoryError, QueueFullError, FileCutError; then the device has seen nothing of it.
         """
         self._check_loaded(loaded)
-        self._rings.check_room(priority)
-        bound, program = bound or {}, loaded.program
-        written = [] if timing_only else [item for item in program.inputs if item.region not in bound]
-        if checked and inputs is not None:
-            arrays = [inputs[item.name] for item in written]
-        else:
-            arrays = [] if timing_only else check_inputs(written, inputs or {})
-        slot = self._slots.take(loaded, bound)
-        if not timing_only:
+        self._rings.check_room(job.priority)
+        slot = self._slots.take(loaded, job.bound)
+        if not job.timing_only:
             try:
                 self.write_constants(loaded)
             except FileCutError:
                 loaded.idle.append(slot)
                 raise
-        addresses = self._slots.write_table(loaded, slot, bound)
-        for binding, array in zip(written, arrays, strict=True):
+        addresses = self._slots.write_table(loaded, slot, job.bound)
+        for binding, array in job.arrays:
             if array.nbytes:
-                self._bus.write_memory(addresses[binding.region], array.reshape(-1).view(np.uint8).data)
+                self._bus.write_memory(addresses[binding.region], _flat(array).data)
                 self.counters.input_bytes += array.nbytes
-        reads = () if timing_only else tuple(out.region for out in program.outputs if out.region not in bound)
         self._fence += 1
-        flight = Flight(self._fence, loaded, slot, addresses, reads, int(priority))
-        flight.flags = header.FLAG_TIMING_ONLY if timing_only else 0
-        self._flights[flight.fence] = flight
+        job.fence, job.loaded, job.slot, job.addresses = self._fence, loaded, slot, addresses
+        job.flags = header.FLAG_TIMING_ONLY if job.timing_only else 0
         loaded.running += 1
-        self._rings.submit(flight)
+        self._rings.submit(job)
         self.counters.jobs += 1
-        return flight.fence
 
     def poll(self, timeout_ps: int) -> bool:
         """Let the device work until its next interrupt, for at most ``timeout_ps``; True if a job has ended.
@@ -213,53 +201,64 @@ class Driver:
         """
         return self._rings.poll(timeout_ps)
 
-    def ended(self, fence: int) -> bool:
-        """Whether a job has ended, as far as :meth:`poll` has seen."""
-        return self._flight(fence).done
-
-    def finish(self, fence: int) -> JobResult:
-        """The result of a job that has ended, read back now; the fence is used up. Raises the error it ended with."""
-        flight = self._flight(fence)
-        if not flight.done:
-            raise UsageError(f"job {fence} has not ended")
-        del self._flights[fence]
-        loaded = flight.loaded
+    def finish(self, job: Job) -> Job:
+        """Read back the outputs of a job that has ended, once. Raises the error it ended with."""
+        loaded = self._inside(job)
+        if not job.ended:
+            raise UsageError(f"job {job.fence} has not ended")
         loaded.running -= 1
-        loaded.idle.append(flight.slot)
-        if flight.error is not None:
-            raise flight.error
-        outputs = {
-            binding.name: self._read_output(flight.addresses[binding.region], binding)
-            for binding in loaded.program.outputs
-            if binding.region in flight.reads
-        }
-        return JobResult(outputs, flight.cycles, fence)
+        if job.slot is not None:
+            loaded.idle.append(job.slot)
+        job.loaded = None
+        if job.error is not None:
+            raise job.error
+        for binding in job.read_back:
+            job.outputs[binding.name] = self._read_output(job.addresses[binding.region], binding)
+        return job
 
-    def wait(self, fence: int, timeout_ps: int = TIMEOUT_PS) -> JobResult:
-        """Wait for a job. Raises what it ended with; one that takes longer than ``timeout_ps`` ends with a reset."""
-        flight, left = self._flight(fence), timeout_ps
-        while not flight.done:
+    def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:
+        """Wait for a job and :meth:`finish` it; one that takes longer than ``timeout_ps`` ends with a reset."""
+        loaded, left = self._inside(job), timeout_ps
+        while not job.ended:
             step = min(left, SLICE_PS)
             if self._rings.poll(step):
                 continue
             left -= step
             if not left and not self._rings.look():
-                code = flight.loaded.code
-                self._rings.reset(DeviceFaultError("TIMEOUT", code, f"no completion within {timeout_ps} ps"))
-        return self.finish(fence)
+                self._rings.reset(DeviceFaultError("TIMEOUT", loaded.code, f"no completion within {timeout_ps} ps"))
+        return self.finish(job)
 
-    def abort(self, fence: int) -> None:
+    def abort(self, job: Job) -> None:
         """Ask the device to end a job; :meth:`poll` sees it end, with JobAbortedError unless it was quicker."""
-        flight = self._flight(fence)
-        if not flight.done:
-            self._rings.abort(flight)
+        self._inside(job)
+        if not job.ended:
+            self._rings.abort(job)
+
+    def repeat(self, rounds: Sequence[Sequence[Past]], most: int) -> int:
+        """Do rounds of jobs once more, in turn, up to ``most``, as far as the bus has a shorter way for that; how many.
+
+        ``rounds``: jobs that have been finished, with their loaded programs and the simulated time that each took its
+        client. Nothing else may be in the device. A round does not count, and is the last, when one of its jobs reads
+        back nothing but zeros or is a fault; what such a round has written is undefined.
+        """
+        turns = [[turn for each in jobs if (turn := _turn(*each))] for jobs in rounds]
+        if any(len(known) < len(jobs) for known, jobs in zip(turns, rounds, strict=True)):
+            return 0
+        count = self._bus.repeat(turns, most)
+        if count % len(rounds):  # the round done last is another than the one whose region tables the slots remember
+            for (first, *others), (loaded, _, _) in zip(zip(*turns, strict=True), rounds[0], strict=True):
+                if any(other.regions != first.regions for other in others):
+                    for slot in loaded.idle:
+                        slot.rows = b""  # so that the next job writes its table anew
+        return count
 
     # Steps
 
-    def _flight(self, fence: int) -> Flight:
-        if fence not in self._flights:
-            raise UsageError(f"there is no job {fence}")
-        return self._flights[fence]
+    def _inside(self, job: Job) -> LoadedProgram:
+        """The program of a job that has been started and not been finished."""
+        if job.loaded is None:
+            raise UsageError(f"there is no job {job.fence} in the device")
+        return job.loaded
 
     def _read_output(self, address: int, binding: Binding) -> Array:
         raw = self._bus.read_memory(address, binding.nbytes) if binding.nbytes else bytearray()
@@ -290,8 +289,31 @@ class Driver:
             raise UsageError(f"program {loaded.program.name!r} has been unloaded")
 
 
-def _least(program: Program, region: int) -> int:
-    """What a region must hold whatever the program says of it."""
-    if region == CONSTANTS:
-        return program.constants.nbytes
-    return max((item.nbytes for item in (*program.inputs, *program.outputs) if item.region == region), default=0)
+def _sizes(program: Program) -> tuple[int, ...]:
+    """Bytes of each region: what the program says, or what its constants, inputs and outputs need if that is more."""
+    sizes = list(program.region_bytes)
+    sizes[CONSTANTS] = max(sizes[CONSTANTS], program.constants.nbytes)
+    for item in (*program.inputs, *program.outputs):
+        sizes[item.region] = max(sizes[item.region], item.nbytes)
+    return tuple(sizes)
+
+
+def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
+    """A job as the bus repeats it; None if its program has left the device, or if making room comes first."""
+    own = loaded.idle[-1].own if loaded.loaded and loaded.resident and loaded.idle else {}
+    addresses = {CONSTANTS: loaded.constants, **own, **job.bound}
+    if len(addresses) < len(loaded.sizes):
+        return None
+    return Turn(
+        loaded.code,
+        len(job.program.code),
+        [(addresses[region], size) for region, size in enumerate(loaded.sizes)],
+        [(addresses[binding.region], _flat(array)) for binding, array in job.arrays],
+        [(addresses[binding.region], binding.nbytes) for binding in job.read_back],
+        spent_ps,
+    )
+
+
+def _flat(array: Array) -> npt.NDArray[np.uint8]:
+    """The bytes of an array of a job, which is contiguous."""
+    return array.reshape(-1).view(np.uint8)

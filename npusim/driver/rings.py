@@ -7,7 +7,7 @@ from collections import deque
 from npusim.device.bus import BAR_REGISTERS, Bus
 from npusim.driver import header
 from npusim.driver.alloc import Allocator
-from npusim.driver.jobs import Flight
+from npusim.driver.jobs import Job
 from npusim.errors import DeviceFaultError, DeviceGoneError, JobAbortedError, NpusimError, QueueFullError
 
 RING_ENTRIES = 64
@@ -23,7 +23,7 @@ class Rings:
         self._bus = bus
         self._bases = [memory.allocate(RING_ENTRIES * header.ENTRY.size, "command ring") for _ in header.RINGS]
         self._tails = [0] * len(header.RINGS)
-        self._flying: list[deque[Flight]] = [deque() for _ in header.RINGS]
+        self._inside: list[deque[Job]] = [deque() for _ in header.RINGS]
         self._silent_ps = 0
         self._context: int | None = None
 
@@ -52,31 +52,33 @@ class Rings:
 
     def check_room(self, ring: int) -> None:
         """Raise QueueFullError if no job of that class can be submitted now."""
-        if len(self._flying[ring]) == RING_ENTRIES:
+        if len(self._inside[ring]) == RING_ENTRIES:
             raise QueueFullError(f"{RING_ENTRIES} jobs of class {ring} are in the device: its ring holds no more")
 
-    def submit(self, flight: Flight) -> None:
+    def submit(self, job: Job) -> None:
         """Hand a job to the device."""
-        loaded, slot, ring = flight.loaded, flight.slot, flight.ring
+        loaded, slot, ring = job.loaded, job.slot, job.priority
+        assert loaded is not None
+        assert slot is not None
         self._bus.host_work("submit")
-        self._bus.write_memory(slot.completion, header.COMPLETION.pack(flight.fence, header.JOB_PENDING, 0, 0, 0))
+        self._bus.write_memory(slot.completion, header.COMPLETION.pack(job.fence, header.JOB_PENDING, 0, 0, 0))
         entry = header.ENTRY.pack(
-            header.ENTRY_MAGIC, flight.flags, loaded.code, len(loaded.program.code), len(loaded.sizes), slot.table,
-            flight.fence, slot.completion, slot.log, LOG_BYTES, 0,
+            header.ENTRY_MAGIC, job.flags, loaded.code, len(job.program.code), len(loaded.sizes), slot.table,
+            job.fence, slot.completion, slot.log, LOG_BYTES, 0,
         )  # fmt: skip
-        flight.entry = self._bases[ring] + self._tails[ring] % RING_ENTRIES * header.ENTRY.size
-        self._bus.write_memory(flight.entry, entry)
+        job.entry = self._bases[ring] + self._tails[ring] % RING_ENTRIES * header.ENTRY.size
+        self._bus.write_memory(job.entry, entry)
         self._tails[ring] = self._tails[ring] + 1 & 0xFFFF_FFFF
-        self._flying[ring].append(flight)
+        self._inside[ring].append(job)
         self._write(header.RINGS[ring] + header.TAIL, self._tails[ring])
         self._write(header.RINGS[ring] + header.DOORBELL, header.DOORBELL_RING)
 
-    def abort(self, flight: Flight) -> None:
+    def abort(self, job: Job) -> None:
         """Ask for the end of a job: an entry that has not been read is marked, a job that has begun is stopped."""
-        flight.flags |= header.FLAG_WITHDRAWN
-        self._bus.write_memory(flight.entry + header.FLAGS_OFFSET, header.FLAGS.pack(flight.flags))
-        self._write(header.ABORT_FENCE_LO, flight.fence & 0xFFFF_FFFF)
-        self._write(header.ABORT_FENCE_HI, flight.fence >> 32)
+        job.flags |= header.FLAG_WITHDRAWN
+        self._bus.write_memory(job.entry + header.FLAGS_OFFSET, header.FLAGS.pack(job.flags))
+        self._write(header.ABORT_FENCE_LO, job.fence & 0xFFFF_FFFF)
+        self._write(header.ABORT_FENCE_HI, job.fence >> 32)
         self._write(header.ABORT, header.ABORT_GO)
 
     def poll(self, timeout_ps: int) -> bool:
@@ -96,23 +98,23 @@ class Rings:
         if interrupted:
             self._write(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
         ended = self._collect_all()
-        if any(self._flying) or not ended:
+        if any(self._inside) or not ended:
             ended += self._check_status()
         return ended > 0
 
     def lose(self, reason: NpusimError) -> int:
         """Every job in the device has failed with ``reason``; how many there were."""
-        lost = [flight for ring in self._flying for flight in ring]
-        for flight in lost:
-            flight.done, flight.error = True, reason
-        for ring in self._flying:
+        lost = [job for ring in self._inside for job in ring]
+        for job in lost:
+            job.ended, job.error = True, reason
+        for ring in self._inside:
             ring.clear()
         return len(lost)
 
     def _collect_all(self) -> int:
-        return sum([self._collect(ring) for ring in reversed(self._flying) if ring])
+        return sum([self._collect(ring) for ring in reversed(self._inside) if ring])
 
-    def _collect(self, ring: deque[Flight]) -> int:
+    def _collect(self, ring: deque[Job]) -> int:
         """Take the jobs off a ring that have ended; they do so in order."""
         count = 0
         while ring and self._take(ring[0]):
@@ -120,20 +122,22 @@ class Rings:
             count += 1
         return count
 
-    def _take(self, flight: Flight) -> bool:
+    def _take(self, job: Job) -> bool:
         """Whether a job has ended; if so, how."""
-        raw = self._bus.read_memory(flight.slot.completion, header.COMPLETION.size)
+        slot = job.slot
+        assert slot is not None
+        raw = self._bus.read_memory(slot.completion, header.COMPLETION.size)
         seen, status, code, address, cycles = header.COMPLETION.unpack(raw)
-        if seen != flight.fence or status not in (header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED):
+        if seen != job.fence or status not in (header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED):
             return False
-        flight.done, flight.cycles = True, int(cycles)
+        job.ended, job.cycles = True, int(cycles)
         if status == header.JOB_FAULT:
-            log = bytes(self._bus.read_memory(flight.slot.log, LOG_BYTES))
+            log = bytes(self._bus.read_memory(slot.log, LOG_BYTES))
             text = log.split(b"\0", 1)[0].decode(errors="replace")
-            flight.error = DeviceFaultError(header.fault_name(code), address, text)
+            job.error = DeviceFaultError(header.fault_name(code), address, text)
             self._write(header.CONTROL, header.CONTROL_CONTINUE)
         elif status == header.JOB_ABORTED:
-            flight.error = JobAbortedError(f"job {flight.fence} of program {flight.loaded.program.name!r} was aborted")
+            job.error = JobAbortedError(f"job {job.fence} of program {job.program.name!r} was aborted")
         return True
 
     def _check_status(self) -> int:
@@ -151,7 +155,7 @@ class Rings:
         name = header.fault_name(self._read(header.FAULT_CODE))
         address = self._read(header.FAULT_ADDR_HI) << 32 | self._read(header.FAULT_ADDR_LO)
         fault = DeviceFaultError(name, address, header.fault_meaning(name))
-        lost = sum(len(ring) for ring in self._flying)
+        lost = sum(len(ring) for ring in self._inside)
         self.reset(fault)
         return lost
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from npusim.device.bus import Bus
 from npusim.driver import header
-from npusim.driver.alloc import Allocator
+from npusim.driver.alloc import Allocator, block_bytes
 from npusim.driver.jobs import LoadedProgram, Slot
 from npusim.driver.rings import LOG_BYTES
 from npusim.program import CONSTANTS, FIRST_IO, Program
@@ -64,6 +64,12 @@ class Slots:
             slot.rows = rows
         slot.usual = {} if bound else addresses
         return addresses
+
+    @staticmethod
+    def bytes_of(sizes: Sequence[int]) -> int:
+        """Device memory that a slot takes for a program with regions of these sizes, none of them bound."""
+        fixed = (len(sizes) * header.REGION_ROW.size, header.COMPLETION.size, LOG_BYTES)
+        return sum(map(block_bytes, (*fixed, *sizes[CONSTANTS + 1 :])))
 
 
 def _purpose(program: Program, region: int) -> str:

@@ -1,4 +1,4 @@
-"""What a report needs of a run; ``npusim.runtime.RunResult`` has it, and this package does not import the runtime."""
+"""What a report needs of a run; ``npusim.runtime.Result`` has it, and this package does not import the runtime."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ class Machine:
         fabric = self.fabric
         self._control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         self.layout = Layout(config)
+        self.injection.bind(self.layout.names, config.dram.bytes)
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
         self._planner = Planner(config, self.layout, self.fabric)
         self._plans: OrderedDict[tuple[bytes, tuple[int, ...]], Plan] = OrderedDict()

@@ -12,7 +12,7 @@ from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.cost import cost
 from npusim.ops.build import GraphBuilder
-from npusim.runtime import RunResult, Session
+from npusim.runtime import Result, Session
 from npusim.units import ceil_div
 from npusim.validate.base import DataSet, Excluded, Point, Record, machine
 from npusim.work import DmaWork, MatrixWork, VectorWork
@@ -127,7 +127,7 @@ def product(m: int, k: int, n: int, dtype: DType) -> Graph:
     return net.finish([net.add("matmul", inputs, {}, "y")])
 
 
-def _run(session: Session, graph: Graph) -> RunResult:
+def _run(session: Session, graph: Graph) -> Result:
     """Compile and time a network."""
     program = session.compile(graph)
     result = session.run(program, timing_only=True)

@@ -16,7 +16,7 @@ from npusim.graph import Graph
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config, load_config
 from npusim.ops.build import GraphBuilder
-from npusim.runtime import RunResult, Session
+from npusim.runtime import Result, Session
 from tests.support.graphs.samples import product, residual_net
 
 TINY = load_config("tiny")
@@ -29,17 +29,17 @@ GRAPHS = {
 every_graph = pytest.mark.parametrize("name", GRAPHS)
 
 
-def timed(graph: Graph, config: Config) -> RunResult:
+def timed(graph: Graph, config: Config) -> Result:
     session = Session(config, cache_dir=False)
     return session.run(session.compile(graph), timing_only=True)
 
 
 @lru_cache(maxsize=256)
-def cycles(name: str, **overrides: Any) -> RunResult:
+def cycles(name: str, **overrides: Any) -> Result:
     return timed(GRAPHS[name], TINY.with_(**overrides))
 
 
-def traffic(result: RunResult) -> int:
+def traffic(result: Result) -> int:
     return result.dram_read_bytes + result.dram_write_bytes
 
 

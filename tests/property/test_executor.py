@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.driver import Priority
-from npusim.driver.check import check_inputs
 from npusim.errors import DeadlineError, NpusimError
-from npusim.executor import Executor, JobDone, JobRequest, Ticket
-from npusim.executor.dispatch import Dispatcher, Pending
+from npusim.runtime import Executor, Job, Request, Result
+from npusim.runtime.dispatcher import Dispatcher
 from tests.support.programs.executor_jobs import TINY, adder, values
 
 US = 10**6
 PROGRAMS = [adder(number, slow=slow) for number, slow in ((1, 0), (2, 10), (3, 60))]
-NOBODY = cast("Executor", SimpleNamespace(forget=lambda ticket: None))
+NOBODY = cast("Executor", SimpleNamespace(forget=lambda job: None))
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,13 @@ WISHES = st.lists(
     min_size=1,
     max_size=8,
 )
-Outcome = tuple[JobDone | None, NpusimError | None]
+Outcome = tuple[Result | None, NpusimError | None]
 
 
 def dispatch(wishes: list[Wish], slice_ps: int) -> list[Outcome]:
     """What becomes of the wishes, when the dispatcher looks around at least every ``slice_ps``."""
     dispatcher = Dispatcher(TINY)
-    tickets: list[Ticket] = []
+    jobs: list[Job] = []
     arrives, start = 0, dispatcher.now_ps
     for number, wish in enumerate(wishes):
         arrives += wish.after_ps
@@ -60,24 +59,23 @@ def dispatch(wishes: list[Wish], slice_ps: int) -> list[Outcome]:
                 dispatcher.device.machine.clock.advance(start + arrives - dispatcher.now_ps)
         inputs = {"x0": values(number)}
         program = PROGRAMS[wish.program]
-        request = JobRequest(program, inputs, priority=wish.priority, budget_ps=wish.budget_ps)
-        tickets.append(Ticket(NOBODY, request))
-        arrays = dict(zip(inputs, check_inputs(program.inputs, inputs), strict=True))
-        dispatcher.admit(Pending(tickets[-1], request, arrays, {}))
+        request = Request(program, inputs, priority=wish.priority, budget_ps=wish.budget_ps)
+        jobs.append(Job(request, NOBODY))
+        dispatcher.admit(jobs[-1])
     while dispatcher.busy:
         dispatcher.step(slice_ps)
     outcomes: dict[int, Outcome] = {}
-    for ticket, done, error in dispatcher.settled:
-        if ticket.settle(done, error):
-            outcomes[id(ticket)] = (done, error)
-    return [outcomes[id(ticket)] for ticket in tickets]
+    for job, done, error in dispatcher.settled:
+        if job.settle(done, error):
+            outcomes[id(job)] = (done, error)
+    return [outcomes[id(job)] for job in jobs]
 
 
 def facts(outcome: Outcome) -> object:
     done, error = outcome
     if done is None:
         return type(error), str(error)
-    times = (done.cycles, done.run_ps, done.queued_ps, done.suspended_ps, done.host_ps, done.total_ps)
+    times = (done.cycles, done.time_ps, done.queued_ps, done.suspended_ps, done.host_ps, done.total_ps)
     return times, done.timeline.digest(), done.host
 
 
@@ -99,8 +97,8 @@ def test_every_job_has_its_result_or_ran_out_of_time(wishes: list[Wish]) -> None
             assert wish.budget_ps is not None
             continue
         assert np.array_equal(done.outputs["y0"], values(number) + wish.program + 1)
-        assert done.total_ps == done.run_ps + done.queued_ps + done.suspended_ps + done.host_ps
-        parts = (done.run_ps, done.queued_ps, done.suspended_ps, done.host_ps)
+        assert done.total_ps == done.time_ps + done.queued_ps + done.suspended_ps + done.host_ps
+        parts = (done.time_ps, done.queued_ps, done.suspended_ps, done.host_ps)
         assert min(parts) >= 0
         assert (done.suspended_ps > 0) == (done.host.preemptions > 0)
 

@@ -25,7 +25,7 @@ from hal.nnapi.types import (
     OptionalTimePoint,
     Subgraph,
 )
-from npusim.executor import Executor
+from npusim.runtime import Executor
 from tests.support.nnapi.client import EXECUTORS, Array, Frame, prepared_model
 from tests.support.nnapi.models import BOOL8, I32, IN, OUT, TEMP, loop, scalar, tensor
 

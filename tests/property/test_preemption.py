@@ -97,9 +97,9 @@ def together(jobs: list[Arrival], config: Config) -> list[tuple[bytes | None, Jo
         try:
             driver.wait(fence)
         except JobAbortedError:
-            results.append((None, records[fence]))
+            results.append((None, records[fence.fence]))
         else:
-            results.append((bytes(device.bus.read_memory(address, SCRATCH_BYTES)), records[fence]))
+            results.append((bytes(device.bus.read_memory(address, SCRATCH_BYTES)), records[fence.fence]))
     return results
 
 
@@ -199,5 +199,5 @@ def test_networks_compute_the_same_bits_whenever_they_are_parked(name: str, devi
         for fence, outputs in ((high, wanted[1]), (low, wanted[0])):
             got = driver.wait(fence).outputs
             assert all(got[key].tobytes() == value.tobytes() for key, value in outputs.items())
-        parked += records[low].preemptions
+        parked += records[low.fence].preemptions
     assert parked >= MOMENTS // 2

@@ -15,7 +15,7 @@ from npusim.hw.cost import cost
 from npusim.isa import decode
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
-from npusim.runtime import RunResult, Session
+from npusim.runtime import Result, Session
 from npusim.work import DmaWork
 
 
@@ -35,7 +35,7 @@ def network(batch: int = 1) -> Graph:
     return build.finish([build.add("matmul", [x, last])])
 
 
-def run(config: Config, batch: int = 1, *, timing_only: bool = True) -> RunResult:
+def run(config: Config, batch: int = 1, *, timing_only: bool = True) -> Result:
     image = np.random.default_rng(3).standard_normal((batch, 8, 40, 40), np.float32)
     with Session(config, cache_dir=False) as session:
         program = session.compile(network(batch))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npusim._core import Strided
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.errors import CompileError, ProgramError
@@ -158,8 +159,8 @@ class Flat:
     def __init__(self, array: ByteArray) -> None:
         self.array = array
 
-    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
-        return self.array, address
+    def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
+        return Strided(self.array, address, strides)
 
 
 STRANGE = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, -0.0, 0.5, 1, -1], np.float32)

@@ -18,7 +18,7 @@ NS = 1_000
 
 @dataclass
 class Op:
-    """What RunResult.ops holds."""
+    """What Result.ops holds."""
 
     name: str
     kind: str
@@ -33,7 +33,7 @@ class Op:
 
 @dataclass
 class Run:
-    """What RunResult is, as far as reports know it."""
+    """What Result is, as far as reports know it."""
 
     model: str
     config: str

@@ -20,7 +20,7 @@ def test_a_running_job_is_aborted_at_once() -> None:
     bench.driver.abort(fence)
     with pytest.raises(JobAbortedError, match="job 1 of program 'test' was aborted"):
         bench.driver.wait(fence)
-    record = bench.records[fence]
+    record = bench.records[fence.fence]
     assert record.aborted
     assert record.started_ps + record.time_ps == before + LATENCY + 32 * NS // 8  # the completion record
     assert bench.finish(bench.submit(round_trip(64), Priority.LOW))[0].fault is None
@@ -35,9 +35,9 @@ def test_a_parked_job_is_aborted_and_the_running_one_goes_on() -> None:
     bench.driver.abort(low)
     with pytest.raises(JobAbortedError):
         bench.driver.wait(low)
-    assert not bench.driver.ended(high)
-    assert bench.records[low].suspended_ps > 0
-    assert balanced(bench.records[low])
+    assert not high.ended
+    assert bench.records[low.fence].suspended_ps > 0
+    assert balanced(bench.records[low.fence])
     record = bench.finish(high)[0]
     assert record.time_ps == alone(long_job()).time_ps
     assert record.timeline.digest() == alone(long_job()).timeline.digest()
@@ -65,7 +65,7 @@ def test_a_job_in_the_ring_is_withdrawn() -> None:
     bench.driver.abort(second)
     with pytest.raises(JobAbortedError):
         bench.driver.wait(second)
-    before, record, after = bench.records[first], bench.records[second], bench.finish(first, third)[1]
+    before, record, after = bench.records[first.fence], bench.records[second.fence], bench.finish(first, third)[1]
     assert record.time_ps == 2 * LATENCY + (64 + 32) * NS // 8  # its entry is read, its completion record written
     assert not record.timeline.spans
     assert before.time_ps == after.time_ps == alone(long_job()).time_ps
@@ -100,12 +100,13 @@ def test_a_unit_that_hangs_cannot_be_parked() -> None:
     assert bench.finish(fence)[0].fault is None
 
 
-def test_a_context_area_outside_of_dram_is_a_fault_of_the_job() -> None:
+def test_a_context_area_outside_of_dram_is_not_taken() -> None:
     bench = Bench(preempt=False)
     bench.driver._rings.preempt(TINY.dram.bytes)
+    assert bench.device.misuse[0].startswith("write of 0x1 to PREEMPT: CONTEXT_BASE must")
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
     fence = bench.submit(high, Priority.HIGH, 2000 * NS)
-    with pytest.raises(DeviceFaultError, match="device fault ADDRESS at 0x40000000: context area"):
-        bench.driver.wait(low)
+    assert bench.finish(low)[0].preemptions == 0
+    assert bench.records[low.fence].time_ps == alone(long_job()).time_ps
     assert bench.finish(fence)[0].fault is None

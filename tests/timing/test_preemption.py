@@ -312,5 +312,5 @@ def test_memories_come_back_as_they_were() -> None:
     fence = bench.driver.submit(high, {}, priority=Priority.HIGH)
     bench.driver.wait(fence)
     result = bench.driver.wait(low)
-    assert bench.records[low].preemptions == 1
+    assert bench.records[low.fence].preemptions == 1
     assert np.array_equal(result.outputs["y0"], values * 2)

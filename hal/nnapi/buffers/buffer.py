@@ -23,7 +23,7 @@ from ..validation.fields import U32, MalformedError, instance, integers
 from .roles import Dims, Direction, Layout, Prepared, Roles, merge_dims
 
 if TYPE_CHECKING:
-    from npusim.executor import DeviceBuffer, Executor
+    from npusim.runtime import DeviceBuffer, Executor
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from .buffer import Buffer, InputUse, OutputUse
 from .roles import Dims, Direction, Prepared, check_allocation, merge_dims
 
 if TYPE_CHECKING:
-    from npusim.executor import Executor
+    from npusim.runtime import Executor
 
 MAX_TOKEN = (1 << 32) - 1
 _ALLOWED = (ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.INVALID_ARGUMENT)

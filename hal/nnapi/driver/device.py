@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import npusim
-from npusim.executor import Executor
 from npusim.hw.config import Config, load_config
+from npusim.runtime import Executor
 
 from .. import extensions, v1_0, v1_1, v1_2
 from ..border import never_raises, nothing, older_status, status_of
@@ -34,7 +34,6 @@ from .capabilities import capabilities_of
 from .explain import OperationSupport, explain
 from .preparation import Preparation
 from .prepared import PreparedModel
-from .programs import ProgramStore
 
 FAST, MEDIUM = ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM
 NO_TOKEN = bytes(32)
@@ -65,7 +64,7 @@ class Device:
         self._state_dir = state_dir
         executor = Executor(config, injection=injection)
         self._engine = Engine(executor, clock)
-        self._programs = ProgramStore(executor)
+        self._programs = executor.programs
 
     def __enter__(self) -> Self:
         return self

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 
 from npusim.hw.config import Config
+from npusim.runtime import Store
 
 from ..operations.signature import operation_name
 from ..plan import Support
 from ..types import Model
-from .preparation import constants_of, own_model, scope_of, vocabulary_of
-from .programs import ProgramStore
+from .preparation import compiler, constants_of, own_model, scope_of, vocabulary_of
 
 _log = logging.getLogger("hal.nnapi")
 
@@ -27,14 +26,14 @@ class OperationSupport:
     reason: str = ""
 
 
-def explain(config: Config, programs: ProgramStore, model: Model) -> list[OperationSupport]:
+def explain(config: Config, programs: Store, model: Model) -> list[OperationSupport]:
     """The support of each operation of the main subgraph, in their order; a line in the log for each that has none.
 
     Raises InvalidModelError, and StatusError or FileCutError for constants that cannot be read.
     """
     own = own_model(model)
     constants, vocabulary = constants_of(own), vocabulary_of(own)
-    compile_here = partial(programs.compile, scope=scope_of(own), confirm=constants.confirm)
+    compile_here = compiler(programs, scope_of(own), constants.confirm, needed=False)
     reasons = Support(own, constants, vocabulary, config, compile_here).unsupported()
     constants.confirm()
     found = [

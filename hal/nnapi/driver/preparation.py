@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from npusim.errors import UnsupportedError
+from npusim.graph import Graph
 from npusim.program import Program
+from npusim.runtime import Store
 
 from .. import extensions
 from ..cache import files as cache
@@ -22,7 +23,6 @@ from ..plan import Plan, Vocabulary
 from ..types import ErrorStatus, ExecutionPreference, Model, Priority
 from ..validation import validate_model, validate_preference, validate_priority
 from .prepared import PreparedModel
-from .programs import ProgramStore
 
 Handles = Sequence[Sequence[int]]
 
@@ -53,13 +53,20 @@ def scope_of(model: Model) -> str:
     return "".join(f"|{pool.identity}" for pool in model.pools)
 
 
+def compiler(
+    store: Store, scope: str = "", confirm: Callable[[], object] = lambda: None, *, needed: bool = True
+) -> Callable[[Graph], Program]:
+    """What makes the programs of a model whose constants lie in the memory ``scope``; see :meth:`Store.compile`."""
+    return lambda graph: store.compile(graph.fingerprint() + scope, lambda: graph, confirm, needed=needed)
+
+
 class Preparation:
     """One preparation. Its methods check everything - they raise StatusError, InvalidModelError - and give the work."""
 
     def __init__(
         self,
         engine: Engine,
-        programs: ProgramStore,
+        programs: Store,
         state_dir: Path | None,
         priority: Priority | int,
         deadline: Deadline | None,
@@ -89,7 +96,7 @@ class Preparation:
         def work() -> PreparedModel:
             with files:
                 refuse_unknown(own, vocabulary)
-                compile_here = partial(self._programs.compile_for, scope=scope_of(own), confirm=constants.confirm)
+                compile_here = compiler(self._programs, scope_of(own), constants.confirm)
                 plan = Plan(own, constants, vocabulary, compile_here, self._drop)
                 try:
                     plan.prepare()
@@ -112,7 +119,7 @@ class Preparation:
         def work() -> PreparedModel:
             with kept:
                 model, constants, records = kept.read()
-            plan = Plan(model, constants, vocabulary_of(model), self._programs.compile_for, self._drop)
+            plan = Plan(model, constants, vocabulary_of(model), compiler(self._programs), self._drop)
             plan.load(records)
             self._programs.acquire(plan.programs())
             return self._prepared(model, plan)
@@ -149,5 +156,5 @@ def refuse_unknown(model: Model, vocabulary: Vocabulary) -> None:
         raise UnsupportedError(unknown)
 
 
-def _release(programs: ProgramStore, plan: Plan) -> None:
+def _release(programs: Store, plan: Plan) -> None:
     programs.release(plan.programs())  # those that it has by then: executions compile, and drop, more

@@ -8,9 +8,9 @@ from typing import cast
 
 import numpy as np
 
-from npusim.executor import DeviceBuffer, Executor, JobDone, JobRequest, Past, Priority, Ticket
 from npusim.hw.config import HostConfig
 from npusim.program import Program
+from npusim.runtime import DeviceBuffer, Executor, Job, Priority, Request, Result
 from npusim.units import bytes_to_ps
 
 from ..errors import StatusError
@@ -42,7 +42,7 @@ class DeviceBackend:
         self._deadline = deadline
         self._budget_ps = None if deadline is None else deadline.budget_ps()
         self._mappings = mappings
-        self._past: deque[Past] = deque(maxlen=4)
+        self._past: deque[Job] = deque(maxlen=4)
         self.device_ps = 0
         self.driver_ps = 0
 
@@ -50,7 +50,7 @@ class DeviceBackend:
         self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
     ) -> Mapping[str, Array]:
         """Run a program on the device. Raises StatusError when the deadline passes, and what the executor raises."""
-        request = JobRequest(
+        request = Request(
             program,
             cast("Mapping[str, Array | DeviceBuffer]", inputs),
             cast("Mapping[str, DeviceBuffer]", outputs),
@@ -58,10 +58,11 @@ class DeviceBackend:
             budget_ps=self._rest_ps(),
             host_mappings=self._mappings,
         )
-        done = self._wait(self._executor.submit(request, here=True))
+        job = self._executor.submit(request, here=True)
+        done = self._wait(job)
         self._mappings = 0
-        self._past.append((request, done))
-        self.device_ps += done.run_ps
+        self._past.append(job)
+        self.device_ps += done.time_ps
         self.driver_ps += done.total_ps
         return done.outputs
 
@@ -70,13 +71,15 @@ class DeviceBackend:
         past = list(self._past)
         if not _two_iterations(past):
             return 0
-        condition_ps, body_ps = (done.total_ps for _, done in past[2:])
+        done = [job.wait() for job in past[2:]]
+        device_ps = sum(result.time_ps for result in done)
+        condition_ps, body_ps = (result.total_ps for result in done)
         count, batch = 0, BATCH
         while batch == BATCH:
             most = self._most(limit_ps, condition_ps, body_ps)
             batch = self._executor.repeat((past[:2], past[2:]), min(BATCH, most)) if most > 0 else 0
             count += batch
-            self.device_ps += batch * sum(done.run_ps for _, done in past[2:])
+            self.device_ps += batch * device_ps
             self.driver_ps += batch * (condition_ps + body_ps)
         if count % 2:
             self._past.rotate(2)  # the first of them is again the one that read what is to be read now
@@ -115,24 +118,23 @@ class DeviceBackend:
             raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed during the execution")
         return rest
 
-    def _wait(self, ticket: Ticket) -> JobDone:
+    def _wait(self, job: Job) -> Result:
         if self._deadline is None:
-            return ticket.wait()
+            return job.wait()
         while True:
             try:
-                return ticket.wait(max(POLL_S, self._deadline.seconds_left()))
+                return job.wait(max(POLL_S, self._deadline.seconds_left()))
             except TimeoutError:
                 if self._deadline.passed():
-                    ticket.abort()
+                    job.abort()
                     raise StatusError(
                         ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed during the execution"
                     ) from None
 
 
-def _two_iterations(past: Sequence[Past]) -> bool:
+def _two_iterations(past: Sequence[Job]) -> bool:
     """Whether these are a condition, of which one truth value came back, and a body, of which nothing did, twice."""
-    came_back = [[out for out in request.program.outputs if out.name not in request.outputs] for request, _ in past]
-    return [[out.nbytes for out in outputs] for outputs in came_back] == [[1], [], [1], []]
+    return [[out.nbytes for out in job.read_back] for job in past] == [[1], [], [1], []]
 
 
 def transfer_ps(host: HostConfig, nbytes: int) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
-from npusim.executor import Executor, JobRequest
 from npusim.hw.config import Config
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
+from npusim.runtime import Executor, Request
 
 from .backend import transfer_ps
 
@@ -33,5 +33,5 @@ def overhead_ps(config: Config) -> int:
     nothing = builder.input("x", (1,), DType.INT32)
     program = compile_graph(builder.finish([builder.add("reshape", [nothing], {"shape": (1, 1)})]), config)
     with Executor(config) as executor:
-        first, second = (executor.submit(JobRequest(program, timing_only=True)).wait() for _ in range(2))
+        first, second = (executor.submit(Request(program, timing_only=True)).wait() for _ in range(2))
     return min(first.host_ps, second.host_ps)  # the first one loads the program, too

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Protocol
 
-from npusim.executor import Executor
+from npusim.runtime import Executor
 
 from ..buffers.tracker import BufferTracker
 from ..errors import StatusError

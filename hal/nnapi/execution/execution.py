@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npusim.executor import Priority as QueuePriority
 from npusim.program import Program
+from npusim.runtime import Priority as QueuePriority
 
 from ..border import status_of
 from ..buffers.tracker import BufferTracker

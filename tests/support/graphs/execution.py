@@ -17,7 +17,7 @@ from npusim.hw.config import Config
 from npusim.isa.base import decode
 from npusim.isa.interpret import interpret
 from npusim.program import CONSTANTS, Program
-from npusim.runtime import RunResult, Session
+from npusim.runtime import Result, Session
 from npusim.sim.memory import DeviceMemory, JobMemory
 from tests.support.random_devices import ROOMY
 
@@ -64,11 +64,11 @@ def interpreted(program: Program, config: Config, inputs: Mapping[str, npt.NDArr
     return outputs
 
 
-def simulated(program: Program, config: Config, inputs: Mapping[str, Any], *, timing_only: bool = False) -> RunResult:
+def simulated(program: Program, config: Config, inputs: Mapping[str, Any], *, timing_only: bool = False) -> Result:
     """One run on a fresh device."""
     return Session(config, cache_dir=False).run(program, inputs, timing_only=timing_only)
 
 
-def outputs_of(result: RunResult) -> Arrays:
+def outputs_of(result: Result) -> Arrays:
     """The outputs of a run in storage form."""
     return {name: to_storage(array) for name, array in result.outputs.items()}

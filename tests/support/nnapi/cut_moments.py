@@ -37,9 +37,9 @@ from hal.nnapi.types import (
     RequestArgument,
 )
 from npusim.device.host import HostBus
-from npusim.executor import Executor
 from npusim.graph import Graph
 from npusim.program import ConstantData
+from npusim.runtime import Executor
 from tests.support.nnapi.client import TOKEN, Burst, PreparedCallback
 from tests.support.nnapi.models import dense
 

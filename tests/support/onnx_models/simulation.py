@@ -16,14 +16,14 @@ from npusim.work import MatrixWork
 if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
-    from npusim.runtime import RunResult
+    from npusim.runtime import Result
 
 Array = npt.NDArray[Any]
 
 
 def simulate(
     model: onnx.ModelProto, inputs: Mapping[str, Array], config: str | Config, **overrides: Any
-) -> tuple[Program, RunResult]:
+) -> tuple[Program, Result]:
     """Compile without a cache and run with arithmetic; ``overrides`` are dotted config keys."""
     device = npusim.load_config(config)
     session = npusim.Session(device.with_(**overrides) if overrides else device, cache_dir=False)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npusim.executor import Executor, JobDone, JobRequest, Priority
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO, Program
+from npusim.runtime import Executor, Priority, Request, Result
 from tests.support.programs.streams import Stream, add, copy
 
 TINY = load_config("tiny")
@@ -39,9 +39,9 @@ def values(seed: int = 0, size: int = SIZE) -> npt.NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, size).astype(np.uint8)
 
 
-def request(program: Program, x: Any, priority: Priority = Priority.MEDIUM, **options: Any) -> JobRequest:
-    return JobRequest(program, {"x0": x}, priority=priority, **options)
+def request(program: Program, x: Any, priority: Priority = Priority.MEDIUM, **options: Any) -> Request:
+    return Request(program, {"x0": x}, priority=priority, **options)
 
 
-def run(executor: Executor, program: Program, x: Any, **options: Any) -> JobDone:
+def run(executor: Executor, program: Program, x: Any, **options: Any) -> Result:
     return executor.submit(request(program, x, **options)).wait(60)

@@ -27,7 +27,7 @@ from npusim.ops.base import Elements, Lowered, Rows, define
 from npusim.ops.build import GraphBuilder
 from npusim.ops.routine import routine_attrs
 from npusim.runtime import Session
-from tests import routines  # noqa: F401  (registers test.flip)
+from tests.support import sample_routines  # noqa: F401  (registers test.flip)
 
 FULL = load_config("edge")
 

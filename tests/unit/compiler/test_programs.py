@@ -10,7 +10,7 @@ from npusim.dtypes import to_storage
 from npusim.ops import reference
 from npusim.ops.base import REGISTRY
 from npusim.runtime import Session
-from tests.property.running import interpreted
+from tests.support.graphs.execution import interpreted
 from tests.unit.compiler.listing import FOLDER, listing, on_record
 from tests.unit.compiler.programs import CASES, ROOMY, SMALL, TWIN
 

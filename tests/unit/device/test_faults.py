@@ -151,6 +151,47 @@ def test_an_entry_that_points_outside_of_dram(bench: Bench, field: str) -> None:
     assert bench.fault() == ("ADDRESS", outside)
 
 
+@pytest.mark.parametrize("log_bytes", [512, 24, 1, 0])
+def test_a_region_table_outside_of_dram_leaves_a_record_and_a_text(bench: Bench, log_bytes: int) -> None:
+    bench.driver.reset()
+    bus, slot, outside = bench.device.bus, bench.good.slot, TINY.dram.bytes - 8
+    bus.write_memory(slot.log, b"\xee" * 512)
+    bench.submit(bench.entry()._replace(region_table=outside, log_bytes=log_bytes))
+    assert bench.fault() == ("ADDRESS", outside)
+    raw = bus.read_memory(slot.completion, header.COMPLETION.size)
+    fence, status, code, address, cycles = header.COMPLETION.unpack(raw)
+    assert (fence, status, header.FAULT_NAMES[code], address) == (99, header.JOB_FAULT, "ADDRESS", outside)
+    text = b"region table: 64 bytes at 0x3ffffff8: DRAM has 0x40000000 bytes"
+    wanted = text[: log_bytes - 1] + b"\0" if log_bytes else b""
+    assert bus.read_memory(slot.log, 512) == wanted + b"\xee" * (512 - len(wanted))
+    assert bench.device.last_job is not None
+    assert bench.device.last_job.cycles == cycles == 3 * 100 + (64 + 64 + 32) // 8  # entry, table, record
+    go_on(bench)
+    assert bench.register(RING + header.HEAD) == 1
+
+
+def test_the_driver_fails_the_job_of_a_lost_region_table_and_no_other(bench: Bench) -> None:
+    lost = bench.driver.load(round_trip(64))
+    lost.slot.table = 1 << 40
+    loaded = (bench.good, lost, bench.good)
+    fences = [bench.driver.submit(item, {"x0": np.full(64, n, np.uint8)}) for n, item in enumerate(loaded)]
+    assert bench.driver.wait(fences[0]).outputs["y0"][0] == 0
+    with pytest.raises(DeviceFaultError, match="device fault ADDRESS at 0x10000000000: region table: 64 bytes"):
+        bench.driver.wait(fences[1])
+    assert bench.driver.wait(fences[2]).outputs["y0"][0] == 2
+
+
+def test_a_job_that_is_aborted_while_its_lost_region_table_is_read_is_aborted(bench: Bench) -> None:
+    bench.driver.reset()
+    bench.submit(bench.entry()._replace(region_table=1 << 40))
+    bench.device.bus.write(BAR_REGISTERS, header.ABORT_FENCE_LO, 4, 99)
+    bench.device.bus.write(BAR_REGISTERS, header.ABORT, 4, header.ABORT_GO)  # after 200 ns: the entry takes 108
+    assert bench.device.bus.wait_irq(10**12)
+    raw = bench.device.bus.read_memory(bench.good.slot.completion, header.COMPLETION.size)
+    assert header.COMPLETION.unpack(raw)[:3] == (99, header.JOB_ABORTED, 0)
+    assert bench.register(header.STATUS) == header.STATUS_READY
+
+
 def test_a_ring_outside_of_dram(bench: Bench) -> None:
     bench.driver.reset()
     bus = bench.device.bus
@@ -315,7 +356,6 @@ def test_a_lost_interrupt_costs_time_but_no_job(bench: Bench) -> None:
 
 def test_a_flipped_bit_is_seen_in_the_result(bench: Bench) -> None:
     bench.device.injection.flips.append((bench.good.regions[FIRST_IO] + 5, 3))
-    bench.device.injection.flips.append((1 << 60, 3))  # outside: nothing happens
     values = np.zeros(64, np.uint8)
     output = bench.driver.run(bench.good, {"x0": values}).outputs["y0"]
     assert output.nonzero()[0].tolist() == [5]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npusim._core import Strided
 from npusim.errors import ProgramError
 from npusim.isa.base import INSTRUCTIONS, Access, ByteArray, Instruction, Unit, offset_of
 from tests.support.programs.any_instruction import AREA, Executable
@@ -21,8 +22,8 @@ class Flat:
     def __init__(self, array: ByteArray) -> None:
         self.array = array
 
-    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
-        return self.array, offset_of(address)
+    def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
+        return Strided(self.array, offset_of(address), strides)
 
 
 def mask(accesses: list[Access]) -> np.ndarray:

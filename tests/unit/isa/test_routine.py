@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from npusim._core import Strided
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import ByteArray, Command, Unit, Wait, acc, decode, encode, region
@@ -129,8 +130,8 @@ class Flat:
     def __init__(self, array: ByteArray) -> None:
         self.array = array
 
-    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
-        return self.array, address
+    def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
+        return Strided(self.array, address, strides)
 
 
 def test_execution_reads_and_writes_memory() -> None:

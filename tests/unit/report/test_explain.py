@@ -15,7 +15,7 @@ from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.report.explain import as_json, explain, find_operator, text
-from npusim.runtime import RunResult, Session
+from npusim.runtime import Result, Session
 
 
 def _graph() -> Graph:
@@ -28,13 +28,13 @@ def _graph() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def ran() -> tuple[Program, RunResult, Session]:
+def ran() -> tuple[Program, Result, Session]:
     session = Session("tiny", cache_dir=False)
     program = session.compile(_graph())
     return program, session.run(program, timing_only=True), session
 
 
-def test_terms_add_up_to_the_cycles_and_busy_times_to_the_spans(ran: tuple[Program, RunResult, Session]) -> None:
+def test_terms_add_up_to_the_cycles_and_busy_times_to_the_spans(ran: tuple[Program, Result, Session]) -> None:
     program, result, session = ran
     for op in range(len(program.ops)):
         found = explain(program, result, session.config, op)
@@ -46,7 +46,7 @@ def test_terms_add_up_to_the_cycles_and_busy_times_to_the_spans(ran: tuple[Progr
             assert sum(charge.count for charge in charges) == len(spans)
 
 
-def test_the_text_has_the_equation_its_terms_and_the_one_that_binds(ran: tuple[Program, RunResult, Session]) -> None:
+def test_the_text_has_the_equation_its_terms_and_the_one_that_binds(ran: tuple[Program, Result, Session]) -> None:
     program, result, session = ran
     said = text(explain(program, result, session.config, find_operator(program, "dense")), session.config)
     assert "dense (matmul+gelu) on tiny" in said
@@ -55,7 +55,7 @@ def test_the_text_has_the_equation_its_terms_and_the_one_that_binds(ran: tuple[P
     assert "compute" in said
 
 
-def test_json_carries_the_terms(ran: tuple[Program, RunResult, Session]) -> None:
+def test_json_carries_the_terms(ran: tuple[Program, Result, Session]) -> None:
     program, result, session = ran
     found = as_json(explain(program, result, session.config, find_operator(program, "top")))
     (charge,) = found["units"]["scalar"]["instructions"]
@@ -63,7 +63,7 @@ def test_json_carries_the_terms(ran: tuple[Program, RunResult, Session]) -> None
     assert sum(charge["terms"].values()) == charge["cycles"]
 
 
-def test_an_operator_is_found_by_a_part_of_its_name_if_no_other_has_it(ran: tuple[Program, RunResult, Session]) -> None:
+def test_an_operator_is_found_by_a_part_of_its_name_if_no_other_has_it(ran: tuple[Program, Result, Session]) -> None:
     program = ran[0]
     assert find_operator(program, "dense") == 0
     assert find_operator(program, "top") == 1

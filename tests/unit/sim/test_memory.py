@@ -53,15 +53,15 @@ def test_addresses_lead_to_their_memories() -> None:
     config = TINY.with_(**{"cores": 2, "matrix.accumulator_bytes": 1024})
     memory = DeviceMemory(config)
     job = JobMemory(memory, [(4096, 100), (8192, 0)])
-    array, offset = job.locate(1, sram(5))
-    assert (array is memory.sram[1], offset) == (True, 5)
-    array, offset = job.locate(0, acc(7))
-    assert (array is memory.acc[0], offset) == (True, 7)
-    array, offset = job.locate(0, region(0, 99))
-    array[offset] = 42
+    place = job.at(1, sram(5))
+    assert (place.memory is memory.sram[1], place.offset) == (True, 5)
+    place = job.at(0, acc(7))
+    assert (place.memory is memory.acc[0], place.offset) == (True, 7)
+    place = job.at(0, region(0, 99))
+    place.memory[place.offset] = 42
     assert memory.dram[4096 + 99] == 42
-    assert array.size == 100  # an instruction cannot reach beyond its region
-    assert job.locate(0, region(1, 0))[1] == 0
+    assert len(place.memory) == 100  # an instruction cannot reach beyond its region
+    assert job.at(0, region(1, 0)).offset == 0
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_addresses_lead_to_their_memories() -> None:
 def test_addresses_that_lead_nowhere(core: int, address: int, text: str) -> None:
     job = JobMemory(DeviceMemory(TINY), [(4096, 100)])
     with pytest.raises(AddressError) as caught:
-        job.locate(core, address)
+        job.at(core, address)
     assert caught.value.address == address
     assert text in caught.value.explanation
 

@@ -152,7 +152,7 @@ def test_nothing_is_compiled_when_it_comes_from_the_cache(device, files, monkeyp
     case = Case([np.ones((1, 64), np.float32)], [128], [(1, 32)])
     assert save(device, model, files).executeSynchronously_1_3(case.request, 0, None, None)[0] is NONE
     wanted = case.output().tolist()
-    monkeypatch.setattr("hal.nnapi.driver.programs.compile_graph", lambda *args: pytest.fail("compiled"))
+    monkeypatch.setattr("npusim.compiler.pipeline.compile_graph", lambda *args: pytest.fail("compiled"))
     _, prepared = retrieve(device, files)
     case.bytes[256:] = 0
     assert prepared.executeSynchronously_1_3(case.request, 0, None, None)[0] is NONE

@@ -10,7 +10,7 @@ import pytest
 from hal.nnapi import open_device
 from hal.nnapi.types import DeviceStatus, ErrorStatus, OptionalTimePoint, Priority, Timing
 from npusim.driver import Priority as Ring
-from npusim.executor import JobRequest
+from npusim.runtime import Request
 from tests.support.nnapi.client import ExecutionCallback, prepare, prepared_model
 from tests.support.nnapi.models import Case, add, add_case, chain, loop
 
@@ -110,7 +110,7 @@ def test_load_is_the_reason_only_while_there_is_load(device):
     gate = threading.Event()
     device._engine.executor._worker.post(gate.wait)  # the device's thread stands still: what is submitted waits
     inputs = {binding.name: np.zeros(4, np.float32) for binding in program.inputs}
-    tickets = [device._engine.executor.submit(JobRequest(program, inputs, priority=Ring.MEDIUM)) for _ in range(3)]
+    tickets = [device._engine.executor.submit(Request(program, inputs, priority=Ring.MEDIUM)) for _ in range(3)]
     backlog = device._engine.executor.backlog_ps(Ring.MEDIUM)
     assert backlog == 3 * device._engine.executor.estimate(program)
     missed = execute(prepared, NOW + least + backlog // 1000 - 1)
@@ -127,7 +127,7 @@ def test_lower_priorities_are_no_load_for_higher_ones(device):
     gate = threading.Event()
     device._engine.executor._worker.post(gate.wait)
     inputs = {binding.name: np.zeros(4, np.float32) for binding in program.inputs}
-    tickets = [device._engine.executor.submit(JobRequest(program, inputs, priority=Ring.LOW)) for _ in range(3)]
+    tickets = [device._engine.executor.submit(Request(program, inputs, priority=Ring.LOW)) for _ in range(3)]
     backlogs = [device._engine.executor.backlog_ps(ring) for ring in Ring]
     gate.set()
     for ticket in tickets:

@@ -1,4 +1,4 @@
-"""Many threads on one executor: every ticket is settled once, and everything is given back."""
+"""Many threads on one executor: every job is settled once, and everything is given back."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from npusim.errors import DeadlineError, DeviceFaultError, JobAbortedError, UsageError
-from npusim.executor import DeviceBuffer, Executor, JobRequest, Priority, Ticket
 from npusim.program import Program
+from npusim.runtime import DeviceBuffer, Executor, Job, Priority, Request
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
 from tests.support.waits_and_leaks import descriptors, until
 
@@ -34,7 +34,7 @@ class Client:
         self.executor = executor
         self.programs = programs
         self.random = random.Random(seed)
-        self.settled: Counter[Ticket] = Counter()
+        self.settled: Counter[Job] = Counter()
         self.outcomes: Counter[str] = Counter()
 
     def __call__(self) -> None:
@@ -46,29 +46,29 @@ class Client:
         x = values(draw.randrange(100))
         source = self.filled(x) if draw.random() < 0.3 else None
         target = self.executor.buffer(SIZE) if draw.random() < 0.3 else None
-        ticket = self.executor.submit(
-            JobRequest(
+        job = self.executor.submit(
+            Request(
                 self.programs[index], {"x0": x if source is None else source}, {} if target is None else {"y0": target},
                 Priority(draw.randrange(3)), draw.choice((None, None, 10**6, 10**9)),
             )
         )  # fmt: skip
-        ticket.add_done_callback(lambda done: self.settled.update([done]))
+        job.add_done_callback(lambda done: self.settled.update([done]))
         if source is not None:
             source.release()
         if draw.random() < 0.1:
-            ticket.abort()
+            job.abort()
         if draw.random() < 0.05:
             self.executor.unload(self.programs[index])
-        self.outcomes[self.outcome(ticket, x + index, target)] += 1
+        self.outcomes[self.outcome(job, x + index, target)] += 1
 
     def filled(self, x: np.ndarray) -> DeviceBuffer:
         buffer = self.executor.buffer(SIZE)
         self.executor.write(buffer, x.data)
         return buffer
 
-    def outcome(self, ticket: Ticket, wanted: np.ndarray, target: DeviceBuffer | None) -> str:
+    def outcome(self, job: Job, wanted: np.ndarray, target: DeviceBuffer | None) -> str:
         try:
-            done = ticket.wait(120)
+            done = job.wait(120)
         except (DeadlineError, JobAbortedError) as error:
             return type(error).__name__
         result = done.outputs["y0"] if target is None else np.frombuffer(self.executor.read(target, SIZE), np.uint8)
@@ -105,7 +105,7 @@ def test_sixteen_threads_with_all_kinds_of_jobs() -> None:
     assert set(total) <= {"right", "DeadlineError", "JobAbortedError"}
     assert total["right"] > THREADS * JOBS // 4
     executor.free_bytes  # noqa: B018 - everything that came before has been done
-    settled = sum((client.settled for client in clients), Counter[Ticket]())
+    settled = sum((client.settled for client in clients), Counter[Job]())
     assert len(settled) == THREADS * JOBS
     assert set(settled.values()) == {1}
     for program in programs:
@@ -209,7 +209,7 @@ def _end_without_closing(text: str) -> subprocess.CompletedProcess[str]:
     script = f"""
 import os
 from npusim.errors import UsageError
-from npusim.executor import Executor
+from npusim.runtime import Executor
 from tests.support.programs.executor_jobs import TINY, adder, request, run, values
 executor = Executor(TINY)
 run(executor, adder(), values())
@@ -249,9 +249,9 @@ def test_a_higher_job_that_comes_later_does_not_wait_for_a_long_one() -> None:
     """It comes from a callback, so at a time that does not depend on how fast threads are: the long job has begun."""
     ended: list[str] = []
     with Executor(TINY) as executor:
-        later: list[Ticket] = []
+        later: list[Job] = []
 
-        def submit_another(_: Ticket) -> None:
+        def submit_another(_: Job) -> None:
             later.append(executor.submit(request(adder(2), values(), Priority.HIGH)))
             later[0].add_done_callback(lambda _: ended.append("high"))
 

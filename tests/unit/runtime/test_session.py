@@ -299,12 +299,12 @@ def test_a_pickled_session_comes_back(tmp_path: Path) -> None:
     assert again.compile_from_cache
     assert not first.compile_from_cache
     assert again.timeline.digest() == first.timeline.digest()
-    assert pickle.loads(pickle.dumps(Session("tiny", cache_dir=False)))._cache is None
+    assert pickle.loads(pickle.dumps(Session("tiny", cache_dir=False)))._cache_dir is False
 
 
 def test_configs_by_name_path_and_object(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text((Path(__file__).parents[2] / "configs" / "tiny.toml").read_text())
+    path.write_text((Path(__file__).parents[3] / "configs" / "tiny.toml").read_text())
     by_name, by_path = Session("tiny", cache_dir=False), Session(path, cache_dir=False)
     assert by_path.config.name == "mine"
     assert by_path.config.fingerprint() == by_name.config.fingerprint()

@@ -18,9 +18,9 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from npusim.errors import DeviceFaultError, JobAbortedError
-from npusim.executor.dispatch import Dispatcher
+from npusim.runtime.dispatcher import Dispatcher
 
-_log = logging.getLogger("npusim.executor")
+_log = logging.getLogger("npusim.runtime")
 _T = TypeVar("_T")
 
 SLICE_PS = 50 * 10**6
@@ -85,12 +85,12 @@ class Worker:
                 return False
             self._owner = caller
             self._guard(message)
-            self._deliver()
+            self._dispatcher.deliver()
             for _ in range(STEPS_LENT):
                 if self._messages or not self._is_busy():
                     break
                 self._guard(self._step)
-                self._deliver()
+                self._dispatcher.deliver()
         finally:
             self._owner = 0
             self._turn.release()
@@ -136,11 +136,11 @@ class Worker:
         while True:
             while self._messages:
                 self._guard(self._messages.popleft())
-            self._deliver()
+            self._dispatcher.deliver()
             if self._stopping or not self._dispatcher.busy:
                 return
             self._guard(self._step)
-            self._deliver()
+            self._dispatcher.deliver()
 
     def _step(self) -> None:
         self._dispatcher.step(SLICE_PS)
@@ -152,7 +152,7 @@ class Worker:
             self.stopped = True
         while self._messages:
             self._guard(self._messages.popleft())
-        self._deliver()
+        self._dispatcher.deliver()
         self._dispatcher.close()
 
     def _guard(self, work: Message) -> None:
@@ -162,12 +162,6 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - nobody may be left waiting
             _log.exception("executor")
             self._dispatcher.lose(DeviceFaultError("INTERNAL", 0, f"{type(error).__name__}: {error}"))
-
-    def _deliver(self) -> None:
-        settled = self._dispatcher.settled
-        while settled:
-            ticket, done, error = settled.popleft()
-            ticket.settle(done, error)
 
 
 class Reply(Generic[_T]):

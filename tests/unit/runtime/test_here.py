@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from npusim.errors import DeviceFaultError
-from npusim.executor import Executor, JobRequest, Ticket
-from npusim.executor.dispatch import Pending
 from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
+from npusim.runtime import Executor, Job, Request
 from tests.support.programs.streams import Stream, copy, gather, round_trip
 from tests.support.programs.timed_jobs import TINY
 
@@ -48,13 +47,13 @@ def test_a_small_job_is_done_when_submit_returns(executor: Executor) -> None:
     where: list[int] = []
 
     def work() -> tuple[bool, int]:
-        ticket = executor.submit(JobRequest(program, {"x0": X}), here=True)
-        done = ticket.done()
-        ticket.add_done_callback(lambda _: where.append(threading.get_ident()))
-        assert (ticket.wait().outputs["y0"] == X).all()
+        job = executor.submit(Request(program, {"x0": X}), here=True)
+        done = job.done()
+        job.add_done_callback(lambda _: where.append(threading.get_ident()))
+        assert (job.wait().outputs["y0"] == X).all()
         return done, threading.get_ident()
 
-    assert executor.submit(JobRequest(program, {"x0": X})).wait().outputs["y0"][5] == 5
+    assert executor.submit(Request(program, {"x0": X})).wait().outputs["y0"][5] == 5
     done, caller = elsewhere(work)
     assert done
     assert where == [caller]
@@ -65,8 +64,8 @@ def test_times_are_the_same(executor: Executor) -> None:
 
     def course(here: bool) -> list[tuple[int, ...]]:
         with Executor(TINY) as fresh:
-            done = [elsewhere(lambda: fresh.submit(JobRequest(program, {"x0": X}), here=here).wait()) for _ in range(3)]
-        return [(job.run_ps, job.queued_ps, job.host_ps, job.total_ps) for job in done]
+            done = [elsewhere(lambda: fresh.submit(Request(program, {"x0": X}), here=here).wait()) for _ in range(3)]
+        return [(job.time_ps, job.queued_ps, job.host_ps, job.total_ps) for job in done]
 
     assert course(True) == course(False)
 
@@ -86,15 +85,15 @@ def long_program(executor: Executor) -> Program:
 
 
 def test_a_job_that_takes_long_is_left_to_the_executor(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npusim.executor.executor.SHORT_PS", 10**12)
+    monkeypatch.setattr("npusim.runtime.executor.SHORT_PS", 10**12)
     program = long_program(executor)
     x = np.ones(4096, np.uint8)
-    executor.submit(JobRequest(program, {"x0": x})).wait(30)
+    executor.submit(Request(program, {"x0": x})).wait(30)
 
     def work() -> tuple[bool, bytes]:
-        ticket = executor.submit(JobRequest(program, {"x0": x}), here=True)
-        done = ticket.done()
-        return done, ticket.wait(30).outputs["y0"].tobytes()
+        job = executor.submit(Request(program, {"x0": x}), here=True)
+        done = job.done()
+        return done, job.wait(30).outputs["y0"].tobytes()
 
     assert elsewhere(work) == (False, x.tobytes())
 
@@ -107,34 +106,34 @@ def test_a_job_that_is_not_known_to_be_short_is_handed_over(
     x = np.ones(4096, np.uint8)
     short, long = made_for(executor, round_trip()), long_program(executor)
     for count in (0, 1):
-        elsewhere(lambda: executor.submit(JobRequest(short, {"x0": X}), here=True).wait(30))
-        elsewhere(lambda: executor.submit(JobRequest(long, {"x0": x}), here=True).wait(30))
+        elsewhere(lambda: executor.submit(Request(short, {"x0": X}), here=True).wait(30))
+        elsewhere(lambda: executor.submit(Request(long, {"x0": x}), here=True).wait(30))
         assert len(lent) == count
 
 
 def test_jobs_of_one_thread_keep_their_order(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that are handed over and jobs that are done here, in turn."""
     program = made_for(executor, round_trip())
-    admit, admitted = executor._dispatcher.admit, list[Ticket]()
+    admit, admitted = executor._dispatcher.admit, list[Job]()
 
-    def noted(job: Pending) -> None:
-        admitted.append(job.ticket)
+    def noted(job: Job) -> None:
+        admitted.append(job)
         admit(job)
 
     monkeypatch.setattr(executor._dispatcher, "admit", noted)
 
-    def work() -> list[Ticket]:
-        tickets = []
+    def work() -> list[Job]:
+        jobs = []
         for number in range(200):
-            tickets.append(executor.submit(JobRequest(program, {"x0": X}), here=number % 3 != 0))
+            jobs.append(executor.submit(Request(program, {"x0": X}), here=number % 3 != 0))
             if number % 20 == 0:
-                tickets[-1].wait(30)
-        return tickets
+                jobs[-1].wait(30)
+        return jobs
 
-    tickets = elsewhere(work)
-    for ticket in tickets:
-        ticket.wait(30)
-    assert admitted == tickets
+    jobs = elsewhere(work)
+    for job in jobs:
+        job.wait(30)
+    assert admitted == jobs
 
 
 def test_many_threads(executor: Executor) -> None:
@@ -144,7 +143,7 @@ def test_many_threads(executor: Executor) -> None:
         rng = np.random.default_rng(seed)
         for _ in range(100):
             x = rng.integers(0, 256, 1000, np.uint8)
-            done = executor.submit(JobRequest(program, {"x0": x}), here=bool(rng.integers(2))).wait(30)
+            done = executor.submit(Request(program, {"x0": x}), here=bool(rng.integers(2))).wait(30)
             if not (done.outputs["y0"] == x).all():
                 wrong.append(seed)
 
@@ -167,18 +166,18 @@ def test_what_went_wrong_holds_nothing_of_the_caller(executor: Executor, way: st
     loaded = stream.dma(copy(0, region(FIRST_IO), 4))
     stream.dma(gather(8, region(FIRST_IO), 0, 1, 4), loaded)  # of the byte that the input says
     program = made_for(executor, stream.program([4], [4]))
-    executor.submit(JobRequest(program, {"x0": np.zeros(4, np.uint8)})).wait()
+    executor.submit(Request(program, {"x0": np.zeros(4, np.uint8)})).wait()
 
-    def work() -> tuple[Ticket, weakref.ref[Local]]:
+    def work() -> tuple[Job, weakref.ref[Local]]:
         local = Local()
         if way == "unplugged":
             executor.device.unplug()
-        ticket = executor.submit(JobRequest(program, {"x0": np.full(4, 100, np.uint8)}), here=True)
+        job = executor.submit(Request(program, {"x0": np.full(4, 100, np.uint8)}), here=True)
         with pytest.raises(DeviceFaultError):
-            ticket.wait(30)
-        return ticket, weakref.ref(local)
+            job.wait(30)
+        return job, weakref.ref(local)
 
-    ticket, kept = elsewhere(work)
+    job, kept = elsewhere(work)
     gc.collect()
     assert kept() is None
-    assert ticket.done()
+    assert job.done()

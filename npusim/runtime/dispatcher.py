@@ -1,4 +1,4 @@
-"""The work of an executor without its threads: which job goes to the device when, and what memory it gets.
+"""Who has driver and device: which job goes to the device when, what memory it gets, and what comes of it.
 
 Jobs wait here, one queue for each class; at most one of each class is in the device. All that concerns time is decided
 by simulated time, so the same requests at the same simulated times give the same picoseconds.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from npusim.device.npu import NpuDevice
-from npusim.driver import Driver, HostCounters, Priority
+from npusim.driver import Driver, Priority
+from npusim.driver.reference import Past
 from npusim.errors import (
     DeadlineError,
     DeviceFaultError,
@@ -22,65 +22,49 @@ from npusim.errors import (
     JobAbortedError,
     NpusimError,
 )
-from npusim.executor.requests import Array, Block, DeviceBuffer, JobDone, JobRequest, Ticket
-from npusim.executor.residence import Residence
 from npusim.hw.config import Config
 from npusim.program import Program
+from npusim.runtime.job import Job
+from npusim.runtime.request import Block, Request
+from npusim.runtime.result import Result
+from npusim.runtime.store import Residence
 from npusim.sim.inject import Injection
 from npusim.sim.run import JobRecord
-from npusim.units import cycles_spanned
 
-_log = logging.getLogger("npusim.executor")
+_log = logging.getLogger("npusim.runtime")
 
 _RINGS = tuple(Priority)
 _DOWN = _RINGS[::-1]
-_NOBODY: list[Pending | None] = [None for _ in _RINGS]
-
-
-@dataclass(slots=True, eq=False)
-class Pending:
-    """A job on its way. Times in ps since power-on; ``reason``: why it was stopped."""
-
-    ticket: Ticket
-    request: JobRequest
-    arrays: Mapping[str, Array]
-    bound: Mapping[int, Block]
-    arrived_ps: int = 0
-    began_ps: int | None = None
-    rung_ps: int = 0
-    fence: int = 0
-    reason: NpusimError | None = None
-    host: HostCounters = field(default_factory=HostCounters)
-
-    @property
-    def deadline_ps(self) -> int | None:
-        budget = self.request.budget_ps
-        return None if budget is None or self.reason is not None else self.arrived_ps + budget
+LOOK_PS = 100 * 10**9
+"""Simulated time that a device works without anybody looking, where nobody can come meanwhile."""
+_NOBODY: list[Job | None] = [None for _ in _RINGS]
 
 
 class Dispatcher:
-    """One device with its driver, and the jobs for it. One thread at a time."""
+    """One device with its driver, and the jobs for it. One thread at a time.
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
+    """
+
+    def __init__(self, config: Config, injection: Injection | None = None, *, preemption: bool = True) -> None:
         self.config = config
         self.device = NpuDevice(config, injection)
         self.device.listener = self._ended
-        self._clock = self.device.machine.clock
         self.driver = Driver(self.device.bus)
         self.counters = self.driver.counters
-        self.preemption = self._enable_preemption()
+        self.preemption = preemption and self._enable_preemption()
         self.estimates: Callable[[Program, int], None] = lambda program, run_ps: None
         self.gone: NpusimError | None = None
-        self.settled: deque[tuple[Ticket, JobDone | None, NpusimError | None]] = deque()
-        self._waiting: list[deque[Pending]] = [deque() for _ in Priority]
-        self._running: list[Pending | None] = [None for _ in Priority]
+        self.settled: deque[tuple[Job, Result | None, NpusimError | None]] = deque()
+        self._waiting: list[deque[Job]] = [deque() for _ in Priority]
+        self._running: list[Job | None] = [None for _ in Priority]
         self._records: dict[int, JobRecord] = {}
         self._budgets = 0  # jobs with a deadline that wait or run
         self.memory = Residence(self.driver)
 
     @property
     def now_ps(self) -> int:
-        return self._clock.now
+        return self.device.now_ps
 
     @property
     def busy(self) -> bool:
@@ -97,36 +81,33 @@ class Dispatcher:
 
     # Jobs
 
-    def admit(self, job: Pending) -> None:
+    def admit(self, job: Job) -> None:
         """A job arrives, now."""
         job.arrived_ps = self.now_ps
-        self.memory.job_begins(job.request.program)
+        self.memory.job_begins(job.program)
         self._budgets += job.request.budget_ps is not None
-        for block in job.bound.values():
+        for block in job.blocks.values():
             block.users += 1
         if self.gone is not None:
             self._settle(job, None, self.gone)
         else:
-            self._waiting[job.request.priority].append(job)
+            self._waiting[job.priority].append(job)
 
-    def abort(self, ticket: Ticket, reason: NpusimError) -> None:
+    def abort(self, job: Job, reason: NpusimError | None = None) -> None:
         """Stop a job; no effect if it has ended."""
-        for ring in Priority:
-            for job in self._waiting[ring]:
-                if job.ticket is ticket:
-                    self._waiting[ring].remove(job)
-                    self._settle(job, None, reason)
-                    return
-            running = self._running[ring]
-            if running is not None and running.ticket is ticket:
-                self._stop(running, reason)
+        reason = reason or JobAbortedError(f"job of program {job.program.name!r} was aborted")
+        if job in self._waiting[job.priority]:
+            self._waiting[job.priority].remove(job)
+            self._settle(job, None, reason)
+        elif self._running[job.priority] is job:
+            self._stop(job, reason)
 
-    def _stop(self, job: Pending, reason: NpusimError) -> None:
-        """The ticket is settled now; what the job has is kept until the device is done with it."""
+    def _stop(self, job: Job, reason: NpusimError) -> None:
+        """The job is settled now; what it has is kept until the device is done with it."""
         if job.reason is None:
             job.reason = reason
-            self.driver.abort(job.fence)
-            self.settled.append((job.ticket, None, reason))
+            self.driver.abort(job)
+            self.settled.append((job, None, reason))
 
     def step(self, slice_ps: int) -> None:
         """Begin one job, or let the device work for at most ``slice_ps``."""
@@ -144,6 +125,55 @@ class Dispatcher:
             raise copy.copy(self.gone)  # which is kept, and must not hold the frames of all whom it is told
         if self.device.injection.unplugged:
             raise DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus")
+
+    def run(self, request: Request) -> Result:
+        """Carry a request out, here and now. Raises what it ends with."""
+        job = Job(request, self)
+        self.admit(job)
+        while not job.done():
+            self.step(LOOK_PS)
+            self.deliver()
+        return job.wait()
+
+    def deliver(self) -> None:
+        """Tell whoever waits for the jobs that have ended."""
+        while self.settled:
+            job, result, error = self.settled.popleft()
+            job.settle(result, error)
+
+    def repeat(self, rounds: Sequence[Sequence[Job]], most: int) -> int:
+        """See :meth:`Executor.repeat`."""
+        results = [[job.wait() for job in jobs] for jobs in rounds]
+        if self.busy or any(result.queued_ps or result.suspended_ps for each in results for result in each):
+            return 0
+        if len({tuple((result.time_ps, result.total_ps) for result in each) for each in results}) != 1:
+            return 0
+        past: list[list[Past]] = [[] for _ in rounds]
+        for jobs, each, found in zip(rounds, results, past, strict=True):
+            for job, result in zip(jobs, each, strict=True):
+                loaded = self.memory.resident(job.program)
+                if loaded is None:
+                    return 0
+                found.append((loaded, job, result.total_ps))
+        count = self.driver.repeat(past, most)
+        for number, jobs in enumerate(rounds):
+            for job in jobs:
+                self.counters.add(job.host, len(range(number, count, len(rounds))))
+        return count
+
+    # Of jobs that run() makes, this is the owner
+
+    def drop_block(self, block: Block) -> None:
+        self.memory.drop(block)
+
+    def check_may_wait(self) -> None:
+        """One may: whoever waits for a job of this thread has it done already."""
+
+    def works_here(self) -> bool:
+        return True
+
+    def forget(self, job: Job) -> None:
+        """Nobody counts these jobs."""
 
     def close(self) -> None:
         """Switch the device off."""
@@ -168,8 +198,8 @@ class Dispatcher:
         for ring in _RINGS:
             for job in [*self._waiting[ring], self._running[ring]]:
                 if job is not None and job.deadline_ps is not None and job.deadline_ps <= self.now_ps:
-                    name, budget = job.request.program.name, job.request.budget_ps
-                    self.abort(job.ticket, DeadlineError(f"job of program {name!r}: not done within {budget} ps"))
+                    name, budget = job.program.name, job.request.budget_ps
+                    self.abort(job, DeadlineError(f"job of program {name!r}: not done within {budget} ps"))
 
     def _begin_one(self) -> bool:
         """Hand the waiting job of the highest class to the device whose class is free; False if there is none."""
@@ -205,22 +235,13 @@ class Dispatcher:
         self._waiting[ring].popleft()
         self._running[ring] = job
 
-    def _submit(self, job: Pending) -> None:
-        request = job.request
-        bound = {region: block.address for region, block in job.bound.items()}
-        loaded = self.memory.load(request.program)
-        if job.host.mappings < request.host_mappings:
-            self.driver.map_memory(request.host_mappings)
+    def _submit(self, job: Job) -> None:
+        loaded = self.memory.load(job.program)
+        if job.host.mappings < job.request.host_mappings:
+            self.driver.map_memory(job.request.host_mappings)
         while True:
             try:
-                job.fence = self.driver.submit(
-                    loaded,
-                    job.arrays,
-                    bound=bound,
-                    priority=request.priority,
-                    timing_only=request.timing_only,
-                    checked=not request.timing_only,
-                )
+                self.driver.start(loaded, job)
             except DeviceMemoryError:
                 if not self.memory.make_room(loaded):
                     raise
@@ -238,59 +259,46 @@ class Dispatcher:
             return
         for ring in _DOWN:
             job = self._running[ring]
-            if job is not None and self.driver.ended(job.fence):
+            if job is not None and job.ended:
                 self._running[ring] = None
                 self.memory.short = False
                 self._finish(job)
 
-    def _finish(self, job: Pending) -> None:
+    def _finish(self, job: Job) -> None:
         """Read the outputs back; the job is over."""
         mark = self.counters.mark()
         record = self._records.pop(job.fence, None)
         if record is not None:
             self.counters.preemptions += record.preemptions
         try:
-            outputs = self.driver.finish(job.fence).outputs
+            self.driver.finish(job)
         except NpusimError as error:
             aborted = isinstance(error, JobAbortedError) and job.reason is not None
             self._settle(job, None, job.reason if aborted else error)
             return
         assert record is not None
         job.host.add_since(mark, self.counters)
-        self._settle(job, self._result(job, outputs, record), None)
+        self._settle(job, self._result(job, record), None)
 
-    def _result(self, job: Pending, outputs: dict[str, Array], record: JobRecord) -> JobDone:
+    def _result(self, job: Job, record: JobRecord) -> Result:
         assert job.began_ps is not None
-        run_ps = record.time_ps - record.suspended_ps
-        if not record.preemptions:
-            self.estimates(job.request.program, run_ps)
         # When a job before it ends just then, the device sees the ring's tail before the doorbell.
         queued = job.began_ps - job.arrived_ps + max(0, record.started_ps - job.rung_ps)
-        total = self.now_ps - job.arrived_ps
-        cycles = cycles_spanned(run_ps, self.config.clock_hz)
-        host = total - run_ps - record.suspended_ps - queued
-        times = (cycles, run_ps, queued, record.suspended_ps, host, total)
-        return JobDone(outputs, *times, record.timeline, record.counters, job.host)
+        total = self.device.now_ps - job.arrived_ps
+        result = Result(job.program, self.config, job.outputs, record, queued, total, job.host)
+        if not record.preemptions:
+            self.estimates(job.program, result.time_ps)
+        return result
 
-    def _settle(self, job: Pending, done: JobDone | None, error: NpusimError | None) -> None:
-        for block in job.bound.values():
+    def _settle(self, job: Job, result: Result | None, error: NpusimError | None) -> None:
+        for block in job.blocks.values():
             block.users -= 1
             self.memory.free_unused(block)
-        self.memory.job_ends(job.request.program)
+        self.memory.job_ends(job.program)
         self._budgets -= job.request.budget_ps is not None
         if error is not None:
             error.__traceback__ = None  # it would hold the frames of whoever has the turn
-        self.settled.append((job.ticket, done, error))
+        self.settled.append((job, result, error))
 
     def _ended(self, fence: int, record: JobRecord) -> None:
         self._records[fence] = record
-
-
-def bound_blocks(program: Program, request: JobRequest) -> dict[int, Block]:
-    """The blocks of the device buffers of a request, by the region that they stand for."""
-    if not request.outputs and DeviceBuffer not in map(type, request.inputs.values()):
-        return {}
-    regions = {binding.name: binding.region for binding in program.inputs}
-    bound = {regions[name]: item.block for name, item in request.inputs.items() if isinstance(item, DeviceBuffer)}
-    regions = {binding.name: binding.region for binding in program.outputs}
-    return bound | {regions[name]: buffer.block for name, buffer in request.outputs.items()}

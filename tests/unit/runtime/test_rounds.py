@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from npusim.errors import DeviceFaultError
-from npusim.executor import DeviceBuffer, Executor, JobRequest, Past
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO, Program
+from npusim.runtime import DeviceBuffer, Executor, Job, Request
 from tests.support.programs.streams import Stream, add, copy, gather, round_trip
 from tests.support.programs.timed_jobs import TINY
 
@@ -44,19 +44,19 @@ class Loop:
         ]
         self.buffers = [executor.buffer(SIZE), executor.buffer(SIZE)]
         executor.write(self.buffers[0], bytes([start, 0, 0, 0]))
-        self.rounds: list[list[Past]] = []
+        self.rounds: list[list[Job]] = []
 
     def step(self, rounds: int) -> None:
         """Go on, as long as the condition is true."""
         check, body = self.programs
         for _ in range(rounds):
             source, target = self.turn()
-            first = JobRequest(check, {"x0": source})
-            done = self.executor.submit(first).wait()
-            if not done.outputs["y0"].any():
+            first = self.executor.submit(Request(check, {"x0": source}))
+            if not first.wait().outputs["y0"].any():
                 return
-            second = JobRequest(body, {"x0": source}, {"y0": target})
-            self.rounds.append([(first, done), (second, self.executor.submit(second).wait())])
+            second = self.executor.submit(Request(body, {"x0": source}, {"y0": target}))
+            second.wait()
+            self.rounds.append([first, second])
 
     def turn(self) -> tuple[DeviceBuffer, DeviceBuffer]:
         source = len(self.rounds) % 2
@@ -99,13 +99,14 @@ def test_inputs_of_the_host_are_told_again(executor: Executor) -> None:
     """Another job of the same program has used the memory in between."""
     loop = Loop(executor, -1, 50)
     check, body = loop.programs
-    past: list[Past] = []
+    past: list[Job] = []
     for target in loop.buffers:
         for program, outputs in ((check, {}), (body, {"y0": target})):
-            request = JobRequest(program, {"x0": np.array([9, 0, 0, 0], np.uint8)}, outputs)
+            request = Request(program, {"x0": np.array([9, 0, 0, 0], np.uint8)}, outputs)
             executor.submit(request).wait()
-            past.append((request, executor.submit(request).wait()))
-    executor.submit(JobRequest(body, {"x0": np.zeros(SIZE, np.uint8)}, {"y0": loop.buffers[0]})).wait()
+            past.append(executor.submit(request))
+            past[-1].wait()
+    executor.submit(Request(body, {"x0": np.zeros(SIZE, np.uint8)}, {"y0": loop.buffers[0]})).wait()
     assert executor.repeat([past[:2], past[2:]], 2) == 2
     assert [executor.read(buffer, 1)[0] for buffer in loop.buffers] == [8, 8]
 
@@ -123,9 +124,9 @@ def test_none_while_another_job_waits(executor: Executor) -> None:
     loop.step(4)
     counts: list[int] = []
     with executor.paused():
-        first = executor.submit(loop.rounds[-1][0][0])
-        second = executor.submit(loop.rounds[-1][0][0])
-        first.add_done_callback(lambda ticket: counts.append(executor.repeat(loop.rounds[-2:], 10)))
+        first = executor.submit(loop.rounds[-1][0].request)
+        second = executor.submit(loop.rounds[-1][0].request)
+        first.add_done_callback(lambda job: counts.append(executor.repeat(loop.rounds[-2:], 10)))
     second.wait()
     assert counts == [0]
     assert loop.repeat(10) == 14

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from npusim.executor import Executor
+from npusim.runtime import Executor
 from tests.support.programs.executor_jobs import TINY
 
 

@@ -11,7 +11,7 @@ from npusim.errors import (
     DeviceGoneError,
     JobAbortedError,
 )
-from npusim.executor import Executor, Priority
+from npusim.runtime import Executor, Priority
 from npusim.sim.inject import Injection
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, made_for, request, run, values
 from tests.support.waits_and_leaks import until
@@ -27,15 +27,15 @@ def test_jobs_go_to_the_device_in_the_order_of_their_class(executor: Executor) -
     order: list[int] = []
     program = adder()
     with executor.paused():
-        tickets = []
+        jobs = []
         for number, priority in enumerate((0, 1, 2, 0, 1, 2)):
-            tickets.append(executor.submit(request(program, values(number), Priority(priority))))
-            tickets[-1].add_done_callback(lambda _, number=number: order.append(number))
+            jobs.append(executor.submit(request(program, values(number), Priority(priority))))
+            jobs[-1].add_done_callback(lambda _, number=number: order.append(number))
         for priority, waiting in ((0, 6), (1, 4), (2, 2)):
             assert executor.backlog_ps(priority) == waiting * executor.estimate(program)
-    for number, ticket in enumerate(tickets):
-        assert np.array_equal(ticket.wait(60).outputs["y0"], values(number) + 1)
-    until(lambda: len(order) == len(tickets))
+    for number, job in enumerate(jobs):
+        assert np.array_equal(job.wait(60).outputs["y0"], values(number) + 1)
+    until(lambda: len(order) == len(jobs))
     assert [order.index(number) for number in (2, 5)] < [order.index(number) for number in (0, 3)]
     assert order.index(0) < order.index(3)
     assert order.index(1) < order.index(4)
@@ -50,12 +50,12 @@ def test_a_higher_job_interrupts_one_that_runs(executor: Executor) -> None:
     assert high.wait(60).suspended_ps == 0
     done = low.wait(60)
     assert np.array_equal(done.outputs["y0"], values(1) + 1)
-    assert done.total_ps == done.run_ps + done.queued_ps + done.suspended_ps + done.host_ps
+    assert done.total_ps == done.time_ps + done.queued_ps + done.suspended_ps + done.host_ps
     with executor.paused():  # high first, then the low one runs when the next high one comes
-        tickets = [executor.submit(request(quick, values(3), Priority.HIGH)) for _ in range(2)]
+        jobs = [executor.submit(request(quick, values(3), Priority.HIGH)) for _ in range(2)]
         low = executor.submit(request(slow, values(4), Priority.LOW))
-    for ticket in tickets:
-        ticket.wait(60)
+    for job in jobs:
+        job.wait(60)
     done = low.wait(60)
     assert np.array_equal(done.outputs["y0"], values(4) + 1)
     assert executor.preemption
@@ -89,15 +89,15 @@ def test_abort_waiting_and_running_jobs(executor: Executor) -> None:
     program = adder(slow=LONG)
     for rounds in range(3):
         with executor.paused():
-            tickets = [executor.submit(request(program, values(), Priority.LOW)) for _ in range(3)]
-        tickets[rounds].abort()
-        for number, ticket in enumerate(tickets):
+            jobs = [executor.submit(request(program, values(), Priority.LOW)) for _ in range(3)]
+        jobs[rounds].abort()
+        for number, job in enumerate(jobs):
             if number == rounds:
                 with pytest.raises(JobAbortedError, match="was aborted"):
-                    ticket.wait(60)
-                ticket.abort()  # too late, and harmless
+                    job.wait(60)
+                job.abort()  # too late, and harmless
             else:
-                assert np.array_equal(ticket.wait(60).outputs["y0"], values() + 1)
+                assert np.array_equal(job.wait(60).outputs["y0"], values() + 1)
 
 
 # Faults
@@ -107,11 +107,11 @@ def test_only_the_faulty_job_fails(executor: Executor) -> None:
     broken = made_for(adder())
     broken.code = b"\xff" * 40
     with executor.paused():
-        tickets = [executor.submit(request(item, values())) for item in (adder(1), broken, adder(2))]
-    assert np.array_equal(tickets[0].wait(60).outputs["y0"], values() + 1)
+        jobs = [executor.submit(request(item, values())) for item in (adder(1), broken, adder(2))]
+    assert np.array_equal(jobs[0].wait(60).outputs["y0"], values() + 1)
     with pytest.raises(DeviceFaultError, match="device fault PROGRAM"):
-        tickets[1].wait(60)
-    assert np.array_equal(tickets[2].wait(60).outputs["y0"], values() + 2)
+        jobs[1].wait(60)
+    assert np.array_equal(jobs[2].wait(60).outputs["y0"], values() + 2)
 
 
 def test_a_unit_that_hangs_fails_its_job(executor: Executor) -> None:
@@ -135,12 +135,12 @@ def test_when_the_device_is_gone_everybody_hears_of_it(through_executor: bool) -
     executor = Executor(TINY)
     program, buffer = adder(slow=LONG), executor.buffer(SIZE)
     with executor.paused():
-        tickets = [executor.submit(request(program, values(), Priority(number % 3))) for number in range(5)]
+        jobs = [executor.submit(request(program, values(), Priority(number % 3))) for number in range(5)]
     executor.unload(program)
     (executor.unplug if through_executor else executor.device.unplug)()
-    for ticket in tickets:
+    for job in jobs:
         with pytest.raises(DeviceGoneError, match="UNPLUGGED"):
-            ticket.wait(60)
+            job.wait(60)
     assert executor.status == "OFFLINE"
     with pytest.raises(DeviceGoneError):
         run(executor, program, values())

@@ -18,7 +18,7 @@ from npusim.errors import (
     QueueFullError,
     UsageError,
 )
-from npusim.executor import Executor, JobRequest, Ticket
+from npusim.runtime import Executor, Job, Request
 from npusim.units import bytes_to_ps
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
 from tests.support.programs.streams import round_trip
@@ -43,10 +43,10 @@ def test_the_parts_of_the_time_add_up(executor: Executor) -> None:
     program = adder()
     run(executor, program, values())
     done = run(executor, program, values())
-    assert done.run_ps == executor.estimate(program) == executor.device.last_job.time_ps  # type: ignore[union-attr]
-    assert done.cycles == -(-done.run_ps // 1000)
+    assert done.time_ps == executor.estimate(program) == executor.device.last_job.time_ps  # type: ignore[union-attr]
+    assert done.cycles == -(-done.time_ps // 1000)
     assert done.queued_ps == done.suspended_ps == 0
-    assert done.total_ps == done.run_ps + done.queued_ps + done.suspended_ps + done.host_ps
+    assert done.total_ps == done.time_ps + done.queued_ps + done.suspended_ps + done.host_ps
     copies = [SIZE, 32, 64]  # input, completion record, ring entry
     to_device = sum(HOST.link_latency_ps + bytes_to_ps(size, HOST.link_bandwidth) for size in copies)
     from_device = sum(HOST.link_latency_ps + bytes_to_ps(size, HOST.link_bandwidth) for size in (32, SIZE))
@@ -62,7 +62,7 @@ def test_the_same_requests_take_the_same_picoseconds() -> None:
             buffer = executor.buffer(SIZE)
             executor.write(buffer, values().data)
             jobs = [run(executor, program, x) for x in (values(1), values(2), buffer)]
-            return [(job.cycles, job.run_ps, job.queued_ps, job.host_ps, job.total_ps) for job in jobs]
+            return [(job.cycles, job.time_ps, job.queued_ps, job.host_ps, job.total_ps) for job in jobs]
 
     assert times() == times()
 
@@ -78,17 +78,17 @@ def test_mappings_take_the_hosts_time(executor: Executor) -> None:
 
 def test_timing_only_needs_no_inputs_and_moves_nothing(executor: Executor) -> None:
     program = adder()
-    done = executor.submit(JobRequest(program, timing_only=True)).wait(60)
+    done = executor.submit(Request(program, timing_only=True)).wait(60)
     assert done.outputs == {}
     assert done.host.input_bytes == done.host.output_bytes == done.host.constant_bytes == 0
-    assert done.run_ps == run(executor, program, values()).run_ps
+    assert done.time_ps == run(executor, program, values()).time_ps
 
 
 def test_an_estimate_is_what_a_run_takes(executor: Executor) -> None:
     program = adder(slow=5)
     estimate = executor.estimate(program)
     assert executor.counters.jobs == 0  # tried on another device
-    assert run(executor, program, values()).run_ps == estimate
+    assert run(executor, program, values()).time_ps == estimate
 
 
 # Refusals
@@ -97,15 +97,15 @@ def test_an_estimate_is_what_a_run_takes(executor: Executor) -> None:
 def test_wrong_requests_are_refused_at_once(executor: Executor) -> None:
     program, small = adder(), executor.buffer(SIZE - 1)
     with pytest.raises(InputError, match="'x0' is missing"):
-        executor.submit(JobRequest(program))
+        executor.submit(Request(program))
     with pytest.raises(InputError, match="dtype must be uint8, got int64"):
         run(executor, program, np.zeros(SIZE, np.int64))
     with pytest.raises(UsageError, match="output 'z' is unknown; the program has y0"):
-        executor.submit(JobRequest(program, {"x0": values()}, {"z": small}))
+        executor.submit(Request(program, {"x0": values()}, {"z": small}))
     with pytest.raises(UsageError, match="input 'x0': needs a buffer of 256 bytes, got one of 255"):
         run(executor, program, small)
     with pytest.raises(UsageError, match="output 'y0': needs a buffer of 256 bytes, got one of 255"):
-        executor.submit(JobRequest(program, {"x0": values()}, {"y0": small}))
+        executor.submit(Request(program, {"x0": values()}, {"y0": small}))
     with pytest.raises(UsageError, match="was compiled for another device"):
         run(executor, round_trip(SIZE), values())
     with Executor(TINY) as other, pytest.raises(UsageError, match="belongs to another executor"):
@@ -118,12 +118,12 @@ def test_the_queue_has_an_end() -> None:
     with Executor(TINY, queue_limit=2) as executor:
         program = adder()
         with executor.paused():
-            tickets = [executor.submit(request(program, values())) for _ in range(2)]
+            jobs = [executor.submit(request(program, values())) for _ in range(2)]
             assert executor.status == "BUSY"
             with pytest.raises(QueueFullError, match="2 jobs wait or run; the limit is 2"):
                 executor.submit(request(program, values()))
-        for ticket in tickets:
-            ticket.wait(60)
+        for job in jobs:
+            job.wait(60)
         assert executor.status == "AVAILABLE"
         run(executor, program, values())
 
@@ -132,10 +132,10 @@ def test_a_closed_executor_says_so() -> None:
     executor = Executor(TINY)
     program = adder(slow=LONG)
     with executor.paused():
-        ticket = executor.submit(request(program, values()))
+        job = executor.submit(request(program, values()))
     executor.close()
     with pytest.raises(JobAbortedError, match="the executor was closed"):
-        ticket.wait(60)
+        job.wait(60)
     with pytest.raises(UsageError, match="the executor is closed"):
         executor.submit(request(program, values()))
     with pytest.raises(UsageError, match="the executor is closed"):
@@ -147,63 +147,63 @@ def test_a_closed_executor_says_so() -> None:
 # Tickets
 
 
-def _error_of(ticket: Ticket) -> BaseException:
+def _error_of(job: Job) -> BaseException:
     with pytest.raises(TimeoutError, match="not done within") as caught:
-        ticket.wait(0.01)
+        job.wait(0.01)
     return caught.value
 
 
 def test_a_ticket_is_waited_for_with_patience_or_without(executor: Executor) -> None:
     with executor.paused():
-        ticket = executor.submit(request(adder(), values()))
+        job = executor.submit(request(adder(), values()))
         caught: list[BaseException] = []
-        other = threading.Thread(target=lambda: caught.append(_error_of(ticket)))
+        other = threading.Thread(target=lambda: caught.append(_error_of(job)))
         other.start()
         other.join()
         assert isinstance(caught[0], TimeoutError)
         with pytest.raises(UsageError, match="would never end"):
-            ticket.wait()
-        assert not ticket.done()
-    assert ticket.wait(60) is ticket.wait()
-    assert ticket.done()
+            job.wait()
+        assert not job.done()
+    assert job.wait(60) is job.wait()
+    assert job.done()
 
 
 def test_callbacks_are_called_once_and_may_use_the_executor(executor: Executor) -> None:
-    called: list[tuple[Ticket, bytes]] = []
+    called: list[tuple[Job, bytes]] = []
     ready = threading.Event()
     buffer = executor.buffer(SIZE)
 
-    def callback(ticket: Ticket) -> None:
+    def callback(job: Job) -> None:
         executor.write(buffer, values(5).data)
-        called.append((ticket, bytes(executor.read(buffer, SIZE))))
+        called.append((job, bytes(executor.read(buffer, SIZE))))
         next_one = executor.submit(request(adder(), buffer))
         with pytest.raises(UsageError, match="would never end"):
             next_one.wait()
         next_one.add_done_callback(lambda _: ready.set())
 
     with executor.paused():
-        ticket = executor.submit(request(adder(), values()))
-        ticket.add_done_callback(callback)
+        job = executor.submit(request(adder(), values()))
+        job.add_done_callback(callback)
     assert ready.wait(60)
-    assert called == [(ticket, values(5).tobytes())]
-    late: list[Ticket] = []
-    ticket.add_done_callback(late.append)
-    assert late == [ticket]
+    assert called == [(job, values(5).tobytes())]
+    late: list[Job] = []
+    job.add_done_callback(late.append)
+    assert late == [job]
 
 
 def test_a_callback_that_fails_hurts_nobody(executor: Executor) -> None:
-    called: list[Ticket] = []
+    called: list[Job] = []
     with executor.paused():
-        ticket = executor.submit(request(adder(), values()))
-        ticket.add_done_callback(lambda _: 1 // 0)
-        ticket.add_done_callback(lambda _: sys.exit())
-        ticket.add_done_callback(called.append)
-    ticket.wait(60)
+        job = executor.submit(request(adder(), values()))
+        job.add_done_callback(lambda _: 1 // 0)
+        job.add_done_callback(lambda _: sys.exit())
+        job.add_done_callback(called.append)
+    job.wait(60)
     run(executor, adder(), values())
-    assert called == [ticket]
-    ticket.add_done_callback(lambda _: 1 // 0)
+    assert called == [job]
+    job.add_done_callback(lambda _: 1 // 0)
     with pytest.raises(SystemExit):
-        ticket.add_done_callback(lambda _: sys.exit())
+        job.add_done_callback(lambda _: sys.exit())
 
 
 # The thread

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from npusim.executor import Executor, JobRequest
+from npusim.runtime import Executor, Request
 from tests.support.call_counts import calls_of
 from tests.support.programs.streams import round_trip
 from tests.support.programs.timed_jobs import TINY
@@ -24,7 +24,7 @@ def test_a_small_job_takes_few_calls() -> None:
         with Executor(TINY) as executor:
             fingerprint = executor.config.fingerprint()
             program = dataclasses.replace(round_trip(), config_fingerprint=fingerprint)
-            request = JobRequest(program, {"x0": np.zeros(1000, np.uint8)})
+            request = Request(program, {"x0": np.zeros(1000, np.uint8)})
             for _ in range(3):
                 executor.submit(request, here=True).wait()
             counts.append(calls_of(partial(executor.submit, request, here=True)))

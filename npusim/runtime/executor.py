@@ -6,23 +6,21 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, HostCounters
-from npusim.driver.alloc import ALIGNMENT
-from npusim.driver.check import check_inputs
-from npusim.errors import JobAbortedError, NpusimError, QueueFullError, UsageError
-from npusim.executor.dispatch import Dispatcher, Pending, bound_blocks
-from npusim.executor.requests import Array, Block, DeviceBuffer, JobRequest, Ticket
-from npusim.executor.rounds import Round, repeat
-from npusim.executor.worker import SLICE_PS, Message, Reply, Worker
+from npusim.errors import NpusimError, QueueFullError, UsageError
 from npusim.hw.config import Config, load_config
-from npusim.program import Binding, Program
+from npusim.program import Program
+from npusim.runtime.dispatcher import Dispatcher
+from npusim.runtime.job import Job, check_program
+from npusim.runtime.request import Block, DeviceBuffer, Request
+from npusim.runtime.store import Store
+from npusim.runtime.worker import SLICE_PS, Message, Reply, Worker
 from npusim.sim.inject import Injection
-from npusim.units import ceil_div
 
 _T = TypeVar("_T")
 
@@ -53,11 +51,13 @@ class Executor:
         self._dispatcher = Dispatcher(self.config, injection)
         self._estimates: weakref.WeakKeyDictionary[Program, int] = weakref.WeakKeyDictionary()
         self._dispatcher.estimates = self._estimates.__setitem__
-        self._open: dict[Ticket, None] = {}
+        self._open: dict[Job, None] = {}
         self._lock = threading.Lock()
         self._pausing: set[int] = set()
         self._worker = Worker(self._dispatcher)
         self._end = weakref.finalize(self, self._worker.stop)
+        worker, memory = self._worker, self._dispatcher.memory  # not self: whoever keeps the store keeps no executor
+        self.programs = Store(self.config, lambda program: worker.post(partial(memory.unload, program)))
 
     @property
     def device(self) -> NpuDevice:
@@ -94,21 +94,19 @@ class Executor:
         self._worker.post(partial(self._dispatcher.memory.drop, block))
 
     def _inside(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> int:
-        self._check_buffer(buffer)
+        if buffer.executor is not self:
+            raise UsageError("a device buffer belongs to another executor")
         if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
             raise UsageError(f"bytes {offset} to {offset + nbytes} of a device buffer of {buffer.nbytes} bytes")
         return buffer.block.address + offset
 
-    def _check_buffer(self, buffer: DeviceBuffer) -> None:
-        if buffer.executor is not self:
-            raise UsageError("a device buffer belongs to another executor")
-
     # Programs
 
-    def pin(self, program: Program) -> None:
-        """Load a program with its constants, to stay until as many :meth:`unpin`. Raises DeviceMemoryError."""
+    def pin(self, program: Program, *, to_run: bool = False) -> None:
+        """Load a program with its constants, to stay until as many :meth:`unpin`. ``to_run``: only if there is room for
+        runs, too, of any program that is pinned. Raises DeviceMemoryError."""
         self._check_program(program)
-        self._call(partial(self._dispatcher.memory.pin, program))
+        self._call(partial(self._dispatcher.memory.pin, program, to_run=to_run))
 
     def keep(self, program: Program) -> None:
         """Let a program stay, once its first job has brought it, until as many :meth:`unpin`. Does not wait."""
@@ -144,50 +142,47 @@ class Executor:
 
     # Jobs
 
-    def submit(self, request: JobRequest, *, here: bool = False) -> Ticket:
-        """Hand a job over, without waiting for the device. ``here``: if the device rests, a job that is known
+    def submit(self, request: Request, *, here: bool = False) -> Job:
+        """Hand a request over, without waiting for the device. ``here``: if the device rests, a job that is known
         to be short may be done on the caller's thread; this is quicker than to wake the executor's.
 
         Raises at once: InputError for inputs that do not fit the program, UsageError for another device's program,
-        unknown outputs, buffers too small or released, QueueFullError. Everything else is in the ticket.
+        unknown outputs, buffers too small or released, QueueFullError. Everything else is in the job.
         """
         self._check_program(request.program)
-        arrays = self._check_request(request)
-        ticket = Ticket(self, request)
-        job = Pending(ticket, request, arrays, bound_blocks(request.program, request))
+        job = Job(request, self)
         with self._lock:
             if len(self._open) >= self.queue_limit:
                 raise QueueFullError(f"{len(self._open)} jobs wait or run; the limit is {self.queue_limit}")
-            self._open[ticket] = None
+            self._open[job] = None
         try:
             self._send(
                 partial(self._dispatcher.admit, job),
                 here and self._estimates.get(request.program, SHORT_PS + 1) <= SHORT_PS,
             )
         except NpusimError:
-            self.forget(ticket)
+            self.forget(job)
             raise
-        return ticket
+        return job
 
-    def repeat(self, rounds: Sequence[Round], most: int) -> int:
+    def repeat(self, rounds: Sequence[Sequence[Job]], most: int) -> int:
         """Do rounds of jobs once more, in turn, up to ``most``; gives how many were done. Results, simulated time and
-        counters are those of jobs that are submitted one after the other; it is much quicker, and makes no JobDone.
+        counters are those of jobs that are submitted one after the other; it is much quicker, and makes no Result.
 
         ``rounds``: what this caller has done before, in this order. A round is broken off, and does not count, when a
         job reads back nothing but zeros, or is a fault: what it writes is undefined. None is done if there are other
         jobs, or if the rounds did not take the same times.
         """
-        return self._call(partial(repeat, self._dispatcher, rounds, most))
+        return self._call(partial(self._dispatcher.repeat, rounds, most))
 
-    def abort(self, ticket: Ticket) -> None:
-        """See :meth:`Ticket.abort`."""
-        reason = JobAbortedError(f"job of program {ticket.request.program.name!r} was aborted")
-        self._worker.post(partial(self._dispatcher.abort, ticket, reason))
+    def abort(self, job: Job) -> None:
+        """See :meth:`Job.abort`."""
+        self._worker.post(partial(self._dispatcher.abort, job))
 
     def backlog_ps(self, priority: int) -> int:
         """Modelled time of the jobs of that class or a higher one that wait or run."""
         with self._lock:
-            programs = [ticket.request.program for ticket in self._open if ticket.request.priority >= priority]
+            programs = [job.program for job in self._open if job.priority >= priority]
         return sum(self.estimate(program) for program in programs)
 
     @contextlib.contextmanager
@@ -216,47 +211,13 @@ class Executor:
         """Whether the caller is the executor's own thread."""
         return self._worker.is_current()
 
-    def forget(self, ticket: Ticket) -> None:
-        """For tickets: a job does not wait or run any more."""
+    def forget(self, job: Job) -> None:
+        """For jobs: one does not wait or run any more."""
         with self._lock:
-            self._open.pop(ticket, None)
+            self._open.pop(job, None)
 
     def _check_program(self, program: Program) -> None:
-        if program.config_fingerprint != self._fingerprint:
-            raise UsageError(
-                f"program {program.name!r} was compiled for another device (config {program.config_name!r}, "
-                f"fingerprint {program.config_fingerprint[:12]}); this one is {self.config.name!r}, "
-                f"{self._fingerprint[:12]}"
-            )
-
-    def _check_request(self, request: JobRequest) -> dict[str, Array]:
-        """The arrays of the inputs that are not in device buffers."""
-        program = request.program
-        if not request.outputs and not request.timing_only and DeviceBuffer not in map(type, request.inputs.values()):
-            usual = check_inputs(program.inputs, cast("Mapping[str, Array]", request.inputs))
-            return {binding.name: array for binding, array in zip(program.inputs, usual, strict=True)}
-        named = {binding.name: binding for binding in program.inputs}
-        buffers = {name: item for name, item in request.inputs.items() if isinstance(item, DeviceBuffer)}
-        arrays = {name: item for name, item in request.inputs.items() if not isinstance(item, DeviceBuffer)}
-        if not request.timing_only:
-            wanted = [binding for binding in program.inputs if binding.name not in buffers]
-            checked = check_inputs(wanted, arrays)
-            arrays = {binding.name: array for binding, array in zip(wanted, checked, strict=True)}
-        for kind, bindings, given in (
-            ("input", named, buffers),
-            ("output", {binding.name: binding for binding in program.outputs}, request.outputs),
-        ):
-            for name, buffer in given.items():
-                if name not in bindings:
-                    raise UsageError(f"{kind} {name!r} is unknown; the program has {', '.join(bindings) or 'none'}")
-                self._check_binding(f"{kind} {name!r}", program, bindings[name], buffer)
-        return arrays
-
-    def _check_binding(self, what: str, program: Program, binding: Binding, buffer: DeviceBuffer) -> None:
-        self._check_buffer(buffer)
-        room = max(1, ceil_div(buffer.block.nbytes, ALIGNMENT)) * ALIGNMENT
-        if buffer.nbytes < binding.nbytes or room < program.region_bytes[binding.region]:
-            raise UsageError(f"{what}: needs a buffer of {binding.nbytes} bytes, got one of {buffer.nbytes}")
+        check_program(program, self.config.name, self._fingerprint)
 
     # The device
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from npusim.errors import DeviceMemoryError, UsageError
-from npusim.executor import DeviceBuffer, Executor, JobRequest, Priority, Ticket
 from npusim.program import Program
+from npusim.runtime import DeviceBuffer, Executor, Job, Priority, Request
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
 
 SMALL = TINY.with_(**{"dram.bytes": "1 MiB"})
@@ -71,7 +71,7 @@ def test_a_released_buffer_is_of_no_use(executor: Executor) -> None:
         lambda: executor.read(buffer, 1),
         lambda: executor.write(buffer, b"1"),
         lambda: run(executor, adder(), buffer),
-        lambda: executor.submit(JobRequest(adder(), {"x0": values()}, {"y0": buffer})),
+        lambda: executor.submit(Request(adder(), {"x0": values()}, {"y0": buffer})),
     ):
         with pytest.raises(UsageError, match="used after its release"):
             use()
@@ -90,14 +90,14 @@ def test_a_job_keeps_its_buffers_until_its_end(executor: Executor) -> None:
     block, dispatcher = source.block, executor._dispatcher
     seen: list[bool] = []
 
-    def while_it_runs(_: Ticket) -> None:
+    def while_it_runs(_: Job) -> None:
         seen.extend((block.dropped, block.users == 1, dispatcher.memory.allocate(SIZE).address != block.address))
 
     with executor.paused():
         executor.submit(request(adder(), values(), Priority.HIGH)).add_done_callback(while_it_runs)
-        ticket = executor.submit(JobRequest(adder(slow=50), {"x0": source}, {"y0": target}))
+        job = executor.submit(Request(adder(slow=50), {"x0": source}, {"y0": target}))
         source.release()
-    ticket.wait(60)
+    job.wait(60)
     assert seen == [True, True, True]
     assert executor.read(target, SIZE) == (values() + 1).tobytes()
     assert executor.buffer(SIZE).block.address == block.address
@@ -110,7 +110,7 @@ def test_a_chain_through_device_memory_moves_less_and_is_faster(executor: Execut
     middle = run(executor, first, values())
     last = run(executor, second, middle.outputs["y0"])
     between = executor.buffer(SIZE)
-    kept = executor.submit(JobRequest(first, {"x0": values()}, {"y0": between})).wait(60)
+    kept = executor.submit(Request(first, {"x0": values()}, {"y0": between})).wait(60)
     chained = run(executor, second, between)
     assert np.array_equal(chained.outputs["y0"], last.outputs["y0"])
     assert kept.outputs == {}
@@ -134,11 +134,11 @@ def test_constants_and_code_are_written_once(executor: Executor) -> None:
 def test_a_program_leaves_when_the_last_job_that_was_submitted_with_it_has_ended(executor: Executor) -> None:
     free, program = executor.free_bytes, adder(slow=20)
     with executor.paused():
-        tickets = [executor.submit(request(program, values(number))) for number in range(3)]
+        jobs = [executor.submit(request(program, values(number))) for number in range(3)]
         executor.unload(program)
-    for number, ticket in enumerate(tickets):
-        assert np.array_equal(ticket.wait(60).outputs["y0"], values(number) + 1)
-    assert tickets[2].wait().host.code_bytes == 0  # it did not leave in between
+    for number, job in enumerate(jobs):
+        assert np.array_equal(job.wait(60).outputs["y0"], values(number) + 1)
+    assert jobs[2].wait().host.code_bytes == 0  # it did not leave in between
     assert executor.free_bytes == free
 
 
@@ -148,10 +148,10 @@ def test_a_pinned_program_has_its_constants_before_its_first_run(executor: Execu
     assert executor.counters.constant_bytes == SIZE
     assert run(executor, program, values()).host.constant_bytes == 0
     with executor.paused():
-        ticket = executor.submit(request(program, values()))
+        job = executor.submit(request(program, values()))
         executor.unload(program)
     executor.pin(program)  # wanted again before the job has ended, or just after
-    ticket.wait(60)
+    job.wait(60)
     assert run(executor, program, values()).host.constant_bytes == 0
     executor.unpin(program)
     executor.unpin(program)  # one too many is harmless
@@ -198,14 +198,14 @@ def test_kept_programs_come_with_their_first_job_and_stay(small: Executor) -> No
 def test_a_job_waits_for_memory_that_a_running_one_has(small: Executor) -> None:
     """Contexts take 2 x 128 KiB of the 1 MiB: two of these jobs fit, a third does not."""
     with small.paused():
-        tickets = [
+        jobs = [
             small.submit(request(heavy(number, slow=100), values(number), Priority(number))) for number in (2, 1, 0)
         ]
-    for number, ticket in zip((2, 1, 0), tickets, strict=True):
-        done = ticket.wait(60)
+    for number, job in zip((2, 1, 0), jobs, strict=True):
+        done = job.wait(60)
         assert np.array_equal(done.outputs["y0"], values(number) + number)
         assert not done.host.preemptions
-    assert tickets[2].wait().queued_ps > tickets[0].wait().run_ps  # it could not even be prepared before
+    assert jobs[2].wait().queued_ps > jobs[0].wait().time_ps  # it could not even be prepared before
 
 
 def test_a_program_that_never_fits(small: Executor) -> None:
@@ -224,8 +224,8 @@ def test_without_room_for_contexts_jobs_run_one_after_another(caplog: pytest.Log
         assert "jobs do not preempt each other: context area" in caplog.text
         slow = adder(slow=100, config=config)
         with executor.paused():
-            tickets = [executor.submit(request(slow, values(), priority)) for priority in Priority]
-        assert [ticket.wait(60).suspended_ps for ticket in tickets] == [0, 0, 0]
+            jobs = [executor.submit(request(slow, values(), priority)) for priority in Priority]
+        assert [job.wait(60).suspended_ps for job in jobs] == [0, 0, 0]
 
 
 def test_a_buffer_belongs_to_its_executor(executor: Executor) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,18 @@ import numpy.typing as npt
 
 from npusim.cache import FORMAT_VERSION, Cache, default_directory
 from npusim.device.npu import NpuDevice
-from npusim.driver import Driver, LoadedProgram
+from npusim.driver import Driver
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage
-from npusim.errors import DeviceMemoryError, InputError, UsageError
+from npusim.errors import InputError, UsageError
 from npusim.graph import Graph
-from npusim.hw.capability import capabilities
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Binding, Program
-from npusim.summary import OpReport, summarize
-from npusim.timeline import Counters, Timeline
+from npusim.runtime.dispatcher import Dispatcher
+from npusim.runtime.job import check_program
+from npusim.runtime.request import Request
+from npusim.runtime.result import Result
+from npusim.runtime.store import Store
 
 if TYPE_CHECKING:
     import onnx
@@ -32,53 +33,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-
-@dataclass(slots=True)
-class RunResult:
-    """What one run gave and what it took.
-
-    ``outputs``: arrays by name (empty with timing_only). ``cycles`` of the device's clock and ``time_ps``: from
-    doorbell
-    to interrupt. ``macs``: multiply-accumulates of the matrix unit; ``matrix_utilization``: the part of the time in
-    which
-    the matrix units, at their peak for the types used, would have done them. ``ops``: one row for each fused operator.
-    """
-
-    model: str
-    config: str
-    outputs: dict[str, Array]
-    cycles: int
-    time_ps: int
-    macs: int
-    matrix_utilization: float
-    timeline: Timeline
-    counters: Counters
-    compile_from_cache: bool
-    ops: list[OpReport] = field(default_factory=list)
-
-    @property
-    def dram_read_bytes(self) -> int:
-        return self.counters.dram_read_bytes
-
-    @property
-    def dram_write_bytes(self) -> int:
-        return self.counters.dram_write_bytes
-
-    def to_json_dict(self) -> dict[str, Any]:
-        """Everything but the arrays, as JSON values."""
-        return {
-            "model": self.model,
-            "config": self.config,
-            "cycles": self.cycles,
-            "time_ps": self.time_ps,
-            "macs": self.macs,
-            "matrix_utilization": self.matrix_utilization,
-            "dram_read_bytes": self.dram_read_bytes,
-            "dram_write_bytes": self.dram_write_bytes,
-            "timeline_digest": self.timeline.digest(),
-            "compile_from_cache": self.compile_from_cache,
-            "ops": [op.to_json_dict() for op in self.ops],
-        }
+TIMEOUT_PS = 3600 * 10**12
+"""An hour of simulated time: longer than any run should take."""
 
 
 class Session:
@@ -93,10 +49,9 @@ class Session:
     ) -> None:
         self.config = load_config(config)
         self._cache_dir = cache_dir
-        self._cache = _open_cache(cache_dir)
-        self._device: NpuDevice | None = None
-        self._driver: Driver | None = None
-        self._loaded: dict[Program, LoadedProgram] = {}
+        # What is compiled belongs to the caller: nothing is kept here but files.
+        self._store = Store(self.config, self.unload, _open_cache(cache_dir), remembered=0)
+        self._dispatcher: Dispatcher | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"config": self.config, "cache_dir": self._cache_dir}
@@ -107,16 +62,17 @@ class Session:
     @property
     def device(self) -> NpuDevice:
         """The simulated device; powered on with the first use."""
-        if self._device is None:
-            self._device = NpuDevice(self.config)
-        return self._device
+        return self._powered().device
 
     @property
     def driver(self) -> Driver:
         """The reference driver, on the device's bus."""
-        if self._driver is None:
-            self._driver = Driver(self.device.bus)
-        return self._driver
+        return self._powered().driver
+
+    def _powered(self) -> Dispatcher:
+        if self._dispatcher is None:
+            self._dispatcher = Dispatcher(self.config, preemption=False)
+        return self._dispatcher
 
     def compile(self, source: Source, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
         """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
@@ -124,19 +80,11 @@ class Session:
         ``input_shapes`` fixes dimensions that the model leaves open. Raises UsageError, ModelError, UnsupportedError,
         CompileError.
         """
-        key = self._key(source, input_shapes or {})
-        program = self._cache.get(key) if self._cache else None
-        if program is None:
-            from npusim.compiler.pipeline import compile_graph
-
-            program = compile_graph(_graph(source, input_shapes), self.config, key)
-            if self._cache:
-                self._cache.put(program)
-        return program
+        return self._store.compile(self._key(source, input_shapes or {}), lambda: _graph(source, input_shapes))
 
     def run(
         self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False
-    ) -> RunResult:
+    ) -> Result:
         """Run a program, or a model that is compiled first, once.
 
         ``inputs``: an array for each input, of its shape and type; none are needed with ``timing_only``, which takes
@@ -144,33 +92,18 @@ class Session:
         """
         if not isinstance(program, Program):
             program = self.compile(program)
-        self._check_program(program)
+        check_program(program, self.config.name, self.config.fingerprint())
         arrays = {} if timing_only else _checked_inputs(program.inputs, inputs or {})
-        loaded = self._load(program)
-        job = self.driver.run(loaded, arrays, timing_only=timing_only)
-        record = self.device.last_job
-        assert record is not None
+        result = self._powered().run(Request(program, arrays, timing_only=timing_only, budget_ps=TIMEOUT_PS))
         kinds = {binding.name: binding.dtype for binding in program.outputs}
-        return RunResult(
-            program.name,
-            self.config.name,
-            {name: from_storage(array, kinds[name]) for name, array in job.outputs.items()},
-            record.cycles,
-            record.time_ps,
-            sum(count for _, count in program.macs),
-            _utilization(program.macs, record.time_ps, self.config),
-            record.timeline,
-            record.counters,
-            program.from_cache,
-            summarize(record.timeline, program.ops, self.config),
-        )
+        result.outputs = {name: from_storage(array, kinds[name]) for name, array in result.outputs.items()}
+        return result
 
     def close(self) -> None:
         """Power the device off and give its memory back at once; the next use powers on a fresh one."""
-        if self._device is not None:
-            self._device.close()
-        self._device = self._driver = None
-        self._loaded.clear()
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+        self._dispatcher = None
 
     def __enter__(self) -> Session:
         return self
@@ -180,28 +113,7 @@ class Session:
 
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""
-        loaded = self._loaded.pop(program, None)
-        if loaded is not None:
-            self.driver.unload(loaded)
-
-    def _load(self, program: Program) -> LoadedProgram:
-        """Programs stay resident; the one loaded longest ago makes room when memory is short."""
-        while program not in self._loaded:
-            try:
-                self._loaded[program] = self.driver.load(program)
-            except DeviceMemoryError:
-                if not self._loaded:
-                    raise
-                self.unload(next(iter(self._loaded)))
-        return self._loaded[program]
-
-    def _check_program(self, program: Program) -> None:
-        if program.config_fingerprint != self.config.fingerprint():
-            raise UsageError(
-                f"program {program.name!r} was compiled for another device (config {program.config_name!r}, "
-                f"fingerprint {program.config_fingerprint[:12]}); this one is {self.config.name!r}, "
-                f"{self.config.fingerprint()[:12]}"
-            )
+        self._powered().memory.unload(program)
 
     def _key(self, source: Source, input_shapes: Mapping[str, Sequence[int]]) -> str:
         from npusim.compiler.version import COMPILER_VERSION
@@ -271,14 +183,3 @@ def _checked_input(binding: Binding, inputs: Mapping[str, Any]) -> Array:
     if array.shape != binding.shape:
         raise InputError(f"input {binding.name!r}: shape must be {list(binding.shape)}, got {list(array.shape)}")
     return to_storage(array)
-
-
-def _utilization(macs: Sequence[tuple[DType, int]], time_ps: int, config: Config) -> float:
-    """Time that the matrix units need at their peak, as a part of the time taken."""
-    if not macs or not time_ps:
-        return 0.0
-    peaks = capabilities(config).peak_macs
-    return sum(count / peaks[_PEAK_OF.get(dtype, dtype).label] for dtype, count in macs) * 1e12 / time_ps
-
-
-_PEAK_OF = {DType.UINT8: DType.INT8, DType.UINT16: DType.INT16}

@@ -1,0 +1,17 @@
+"""The one door to a device: requests go in, results come out.
+
+:class:`Session` compiles and runs for one caller; :class:`Executor` is for clients with many threads. Both hand
+:class:`Request` s to a dispatcher, which owns driver and device, and both give a :class:`Result`.
+"""
+
+from npusim.driver import HostCounters, Priority
+from npusim.runtime.executor import Executor
+from npusim.runtime.job import Job
+from npusim.runtime.request import DeviceBuffer, Request
+from npusim.runtime.result import Result
+from npusim.runtime.session import Session
+from npusim.runtime.store import Recent, Store
+
+__all__ = [
+    "DeviceBuffer", "Executor", "HostCounters", "Job", "Priority", "Recent", "Request", "Result", "Session", "Store",
+]  # fmt: skip

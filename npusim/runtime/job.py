@@ -1,0 +1,172 @@
+"""A request on its way: checked, waiting, in the device, ended."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from npusim import driver
+from npusim.driver import HostCounters
+from npusim.driver.alloc import block_bytes
+from npusim.errors import NpusimError, UsageError
+from npusim.program import Binding, Program
+from npusim.runtime.request import Array, Block, DeviceBuffer, Keeper, Request
+from npusim.runtime.result import Result
+
+_log = logging.getLogger("npusim.runtime")
+
+
+class Owner(Keeper, Protocol):
+    """Who carries jobs out, as far as a job asks it for something."""
+
+    def check_may_wait(self) -> None:
+        """Raise UsageError where waiting would never end."""
+
+    def works_here(self) -> bool:
+        """Whether the caller is the thread that carries jobs out."""
+
+    def abort(self, job: Job) -> None:
+        """See :meth:`Job.abort`."""
+
+    def forget(self, job: Job) -> None:
+        """A job does not wait or run any more."""
+
+
+class Job(driver.Job):
+    """The promise of a result: exactly once it becomes done, with a Result or an error.
+
+    Making one checks the request: InputError for inputs that do not fit the program; UsageError for unknown outputs and
+    for buffers that are too small, released, or another owner's.
+
+    Of its times, in ps since power-on, ``arrived_ps`` is when the dispatcher got it, ``began_ps`` when the host first
+    worked for it, ``rung_ps`` when its doorbell rang. ``reason``: why it was stopped.
+    """
+
+    __slots__ = (
+        "_callbacks", "_claimed", "_done", "_ending", "_failure", "_lock", "_owner", "_result", "arrived_ps",
+        "began_ps", "blocks", "host", "reason", "request", "rung_ps",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, owner: Owner) -> None:
+        self.request = request
+        self.blocks: dict[int, Block] = {}  # of the buffers, by the region that each stands for
+        arrays: Mapping[str, Any] = request.inputs
+        if request.outputs or DeviceBuffer in map(type, arrays.values()):
+            arrays = _bind(request, owner, self.blocks)
+        bound = {region: block.address for region, block in self.blocks.items()}
+        super().__init__(
+            request.program, arrays, bound=bound, priority=request.priority, timing_only=request.timing_only
+        )
+        self.arrived_ps = self.rung_ps = 0
+        self.began_ps: int | None = None
+        self.reason: NpusimError | None = None
+        self.host = HostCounters()
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._claimed = False
+        self._done = False
+        self._ending = threading.Lock()  # taken until the end; a lock is made in a tenth of the time of an event
+        self._ending.acquire()
+        self._callbacks: list[Callable[[Job], object]] = []
+        self._result: Result | None = None
+        self._failure: Exception | None = None
+
+    @property
+    def deadline_ps(self) -> int | None:
+        """When it has to be done; None if no time was set, or if it is being stopped already."""
+        budget = self.request.budget_ps
+        return None if budget is None or self.reason is not None else self.arrived_ps + budget
+
+    def done(self) -> bool:
+        """Whether the job has a result or an error."""
+        return self._done
+
+    def wait(self, timeout_s: float | None = None) -> Result:
+        """The result. Raises the error that the job ended with, or TimeoutError after ``timeout_s`` of real time.
+
+        In a callback only a job that is done may be waited for.
+        """
+        if not self._done:
+            self._owner.check_may_wait()
+            if not self._ending.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+                raise TimeoutError(f"job of program {self.program.name!r}: not done within {timeout_s} s")
+            self._ending.release()  # for the next one who waits
+        if self._failure is not None:
+            raise copy.copy(self._failure)  # a traceback of its own: the kept one must not hold the callers' frames
+        assert self._result is not None
+        return self._result
+
+    def abort(self) -> None:
+        """Ask for the end of the job; it ends with JobAbortedError, unless it has ended before."""
+        self._owner.abort(self)
+
+    def add_done_callback(self, callback: Callable[[Job], object]) -> None:
+        """``callback(job)`` is called once, when the job is done, at once if it is.
+
+        It runs without locks held, on the executor's thread (or on the caller's): the device stands still meanwhile.
+        What it raises is logged. It must not wait for a lock that somebody holds who waits for the executor.
+        """
+        with self._lock:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        self._notify(callback)
+
+    def settle(self, result: Result | None, error: Exception | None) -> bool:
+        """For the dispatcher: the job is done; False if it was before."""
+        with self._lock:
+            if self._claimed:
+                return False
+            self._claimed = True
+        self._owner.forget(self)  # before anybody can see that there is room for another one
+        with self._lock:
+            self._result, self._failure = result, error
+            callbacks, self._callbacks = self._callbacks, []
+            self._done = True
+            self._ending.release()
+        for callback in callbacks:
+            self._notify(callback)
+        return True
+
+    def _notify(self, callback: Callable[[Job], object]) -> None:
+        try:
+            callback(self)
+        except BaseException as error:
+            if not isinstance(error, Exception) and not self._owner.works_here():
+                raise
+            _log.exception("done callback of a job of program %r", self.program.name)
+
+
+def check_program(program: Program, name: str, fingerprint: str) -> None:
+    """Raise UsageError for a program that was compiled for another device than the one of that name."""
+    if program.config_fingerprint != fingerprint:
+        raise UsageError(
+            f"program {program.name!r} was compiled for another device (config {program.config_name!r}, "
+            f"fingerprint {program.config_fingerprint[:12]}); this one is {name!r}, {fingerprint[:12]}"
+        )
+
+
+def _bind(request: Request, owner: Owner, blocks: dict[int, Block]) -> dict[str, Array]:
+    """Check the buffers of a request and put them into ``blocks``; the other inputs."""
+    program, given = request.program, request.inputs
+    buffers = {name: item for name, item in given.items() if isinstance(item, DeviceBuffer)}
+    for kind, bindings, found in (("input", program.inputs, buffers), ("output", program.outputs, request.outputs)):
+        named = {binding.name: binding for binding in bindings}
+        for name, buffer in found.items():
+            if name not in named:
+                raise UsageError(f"{kind} {name!r} is unknown; the program has {', '.join(named) or 'none'}")
+            binding = named[name]
+            blocks[binding.region] = _fitting(f"{kind} {name!r}", owner, program, binding, buffer)
+    return {name: item for name, item in given.items() if not isinstance(item, DeviceBuffer)}
+
+
+def _fitting(what: str, owner: Owner, program: Program, binding: Binding, buffer: DeviceBuffer) -> Block:
+    """The memory of a buffer that stands for a region."""
+    if buffer.executor is not owner:
+        raise UsageError("a device buffer belongs to another executor")
+    if buffer.nbytes < binding.nbytes or block_bytes(buffer.block.nbytes) < program.region_bytes[binding.region]:
+        raise UsageError(f"{what}: needs a buffer of {binding.nbytes} bytes, got one of {buffer.nbytes}")
+    return buffer.block

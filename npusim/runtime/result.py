@@ -1,0 +1,128 @@
+"""What a run gave, and everything that happened in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from npusim.driver import HostCounters
+from npusim.dtypes import DType
+from npusim.hw.capability import capabilities
+from npusim.hw.config import Config
+from npusim.program import Program
+from npusim.sim.run import JobRecord
+from npusim.summary import OpReport, summarize
+from npusim.timeline import Counters, Timeline
+from npusim.units import cycles_spanned
+
+_PEAK_OF = {DType.UINT8: DType.INT8, DType.UINT16: DType.INT16}
+
+
+@dataclass(slots=True, eq=False)
+class Result:
+    """``outputs``: arrays by name, none with timing_only or where they stay in device buffers.
+
+    All times are simulated. ``queued_ps``: from submission to the first work of the host, and from the doorbell to the
+    beginning; ``total_ps``: from submission to the last byte read back. ``host``: what the host did for it.
+    """
+
+    program: Program
+    device: Config
+    outputs: dict[str, npt.NDArray[Any]]
+    record: JobRecord
+    queued_ps: int
+    total_ps: int
+    host: HostCounters
+    _ops: list[OpReport] = field(default_factory=list)
+
+    @property
+    def model(self) -> str:
+        """The name of the program."""
+        return self.program.name
+
+    @property
+    def config(self) -> str:
+        """The name of the device."""
+        return self.device.name
+
+    @property
+    def compile_from_cache(self) -> bool:
+        """Whether the program was read from a file, not compiled now."""
+        return self.program.from_cache
+
+    @property
+    def time_ps(self) -> int:
+        """On the device, from its beginning to its interrupt, less the time that it was parked."""
+        return self.record.time_ps - self.record.suspended_ps
+
+    @property
+    def cycles(self) -> int:
+        """``time_ps`` in cycles of the device's clock; a part of one counts as one."""
+        return cycles_spanned(self.time_ps, self.device.clock_hz)
+
+    @property
+    def suspended_ps(self) -> int:
+        """How long it was parked for jobs of a higher class, saving and restoring included."""
+        return self.record.suspended_ps
+
+    @property
+    def host_ps(self) -> int:
+        """What is left of ``total_ps``: loading, mapping, transfers, submission, interrupt."""
+        return self.total_ps - self.time_ps - self.suspended_ps - self.queued_ps
+
+    @property
+    def timeline(self) -> Timeline:
+        """What the units did and when."""
+        return self.record.timeline
+
+    @property
+    def counters(self) -> Counters:
+        """Where their time went, and the traffic."""
+        return self.record.counters
+
+    @property
+    def dram_read_bytes(self) -> int:
+        return self.counters.dram_read_bytes
+
+    @property
+    def dram_write_bytes(self) -> int:
+        return self.counters.dram_write_bytes
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the matrix units."""
+        return sum(count for _, count in self.program.macs)
+
+    @property
+    def matrix_utilization(self) -> float:
+        """The part of the time in which the matrix units, at their peak for the types used, would have done them."""
+        if not self.program.macs or not self.time_ps:
+            return 0.0
+        peaks = capabilities(self.device).peak_macs
+        needed = sum(count / peaks[_PEAK_OF.get(dtype, dtype).label] for dtype, count in self.program.macs)
+        return needed * 1e12 / self.time_ps
+
+    @property
+    def ops(self) -> list[OpReport]:
+        """One row for each fused operator."""
+        if not self._ops:
+            self._ops = summarize(self.timeline, self.program.ops, self.device)
+        return self._ops
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Everything but the arrays, as JSON values."""
+        return {
+            "model": self.model,
+            "config": self.config,
+            "cycles": self.cycles,
+            "time_ps": self.time_ps,
+            "macs": self.macs,
+            "matrix_utilization": self.matrix_utilization,
+            "dram_read_bytes": self.dram_read_bytes,
+            "dram_write_bytes": self.dram_write_bytes,
+            "timeline_digest": self.timeline.digest(),
+            "compile_from_cache": self.compile_from_cache,
+            "ops": [op.to_json_dict() for op in self.ops],
+        }

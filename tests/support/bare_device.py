@@ -1,0 +1,101 @@
+"""A device that is driven by its registers alone, as docs/device.md says: no driver in between."""
+
+from __future__ import annotations
+
+from npusim.device.bus import BAR_REGISTERS
+from npusim.device.npu import NpuDevice
+from npusim.device.registers import BY_NAME, RINGS
+from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, REGION_ROW, Completion, RingEntry
+from npusim.hw.config import Config, load_config
+from npusim.program import Program
+from npusim.sim.run import JobRecord
+from tests.support.programs.streams import QUICK_HOST
+
+TINY = load_config("tiny")
+QUICK = TINY.with_(**QUICK_HOST)
+"""Accesses take no time, so that jobs come exactly when a test says."""
+ENTRIES = 8
+LOG_BYTES = 256
+SECOND = 10**12
+
+
+class BareDevice:
+    """Registers by name, rings in DRAM, and memory that is taken and never given back."""
+
+    def __init__(self, config: Config = QUICK) -> None:
+        self.device = NpuDevice(config)
+        self.bus = self.device.bus
+        self.records: dict[int, JobRecord] = {}
+        self.device.listener = self.records.__setitem__
+        self._free = 1 << 20
+        self._bases = {ring: self.take(ENTRIES * ENTRY.size) for ring in RINGS}
+        self._fence = 0
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Tell the device where its rings are, as after a reset."""
+        self._tails = dict.fromkeys(RINGS, 0)
+        for ring, base in self._bases.items():
+            self[f"{ring}_BASE_LO"] = base
+            self[f"{ring}_SIZE"] = ENTRIES
+        self["INT_MASK"] = 3
+
+    def __getitem__(self, register: str) -> int:
+        return self.bus.read(BAR_REGISTERS, BY_NAME[register].offset, 4)
+
+    def __setitem__(self, register: str, value: int) -> None:
+        self.bus.write(BAR_REGISTERS, BY_NAME[register].offset, 4, value)
+
+    @property
+    def now_ps(self) -> int:
+        return self.device.now_ps
+
+    def advance(self, ps: int) -> None:
+        self.device.machine.clock.advance(ps)
+
+    def take(self, size: int) -> int:
+        """The address of new device memory."""
+        address, self._free = self._free, self._free + -(-size // 64) * 64
+        return address
+
+    def store(self, data: bytes) -> int:
+        """The address of new device memory with these bytes."""
+        address = self.take(len(data))
+        self.bus.write_memory(address, data)
+        return address
+
+    def put(self, ring: str, program: Program, **changes: int) -> RingEntry:
+        """Write a job into a ring, and its TAIL; nobody rings. ``changes``: fields of the entry that are others."""
+        self._fence += 1
+        table = b"".join(REGION_ROW.pack(self.take(size), size) for size in program.region_bytes)
+        entry = RingEntry(
+            ENTRY_MAGIC, 0, self.store(program.code), len(program.code), len(program.region_bytes), self.store(table),
+            self._fence, self.take(COMPLETION.size), self.take(LOG_BYTES), LOG_BYTES,
+        )._replace(**changes)  # fmt: skip
+        self.bus.write_memory(self._bases[ring] + self._tails[ring] % ENTRIES * ENTRY.size, ENTRY.pack(*entry))
+        self._tails[ring] += 1
+        self[f"{ring}_TAIL"] = self._tails[ring]
+        return entry
+
+    def ring(self, ring: str) -> None:
+        self[f"{ring}_DOORBELL"] = 1
+
+    def submit(self, ring: str, program: Program, **changes: int) -> RingEntry:
+        """Write a job into a ring and ring its doorbell."""
+        entry = self.put(ring, program, **changes)
+        self.ring(ring)
+        return entry
+
+    def completion(self, entry: RingEntry) -> Completion:
+        return Completion(*COMPLETION.unpack(self.bus.read_memory(entry.completion, COMPLETION.size)))
+
+    def text(self, entry: RingEntry) -> str:
+        """What the device has written into the entry's buffer for the text of a fault."""
+        return bytes(self.bus.read_memory(entry.log, LOG_BYTES)).split(b"\0", 1)[0].decode()
+
+    def wait(self) -> int:
+        """Wait for an interrupt, and clear what it was for; its bits of INT_STATUS."""
+        assert self.bus.wait_irq(SECOND) == 1
+        bits = self["INT_STATUS"]
+        self["INT_STATUS"] = bits
+        return bits
