@@ -42,8 +42,7 @@ class Place:
         if value.nbytes > self.length:
             return False
         self.pool.check()
-        if value.size:
-            np.frombuffer(self.pool, value.dtype, value.size, self.offset)[:] = value.reshape(-1)
+        self.pool[self.offset : self.offset + value.nbytes] = value.reshape(-1).view(np.uint8)
         self.pool.confirm()
         return True
 

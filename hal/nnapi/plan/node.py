@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npusim.program import Binding, Program
+from npusim.runtime import Recent
 
 from ..operations.view import Shape
 from ..types import Subgraph
@@ -39,10 +39,12 @@ class Node:
 
     __slots__ = ("children", "counts", "inputs", "outputs", "program", "segment", "silent")
 
-    def __init__(self, subgraph: Subgraph, segment: Segment, program: Program | None) -> None:
+    def __init__(
+        self, subgraph: Subgraph, segment: Segment, program: Program | None, children: Recent[bytes, Node]
+    ) -> None:
         self.segment = segment
         self.program = program
-        self.children: OrderedDict[bytes, Node] = OrderedDict()
+        self.children = children
         self.inputs: tuple[Port, ...] = ()
         self.outputs: tuple[Port, ...] = ()
         self.counts: tuple[Port, ...] = ()

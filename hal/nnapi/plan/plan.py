@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from npusim.graph import Graph
 from npusim.program import Program
+from npusim.runtime import Recent
 
 from ..operations.constants import Constants
 from ..operations.lowering import InvalidOperationError
@@ -69,7 +70,7 @@ class Plan:
         self.index = index
         self._compile = compile
         self._drop = drop
-        self._root: OrderedDict[bytes, Node] = OrderedDict()
+        self._root = self._nothing()
         self._lock = threading.RLock()
         self._family: dict[int, Plan] = {} if family is None else family
 
@@ -85,7 +86,8 @@ class Plan:
         if all(scalar or (dims and all(dims)) for dims, scalar in zip(declared, scalars, strict=True)):
             shapes = dict(zip(self.subgraph.inputIndexes, declared, strict=True))
             try:
-                self._node(self._root, _shape_key(declared), 0, Situation(shapes, {}, set()))
+                with self._lock:
+                    self._root.find(_shape_key(declared), partial(self._make, 0, Situation(shapes, {}, set())))
             except InvalidOperationError as error:  # an execution may omit what it is about; if not, it will say so
                 _log.warning("a model that cannot be executed with all of its inputs: %s", error)
         for number in referenced_by(self.subgraph):
@@ -120,7 +122,7 @@ class Plan:
                 children = plan._root
                 for key in record.path[:-1]:
                     children = children[key].children
-                children[record.path[-1]] = Node(plan.subgraph, record.segment, record.program)
+                children[record.path[-1]] = plan._node_of(record.segment, record.program)
 
     def sub_plan(self, index: int) -> Plan:
         """The plan of a referenced subgraph; one for all that refer to it."""
@@ -144,7 +146,8 @@ class Plan:
             children, key = self._root, _shape_key([None if value is None else value.shape for value in inputs])
             start = 0
             while True:
-                node = self._node(children, key, start, state)
+                with self._lock:
+                    node = children.find(key, partial(self._make, start, state))
                 segment = node.segment
                 state.run(node)
                 if segment.ask or segment.counts:
@@ -165,23 +168,6 @@ class Plan:
             check_declared(self.subgraph.operands[operand], value.shape, f"{number}:{operation.type}: output {index}")
             state.set(operand, value)
 
-    def _node(
-        self,
-        children: OrderedDict[bytes, Node],
-        key: bytes,
-        start: int,
-        situation: Situation,
-    ) -> Node:
-        with self._lock:
-            node = children.get(key)
-            if node is None:
-                node = children[key] = self._make(start, situation)
-                if len(children) > CHILDREN_KEPT:
-                    self._forget(children.popitem(last=False)[1])
-            else:
-                children.move_to_end(key)
-            return node
-
     def _make(self, start: int, situation: Situation) -> Node:
         name = "main" if self.index is None else f"referenced {self.index}"
         segment = SegmentBuilder(
@@ -191,16 +177,25 @@ class Plan:
         ).build()  # fmt: skip
         program = None if segment.graph is None else self._compile(segment.graph)
         segment.graph = None  # the program is all that is needed from here on
-        return Node(self.subgraph, segment, program)
+        return self._node_of(segment, program)
 
-    def _forget(self, node: Node) -> None:
-        if node.program is not None:
-            self._drop(node.program)
-        for child in node.children.values():
-            self._forget(child)
+    def _node_of(self, segment: Segment, program: Program | None) -> Node:
+        return Node(self.subgraph, segment, program, self._nothing())
+
+    def _nothing(self) -> Recent[bytes, Node]:
+        """No nodes yet. They do not know the plan: a circle would keep the client's memory until it is collected."""
+        return Recent(CHILDREN_KEPT, partial(_forget, self._drop))
 
     def _is_scalar(self, number: int) -> bool:
         return self.subgraph.operands[number].type in SCALARS
+
+
+def _forget(drop: Drop, node: Node) -> None:
+    """A node and all that follows it have gone."""
+    if node.program is not None:
+        drop(node.program)
+    for child in node.children.values():
+        _forget(drop, child)
 
 
 def referenced_by(subgraph: Subgraph) -> list[int]:
