@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..memory.mapping import Mapping
 from ..memory.pools import PoolMappings
 from ..operations.view import Array, Shape
-from ..types import ErrorStatus, MeasureTiming, MemoryPool, RequestArgument
+from ..types import MeasureTiming, MemoryPool, RequestArgument
 from ..validation import ResolvedRequest
 
 
@@ -50,7 +50,7 @@ class Place:
 def checked_measure(measure: object) -> bool:
     """Whether to measure. Raises StatusError (INVALID_ARGUMENT) for what is no MeasureTiming."""
     if not isinstance(measure, int) or measure not in (MeasureTiming.NO, MeasureTiming.YES):
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"measure must be a MeasureTiming: 0 or 1, got {measure!r}")
+        raise invalid_argument(f"measure must be a MeasureTiming, 0 or 1, got {measure!r}")
     return bool(measure)
 
 
@@ -69,9 +69,7 @@ class Places:
         for argument, place in zip(request.outputs, self.outputs, strict=True):
             if place.pool is not None and not place.pool.flags.writeable:
                 index = argument.location.poolIndex
-                raise StatusError(
-                    ErrorStatus.INVALID_ARGUMENT, f"pools[{index}] is read-only, and an output lies in it"
-                )
+                raise invalid_argument(f"an output lies in pool {index}, which is read-only")
 
     def _place(self, argument: RequestArgument, pools: Sequence[MemoryPool]) -> Place:
         if argument.hasNoValue:

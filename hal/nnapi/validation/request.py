@@ -50,8 +50,8 @@ class RequestRules:
         """
         copy, pools = _own_copy(request)
         sizes = [_pool_size(number, pool, token) for number, pool in enumerate(pools)]
-        inputs = _resolve("inputs", copy.inputs, self._inputs, sizes, True)
-        outputs = _resolve("outputs", copy.outputs, self._outputs, sizes, fenced)
+        inputs = _resolve("input", copy.inputs, self._inputs, sizes, True)
+        outputs = _resolve("output", copy.outputs, self._outputs, sizes, fenced)
         return ResolvedRequest(inputs, outputs, copy, pools)
 
 
@@ -70,13 +70,13 @@ def _resolve(
     complete: bool,
 ) -> tuple[Shape | None, ...]:
     if len(arguments) != len(rules):
-        raise InvalidRequestError(word, f"there must be {len(rules)}, got {len(arguments)}")
+        raise InvalidRequestError("request", f"the model has {len(rules)} {word}s, got {len(arguments)}")
     shapes: list[Shape | None] = []
     for argument, rule in zip(arguments, rules, strict=True):
         try:
             shapes.append(rule.resolve(argument, sizes, complete))
         except _BrokenRuleError as error:
-            raise InvalidRequestError(f"{word}[{len(shapes)}]", str(error)) from None
+            raise InvalidRequestError(f"{word} {len(shapes)}", str(error)) from None
     return tuple(shapes)
 
 
@@ -123,11 +123,13 @@ def _copy_argument(argument: RequestArgument) -> RequestArgument:
 def _copy_pool(pool: object, field: str) -> MemoryPool:
     if isinstance(pool, MemoryPool):
         if (pool.hidlMemory is None) == (pool.token is None):
-            raise MalformedError(f"{field} must be hidlMemory or a token")
+            raise MalformedError(f"{field} must be either hidlMemory or a token")
         pool = pool.token if pool.hidlMemory is None else pool.hidlMemory
     if isinstance(pool, Memory):
         return MemoryPool(hidlMemory=pool)
-    return MemoryPool(token=integer(pool, 0, U32, f"{field}, if it is no Memory,"))
+    if not hasattr(pool, "__index__"):
+        raise MalformedError(f"{field} must be a Memory or a token, got {type(pool).__name__}")
+    return MemoryPool(token=integer(pool, 0, U32, field))
 
 
 def _pool_size(number: int, pool: MemoryPool, token: Callable[[int], object] | None) -> int | None:
@@ -135,10 +137,10 @@ def _pool_size(number: int, pool: MemoryPool, token: Callable[[int], object] | N
     if pool.hidlMemory is not None:
         problem = pool_problem(pool.hidlMemory)
         if problem:
-            raise InvalidRequestError(f"pools[{number}]", problem)
+            raise InvalidRequestError(f"pool {number}", problem)
         return pool.hidlMemory.size or None
     if not pool.token:
-        raise InvalidRequestError(f"pools[{number}]", "a token must not be 0")
+        raise InvalidRequestError(f"pool {number}", "a token must not be 0")
     if token is not None:
         token(pool.token)
     return None
@@ -199,22 +201,24 @@ class _ArgumentRules:
 
     def _check_location(self, place: DataLocation, pools: Sequence[int | None], nbytes: int | None) -> None:
         if place.poolIndex >= len(pools):
-            raise _BrokenRuleError(f"location.poolIndex must be below {len(pools)}, got {place.poolIndex}")
+            raise _BrokenRuleError(
+                f"location.poolIndex must be below {len(pools)}, the number of pools, got {place.poolIndex}"
+            )
         size = pools[place.poolIndex]
         if size is None:
             if place.offset or place.padding or place.length not in (0, nbytes):
-                raise _BrokenRuleError(f"location must be the whole of a buffer: offset and length 0, got {place}")
+                raise _BrokenRuleError(f"location must be a whole buffer, with offset 0 and length 0, got {place}")
             return
         if not place.length:
             raise _BrokenRuleError("location.length must be > 0")
         if place.offset + place.length + place.padding > size:
-            raise _BrokenRuleError(f"location must lie in its pool of {size} bytes, got {place}")
+            raise _BrokenRuleError(f"location must lie within its pool of {size} bytes, got {place}")
         if nbytes is not None and place.length != nbytes:
             kind = type_name(self._type)
-            raise _BrokenRuleError(f"location.length must be {nbytes}, the bytes of this {kind}, got {place.length}")
+            raise _BrokenRuleError(f"location.length must be {nbytes}, the size of this {kind}, got {place.length}")
 
 
 def _check_omitted(argument: RequestArgument) -> None:
     place = argument.location
     if argument.dimensions or place.poolIndex or place.offset or place.length or place.padding:
-        raise _BrokenRuleError("an argument without a value must have location 0 and no dimensions")
+        raise _BrokenRuleError("an omitted argument must have no dimensions and only 0 in its location")
