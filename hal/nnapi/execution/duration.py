@@ -12,8 +12,6 @@ from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import Executor, Request
 
-from .backend import transfer_ps
-
 
 def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings: int) -> int:
     """Modelled picoseconds of one job whose program is on the device, with nothing before it in the queue.
@@ -22,7 +20,7 @@ def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings:
     operands lie in other buffers of the device than those of the run before, which takes a little more.
     """
     host = executor.config.host
-    transfers = sum(transfer_ps(host, nbytes) for nbytes in moved)
+    transfers = sum(host.copy_ps(nbytes) for nbytes in moved if nbytes)
     return executor.estimate(program) + overhead_ps(executor.config) + transfers + mappings * host.map_ps
 
 

@@ -50,7 +50,7 @@ def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: in
     operation = plan.subgraph.operations[number]
     condition, body = (_plan(plan, operand) for operand in operation.inputs[:2])
     values = [_value(plan, state, operand) for operand in operation.inputs[2:]]
-    limit_ps = state.backend.elapsed_ps() + loop_timeout_ps
+    limit_ps = state.backend.elapsed_ps() + loop_timeout_ps  # simulated, so that the host's speed decides nothing
     with Iterations(state.backend) as loop:
         while True:
             values = loop.repeat(values, limit_ps)
@@ -71,7 +71,7 @@ def _value(plan: SubgraphPlan, state: State, number: int) -> Value:
     if constant is not None:
         return constant
     if number not in state.values:
-        raise InvalidOperationError(f"operand {number} must have a value")
+        raise InvalidOperationError(f"operand {number} has no value in this execution, and must have one")
     return state.values[number]
 
 

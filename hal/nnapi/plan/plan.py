@@ -18,6 +18,7 @@ from npusim.runtime import Recent
 
 from ..operations.constants import Constants
 from ..operations.lowering import InvalidOperationError
+from ..operations.signature import operation_name
 from ..operations.view import SCALARS, Shape
 from ..types import Model, OperationType, Subgraph
 from .backend import Backend, Target, Value
@@ -146,7 +147,7 @@ class Plan:
             children, key = self._root, _shape_key([None if value is None else value.shape for value in inputs])
             start = 0
             while True:
-                with self._lock:
+                with self._lock:  # also while it compiles: a second execution would only compile the same
                     node = children.find(key, partial(self._make, start, state))
                 segment = node.segment
                 state.run(node)
@@ -154,6 +155,7 @@ class Plan:
                     start, key = segment.stop, state.answer(segment)
                 elif segment.stop < len(self.subgraph.operations):
                     self._control(state, segment.stop, loop_timeout_ps)
+                    # A branch may have made any shape: what follows is compiled for the shapes that came out of it.
                     results = self.subgraph.operations[segment.stop].outputs
                     start, key = segment.stop + 1, _shape_key(state.shapes[number] for number in results)
                 else:
@@ -164,8 +166,9 @@ class Plan:
         operation = self.subgraph.operations[number]
         run = run_if if operation.type == OperationType.IF else run_while
         results = run(self, state, number, loop_timeout_ps)
+        where = f"operation {number} ({operation_name(operation.type)})"
         for index, (operand, value) in enumerate(zip(operation.outputs, results, strict=True)):
-            check_declared(self.subgraph.operands[operand], value.shape, f"{number}:{operation.type}: output {index}")
+            check_declared(self.subgraph.operands[operand], value.shape, f"{where}: output {index}")
             state.set(operand, value)
 
     def _make(self, start: int, situation: Situation) -> Node:

@@ -15,7 +15,7 @@ from npusim.ops.build import GraphBuilder
 
 from ..operations import Definition
 from ..operations.lowering import InvalidOperationError, Lowering, ValueNeededError, operation_label
-from ..operations.signature import operation_name
+from ..operations.signature import operation_name, type_name
 from ..operations.view import SCALARS, Array, Constants, OpView, Shape, dims_of
 from ..types import Operand, OperationType, Subgraph
 
@@ -64,7 +64,7 @@ class Vocabulary:
         """The numpy type of an operand's elements; raises UnsupportedError for a type that has none."""
         storage = self.storage.get(operand.type)
         if storage is None:
-            raise UnsupportedError([("", "operand", f"operand type {operand.type:#x} is not supported")])
+            raise UnsupportedError([("", "operand", f"operands of {type_name(operand.type)} are not supported")])
         return storage
 
 
@@ -116,12 +116,14 @@ class SegmentBuilder:
             try:
                 self._lower(view)
             except ValueNeededError as error:
+                # What this segment makes is run first, and its value looked at; what came before it is looked at now.
                 if error.operand in self._made:
                     return self._finish(number, (error.operand,))
                 return Segment(self._start, self._start, None, self._shapes, ask=(error.operand,))
             except (InvalidOperationError, ModelError) as error:
-                raise InvalidOperationError(f"{operation_label(view)}: {error}") from None
-            if self._counts:
+                kind = operation_name(view.operation.type)
+                raise InvalidOperationError(f"operation {number} ({kind}): {error}") from None
+            if self._counts:  # what follows needs the shape, and only the device's data decide it
                 return self._finish(number + 1)
         return self._finish(self._stop)
 
@@ -135,14 +137,14 @@ class SegmentBuilder:
         definition.lower(lowering)
         for index, number in enumerate(view.operation.outputs):
             if number not in lowering.results:
-                raise InvalidOperationError(f"output {index} was not made")
+                raise InvalidOperationError(f"its lowering has made no output {index}")
             tensor = lowering.results[number]
             if number not in lowering.counts:
                 check_declared(view.outputs[index], tensor.shape, f"output {index}")
             self._shapes[number] = tensor.shape
             self._made[number] = self._tensors[number] = tensor
         for number, count in lowering.counts.items():
-            if self._needed_after(number, view.index + 1):  # nobody asks how long the others are
+            if self._needed_after(number, view.index + 1):  # nobody asks how long the others are: no reason to stop
                 self._counts[number] = count
 
     def _constant_shapes(self, view: OpView) -> None:
@@ -181,7 +183,7 @@ class SegmentBuilder:
             if value is not None:
                 tensor = self._builder.const(value, f"operand {number}")
             elif number in self._absent:
-                raise InvalidOperationError(f"operand {number} must have a value")
+                raise InvalidOperationError(f"operand {number} has no value in this execution, and must have one")
             else:
                 dtype = dtype_of(np.empty(0, self._vocabulary.storage_of(operand)))
                 tensor = self._builder.input(f"operand {number}", self._shapes[number], dtype)

@@ -73,7 +73,7 @@ class State(Situation):
         """Device memory for an operand that gets its value now; None to have it on the host."""
         if not nbytes:
             return None
-        if number in self._targets and not counted:
+        if number in self._targets and not counted:  # a client's buffer must have the very shape, not the largest
             buffer = self._targets[number](shape, dtype)
             if buffer is not None:
                 self._bound[number] = buffer
@@ -93,6 +93,7 @@ class State(Situation):
         for port in node.inputs:
             value = self.values[port.operand]
             inputs[port.name] = value.buffer if isinstance(value, Held) else value
+        # Outputs get their places before the run, which writes to them: nothing is copied on the device afterwards.
         bound: dict[str, Buffer] = {}
         for port in node.outputs:
             buffer = self._place(port.operand, port.shape, port.dtype, port.nbytes, port.wanted, port.counted)

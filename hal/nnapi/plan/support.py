@@ -52,6 +52,7 @@ class Support:
             elif subgraph.operations[start].type in CONTROL:
                 self._control(subgraph, start, reasons)
                 start += 1
+            # An operation whose shapes only an execution brings may need any unit: it is examined by itself.
             elif any(self._shape_unknown(subgraph, number, shapes) for number in subgraph.operations[start].inputs):
                 self._unsure(start, reasons)
                 start += 1
