@@ -194,8 +194,11 @@ class CumProd(RowInstruction):
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, src = (
-            np.ndarray(self.dims, self.dtype.storage, *memory.locate(core, address), strides)
-            for address, strides in ((self.dst, self.dst_strides), (self.src, self.src_strides))
+            np.ndarray(self.dims, self.dtype.storage, place.memory, place.offset, strides)
+            for place, strides in (
+                (memory.at(core, self.dst), self.dst_strides),
+                (memory.at(core, self.src), self.src_strides),
+            )
         )
         exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
         wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)

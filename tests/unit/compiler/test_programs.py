@@ -1,4 +1,4 @@
-"""Programs for every kind: they compute what the reference says, whatever the order of units, and are those on record."""
+"""Programs of every kind of operator: they compute what the reference says, and are those on record."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from npusim.dtypes import to_storage
 from npusim.ops import reference
 from npusim.ops.base import REGISTRY, Rows
 from npusim.runtime import Session
+from tests.support.graphs.every_kind import CASES, ROOMY, SMALL, TWIN
 from tests.support.graphs.execution import interpreted
 from tests.unit.compiler.listing import FOLDER, listing, on_record
-from tests.unit.compiler.programs import CASES, ROOMY, SMALL, TWIN
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -300,7 +300,9 @@ def test_what_is_accepted_can_run_and_what_cannot_is_refused(runs, tmp_path, mon
     monkeypatch.setenv("NPUSIM_ONNXIFI_BACKENDS", f"{tmp_path}/small.toml")
     owner, model = backend(), weighted(2)
     graphs = [engine.init_graph(owner, (), model, None)[1] for _ in range(13)]
-    with pytest.raises(OnnxifiError, match=r"program 'graph': 14 programs and a run of one of them need \d+ bytes"):
+    with pytest.raises(
+        OnnxifiError, match=r"NO_DEVICE_MEMORY: program 'graph': 14 programs and a run of one of them need \d+ bytes"
+    ):
         engine.init_graph(owner, (), model, None)
     x, y = np.full(2 << 18, 3, np.float32), np.zeros(2 << 18, np.float32)
     for number, graph in enumerate(graphs):  # there is room for a run beside all of them
