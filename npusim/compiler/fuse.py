@@ -246,5 +246,5 @@ def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     if bias is not None or op.attrs["fn"] != Binary.MUL:
         inputs = (*inputs, rewriter.const(f"{matrix.name}.bias", new.astype(np.float32)))
     rewriter.ops.remove(matrix)
-    rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs))
+    rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs, matrix.origin))
     return True

@@ -14,7 +14,6 @@ from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
 from npusim.sim.memory import AddressError, DeviceMemory
-from npusim.units import bytes_to_ps
 
 _log = logging.getLogger("npusim.device")
 
@@ -38,8 +37,7 @@ class HostBus(Bus):
         self._pending: set[int] = set()  # vectors
         self._times = {"submit": config.host.submit_ps, "map": config.host.map_ps}
         self.connected = True
-        latency, bandwidth = config.host.link_latency_ps, config.host.link_bandwidth
-        self._copy_ps = lru_cache(64)(lambda size: latency + bytes_to_ps(size, bandwidth))
+        self._copy_ps = lru_cache(64)(config.host.copy_ps)
 
     def read(self, bar: int, offset: int, size: int) -> int:
         self._clock.advance(self._host.mmio_ps)

@@ -22,7 +22,7 @@ from npusim.hw.dram._parts import MAPPING, PARTS, bad_mapping
 from npusim.hw.files import config_names, read_description
 from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
 from npusim.hw.sections import DirectConfig, GridConfig, MeshConfig
-from npusim.units import Dimension, show
+from npusim.units import Dimension, bytes_to_ps, show
 
 CLOCK = Quantity(Dimension.FREQUENCY, 1_000, 100 * 10**9)
 TIME = Quantity(Dimension.TIME, 0, 10**12)
@@ -187,6 +187,10 @@ class HostConfig:
     link_latency_ps: int = key(TIME, "start of one bulk copy", 500_000)
     submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
     map_ps: int = key(TIME, "host work to map a pool of its memory for the device", 5_000_000)
+
+    def copy_ps(self, nbytes: int) -> int:
+        """What one bulk copy of so many bytes takes, in either direction."""
+        return self.link_latency_ps + bytes_to_ps(nbytes, self.link_bandwidth)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
