@@ -193,10 +193,9 @@ class CumProd(RowInstruction):
         return self._work("reduce", 1)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, src = (
-            np.ndarray(self.dims, self.dtype.storage, *memory.locate(core, address), strides)
-            for address, strides in ((self.dst, self.dst_strides), (self.src, self.src_strides))
-        )
+        _, to, at, _ = self._operands(memory, core)
+        dst = np.ndarray(self.dims, self.dtype.storage, to.memory, to.offset, self.dst_strides)
+        src = np.ndarray(self.dims, self.dtype.storage, at.memory, at.offset, self.src_strides)
         exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
         wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
         products = np.ones_like(wide)

@@ -19,7 +19,7 @@ from npusim.ops.routine import routine_attrs
 Array = npt.NDArray[Any]
 KIB = 1024
 
-# Small devices, so that small tensors need several tiles. SMALL does everything in one order; TWIN has two of all.
+# Small devices, so that small tensors need several tiles. SMALL does one thing at a time; TWIN has two of everything.
 SMALL = load_config("tiny").with_(**{"dram.bytes": 4 * KIB * KIB, "sram.bytes": 4 * KIB})
 TWIN = SMALL.with_(
     **{
@@ -119,6 +119,12 @@ def conv_on_two_cores(m: Maker) -> Tensor:
     x = m.x(2, 4, 7, 5)
     total = m.add("conv", x, m.c(4, 4, 3, 2), None, **WINDOW | {"pads": (2, 1, 0, 0)})
     return m.un(Unary.RELU, m.bi(Binary.ADD, m.un(Unary.CLIP, total, -20.0, 30.0), x))
+
+
+@case()
+def conv_columns(m: Maker) -> Tensor:
+    """A single row, cut into columns that do not come out even."""
+    return m.add("conv", m.x(1, 9, 1, 47), m.c(7, 9, 1, 3), m.c(7), **WINDOW | {"pads": (0, 2, 0, 1)})
 
 
 @case()
@@ -266,8 +272,8 @@ def quantised_by_channel(m: Maker) -> Tensor:
 @case()
 def of_five_dimensions(m: Maker) -> Tensor:
     """More than an instruction has, in an order that does not merge."""
-    turned = m.add("transpose", m.x(2, 3, 2, 3, 2), perm=(4, 1, 2, 3, 0))
-    return m.bi(Binary.ADD, turned, m.x(2, 3, 1, 3, 1))
+    turned = m.add("transpose", m.x(2, 3, 2, 3, 3), perm=(4, 2, 0, 3, 1))
+    return m.bi(Binary.ADD, turned, m.x(3, 1, 2, 1, 3))
 
 
 @case()
@@ -450,6 +456,20 @@ def firmware(m: Maker) -> list[Tensor]:
     """A routine of the scalar unit, cut along what it walks in any order."""
     keys = m.build.const(np.arange(-6, 9, 2, np.int32))
     return m.build.add_all("routine", [m.x(700, dtype=I32), keys], routine_attrs("npusim.search_keys"))
+
+
+@case()
+def firmware_cut_twice(m: Maker) -> list[Tensor]:
+    """Along the boxes and along the points of each; the boxes themselves are whole."""
+    boxes = m.build.const(np.array([[0, 0, 8, 8], [2, 2, 12, 6], [1, 1, 2, 2]], np.float32))
+    return m.build.add_all("routine", [m.x(3, 4, 4, 30), boxes], routine_attrs("npusim.heatmap_peaks"))
+
+
+@case(TWIN)
+def row_of_operators(m: Maker) -> Tensor:
+    """The last operator of a group is not the one that names it; parts of a weight stay while others pass."""
+    value = m.add("matmul", m.x(31, 40, dtype=I8), m.c(40, 60, dtype=I8), m.c(60, dtype=I32))
+    return m.add("cast", m.bi(Binary.MAX, value, m.x(31, 1, dtype=I32)), to=I16)
 
 
 @case()

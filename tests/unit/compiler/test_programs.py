@@ -1,4 +1,4 @@
-"""Programs for every kind: they compute what the reference says in any order of units, and are those on record."""
+"""Programs of every kind of operator: they compute what the reference says, and are those on record."""
 
 from __future__ import annotations
 

@@ -1,0 +1,267 @@
+"""Quantised models compute on integers: what moves, cancels, folds and fuses before anything is cut into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from npusim.compiler.pipeline import prepare
+from npusim.dtypes import DType
+from npusim.graph import Graph, Tensor
+from npusim.hw.config import load_config
+from npusim.isa.functions import Binary, Unary
+from npusim.ops import reference
+from npusim.ops.build import GraphBuilder
+
+TINY = load_config("tiny")
+F32, I8, U8, I16, I32 = DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32
+RNG = np.random.default_rng(5)
+
+
+def shown(graph: Graph) -> list[tuple[str, DType]]:
+    """Kind and type of each operator that is left."""
+    return [(op.kind, op.output.dtype) for op in prepare(graph, TINY).ops]
+
+
+def agrees(graph: Graph) -> None:
+    """What is prepared gives what the model means."""
+    feed = {t.name: RNG.integers(0, 100, t.shape).astype(t.dtype.storage) for t in graph.inputs}
+    wanted, prepared = reference.run(graph, feed), prepare(graph, TINY)
+    got = reference.run(prepared, feed)
+    for before, after in zip(graph.outputs, prepared.outputs, strict=True):
+        np.testing.assert_allclose(got[after.name], wanted[before.name], rtol=1e-5, atol=1e-5)
+
+
+def dequantized(build: GraphBuilder, x: Tensor, scale: Any = 0.5, zero: Any = 3) -> Tensor:
+    parameters = [build.const(np.asarray(scale, np.float32)), build.const(np.asarray(zero, np.int32))]
+    return build.add("dequantize", [x, *parameters], {"to": F32})
+
+
+def quantized(build: GraphBuilder, x: Tensor, scale: Any = 0.5, zero: Any = 3, to: DType = U8) -> Tensor:
+    parameters = [build.const(np.asarray(scale, np.float32)), build.const(np.asarray(zero, np.int32))]
+    return build.add("quantize", [x, *parameters], {"to": to})
+
+
+WINDOW = {"layout": "NCHW", "stride": (1, 1), "dilation": (1, 1), "pads": (0, 0, 0, 0)}
+MAXIMUM = {"fn": "max", "kernel": (2, 2), "output_hw": (3, 3), **WINDOW}
+MOVES: dict[str, Callable[[GraphBuilder, Tensor], Tensor]] = {
+    "reshape": lambda b, x: b.add("reshape", [x], {"shape": (4, 8)}),
+    "transpose": lambda b, x: b.add("transpose", [x], {"perm": (0, 2, 1, 3)}),
+    "slice": lambda b, x: b.add("slice", [x], {"starts": (0, 1, 0, 0), "steps": (1,) * 4, "sizes": (1, 1, 4, 4)}),
+    "expand": lambda b, x: b.add("expand", [x], {"shape": (3, 2, 4, 4)}),
+    "gather": lambda b, x: b.add("gather", [x, b.const(np.array([1, 0, 0], np.int32))], {"axis": 1}),
+    "pool": lambda b, x: b.add("pool", [x], MAXIMUM),
+}
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_movement_moves_integers(kind: str) -> None:
+    """What is quantised again as it was is a view; by another scale or to another type it is converted at the end."""
+    for scale, zero, to, left in (
+        (0.5, 3, U8, [("reshape", U8)]),
+        (0.25, 3, U8, [("dequantize", F32), ("quantize", U8)]),
+        (0.5, 4, U8, [("dequantize", F32), ("quantize", U8)]),
+        (0.5, 3, I8, [("dequantize", F32), ("quantize", I8)]),
+    ):
+        build = GraphBuilder("g")
+        moved = MOVES[kind](build, dequantized(build, build.input("x", (1, 2, 4, 4), U8)))
+        graph = build.finish([quantized(build, moved, scale, zero, to)])
+        assert shown(graph) == [(kind, U8), *left]
+        agrees(graph)
+
+
+def test_what_computes_does_not_move_before_the_conversion() -> None:
+    build = GraphBuilder("g")
+    real = dequantized(build, build.input("x", (1, 2, 4, 4), U8))
+    mean = build.add("pool", [real], {**MAXIMUM, "fn": "average"})
+    graph = build.finish([mean, build.add("concat", [real, real], {"axis": 0})])
+    assert [kind for kind, _ in shown(graph)] == ["dequantize", "pool", "concat"]
+
+
+def test_parameters_of_channels_turn_with_their_tensor() -> None:
+    build = GraphBuilder("g")
+    real = dequantized(build, build.input("x", (4, 2, 3), U8), [[1.0], [2.0]], [[1], [5]])
+    graph = build.finish([build.add("transpose", [real], {"perm": (1, 2, 0)})])
+    assert shown(graph) == [("transpose", U8), ("dequantize", F32)]
+    (_, convert) = prepare(graph, TINY).ops
+    assert [convert.input(1).shape, convert.input(2).shape] == [(2, 1, 1), (2, 1, 1)]
+    agrees(graph)
+
+
+@pytest.mark.parametrize("kind", ["reshape", "slice", "gather", "pool"])
+def test_parameters_of_channels_hold_back_other_movement(kind: str) -> None:
+    build = GraphBuilder("g")
+    real = dequantized(build, build.input("x", (1, 2, 4, 4), U8), [[[1.0]], [[2.0]]], [[[1]], [[5]]])
+    graph = build.finish([MOVES[kind](build, real)])
+    assert shown(graph) == [("dequantize", F32), (kind, F32)]
+
+
+def test_parameters_that_are_computed_hold_it_back() -> None:
+    build = GraphBuilder("g")
+    x, scale = build.input("x", (2, 3), U8), build.input("s", (2, 1), F32)
+    real = build.add("dequantize", [x, scale, build.const(np.int32(0))], {"to": F32})
+    assert shown(build.finish([build.add("transpose", [real], {"perm": (1, 0)})])) == [
+        ("dequantize", F32), ("transpose", F32),
+    ]  # fmt: skip
+
+
+def test_what_others_read_stays_beside_what_moves() -> None:
+    build = GraphBuilder("g")
+    real = dequantized(build, build.input("x", (2, 3), U8))
+    graph = build.finish(
+        [build.add("transpose", [real], {"perm": (1, 0)}), build.add("unary", [real], {"fn": Unary.EXP})]
+    )
+    assert sorted(shown(graph)) == sorted([("transpose", U8), ("dequantize", F32), ("dequantize", F32), ("unary", F32)])
+    agrees(graph)
+
+
+# Products
+
+
+def layer(build: GraphBuilder, weights: npt.NDArray[Any], scale: Any, zero: Any, bias: Tensor | None = None) -> Tensor:
+    left = dequantized(build, build.input("x", (3, weights.shape[0]), U8), 0.5, 7)
+    return build.add("matmul", [left, dequantized(build, build.const(weights), scale, zero), bias])
+
+
+W = RNG.integers(-100, 100, (4, 2)).astype(np.int8)
+
+
+def product(graph: Graph) -> Any:
+    (op,) = (op for op in prepare(graph, TINY).ops if op.kind in ("matmul", "conv"))
+    return op
+
+
+@pytest.mark.parametrize(("zero", "left"), [(0, 0), (5, 5), (-128, -128), (127, 127)])
+def test_one_zero_point_of_weights_is_subtracted_by_the_unit_or_before(zero: int, left: int) -> None:
+    """Where weights less their zero point are int8 still, they are made so; else the unit gets it."""
+    build = GraphBuilder("g")
+    graph = build.finish([layer(build, W, 0.25, zero)])
+    op = product(graph)
+    fits = np.abs(W.astype(int) - zero - 0.5).max() <= 127.5
+    assert op.attrs["x_zero"] == 7
+    assert op.attrs["w_zero"] == (0 if fits else left)
+    assert op.input(1).dtype is I8
+    assert shown(graph) == [("matmul", I32), ("dequantize", F32)]
+    agrees(graph)
+
+
+def test_zero_points_of_channels_make_wider_weights_if_need_be() -> None:
+    for zeros, dtype in (([1, -1], I8), ([100, -100], I16)):
+        build = GraphBuilder("g")
+        graph = build.finish([layer(build, W, [0.25, 0.5], zeros)])
+        op = product(graph)
+        assert (op.input(1).dtype, op.attrs["w_zero"]) == (dtype, 0)
+        np.testing.assert_array_equal(op.input(1).data, W.astype(int) - zeros)
+        agrees(graph)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
+def test_scales_that_are_no_scales_stay_real(scale: float) -> None:
+    build = GraphBuilder("g")
+    assert product(build.finish([layer(build, W, scale, 0)])).output.dtype is F32
+
+
+def test_scales_along_the_sum_stay_real() -> None:
+    build = GraphBuilder("g")
+    assert product(build.finish([layer(build, W, [[1.0], [2.0], [3.0], [4.0]], [[0]] * 4)])).output.dtype is F32
+
+
+def test_wide_integers_stay_real() -> None:
+    build = GraphBuilder("g")
+    assert product(build.finish([layer(build, W.astype(np.int32), 1.0, 0)])).output.dtype is F32
+
+
+STEP = 0.5 * 0.25
+BIASES = [
+    ([8 * STEP, -3 * STEP], [8, -3]),  # multiples of what a sum counts by
+    ([8 * STEP, -3.0005 * STEP], [8, -3]),
+    ([8 * STEP, -3.01 * STEP], None),
+    ([STEP * 2.0**31, 0.0], None),
+    ([STEP * 2.0**30, 0.0], [2**30, 0]),
+]
+
+
+@pytest.mark.parametrize(("bias", "integers"), BIASES)
+def test_biases_that_are_whole_numbers_of_steps_are_integers(bias: list[float], integers: list[int] | None) -> None:
+    build = GraphBuilder("g")
+    graph = build.finish([layer(build, W, 0.25, 0, build.const(np.array(bias, np.float32)))])
+    op = product(graph)
+    if integers is None:
+        assert len(op.inputs) == 2
+        assert shown(graph) == [("matmul", I32), ("dequantize", F32), ("reshape", F32), ("binary", F32)]
+    else:
+        np.testing.assert_array_equal(op.input(2).data, integers)
+        assert shown(graph) == [("matmul", I32), ("dequantize", F32)]
+    agrees(graph)
+
+
+@pytest.mark.parametrize(("scale", "zero", "taken"), [(STEP, 0, True), (STEP, 1, False), (STEP * 1.01, 0, False)])
+def test_dequantised_biases_of_the_same_scale_are_taken_as_they_are(scale: float, zero: int, taken: bool) -> None:
+    build = GraphBuilder("g")
+    values = np.array([1001, -7], np.int32)
+    bias = dequantized(build, build.const(values), scale, zero)
+    op = product(build.finish([layer(build, W, 0.25, 0, bias)]))
+    if taken:
+        np.testing.assert_array_equal(op.input(2).data, values)
+    else:
+        assert len(op.inputs) == 2
+
+
+# Scales and shifts of floats
+
+
+def affine(fn: Binary, row: Any, *, swapped: bool = False, bias: bool = True, kind: str = "matmul") -> Graph:
+    build = GraphBuilder("g")
+    offsets = build.const(np.array([3, 5], np.float32)) if bias else None
+    if kind == "conv":
+        weights = build.const(RNG.standard_normal((2, 3, 1, 1)).astype(np.float32))
+        value = build.add("conv", [build.input("x", (1, 3, 2, 2), F32), weights, offsets], {**WINDOW, "groups": 1})
+        row = np.reshape(row, (-1, 1, 1)) if np.ndim(row) else row
+    else:
+        weights = build.const(RNG.standard_normal((3, 2)).astype(np.float32))
+        value = build.add("matmul", [build.input("x", (4, 3), F32), weights, offsets])
+    other = build.const(np.asarray(row, np.float32))
+    return build.finish([build.add("binary", [other, value] if swapped else [value, other], {"fn": fn})])
+
+
+@pytest.mark.parametrize("kind", ["matmul", "conv"])
+@pytest.mark.parametrize("row", [2.0, [2.0, -3.0], [[2.0, -3.0]]])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("fn", "swapped"),
+    [(Binary.MUL, False), (Binary.MUL, True), (Binary.ADD, True), (Binary.ADD, False), (Binary.SUB, False)],
+)
+def test_scales_and_shifts_go_into_weights(fn: Binary, swapped: bool, bias: bool, row: Any, kind: str) -> None:
+    if kind == "conv" and np.ndim(row) == 2:
+        return
+    graph = affine(fn, row, swapped=swapped, bias=bias, kind=kind)
+    assert [k for k, _ in shown(graph)] == [kind]
+    assert len(product(graph).inputs) == (2 if fn is Binary.MUL and not bias else 3)
+    agrees(graph)
+
+
+def test_what_is_no_scale_of_channels_stays() -> None:
+    for graph in (
+        affine(Binary.SUB, 2.0, swapped=True),
+        affine(Binary.DIV, 2.0),
+        affine(Binary.MUL, [[1.0], [2.0], [3.0], [4.0]]),
+        affine(Binary.MUL, np.ones((2, 1, 1))),
+    ):
+        assert [k for k, _ in shown(graph)] == ["matmul", "binary"]
+        agrees(graph)
+
+
+def test_values_that_others_read_are_not_scaled() -> None:
+    build = GraphBuilder("g")
+    weights = build.const(RNG.standard_normal((3, 2)).astype(np.float32))
+    value = build.add("matmul", [build.input("x", (4, 3), F32), weights])
+    scaled = build.add("binary", [value, build.const(np.float32(2))], {"fn": Binary.MUL})
+    graph = build.finish([scaled, build.add("unary", [value], {"fn": Unary.EXP})])
+    assert [k for k, _ in shown(graph)] == ["matmul", "binary", "unary"]
+    graph = build.finish([scaled, value])
+    assert [k for k, _ in shown(graph)] == ["matmul", "binary"]
+    agrees(graph)

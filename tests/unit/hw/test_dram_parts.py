@@ -1,0 +1,78 @@
+"""The rows of DRAM parts a second time, in one table: a slip of the pen in either shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from npusim.hw.dram._parts import PARTS
+
+COLUMNS = """
+rate tck_ps bits burst_length groups banks rows row_bytes pseudo dual act_slots
+cl cwl rcd_rd rcd_wr rp ras rfc refi rrd_s rrd_l faw ccd_s ccd_l wr rtp wtr_s wtr_l
+"""
+# the bus and the cells | pseudo channels, two command buses, slots of an activation | timings in clocks
+ROWS = """
+DDR4_8Gb_x8_3200     3175 630 64 8 4 4 65536 8192 | 1 0 1 | 22 16 22 22 22 52 560 12480 4 8 34 4 8 24 12 4 12
+DDR4_8Gb_x8_2400     2410 830 64 8 4 4 65536 8192 | 1 0 1 | 17 12 17 17 17 39 420 9360 4 6 26 4 6 18 9 3 9
+DDR4_8Gb_x16_3200    3175 630 64 8 2 4 65536 8192 | 1 0 1 | 22 16 22 22 22 52 560 12480 9 11 48 4 8 24 12 4 12
+LPDDR4_8Gb_x16_2400  2410 830 64 16 2 4 65536 8192 | 1 0 1 | 17 14 15 15 15 32 392 8660 8 8 32 4 6 30 12 8 16
+LPDDR3_8Gb_x32_1866  1869 1070 64 8 1 8 32768 8192 | 1 0 1 | 14 11 17 17 17 40 196 3645 10 10 47 4 4 15 7 7 7
+HBM2_8Gb_x128        2000 1000 128 4 4 4 32768 2048 | 1 1 1 | 14 4 14 14 14 34 260 3900 4 6 30 1 2 16 6 6 8
+HBM1_4Gb_x128        1000 2000 128 4 4 4 16384 2048 | 1 1 1 | 7 2 7 7 7 17 130 1950 2 3 15 1 1 8 3 3 4
+GDDR6_8Gb_x16        3030 660 128 16 4 4 16384 2048 | 1 0 1 | 24 16 24 20 24 54 126 11862 9 9 32 3 4 16 3 7 7
+DDR4_3200AA          3200 625 64 8 4 4 65536 8192 | 1 0 1 | 22 16 22 22 22 52 576 12480 4 8 34 4 8 24 12 4 12
+DDR4_3200W           3200 625 64 8 4 4 65536 8192 | 1 0 1 | 20 16 20 20 20 52 576 12480 4 8 34 4 8 24 12 4 12
+DDR4_3200AA_x16      3200 625 64 8 2 4 65536 8192 | 1 0 1 | 22 16 22 22 22 52 576 12480 9 11 48 4 8 24 12 4 12
+LPDDR5_6400          6400 1250 16 16 4 4 32768 2048 | 1 0 2 | 17 9 15 15 15 34 168 3125 4 4 16 2 4 28 8 5 10
+LPDDR5_6400_16Gb     6400 1250 16 16 4 4 65536 2048 | 1 0 2 | 17 9 15 15 15 34 224 3125 4 4 16 2 4 28 8 5 10
+HBM2_2000Mbps        2000 1000 64 4 4 4 65536 1024 | 2 1 2 | 14 5 14 12 14 34 350 3900 4 4 15 2 4 16 5 6 8
+HBM2_2400Mbps        2400 833 64 4 4 4 65536 1024 | 2 1 2 | 17 6 17 14 17 40 421 4682 5 5 19 2 4 19 6 8 10
+DDR5_6400AN          6400 312 32 16 4 4 131072 4096 | 1 0 1 | 46 44 46 46 46 103 1315 12500 16 16 80 8 16 96 24 5 32
+HBM3_6400Mbps        6400 625 32 8 4 4 32768 1024 | 2 1 2 | 20 10 31 15 26 45 560 6240 4 5 24 2 4 33 9 7 10
+LPDDR4_4266          4266 469 16 16 1 8 131072 2048 | 1 0 1 | 36 18 39 39 39 90 812 8341 22 22 86 8 8 39 17 22 22
+"""
+# peak of a channel in bytes a second, MiB of a rank or pseudo channel, bytes of a burst, clocks that its data take
+DERIVED = {
+    "DDR4_8Gb_x8_3200": (25396825396, 8192, 64, 4),
+    "DDR4_8Gb_x8_2400": (19277108433, 8192, 64, 4),
+    "DDR4_8Gb_x16_3200": (25396825396, 4096, 64, 4),
+    "LPDDR4_8Gb_x16_2400": (19277108433, 4096, 128, 8),
+    "LPDDR3_8Gb_x32_1866": (14953271028, 2048, 64, 4),
+    "HBM2_8Gb_x128": (32000000000, 1024, 64, 2),
+    "HBM1_4Gb_x128": (16000000000, 512, 64, 2),
+    "GDDR6_8Gb_x16": (48484848484, 512, 256, 8),
+    "DDR4_3200AA": (25600000000, 8192, 64, 4),
+    "DDR4_3200W": (25600000000, 8192, 64, 4),
+    "DDR4_3200AA_x16": (25600000000, 4096, 64, 4),
+    "LPDDR5_6400": (12800000000, 1024, 32, 2),
+    "LPDDR5_6400_16Gb": (12800000000, 2048, 32, 2),
+    "HBM2_2000Mbps": (32000000000, 1024, 32, 2),
+    "HBM2_2400Mbps": (38415366146, 1024, 32, 2),
+    "DDR5_6400AN": (25641025641, 8192, 64, 8),
+    "HBM3_6400Mbps": (51200000000, 512, 32, 2),
+    "LPDDR4_4266": (8528784648, 2048, 32, 8),
+}
+
+
+@pytest.mark.parametrize("row", ROWS.split("\n")[1:-1], ids=lambda row: row.split()[0])
+def test_rows(row: str) -> None:
+    name, *numbers = row.replace("|", "").split()
+    part = PARTS[name]
+    assert {column: int(getattr(part, column)) for column in COLUMNS.split()} == dict(
+        zip(COLUMNS.split(), map(int, numbers), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_follows_from_a_row(name: str) -> None:
+    """tRC is tRAS + tRP, but for the part whose source rounds each by itself."""
+    part = PARTS[name]
+    assert part.rc == part.ras + part.rp + (name == "HBM3_6400Mbps")
+    assert (part.bandwidth, part.rank_bytes >> 20, part.burst_bytes, part.burst_clocks) == DERIVED[name]
+    # two transfers a clock, or as many as a faster data clock makes, within the rounding of the clock
+    transfers = part.rate * part.tck_ps / 10**6
+    assert abs(transfers - round(transfers)) < 0.01
+
+
+def test_every_part_is_here() -> None:
+    assert len(PARTS) == len(DERIVED) == len(ROWS.split("\n")) - 2

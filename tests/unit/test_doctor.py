@@ -1,0 +1,96 @@
+"""Findings of sound and of unsound installations."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npusim import doctor
+from npusim.doctor import Finding, Verdict, examine
+
+
+def finding(subject: str, directory: Path) -> Finding:
+    (found,) = [line for line in examine(directory) if line.subject == subject]
+    return found
+
+
+def test_this_installation_is_sound(tmp_path: Path) -> None:
+    found = examine(tmp_path)
+    assert [line.subject for line in found] == [
+        "python", "npusim", "numpy", "simpy", "click", "onnx", "ml_dtypes", "kernels", "configs", "cache", "hal",
+    ]  # fmt: skip
+    assert {line.verdict for line in found} == {Verdict.OK}, found
+    assert "tiny" in finding("configs", tmp_path).detail
+    assert ", SIMD " in finding("kernels", tmp_path).detail
+    assert finding("cache", tmp_path).detail == f"{tmp_path} can be written"
+
+
+def test_packages_that_are_missing_are_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "onnx":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    found = finding("onnx", tmp_path)
+    assert found.verdict is Verdict.NOTE
+    assert found.detail == "not installed, needed for reading .onnx files: pip install 'npusim[onnx]'"
+    assert finding("ml_dtypes", tmp_path).verdict is Verdict.OK
+
+
+def test_a_folder_that_is_not_there_yet_is_looked_for_above(tmp_path: Path) -> None:
+    assert finding("cache", tmp_path / "a" / "b").verdict is Verdict.OK
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").write_text("")
+    found = finding("cache", tmp_path / "file")
+    assert found.verdict is Verdict.NOTE
+    assert "cannot be written" in found.detail
+    assert "NPUSIM_CACHE_DIR" in found.detail
+
+
+def test_configs_that_do_not_load_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from npusim.hw import config
+
+    def load(name: str) -> Any:
+        raise config.ConfigError(f"{name}.toml: clock: must be given")
+
+    monkeypatch.setattr(config, "list_configs", lambda: ("one", "two"))
+    monkeypatch.setattr(config, "load_config", load)
+    found = [line for line in examine(tmp_path) if line.subject == "configs"]
+    assert [line.verdict for line in found] == [Verdict.FAILED, Verdict.FAILED, Verdict.OK]
+    assert found[1].detail == "two: two.toml: clock: must be given"
+    monkeypatch.setattr(config, "list_configs", lambda: ())
+    found = [line for line in examine(tmp_path) if line.subject == "configs"]
+    assert [line.verdict for line in found] == [Verdict.FAILED]
+    assert found[0].detail.startswith("none in ")
+
+
+def test_a_check_that_breaks_down_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken() -> Any:
+        raise RuntimeError("no idea")
+
+    monkeypatch.setattr(doctor, "_kernels", broken)
+    assert finding("kernels", tmp_path) == Finding("kernels", Verdict.FAILED, "RuntimeError: no idea")
+    assert finding("hal", tmp_path).verdict is Verdict.OK
+
+
+def test_whose_hal_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ours = str(Path(doctor.__file__).resolve().parents[1] / "hal")
+    assert finding("hal", tmp_path) == Finding("hal", Verdict.OK, ours)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None, origin="/x/hal/__init__.py"))
+    assert finding("hal", tmp_path) == Finding("hal", Verdict.NOTE, "import hal gives /x/hal, which is not npusim's")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert finding("hal", tmp_path).detail.startswith("not installed")
+    owners = {"hal": ["npusim", "robots", "arms"], "other": ["more"]}
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: owners)
+    found = finding("hal", tmp_path)
+    assert (found.verdict, found.detail) == (
+        Verdict.NOTE, "arms, robots also installs a package hal; import hal gives ",
+    )  # fmt: skip
