@@ -22,6 +22,7 @@ MODULES = (
     "_dram",
     "_leap",
     "_simd",
+    "_operand",
     "_move",
     "_lanes",
     "_matrix",

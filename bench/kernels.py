@@ -85,14 +85,11 @@ def conv_seconds(tile: Tile, dtype: DType, w_zero: int = 0) -> float:
     x = rng.integers(low, high, (1, *side, tile.ic)).astype(dtype.storage)
     w = rng.integers(low, high, (tile.k, tile.oc)).astype(dtype.storage)
     acc = np.zeros((1, tile.oh, tile.ow, tile.oc), np.float32 if dtype.is_float else np.int32)
-    buffers = as_bytes(x), as_bytes(w), as_bytes(acc)
+    operands = _core.Strided(x, 0, x.strides[:3]), _core.Strided(w, 0, (0,)), _core.Strided(acc, 0, acc.strides[:3])
+    window = (tile.kernel, tile.kernel, tile.stride, tile.stride, 1, 1)
 
     def call() -> None:
-        _core.conv(
-            dtype, dtype, buffers[0], 0, buffers[1], 0, buffers[2], 0, 1, tile.oh, tile.ow, tile.oc, tile.ic,
-            tile.kernel, tile.kernel, tile.stride, tile.stride, 1, 1, 32, x.strides[:3], 0, acc.strides[:3], 0, True,
-            w_zero,
-        )  # fmt: skip
+        _core.conv(dtype, dtype, *operands, (1, tile.oh, tile.ow, tile.oc, tile.ic), window, 32, 0, True, w_zero)
 
     return best_seconds(call)
 

@@ -1,7 +1,7 @@
 """Types of the compiled kernels; the meaning of each is in its docstring."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Self, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ _Floats: TypeAlias = npt.NDArray[np.float32]
 _Ints: TypeAlias = npt.NDArray[np.int32]
 
 __all__ = [
+    "Strided",
     "arg_reduce",
     "bbox_transform",
     "binary",
@@ -29,7 +30,6 @@ __all__ = [
     "fingerprint64",
     "finish",
     "gather",
-    "gather_elements",
     "heatmap_peaks",
     "lrn",
     "lsh_bits",
@@ -76,319 +76,84 @@ def dram_serve_runs(
 ) -> dict[str, int]: ...
 def simd() -> str: ...
 def set_simd(name: str) -> None: ...
-def copy(
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    itemsize: int,
-) -> None: ...
-def fill(
-    dst: _Writable, off: int, strides: Sequence[int], dims: Sequence[int], itemsize: int, pattern: int
-) -> None: ...
-def select(
-    itemsize: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    cond: _Readable,
-    cond_off: int,
-    cond_strides: Sequence[int],
-    a: _Readable,
-    a_off: int,
-    a_strides: Sequence[int],
-    b: _Readable,
-    b_off: int,
-    b_strides: Sequence[int],
-    dims: Sequence[int],
-) -> None: ...
+
+@final
+class Strided:
+    def __new__(cls, memory: _Readable, offset: int, strides: tuple[int, ...] = ()) -> Self: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def memory(self) -> _Readable: ...
+
+def copy(dst: Strided, src: Strided, dims: Sequence[int], itemsize: int) -> None: ...
+def fill(dst: Strided, dims: Sequence[int], itemsize: int, pattern: int) -> None: ...
+def select(itemsize: int, dst: Strided, cond: Strided, a: Strided, b: Strided, dims: Sequence[int]) -> None: ...
 def gather(
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    data: _Readable,
-    data_off: int,
-    data_strides: Sequence[int],
-    idx: _Readable,
-    idx_off: int,
-    idx_stride: int,
-    idx_dtype: int,
-    dims: Sequence[int],
-    axis_size: int,
-    itemsize: int,
-) -> int: ...
-def gather_elements(
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    data: _Readable,
-    data_off: int,
-    data_strides: Sequence[int],
-    idx: _Readable,
-    idx_off: int,
-    idx_strides: Sequence[int],
-    idx_dtype: int,
-    dims: Sequence[int],
-    axis_size: int,
-    itemsize: int,
+    dst: Strided, data: Strided, index: Strided, index_dtype: int, dims: Sequence[int], axis_size: int, itemsize: int
 ) -> int: ...
 def scatter(
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    upd: _Readable,
-    upd_off: int,
-    upd_strides: Sequence[int],
-    idx: _Readable,
-    idx_off: int,
-    idx_strides: Sequence[int],
-    idx_dtype: int,
+    dst: Strided,
+    updates: Strided,
+    index: Strided,
+    index_dtype: int,
     dims: Sequence[int],
     axis_size: int,
     dtype: int,
     reduction: int,
 ) -> int: ...
 def unary(
-    fn: int,
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    p0: float = 0.0,
-    p1: float = 0.0,
+    fn: int, dtype: int, dst: Strided, src: Strided, dims: Sequence[int], p0: float = 0.0, p1: float = 0.0
 ) -> None: ...
-def binary(
-    fn: int,
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    a: _Readable,
-    a_off: int,
-    a_strides: Sequence[int],
-    b: _Readable,
-    b_off: int,
-    b_strides: Sequence[int],
-    dims: Sequence[int],
-) -> None: ...
-def cast(
-    dst_dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src_dtype: int,
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-) -> None: ...
+def binary(fn: int, dtype: int, dst: Strided, a: Strided, b: Strided, dims: Sequence[int]) -> None: ...
+def cast(dst_dtype: int, dst: Strided, src_dtype: int, src: Strided, dims: Sequence[int]) -> None: ...
 def quantize(
-    dst_dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src_dtype: int,
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    scale: _Readable,
-    scale_off: int,
-    scale_strides: Sequence[int],
-    zero: _Readable,
-    zero_off: int,
-    zero_strides: Sequence[int],
-    dims: Sequence[int],
+    dst_dtype: int, dst: Strided, src_dtype: int, src: Strided, scale: Strided, zero: Strided, dims: Sequence[int]
 ) -> None: ...
 def dequantize(
-    dst_dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src_dtype: int,
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    scale: _Readable,
-    scale_off: int,
-    scale_strides: Sequence[int],
-    zero: _Readable,
-    zero_off: int,
-    zero_strides: Sequence[int],
-    dims: Sequence[int],
+    dst_dtype: int, dst: Strided, src_dtype: int, src: Strided, scale: Strided, zero: Strided, dims: Sequence[int]
 ) -> None: ...
-def reduce(
-    fn: int,
-    dtype: int,
-    acc: _Writable,
-    acc_off: int,
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    acc_strides: Sequence[int],
-    first: bool,
-) -> None: ...
-def reduce_finish(
-    fn: int,
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    acc: _Readable,
-    acc_off: int,
-    acc_strides: Sequence[int],
-    dims: Sequence[int],
-    count: int,
-) -> None: ...
-def arg_reduce(
-    fn: int,
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    select_last: bool,
-) -> None: ...
+def reduce(fn: int, dtype: int, acc: Strided, src: Strided, dims: Sequence[int], first: bool) -> None: ...
+def reduce_finish(fn: int, dtype: int, dst: Strided, acc: Strided, dims: Sequence[int], count: int) -> None: ...
+def arg_reduce(fn: int, dtype: int, dst: Strided, src: Strided, dims: Sequence[int], select_last: bool) -> None: ...
 def topk(
-    dtype: int,
-    values: _Writable,
-    values_off: int,
-    values_strides: Sequence[int],
-    indices: _Writable,
-    indices_off: int,
-    indices_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    k: int,
-    largest: bool,
+    dtype: int, values: Strided, indices: Strided, src: Strided, dims: Sequence[int], k: int, largest: bool
 ) -> None: ...
-def softmax(
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    log: bool,
-) -> None: ...
-def normalize(
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    mode: int,
-    epsilon: float,
-) -> None: ...
-def cumsum(
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    exclusive: bool,
-    reverse: bool,
-) -> None: ...
+def softmax(dtype: int, dst: Strided, src: Strided, dims: Sequence[int], log: bool) -> None: ...
+def normalize(dtype: int, dst: Strided, src: Strided, dims: Sequence[int], mode: int, epsilon: float) -> None: ...
+def cumsum(dtype: int, dst: Strided, src: Strided, dims: Sequence[int], exclusive: bool, reverse: bool) -> None: ...
 def lrn(
-    dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    dims: Sequence[int],
-    size: int,
-    alpha: float,
-    beta: float,
-    bias: float,
+    dtype: int, dst: Strided, src: Strided, dims: Sequence[int], size: int, alpha: float, beta: float, bias: float
 ) -> None: ...
 def pool(
     fn: int,
     dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
-    ih: int,
-    iw: int,
-    c: int,
-    oh: int,
-    ow: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    dh: int,
-    dw: int,
-    pt: int,
-    pl: int,
-    pb: int,
-    pr: int,
+    dst: Strided,
+    src: Strided,
+    dims: Sequence[int],
+    extent: Sequence[int],
+    window: Sequence[int],
+    pads: Sequence[int],
     count_include_pad: bool,
 ) -> None: ...
 def resample(
     dtype: int,
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
-    src: _Readable,
-    src_off: int,
-    src_strides: Sequence[int],
+    dst: Strided,
+    src: Strided,
     dims: Sequence[int],
     axis_size: int,
-    index: _Readable,
-    index_off: int,
-    weight: _Readable,
-    weight_off: int,
+    index: Strided,
+    weight: Strided,
     taps: int,
 ) -> int: ...
 def conv(
     x_dtype: int,
     w_dtype: int,
-    x: _Readable,
-    x_off: int,
-    w: _Readable,
-    w_off: int,
-    acc: _Writable,
-    acc_off: int,
-    batch: int,
-    oh: int,
-    ow: int,
-    oc: int,
-    ic: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    dh: int,
-    dw: int,
+    x: Strided,
+    w: Strided,
+    acc: Strided,
+    dims: Sequence[int],
+    window: Sequence[int],
     block: int,
-    x_strides: Sequence[int],
-    w_batch_stride: int,
-    acc_strides: Sequence[int],
     x_zero: int,
     first: bool,
     w_zero: int = 0,
@@ -396,24 +161,11 @@ def conv(
 def depthwise(
     x_dtype: int,
     w_dtype: int,
-    x: _Readable,
-    x_off: int,
-    w: _Readable,
-    w_off: int,
-    acc: _Writable,
-    acc_off: int,
-    oh: int,
-    ow: int,
-    c: int,
-    mult: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    dh: int,
-    dw: int,
-    x_strides: Sequence[int],
-    acc_strides: Sequence[int],
+    x: Strided,
+    w: Strided,
+    acc: Strided,
+    dims: Sequence[int],
+    window: Sequence[int],
     x_zero: int,
     first: bool,
     w_zero: int = 0,
@@ -421,18 +173,11 @@ def depthwise(
 def finish(
     acc_dtype: int,
     out_dtype: int,
-    acc: _Readable,
-    acc_off: int,
-    acc_strides: Sequence[int],
-    dst: _Writable,
-    dst_off: int,
-    dst_strides: Sequence[int],
+    dst: Strided,
+    acc: Strided,
     dims: Sequence[int],
-    bias_mem: _Readable,
-    bias_off: int,
-    mult_mem: _Readable,
-    mult_off: int,
-    mult_stride: int,
+    bias: Strided | None,
+    scale: Strided | None,
     out_zero: int,
     lo: float,
     hi: float,

@@ -1,8 +1,8 @@
 """The one door to the compiled kernels.
 
-A memory operand is a buffer of bytes, a byte offset, and strides in bytes (0 broadcasts, negative runs backwards).
-Every kernel checks that its operands lie inside their memory and raises IndexError where one does not; ValueError
-names an element type that it does not support. Results are the same bits with every instruction set.
+A memory operand is a Strided. Every kernel checks that its operands lie inside their memory and raises IndexError where
+one does not; ValueError names an element type that it does not support. Results are the same bits with every
+instruction set.
 """
 
 from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
@@ -10,10 +10,11 @@ from npusim._drain import depthwise, finish
 from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
 from npusim._hash import fingerprint64, lsh_bits, multinomial, philox, search_keys
-from npusim._index import gather, gather_elements, scatter
+from npusim._index import gather, scatter
 from npusim._lanes import binary, cast, dequantize, quantize, unary
 from npusim._matrix import conv
 from npusim._move import copy, fill, select
+from npusim._operand import Strided
 from npusim._reduce import reduce, reduce_finish
 from npusim._regions import heatmap_peaks, roi_align, roi_pool
 from npusim._rows import arg_reduce, cumsum, lrn, normalize, softmax, topk
@@ -21,6 +22,7 @@ from npusim._simd import set_simd, simd
 from npusim._window import pool, resample
 
 __all__ = [
+    "Strided",
     "arg_reduce",
     "bbox_transform",
     "binary",
@@ -38,7 +40,6 @@ __all__ = [
     "fingerprint64",
     "finish",
     "gather",
-    "gather_elements",
     "heatmap_peaks",
     "lrn",
     "lsh_bits",

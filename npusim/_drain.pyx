@@ -4,8 +4,8 @@ from libc.math cimport ceil, floor, rint
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, is_empty, is_float, item_size,
-    place, take, type_name, weight_zero,
+    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, Strided, Window, dense, is_empty,
+    is_float, item_size, operand, reach, take, take_window, type_name, weight_zero,
 )
 from npusim._simd cimport level
 
@@ -37,7 +37,8 @@ cdef struct Depthwise:
     const unsigned char *x
     unsigned char *acc
     const unsigned char *w
-    long long oh, ow, c, mult, kh, kw, sh, sw, dh, dw, x_size
+    long long oh, ow, c, mult, x_size
+    Window win
     long long[2] xs
     long long[2] cs
     int x_dtype, zero
@@ -68,10 +69,10 @@ cdef void _depthwise_pixel(
             total[i] = 0
     else:
         memcpy(total, acc + start * 4, n * 4)
-    for r in range(t.kh):
-        for q in range(t.kw):
-            at = x + r * t.dh * t.xs[0] + q * t.dw * t.xs[1] + c0 * t.x_size
-            w = t.w + ((r * t.kw + q) * t.c * t.mult + start) * 4
+    for r in range(t.win.kh):
+        for q in range(t.win.kw):
+            at = x + r * t.win.dh * t.xs[0] + q * t.win.dw * t.xs[1] + c0 * t.x_size
+            w = t.w + ((r * t.win.kw + q) * t.c * t.mult + start) * 4
             if t.floating:
                 npu_loads_f32[t.x_dtype](<float *>wide, at, t.x_size, count)
             else:
@@ -92,7 +93,7 @@ cdef void _depthwise(const Depthwise *t) noexcept nogil:
         for j in range(t.ow):
             for start from 0 <= start < channels by NPU_BLOCK:
                 _depthwise_pixel(
-                    t, t.x + i * t.sh * t.xs[0] + j * t.sw * t.xs[1], t.acc + i * t.cs[0] + j * t.cs[1], start,
+                    t, t.x + i * t.win.sh * t.xs[0] + j * t.win.sw * t.xs[1], t.acc + i * t.cs[0] + j * t.cs[1], start,
                     min(channels - start, <long long>NPU_BLOCK),
                 )
 
@@ -114,67 +115,63 @@ cdef int _check_pair(int x_dtype, int w_dtype) except -1:
     return 0
 
 
-cdef int _place_depthwise(
-    Depthwise *t, const unsigned char[::1] x, long long x_off, unsigned char[::1] acc, long long acc_off,
-) except -1:
+cdef int _place(Depthwise *t, Strided x, Strided acc) except -1:
+    """Check that every window and all accumulators lie in their memories."""
     cdef Operand o
-    cdef long long[4] dims
-    dims[0] = (t.oh - 1) * t.sh + (t.kh - 1) * t.dh + 1 if t.oh else 0
-    dims[1] = (t.ow - 1) * t.sw + (t.kw - 1) * t.dw + 1 if t.ow else 0
-    dims[2] = t.c
-    o.s[0], o.s[1], o.s[2] = t.xs[0], t.xs[1], t.x_size
-    place(&o, x, x_off, dims, 3, t.x_size, "x")
-    t.x = o.p
-    dims[0], dims[1], dims[2] = t.oh, t.ow, t.c * t.mult
-    o.s[0], o.s[1], o.s[2] = t.cs[0], t.cs[1], 4
-    place(&o, acc, acc_off, dims, 3, 4, "acc")
-    t.acc = o.p
+    cdef long long[3] n
+    n[0], n[1] = reach(t.oh, t.win.kh, t.win.sh, t.win.dh), reach(t.ow, t.win.kw, t.win.sw, t.win.dw)
+    n[2] = t.c
+    dense(&o, x, n, 3, t.x_size, "x")
+    t.x, t.xs[0], t.xs[1] = o.p, o.s[0], o.s[1]
+    n[0], n[1], n[2] = t.oh, t.ow, t.c * t.mult
+    dense(&o, acc, n, 3, 4, "acc", True)
+    t.acc, t.cs[0], t.cs[1] = o.p, o.s[0], o.s[1]
     return 0
 
 
 def depthwise(
-    int x_dtype, int w_dtype, const unsigned char[::1] x, long long x_off, const unsigned char[::1] w, long long w_off,
-    unsigned char[::1] acc, long long acc_off, long long oh, long long ow, long long c, long long mult,
-    long long kh, long long kw, long long sh, long long sw, long long dh, long long dw, x_strides, acc_strides,
+    int x_dtype, int w_dtype, Strided x not None, Strided w not None, Strided acc not None, dims, window,
     long long x_zero, bint first, long long w_zero=0,
 ):
     """Add a depthwise convolution tile to accumulators, or set them if ``first``.
 
-    Output channel o = ci * mult + m is input channel ci by filter o; w is dense [kh][kw][c * mult]; strides are (row,
-    pixel) in bytes. Taps are summed in the order of w; accumulator types, zero points and arithmetic are
-    those of ``conv``.
+    dims: (oh, ow, c, mult); window: (kh, kw, sh, sw, dh, dw). Output channel o = ci * mult + m is input channel ci by
+    filter o; w is dense [kh][kw][c * mult]; strides are (row, pixel) in bytes. Taps are summed in the order of w;
+    accumulator types, zero points and arithmetic are those of ``conv``.
     """
     cdef Depthwise t
     cdef Operand weights
-    cdef long long[1] dims
+    cdef long long[4] n
+    cdef long long count
     cdef unsigned char *wide
     cdef int zero
     _check_pair(x_dtype, w_dtype)
     zero = weight_zero(w_dtype, w_zero)
-    if min(oh, ow, c) < 0 or min(mult, kh, kw, sh, sw, dh, dw) < 1:
-        raise ValueError("depthwise: dimensions must be >= 0; mult, kernel, strides and dilations >= 1")
-    t.oh, t.ow, t.c, t.mult, t.kh, t.kw, t.sh, t.sw, t.dh, t.dw = oh, ow, c, mult, kh, kw, sh, sw, dh, dw
+    take(n, dims, 4)
+    take_window(&t.win, window, "depthwise")
+    t.oh, t.ow, t.c, t.mult = n[0], n[1], n[2], n[3]
+    if t.mult < 1:
+        raise ValueError(f"depthwise: mult must be >= 1, got {t.mult}")
     t.x_dtype, t.x_size, t.zero, t.first, t.floating = x_dtype, item_size(x_dtype), x_zero, first, is_float(x_dtype)
-    take(t.xs, x_strides, 2)
-    take(t.cs, acc_strides, 2)
-    _place_depthwise(&t, x, x_off, acc, acc_off)
-    dims[0], weights.s[0] = kh * kw * c * mult, item_size(w_dtype)
-    place(&weights, w, w_off, dims, 1, weights.s[0], "w")
-    if oh == 0 or ow == 0 or c == 0:
+    _place(&t, x, acc)
+    count = t.win.kh * t.win.kw * t.c * t.mult
+    dense(&weights, w, &count, 1, item_size(w_dtype), "w")
+    if is_empty(n, 3):
         return
     t.rows = npu_rows_of(level())
     with nogil:
-        wide = npu_scratch(dims[0] * 4)
+        # Weights are widened once, for they are read again for every pixel; pixels are widened as they come.
+        wide = npu_scratch(count * 4)
         if wide != NULL:
             if t.floating:
-                npu_loads_f32[w_dtype](<float *>wide, weights.p, weights.s[0], dims[0])
+                npu_loads_f32[w_dtype](<float *>wide, weights.p, weights.s[0], count)
             else:
-                npu_loads_i32[w_dtype](<int *>wide, weights.p, weights.s[0], dims[0])
-                _centre(<int *>wide, zero, dims[0])
+                npu_loads_i32[w_dtype](<int *>wide, weights.p, weights.s[0], count)
+                _centre(<int *>wide, zero, count)
             t.w = wide
             _depthwise(&t)
     if wide == NULL:
-        raise MemoryError(f"depthwise: no memory for {dims[0]} weights")
+        raise MemoryError(f"depthwise: no memory for {count} weights")
 
 
 cdef struct Finish:
@@ -195,6 +192,7 @@ cdef void _finish_int32(
     cdef float[NPU_BLOCK] v
     cdef long long i, value
     cdef int a, b = 0, y
+    # A float32 has 24 bits: what is not scaled stays an integer all the way.
     cdef bint scaled = f.float_acc or f.scale != NULL or f.out_scale != 1
     if scaled:
         _values(f, v, acc, start, n)
@@ -271,37 +269,34 @@ cdef int _plan_finish(Finish *f, int acc_dtype, int out_dtype, long long out_zer
 
 
 def finish(
-    int acc_dtype, int out_dtype, const unsigned char[::1] acc, long long acc_off, acc_strides,
-    unsigned char[::1] dst, long long dst_off, dst_strides, dims, const unsigned char[::1] bias_mem, long long bias_off,
-    const unsigned char[::1] mult_mem, long long mult_off, long long mult_stride, long long out_zero,
-    double lo, double hi, float out_scale=1.0,
+    int acc_dtype, int out_dtype, Strided dst not None, Strided acc not None, dims, Strided bias, Strided scale,
+    long long out_zero, double lo, double hi, float out_scale=1.0,
 ):
-    """dst = (acc + bias) * mult; for integer results / out_scale, rint, + out_zero; clamped to [lo, hi] and the type.
+    """dst = (acc + bias) * scale; for integer results / out_scale, rint, + out_zero; clamped to [lo, hi] and the type.
 
-    dims: (batch, oh, ow, oc); strides (batch, row, pixel) in bytes, channels contiguous. bias: the accumulators' type,
-    per channel; mult: float32, ``mult_stride`` apart; an offset of -1 means there is none. int32 + bias wraps, and
-    int32 to int32 without scales is exact. NaN stays NaN in floats and is 0 in integers.
+    dims: (batch, oh, ow, oc); strides of dst and acc (batch, row, pixel) in bytes, channels contiguous. bias: the
+    accumulators' type, contiguous channels at stride (batch); scale: float32 at strides (batch, channel); either may be
+    None. int32 + bias wraps, and int32 to int32 without scales is exact. NaN stays NaN in floats and is 0 in integers.
     """
     cdef Finish f
-    cdef Operand a, d, bias, mult
+    cdef Operand a, d, b, s
     cdef long long[4] n
+    cdef long long[2] m
     cdef long long i0, i1, i2
     if not out_scale > 0:
         raise ValueError(f"finish: out_scale must be above 0, got {out_scale}")
     _plan_finish(&f, acc_dtype, out_dtype, out_zero, lo, hi)
     f.out_scale = out_scale
     take(n, dims, 4)
-    take(a.s, acc_strides, 3)
-    take(d.s, dst_strides, 3)
-    a.s[3], d.s[3] = 4, f.out_size
-    bias.p, bias.s[0], mult.p, mult.s[0] = NULL, 4, NULL, mult_stride
-    place(&a, acc, acc_off, n, 4, 4, "acc")
-    place(&d, dst, dst_off, n, 4, f.out_size, "dst")
-    if bias_off >= 0:
-        place(&bias, bias_mem, bias_off, n + 3, 1, 4, "bias")
-    if mult_off >= 0:
-        place(&mult, mult_mem, mult_off, n + 3, 1, 4, "mult")
-    f.bias, f.scale, f.scale_stride = bias.p, mult.p, mult_stride
+    m[0], m[1] = n[0], n[3]
+    b.p, b.s[0], s.p, s.s[0], s.s[1] = NULL, 0, NULL, 0, 0
+    dense(&a, acc, n, 4, 4, "acc")
+    dense(&d, dst, n, 4, f.out_size, "dst", True)
+    if bias is not None:
+        dense(&b, bias, m, 2, 4, "bias")
+    if scale is not None:
+        operand(&s, scale, m, 2, 4, "scale")
+    f.bias, f.scale, f.scale_stride = b.p, s.p, s.s[1]
     if is_empty(n, 4):
         return
     with nogil:
@@ -312,3 +307,7 @@ def finish(
                         &f, d.p + i0 * d.s[0] + i1 * d.s[1] + i2 * d.s[2],
                         a.p + i0 * a.s[0] + i1 * a.s[1] + i2 * a.s[2], n[3],
                     )
+            if f.bias != NULL:
+                f.bias += b.s[0]
+            if f.scale != NULL:
+                f.scale += s.s[0]

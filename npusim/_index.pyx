@@ -1,9 +1,13 @@
-"""Kernels that move items by index lists: gather, gather_elements and scatter."""
+"""Kernels that move items by index lists: gather and scatter.
+
+All indices are looked at before anything is written, so that a bad one leaves the destination as it was. When its turn
+comes each is read and compared again: results may have been written over the list meanwhile.
+"""
 
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BOOL, Operand, is_empty, is_float, item_size, operand, take, type_name,
+    NPU_BOOL, Operand, Strided, check_item_size, is_empty, is_float, item_size, operand, take, type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -33,12 +37,6 @@ cdef long long _index_size(int dtype) except -1:
     return item_size(dtype)
 
 
-cdef int _check_size(int size) except -1:
-    if size not in (1, 2, 4, 8):
-        raise ValueError(f"item size must be 1, 2, 4 or 8 bytes, got {size}")
-    return size
-
-
 cdef inline long long _resolve(npu_load_i64 load, const unsigned char *p, long long axis_size) noexcept nogil:
     """The index at p, counted from the start; -1 if it is out of range."""
     cdef long long index
@@ -51,86 +49,64 @@ cdef inline long long _resolve(npu_load_i64 load, const unsigned char *p, long l
 cdef long long _first_bad(
     npu_load_i64 load, const Operand *index, const long long *n, long long axis_size,
 ) noexcept nogil:
-    """The row-major position of the first index that is out of range, or -1."""
+    """The row-major position of the first index that is out of range, or -1; repeated ones are looked at once."""
     cdef long long o, j, i
-    for o in range(n[0]):
-        for j in range(n[1]):
-            for i in range(n[2]):
+    for o in range(n[0] if index.s[0] else 1):
+        for j in range(n[1] if index.s[1] else 1):
+            for i in range(n[2] if index.s[2] else 1):
                 if _resolve(load, index.p + o * index.s[0] + j * index.s[1] + i * index.s[2], axis_size) < 0:
                     return (o * n[1] + j) * n[2] + i
     return -1
 
 
-def gather(
-    unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] data, long long data_off,
-    data_strides, const unsigned char[::1] idx, long long idx_off, long long idx_stride, int idx_dtype, dims,
-    long long axis_size, int itemsize,
-):
-    """dst[o, j, i] = data[o, idx[j], i] for dims (outer, indices, inner); a negative index counts from the end.
+cdef long long _gather(
+    npu_load_i64 load, const Operand *d, const Operand *a, const Operand *x, const long long *n, long long axis_size,
+    int itemsize,
+) noexcept nogil:
+    cdef long long o, j, i, at
+    # One index for a whole row moves it at once.
+    cdef long long run = n[2] if x.s[2] == 0 else 1
+    for o in range(n[0]):
+        for j in range(n[1]):
+            for i from 0 <= i < n[2] by run:
+                at = _resolve(load, x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], axis_size)
+                if at < 0:
+                    return (o * n[1] + j) * n[2] + i
+                npu_copy_row(
+                    d.p + o * d.s[0] + j * d.s[1] + i * d.s[2], d.s[2],
+                    a.p + o * a.s[0] + at * a.s[1] + i * a.s[2], a.s[2], run, itemsize,
+                )
+    return -1
 
-    Returns -1, or the position of the first index that is out of range; then nothing is written.
+
+def gather(
+    Strided dst not None, Strided data not None, Strided index not None, int index_dtype, dims, long long axis_size,
+    int itemsize,
+):
+    """dst[o, j, i] = data[o, index[o, j, i], i]; a negative index counts from the end of ``axis_size``.
+
+    Returns -1, or the row-major position of the first index that is out of range; then nothing is written, unless dst
+    lies over the indices.
     """
     cdef Operand d, a, x
     cdef long long[3] n
     cdef long long[3] m
-    cdef long long o, j, at, bad
+    cdef long long bad
     cdef npu_load_i64 load
-    cdef long long idx_size = _index_size(idx_dtype)
-    _check_size(itemsize)
+    cdef long long index_size = _index_size(index_dtype)
+    check_item_size(itemsize)
     take(n, dims, 3)
     m[0], m[1], m[2] = n[0], axis_size, n[2]
-    operand(&d, dst, dst_off, dst_strides, n, 3, itemsize, "dst")
-    operand(&a, data, data_off, data_strides, m, 3, itemsize, "data")
-    m[0], m[2] = 1, 1
-    m[1] = n[1]
-    operand(&x, idx, idx_off, (0, idx_stride, 0), m, 3, idx_size, "idx")
-    load = npu_loads_i64[idx_dtype]
-    if is_empty(n, 3):
-        return -1
-    with nogil:
-        bad = _first_bad(load, &x, m, axis_size)
-        if bad < 0:
-            for o in range(n[0]):
-                for j in range(n[1]):
-                    at = _resolve(load, x.p + j * idx_stride, axis_size)
-                    npu_copy_row(
-                        d.p + o * d.s[0] + j * d.s[1], d.s[2], a.p + o * a.s[0] + at * a.s[1], a.s[2], n[2], itemsize,
-                    )
-    return bad
-
-
-def gather_elements(
-    unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] data, long long data_off,
-    data_strides, const unsigned char[::1] idx, long long idx_off, idx_strides, int idx_dtype, dims,
-    long long axis_size, int itemsize,
-):
-    """dst[o, j, i] = data[o, idx[o, j, i], i]; returns -1, or the row-major position of the first bad index."""
-    cdef Operand d, a, x
-    cdef long long[3] n
-    cdef long long[3] m
-    cdef long long o, j, i, at, bad
-    cdef npu_load_i64 load
-    cdef long long idx_size = _index_size(idx_dtype)
-    _check_size(itemsize)
-    take(n, dims, 3)
-    m[0], m[1], m[2] = n[0], axis_size, n[2]
-    operand(&d, dst, dst_off, dst_strides, n, 3, itemsize, "dst")
-    operand(&a, data, data_off, data_strides, m, 3, itemsize, "data")
-    operand(&x, idx, idx_off, idx_strides, n, 3, idx_size, "idx")
-    load = npu_loads_i64[idx_dtype]
+    operand(&d, dst, n, 3, itemsize, "dst", True)
+    operand(&a, data, m, 3, itemsize, "data")
+    operand(&x, index, n, 3, index_size, "index")
+    load = npu_loads_i64[index_dtype]
     if is_empty(n, 3):
         return -1
     with nogil:
         bad = _first_bad(load, &x, n, axis_size)
         if bad < 0:
-            for o in range(n[0]):
-                for j in range(n[1]):
-                    for i in range(n[2]):
-                        at = _resolve(load, x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], axis_size)
-                        memcpy(
-                            d.p + o * d.s[0] + j * d.s[1] + i * d.s[2], a.p + o * a.s[0] + at * a.s[1] + i * a.s[2],
-                            itemsize,
-                        )
+            bad = _gather(load, &d, &a, &x, n, axis_size, itemsize)
     return bad
 
 
@@ -160,48 +136,56 @@ cdef void _combine_int(int dtype, int reduction, unsigned char *d, const unsigne
     npu_stores_i64[dtype](d, 0, &a, 1)
 
 
-def scatter(
-    unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] upd, long long upd_off, upd_strides,
-    const unsigned char[::1] idx, long long idx_off, idx_strides, int idx_dtype, dims, long long axis_size, int dtype,
-    int reduction,
-):
-    """dst[o, idx[o, j, i], i] = or +=, *=, max=, min= upd[o, j, i] in row-major order.
+cdef long long _scatter(
+    npu_load_i64 load, const Operand *d, const Operand *u, const Operand *x, const long long *n, long long axis_size,
+    int dtype, int reduction, long long size,
+) noexcept nogil:
+    cdef long long o, j, i, at
+    cdef unsigned char *to
+    cdef const unsigned char *value
+    for o in range(n[0]):
+        for j in range(n[1]):
+            for i in range(n[2]):
+                at = _resolve(load, x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], axis_size)
+                if at < 0:
+                    return (o * n[1] + j) * n[2] + i
+                to = d.p + o * d.s[0] + at * d.s[1] + i * d.s[2]
+                value = u.p + o * u.s[0] + j * u.s[1] + i * u.s[2]
+                if reduction == SCATTER_SET:
+                    memcpy(to, value, size)
+                elif is_float(dtype):
+                    _combine_float(dtype, reduction, to, value)
+                else:
+                    _combine_int(dtype, reduction, to, value)
+    return -1
 
-    reduction: 0 set, 1 add, 2 multiply, 3 maximum, 4 minimum. Returns -1, or the row-major position of the first index
-    that is out of range; then nothing is written.
+
+def scatter(
+    Strided dst not None, Strided updates not None, Strided index not None, int index_dtype, dims, long long axis_size,
+    int dtype, int reduction,
+):
+    """dst[o, index[o, j, i], i] = or +=, *=, max=, min= updates[o, j, i] in row-major order.
+
+    reduction: 0 set, 1 add, 2 multiply, 3 maximum, 4 minimum. Returns as gather does.
     """
     cdef Operand d, u, x
     cdef long long[3] n
     cdef long long[3] m
-    cdef long long o, j, i, bad, size = item_size(dtype)
-    cdef unsigned char *to
-    cdef const unsigned char *value
+    cdef long long bad, size = item_size(dtype)
     cdef npu_load_i64 load
-    cdef long long idx_size = _index_size(idx_dtype)
+    cdef long long index_size = _index_size(index_dtype)
     if not SCATTER_SET <= reduction <= SCATTER_MIN:
         raise ValueError(f"scatter: reduction must be 0..4, got {reduction}")
     take(n, dims, 3)
     m[0], m[1], m[2] = n[0], axis_size, n[2]
-    operand(&d, dst, dst_off, dst_strides, m, 3, size, "dst")
-    operand(&u, upd, upd_off, upd_strides, n, 3, size, "upd")
-    operand(&x, idx, idx_off, idx_strides, n, 3, idx_size, "idx")
-    load = npu_loads_i64[idx_dtype]
+    operand(&d, dst, m, 3, size, "dst", True)
+    operand(&u, updates, n, 3, size, "updates")
+    operand(&x, index, n, 3, index_size, "index")
+    load = npu_loads_i64[index_dtype]
     if is_empty(n, 3):
         return -1
     with nogil:
         bad = _first_bad(load, &x, n, axis_size)
         if bad < 0:
-            for o in range(n[0]):
-                for j in range(n[1]):
-                    for i in range(n[2]):
-                        value = u.p + o * u.s[0] + j * u.s[1] + i * u.s[2]
-                        to = d.p + o * d.s[0] + i * d.s[2] + d.s[1] * _resolve(
-                            load, x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], axis_size)
-                        if reduction == SCATTER_SET:
-                            memcpy(to, value, size)
-                        elif is_float(dtype):
-                            _combine_float(dtype, reduction, to, value)
-                        else:
-                            _combine_int(dtype, reduction, to, value)
+            bad = _scatter(load, &d, &u, &x, n, axis_size, dtype, reduction, size)
     return bad

@@ -3,7 +3,7 @@
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Walk, each_row, is_float, item_size, operand, take, type_name,
+    NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Strided, Walk, begin, each_row, is_float, item_size, join, type_name,
 )
 from npusim._simd cimport level
 
@@ -95,6 +95,9 @@ cdef int _load(Lanes *c, int dtype, int out_dtype) except -1:
     return 0
 
 
+# The compiled bodies of functions take float32 in rows. What is stored so is used in place; all else goes through
+# blocks on the stack, small enough for the first-level cache. A result depends on nothing but its own element, so
+# neither blocks nor alignment change it.
 cdef inline bint _aligned(const unsigned char *p) noexcept nogil:
     return (<size_t>p & 3) == 0
 
@@ -126,10 +129,7 @@ cdef void _unary_int_row(unsigned char **p, const long long *s, long long n, con
         c.store_i64(p[0] + i * s[0], s[0], y, m)
 
 
-def unary(
-    int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] src, long long src_off, src_strides, dims, double p0=0, double p1=0,
-):
+def unary(int fn, int dtype, Strided dst not None, Strided src not None, dims, double p0=0, double p1=0):
     """dst = fn(src), by the codes of ``isa.functions.Unary``; ISNAN and ISINF write bool.
 
     ValueError for a type that the kernels, or the function, do not know.
@@ -149,10 +149,9 @@ def unary(
         or (dtype == NPU_BOOL and fn not in (UNARY_IDENTITY, UNARY_NOT)) or (fn == UNARY_NOT and dtype != NPU_BOOL)
     ):
         raise ValueError(f"unary function {fn} is not defined for {type_name(dtype)}")
-    w.count = 2
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, item_size(out_dtype), "dst")
-    operand(&w.of[1], src, src_off, src_strides, w.n, 4, size, "src")
+    begin(&w, dims)
+    join(&w, dst, item_size(out_dtype), "dst", True)
+    join(&w, src, size, "src")
     with nogil:
         each_row(&w, _unary_float_row if is_float(dtype) else _unary_int_row, &c)
 
@@ -172,7 +171,7 @@ cdef void _binary_float_row(unsigned char **p, const long long *s, long long n, 
         m = min(n - i, <long long>NPU_BLOCK)
         pa = <const float *>(p[1] + i * 4) if da else a
         pb = <const float *>(p[2] + i * 4) if db else b
-        if not da and (s[1] or i == 0):
+        if not da and (s[1] or i == 0):  # a repeated element fills its block once
             c.load_f32(a, p[1] + i * s[1], s[1], m)
         if not db and (s[2] or i == 0):
             c.load_f32(b, p[2] + i * s[2], s[2], m)
@@ -212,11 +211,7 @@ cdef int _check_binary(int fn, int dtype) except -1:
     return 0
 
 
-def binary(
-    int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] a, long long a_off, a_strides,
-    const unsigned char[::1] b, long long b_off, b_strides, dims,
-):
+def binary(int fn, int dtype, Strided dst not None, Strided a not None, Strided b not None, dims):
     """dst = fn(a, b), by the codes of ``isa.functions.Binary``; comparisons write bool, the rest ``dtype``.
 
     Integers wrap; integer division truncates and gives 0 by zero. ValueError for a type that is not supported.
@@ -229,11 +224,10 @@ def binary(
     _load(&c, dtype, out_dtype)
     c.binary_f32 = npu_binaries_f32_avx2[fn] if level() else npu_binaries_f32_portable[fn]
     c.binary_i64 = npu_binaries_i64_avx2[fn] if level() else npu_binaries_i64_portable[fn]
-    w.count = 3
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, item_size(out_dtype), "dst")
-    operand(&w.of[1], a, a_off, a_strides, w.n, 4, size, "a")
-    operand(&w.of[2], b, b_off, b_strides, w.n, 4, size, "b")
+    begin(&w, dims)
+    join(&w, dst, item_size(out_dtype), "dst", True)
+    join(&w, a, size, "a")
+    join(&w, b, size, "b")
     with nogil:
         each_row(&w, _binary_float_row if is_float(dtype) else _binary_int_row, &c)
 
@@ -280,10 +274,7 @@ cdef void _float_to_int_row(unsigned char **p, const long long *s, long long n, 
         c.store_i64(p[0] + i * s[0], s[0], y, m)
 
 
-def cast(
-    int dst_dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    int src_dtype, const unsigned char[::1] src, long long src_off, src_strides, dims,
-):
+def cast(int dst_dtype, Strided dst not None, int src_dtype, Strided src not None, dims):
     """dst = src in another type: to floats rounded to nearest even (integers by way of float32), float to integer
     truncated and saturated with NaN as 0, integer to integer wrapped, to bool as != 0."""
     cdef Walk w
@@ -294,10 +285,9 @@ def cast(
     c.load_f32, c.load_i64 = npu_loads_f32[src_dtype], npu_loads_i64[src_dtype]
     c.store_f32, c.store_i64 = npu_stores_f32[dst_dtype], npu_stores_i64[dst_dtype]
     c.low, c.high = npu_lowest(dst_dtype), npu_highest(dst_dtype)
-    w.count = 2
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, dst_size, "dst")
-    operand(&w.of[1], src, src_off, src_strides, w.n, 4, src_size, "src")
+    begin(&w, dims)
+    join(&w, dst, dst_size, "dst", True)
+    join(&w, src, src_size, "src")
     with nogil:
         each_row(&w, _int_to_int_row if whole else _float_to_int_row if narrow else _float_to_float_row, &c)
 
@@ -403,10 +393,8 @@ cdef int _scaling(Scaling *c, int dst_dtype, int src_dtype) except -1:
 
 
 def quantize(
-    int dst_dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    int src_dtype, const unsigned char[::1] src, long long src_off, src_strides,
-    const unsigned char[::1] scale, long long scale_off, scale_strides,
-    const unsigned char[::1] zero, long long zero_off, zero_strides, dims,
+    int dst_dtype, Strided dst not None, int src_dtype, Strided src not None, Strided scale not None,
+    Strided zero not None, dims,
 ):
     """dst = clamp(rint(src / scale) + zero) for a float or int32 source; scale float32, zero int32; NaN counts as 0."""
     cdef Walk w
@@ -417,21 +405,18 @@ def quantize(
     if is_float(dst_dtype) or dst_dtype == NPU_BOOL:
         raise ValueError(f"quantize: result must be an integer type, got {type_name(dst_dtype)}")
     _scaling(&c, dst_dtype, src_dtype)
-    w.count = 4
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, dst_size, "dst")
-    operand(&w.of[1], src, src_off, src_strides, w.n, 4, src_size, "src")
-    operand(&w.of[2], scale, scale_off, scale_strides, w.n, 4, 4, "scale")
-    operand(&w.of[3], zero, zero_off, zero_strides, w.n, 4, 4, "zero")
+    begin(&w, dims)
+    join(&w, dst, dst_size, "dst", True)
+    join(&w, src, src_size, "src")
+    join(&w, scale, 4, "scale")
+    join(&w, zero, 4, "zero")
     with nogil:
         each_row(&w, _quantize_row, &c)
 
 
 def dequantize(
-    int dst_dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    int src_dtype, const unsigned char[::1] src, long long src_off, src_strides,
-    const unsigned char[::1] scale, long long scale_off, scale_strides,
-    const unsigned char[::1] zero, long long zero_off, zero_strides, dims,
+    int dst_dtype, Strided dst not None, int src_dtype, Strided src not None, Strided scale not None,
+    Strided zero not None, dims,
 ):
     """dst = float32(src - zero) * scale for an integer source; scale float32, zero int32."""
     cdef Walk w
@@ -442,11 +427,10 @@ def dequantize(
     if not is_float(dst_dtype):
         raise ValueError(f"dequantize: result must be a float type, got {type_name(dst_dtype)}")
     _scaling(&c, dst_dtype, src_dtype)
-    w.count = 4
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, dst_size, "dst")
-    operand(&w.of[1], src, src_off, src_strides, w.n, 4, src_size, "src")
-    operand(&w.of[2], scale, scale_off, scale_strides, w.n, 4, 4, "scale")
-    operand(&w.of[3], zero, zero_off, zero_strides, w.n, 4, 4, "zero")
+    begin(&w, dims)
+    join(&w, dst, dst_size, "dst", True)
+    join(&w, src, src_size, "src")
+    join(&w, scale, 4, "scale")
+    join(&w, zero, 4, "zero")
     with nogil:
         each_row(&w, _dequantize_row, &c)

@@ -3,8 +3,8 @@
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, is_float, item_size, place, take,
-    type_name, weight_zero,
+    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, Strided, Window, dense, is_empty, is_float, item_size, reach,
+    take, take_window, type_name, weight_zero,
 )
 from npusim._simd cimport level
 
@@ -52,9 +52,11 @@ cdef struct Conv:
     const unsigned char *x
     const unsigned char *w
     unsigned char *acc
-    long long batch, oh, ow, oc, ic, kh, kw, sh, sw, dh, dw, block
+    long long batch, oh, ow, oc, ic, block
+    Window win
     long long[3] xs
     long long[3] cs
+    long long ws
     long long x_size, w_size
     bint first
     # How.
@@ -76,20 +78,21 @@ cdef struct Conv:
 
 cdef inline long long _run(const Conv *t) noexcept nogil:
     """Taps of a kernel row that lie together in memory, as do their channels: all or one."""
-    return t.kw if t.dw == 1 and t.ic <= t.block and t.xs[2] == t.ic * t.x_size else 1
+    return t.win.kw if t.win.dw == 1 and t.ic <= t.block and t.xs[2] == t.ic * t.x_size else 1
 
 
 cdef long long _plan(Conv *t, Segment *out) noexcept nogil:
     """The stretches of k that lie together in a pixel's window, in order of summation; only counts if out is NULL."""
     cdef long long most = NPU_CHUNK * t.per_unit, run = _run(t), c, r, q, n, at, count = 0
-    cdef long long block = t.ic if t.kh * t.kw == 1 else t.block
+    # One tap has nothing to move on to: its blocks follow each other and sum up as one.
+    cdef long long block = t.ic if t.win.kh * t.win.kw == 1 else t.block
     for c from 0 <= c < t.ic by block:
-        for r in range(t.kh):
-            for q from 0 <= q < t.kw by run:
+        for r in range(t.win.kh):
+            for q from 0 <= q < t.win.kw by run:
                 n = min(block, t.ic - c) * run
                 for at from 0 <= at < n by most:
                     if out != NULL:
-                        out[count].offset = r * t.dh * t.xs[1] + q * t.dw * t.xs[2] + (c + at) * t.x_size
+                        out[count].offset = r * t.win.dh * t.xs[1] + q * t.win.dw * t.xs[2] + (c + at) * t.x_size
                         out[count].k = min(most, n - at)
                     count += 1
     return count
@@ -103,7 +106,7 @@ cdef void _pack_block(Conv *t, long long m0, long long rows, long long s0, long 
     cdef long long unit = 4 // t.per_unit
     b, i, j = m0 // (t.oh * t.ow), m0 // t.ow % t.oh, m0 % t.ow
     for m in range(rows):
-        base = t.x + b * t.xs[0] + i * t.sh * t.xs[1] + j * t.sw * t.xs[2]
+        base = t.x + b * t.xs[0] + i * t.win.sh * t.xs[1] + j * t.win.sw * t.xs[2]
         t.outputs[m] = t.acc + b * t.cs[0] + i * t.cs[1] + j * t.cs[2]
         out = t.a + m * (4 * NPU_ROW)
         for s in range(s0, s1):
@@ -143,6 +146,7 @@ cdef void _panel(
     cdef int m
     cdef npu_tile tile
     cdef const unsigned char *a
+    # Nearly equal, because a last tile of a row or two would spend its time on loading weights.
     for i in range(tiles):
         height = (rows - at) // (tiles - i)
         tile = t.gemm.tile[t.mode][vectors - 1][height]
@@ -176,6 +180,8 @@ cdef void _chunk(
     cdef bint whole
     for n0 from 0 <= n0 < t.oc by NPU_BLOCK_COLUMNS:
         left = min(<long long>NPU_BLOCK_COLUMNS, t.oc - n0)
+        # Outermost what is largest: packed weights (up to 512 KiB) are used for all pixels before others are packed, a
+        # block of packed pixels (224 KiB) for all panels, a panel (64 KiB) for all tiles of the block.
         for n from 0 <= n < left by wide:
             width = wide if left - n > t.gemm.lanes else t.gemm.lanes
             b = t.b + n * units * 4
@@ -186,7 +192,7 @@ cdef void _chunk(
         m0 = 0
         for i in range(blocks):
             rows = (pixels - m0) // (blocks - i)
-            if packed != m0:
+            if packed != m0:  # a single block serves all columns
                 _pack_block(t, m0, rows, s0, s1)
                 packed = m0
             for n from 0 <= n < left by wide:
@@ -225,11 +231,13 @@ cdef bint _scratch(Conv *t) noexcept nogil:
 cdef bint _conv(Conv *t) noexcept nogil:
     """The whole tile; False if there is no memory."""
     cdef long long pixels = t.batch * t.oh * t.ow, s0 = 0, s1, k, most = NPU_CHUNK * t.per_unit
+    # For so few pixels packing weights would take longer than reading them where they lie.
     cdef bint direct = t.per_unit == 1 and t.w_size == 4 and t.offset == 0 and pixels < 4 * t.gemm.rows
     cdef const unsigned char *w = t.w
     cdef bint first = t.first
     if not _scratch(t):
         return False
+    # Stretches of k one after the other, each over the whole tile: accumulators keep the order of summation.
     while s0 < t.segment_count:
         s1, k = s0, 0
         while s1 < t.segment_count and k + t.segments[s1].k <= most:
@@ -260,6 +268,8 @@ cdef int _mode(int x_dtype, int w_dtype) except -1:
 cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long w_zero) except -1:
     t.mode = _mode(x_dtype, w_dtype)
     t.panel_zero = weight_zero(w_dtype, w_zero)
+    # VNNI multiplies u8 by s8. So pixels become unsigned and weights signed, by 128 where they are not; what that adds
+    # is a constant for each column or pixel, taken away exactly in the ring modulo 2**32 (_correct, npu_less_zero).
     if t.mode == NPU_MODE_U8:
         t.panel_zero = 128 if w_dtype == NPU_UINT8 else 0
     t.rest = <unsigned int>(w_zero - t.panel_zero)
@@ -272,71 +282,56 @@ cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long
     return 0
 
 
-cdef unsigned char *_locate_x(const Conv *t, const unsigned char[::1] x, long long x_off) except? NULL:
-    """The first pixel, after a check that every window lies in the memory."""
+cdef int _place(Conv *t, Strided x, Strided w, Strided acc) except -1:
+    """Check that every window, all weights and all accumulators lie in their memories."""
     cdef Operand o
-    cdef long long[4] dims
-    dims[0], dims[3] = t.batch, t.ic
-    dims[1] = (t.oh - 1) * t.sh + (t.kh - 1) * t.dh + 1 if t.oh and t.kh else 0
-    dims[2] = (t.ow - 1) * t.sw + (t.kw - 1) * t.dw + 1 if t.ow and t.kw else 0
-    o.s[0], o.s[1], o.s[2], o.s[3] = t.xs[0], t.xs[1], t.xs[2], t.x_size
-    place(&o, x, x_off, dims, 4, t.x_size, "x")
-    return o.p
-
-
-cdef unsigned char *_locate_acc(const Conv *t, const unsigned char[::1] acc, long long acc_off) except? NULL:
-    cdef Operand o
-    cdef long long[4] dims
-    dims[0], dims[1], dims[2], dims[3] = t.batch, t.oh, t.ow, t.oc
-    o.s[0], o.s[1], o.s[2], o.s[3] = t.cs[0], t.cs[1], t.cs[2], 4
-    place(&o, acc, acc_off, dims, 4, 4, "acc")
-    return o.p
+    cdef long long[4] n
+    n[0], n[1] = t.batch, reach(t.oh, t.win.kh, t.win.sh, t.win.dh)
+    n[2], n[3] = reach(t.ow, t.win.kw, t.win.sw, t.win.dw), t.ic
+    dense(&o, x, n, 4, t.x_size, "x")
+    t.x, t.xs[0], t.xs[1], t.xs[2] = o.p, o.s[0], o.s[1], o.s[2]
+    n[1], n[2], n[3] = t.oh, t.ow, t.oc
+    dense(&o, acc, n, 4, 4, "acc", True)
+    t.acc, t.cs[0], t.cs[1], t.cs[2] = o.p, o.s[0], o.s[1], o.s[2]
+    n[1] = t.ic * t.win.kh * t.win.kw * t.oc
+    dense(&o, w, n, 2, t.w_size, "w")
+    t.w, t.ws = o.p, o.s[0]
+    return 0
 
 
 def conv(
-    int x_dtype, int w_dtype, const unsigned char[::1] x, long long x_off, const unsigned char[::1] w, long long w_off,
-    unsigned char[::1] acc, long long acc_off, long long batch, long long oh, long long ow, long long oc, long long ic,
-    long long kh, long long kw, long long sh, long long sw, long long dh, long long dw, long long block, x_strides,
-    long long w_batch_stride, acc_strides, long long x_zero, bint first,
-    long long w_zero=0,
+    int x_dtype, int w_dtype, Strided x not None, Strided w not None, Strided acc not None, dims, window,
+    long long block, long long x_zero, bint first, long long w_zero=0,
 ):
     """Add a batch of convolution tiles to accumulators, or set them if ``first``.
 
-    x: pixels of ``ic`` contiguous channels, padding included, at strides (batch, row, pixel) in bytes. w: dense [K][oc]
-    with k in the order of summation - blocks of ``block`` channels, kernel rows, kernel columns, channels of the block.
-    acc: ``oc`` contiguous accumulators per pixel: float32 for floats, a chain of fused multiply-adds in that order;
-    int32, wrapping, for int8, uint8 and int16 pairs and for int32 by int32, of x - x_zero. int8 and uint8 weights may
-    have a zero point, too: w - w_zero is multiplied.
+    dims: (batch, oh, ow, oc, ic); window: (kh, kw, sh, sw, dh, dw). x: pixels of ``ic`` contiguous channels, padding
+    included, at strides (batch, row, pixel) in bytes. w: dense [K][oc] at stride (batch), with k in the order of
+    summation - blocks of ``block`` channels, kernel rows, kernel columns, channels of the block. acc: ``oc`` contiguous
+    accumulators per pixel: float32 for floats, a chain of fused multiply-adds in that order; int32, wrapping, for int8,
+    uint8 and int16 pairs and for int32 by int32, of x - x_zero. int8 and uint8 weights may have a zero point, too:
+    w - w_zero is multiplied.
     """
     cdef Conv t
-    cdef Operand weights
-    cdef long long[2] dims
+    cdef long long[5] n
     cdef long long _b, count = 1
     cdef bint done = True
     t.x_size, t.w_size = item_size(x_dtype), item_size(w_dtype)
     _prepare(&t, x_dtype, w_dtype, x_zero, w_zero)
-    if min(batch, oh, ow, oc, ic, kh, kw) < 0 or block < 1:
-        raise ValueError("conv: dimensions must be >= 0 and block >= 1")
-    t.oh, t.ow, t.oc, t.ic, t.kh, t.kw, t.sh, t.sw, t.dh, t.dw, t.block = oh, ow, oc, ic, kh, kw, sh, sw, dh, dw, block
-    if min(sh, sw, dh, dw) < 1:
-        raise ValueError("conv: strides and dilations must be >= 1")
-    take(t.xs, x_strides, 3)
-    take(t.cs, acc_strides, 3)
-    t.batch, t.first = batch, first
-    t.x, t.acc = _locate_x(&t, x, x_off), _locate_acc(&t, acc, acc_off)
-    dims[0], dims[1] = batch, ic * kh * kw * oc
-    weights.s[0], weights.s[1] = w_batch_stride, t.w_size
-    place(&weights, w, w_off, dims, 2, t.w_size, "w")
-    t.w = weights.p
-    if batch == 0 or oh == 0 or ow == 0 or oc == 0:
+    take(n, dims, 5)
+    take_window(&t.win, window, "conv")
+    t.batch, t.oh, t.ow, t.oc, t.ic, t.block, t.first = n[0], n[1], n[2], n[3], n[4], block, first
+    if t.ic < 1 or block < 1:
+        raise ValueError(f"conv: ic and block must be >= 1, got {t.ic} and {block}")
+    _place(&t, x, w, acc)
+    if is_empty(n, 4):
         return
-    if ic * kh * kw == 0:
-        raise ValueError("conv: ic, kh and kw must be >= 1")
     with nogil:
-        if w_batch_stride:
-            count, t.batch = batch, 1
+        # Weights that all items share are packed once for all of their pixels; else each item is a tile of its own.
+        if t.ws:
+            count, t.batch = n[0], 1
         for _b in range(count):
             done = done and _conv(&t)
-            t.x, t.w, t.acc = t.x + t.xs[0], t.w + w_batch_stride, t.acc + t.cs[0]
+            t.x, t.w, t.acc = t.x + t.xs[0], t.w + t.ws, t.acc + t.cs[0]
     if not done:
         raise MemoryError("conv: no memory for packed weights")

@@ -1,6 +1,6 @@
-"""Kernels that move bytes: copy, fill, select, gather and scatter."""
+"""Kernels that move bytes as they are: copy, fill and select."""
 
-from npusim._operand cimport Walk, each_row, is_empty, merge, operand, take
+from npusim._operand cimport Strided, Walk, begin, check_item_size, each_row, is_empty, join, merge
 
 cdef extern from "move.h" nogil:
     void npu_copy_row(unsigned char *d, long long ds, const unsigned char *a, long long s, long long n, int size)
@@ -15,33 +15,23 @@ cdef extern from "move.h" nogil:
     )
 
 
-cdef int _check_size(int size) except -1:
-    if size not in (1, 2, 4, 8):
-        raise ValueError(f"item size must be 1, 2, 4 or 8 bytes, got {size}")
-    return size
-
-
 cdef void _copy_row(unsigned char **p, const long long *s, long long n, const void *size) noexcept nogil:
     npu_copy_row(p[0], s[0], p[1], s[1], n, (<const int *>size)[0])
 
 
-def copy(
-    unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] src, long long src_off, src_strides,
-    dims, int itemsize,
-):
+def copy(Strided dst not None, Strided src not None, dims, int itemsize):
     """dst = src, 4-D, items of 1, 2, 4 or 8 bytes; strides in bytes; the two must not overlap."""
     cdef Walk w
     cdef long long i0, i1
-    w.count = 2
-    _check_size(itemsize)
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, itemsize, "dst")
-    operand(&w.of[1], src, src_off, src_strides, w.n, 4, itemsize, "src")
+    check_item_size(itemsize)
+    begin(&w, dims)
+    join(&w, dst, itemsize, "dst", True)
+    join(&w, src, itemsize, "src")
     if is_empty(w.n, 4):
         return
     with nogil:
         merge(&w)
+        # A transposition goes by planes: in a row of it each item would be fetched with a cache line of its own.
         if w.of[1].s[3] != itemsize and w.of[1].s[2] == itemsize and w.n[3] > 1 and w.n[2] > 1:
             for i0 in range(w.n[0]):
                 for i1 in range(w.n[1]):
@@ -64,14 +54,13 @@ cdef void _fill_row(unsigned char **p, const long long *s, long long n, const vo
     npu_fill_row(p[0], s[0], n, f.size, f.pattern)
 
 
-def fill(unsigned char[::1] dst, long long off, strides, dims, int itemsize, unsigned long long pattern):
+def fill(Strided dst not None, dims, int itemsize, unsigned long long pattern):
     """Set every item to the low ``itemsize`` bytes of ``pattern``."""
     cdef Walk w
     cdef Filling f
-    f.size, f.pattern = _check_size(itemsize), pattern
-    w.count = 1
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, off, strides, w.n, 4, itemsize, "dst")
+    f.size, f.pattern = check_item_size(itemsize), pattern
+    begin(&w, dims)
+    join(&w, dst, itemsize, "dst", True)
     with nogil:
         each_row(&w, _fill_row, &f)
 
@@ -80,20 +69,14 @@ cdef void _select_row(unsigned char **p, const long long *s, long long n, const 
     npu_select_row(p[0], s[0], p[1], s[1], p[2], s[2], p[3], s[3], n, (<const int *>size)[0])
 
 
-def select(
-    int itemsize, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] cond, long long cond_off, cond_strides,
-    const unsigned char[::1] a, long long a_off, a_strides,
-    const unsigned char[::1] b, long long b_off, b_strides, dims,
-):
+def select(int itemsize, Strided dst not None, Strided cond not None, Strided a not None, Strided b not None, dims):
     """dst = cond ? a : b, where cond is bool and the others are items of ``itemsize`` bytes."""
     cdef Walk w
-    w.count = 4
-    _check_size(itemsize)
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, itemsize, "dst")
-    operand(&w.of[1], cond, cond_off, cond_strides, w.n, 4, 1, "cond")
-    operand(&w.of[2], a, a_off, a_strides, w.n, 4, itemsize, "a")
-    operand(&w.of[3], b, b_off, b_strides, w.n, 4, itemsize, "b")
+    check_item_size(itemsize)
+    begin(&w, dims)
+    join(&w, dst, itemsize, "dst", True)
+    join(&w, cond, 1, "cond")
+    join(&w, a, itemsize, "a")
+    join(&w, b, itemsize, "b")
     with nogil:
         each_row(&w, _select_row, &itemsize)

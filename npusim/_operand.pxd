@@ -1,5 +1,11 @@
-# Operands of kernels: a base pointer with strides in bytes, checked once against the memory they lie in, and a walk
-# over the rows of up to four of them.
+# Operands of kernels. Python gives a Strided; operand() checks once that all of its elements lie inside of its memory
+# and makes an Operand of it, which the loops then trust. each_row() walks over the rows of up to four of them.
+#
+# Whatever decides on an address after that check - an index out of a table - is read once into a local, compared with
+# its limit there and used from there. The table may lie where results go: read again, it may say something else.
+#
+# Loops run without the interpreter's lock. That is safe because a Strided holds its buffer, the caller the Strided, and
+# nothing in a loop touches a Python object: what the bytes say may change under a loop, where they are does not.
 
 cdef extern from "base.h" nogil:
     enum:
@@ -19,8 +25,15 @@ cdef extern from "base.h" nogil:
         NPU_FLOAT64
 
 
+cdef class Strided:
+    cdef Py_buffer buffer
+    cdef readonly long long offset
+    cdef long long[4] s
+    cdef int rank
+
+
 cdef struct Operand:
-    unsigned char *p
+    unsigned char *p  # NULL if there are no elements
     long long s[4]
 
 
@@ -28,6 +41,10 @@ cdef struct Walk:
     int count
     long long n[4]
     Operand of[4]
+
+
+cdef struct Window:
+    long long kh, kw, sh, sw, dh, dw  # kernel, strides, dilations
 
 
 ctypedef void (*row_function)(unsigned char **p, const long long *s, long long n, const void *context) noexcept nogil
@@ -54,6 +71,12 @@ cdef inline long long item_size(int dtype) except -1:
     raise ValueError(f"kernels do not compute with {type_name(dtype)}")
 
 
+cdef inline int check_item_size(int size) except -1:
+    if size not in (1, 2, 4, 8):
+        raise ValueError(f"item size must be 1, 2, 4 or 8 bytes, got {size}")
+    return size
+
+
 cdef inline bint is_float(int dtype) noexcept nogil:
     return dtype >= NPU_FLOAT16
 
@@ -77,37 +100,82 @@ cdef inline int take(long long *out, object values, int rank) except -1:
     return 0
 
 
+cdef inline int take_window(Window *w, object values, str what) except -1:
+    """(kernel rows, columns, strides, dilations): ValueError for one below 1."""
+    cdef long long[6] v
+    take(v, values, 6)
+    w.kh, w.kw, w.sh, w.sw, w.dh, w.dw = v[0], v[1], v[2], v[3], v[4], v[5]
+    if min(w.kh, w.kw, w.sh, w.sw, w.dh, w.dw) < 1:
+        raise ValueError(f"{what}: kernel, strides and dilations must be >= 1, got {values}")
+    return 0
+
+
+cdef inline long long reach(long long results, long long taps, long long stride, long long dilation) noexcept nogil:
+    """How many elements along an axis the windows of that many results cover."""
+    return (results - 1) * stride + (taps - 1) * dilation + 1 if results else 0
+
+
 cdef inline int place(
-    Operand *out, const unsigned char[::1] memory, long long offset, const long long *dims, int rank, long long size,
-    str what,
+    Operand *out, Strided at, const long long *dims, int rank, long long size, str what, bint write,
 ) except -1:
-    """Point ``out`` (its strides are set) at memory[offset]; IndexError if any element lies outside the memory."""
-    cdef long long low = offset, high = offset + size, reach
+    """Point ``out`` (its strides are set) at an operand; IndexError if any element lies outside of its memory."""
+    cdef long long low = at.offset, high = at.offset + size, span
     cdef int i
     out.p = NULL
+    if write and at.buffer.readonly:
+        raise ValueError(f"{what}: its memory is read-only")
     for i in range(rank):
         if dims[i] < 0:
             raise ValueError(f"{what}: dimensions must be >= 0, got {dims[i]}")
         if dims[i] == 0:
             return 0
-        reach = (dims[i] - 1) * out.s[i]
-        if reach < 0:
-            low += reach
+        span = (dims[i] - 1) * out.s[i]
+        if span < 0:
+            low += span
         else:
-            high += reach
-    if low < 0 or high > memory.shape[0]:
-        raise IndexError(f"{what}: bytes [{low}, {high}) are outside its memory of {memory.shape[0]} bytes")
-    out.p = <unsigned char *>&memory[0] + offset
+            high += span
+    if low < 0 or high > at.buffer.len:
+        raise IndexError(f"{what}: bytes [{low}, {high}) are outside its memory of {at.buffer.len} bytes")
+    out.p = <unsigned char *>at.buffer.buf + at.offset
     return 0
 
 
 cdef inline int operand(
-    Operand *out, const unsigned char[::1] memory, long long offset, object strides, const long long *dims, int rank,
-    long long size, str what,
+    Operand *out, Strided at, const long long *dims, int rank, long long size, str what, bint write=False,
 ) except -1:
-    """An operand from the tuple of its strides."""
-    take(out.s, strides, rank)
-    return place(out, memory, offset, dims, rank, size, what)
+    """An operand with a stride for every dimension."""
+    cdef int i
+    if at.rank != rank:
+        raise ValueError(f"{what}: expected {rank} strides, got {at.rank}")
+    for i in range(rank):
+        out.s[i] = at.s[i]
+    return place(out, at, dims, rank, size, what, write)
+
+
+cdef inline int dense(
+    Operand *out, Strided at, const long long *dims, int rank, long long size, str what, bint write=False,
+) except -1:
+    """An operand whose innermost elements are contiguous, with a stride for every dimension but that one."""
+    cdef int i
+    if at.rank != rank - 1:
+        raise ValueError(f"{what}: expected {rank - 1} strides, got {at.rank}")
+    for i in range(rank - 1):
+        out.s[i] = at.s[i]
+    out.s[rank - 1] = size
+    return place(out, at, dims, rank, size, what, write)
+
+
+cdef inline int begin(Walk *w, object dims) except -1:
+    """A walk over four dimensions that no operand has joined yet."""
+    w.count = 0
+    return take(w.n, dims, 4)
+
+
+cdef inline int join(Walk *w, Strided at, long long size, str what, bint write=False) except -1:
+    """Give the walk another operand, of[count]."""
+    operand(&w.of[w.count], at, w.n, 4, size, what, write)
+    w.count += 1
+    return 0
 
 
 cdef inline bint is_empty(const long long *dims, int rank) noexcept nogil:
@@ -136,6 +204,7 @@ cdef inline void shift(Walk *w, int source, int target) noexcept nogil:
 cdef inline void merge(Walk *w) noexcept nogil:
     """Drop dimensions of 1 and fold adjacent ones that are one for every operand, so that rows get long."""
     cdef int last = 3, i
+    # Neither changes the order of elements: a sum over a row of merged dimensions is the sum that it was before.
     for i in range(2, -1, -1):
         if w.n[i] == 1:
             continue

@@ -1,9 +1,13 @@
-"""Reductions into 8-byte accumulators, and their last step."""
+"""Reductions into 8-byte accumulators, and their last step.
+
+Elements are folded one after the other in row-major order, never in partial sums: so a reduction may be cut into tiles,
+and run with any instruction set, and give the same bits.
+"""
 
 from libc.math cimport sqrt
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, Walk, each_row, is_empty, is_float, item_size, operand, take, type_name,
+    NPU_BLOCK, NPU_BOOL, Strided, Walk, begin, each_row, is_empty, is_float, item_size, join, type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -69,26 +73,23 @@ cdef int _check(int fn, int dtype) except -1:
     return 0
 
 
-def reduce(
-    int fn, int dtype, unsigned char[::1] acc, long long acc_off, const unsigned char[::1] src, long long src_off,
-    src_strides, dims, acc_strides, bint first,
-):
+def reduce(int fn, int dtype, Strided acc not None, Strided src not None, dims, bint first):
     """Fold src into accumulators of 8 bytes (float64 for floats, int64 for integers and bool) in row-major order.
 
-    fn: the codes of ``isa.functions.Reduce``. acc_strides are 0 on reduced dimensions. ``first`` sets the accumulators
-    to the function's neutral element before.
+    fn: the codes of ``isa.functions.Reduce``. The strides of acc are 0 on reduced dimensions. ``first`` sets the
+    accumulators to the function's neutral element before.
     """
     cdef Walk w, start
     cdef Fold f
     cdef int k
     _check(fn, dtype)
     f.fn, f.dtype, f.floating = fn, dtype, is_float(dtype)
-    w.count = 2
-    take(w.n, dims, 4)
-    operand(&w.of[0], acc, acc_off, acc_strides, w.n, 4, 8, "acc")
-    operand(&w.of[1], src, src_off, src_strides, w.n, 4, item_size(dtype), "src")
+    begin(&w, dims)
+    join(&w, acc, 8, "acc", True)
+    join(&w, src, item_size(dtype), "src")
     if is_empty(w.n, 4):
         return
+    # Each accumulator is started once, however many elements are folded into it.
     start = w
     start.count = 1
     for k in range(4):
@@ -123,10 +124,7 @@ cdef void _finish_row(unsigned char **p, const long long *s, long long n, const 
             npu_stores_i64[f.dtype](p[0] + i * s[0], 0, &v, 1)
 
 
-def reduce_finish(
-    int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] acc,
-    long long acc_off, acc_strides, dims, long long count,
-):
+def reduce_finish(int fn, int dtype, Strided dst not None, Strided acc not None, dims, long long count):
     """Accumulators to ``dtype``: MEAN divides by ``count`` (integers towards zero), L2 takes the root; floats are
     rounded to float32 and from there to the type, integers wrap."""
     cdef Walk w
@@ -135,9 +133,8 @@ def reduce_finish(
     if fn == REDUCE_MEAN and count < 1:
         raise ValueError(f"reduce_finish: count must be >= 1, got {count}")
     f.fn, f.dtype, f.floating, f.count = fn, dtype, is_float(dtype), count
-    w.count = 2
-    take(w.n, dims, 4)
-    operand(&w.of[0], dst, dst_off, dst_strides, w.n, 4, item_size(dtype), "dst")
-    operand(&w.of[1], acc, acc_off, acc_strides, w.n, 4, 8, "acc")
+    begin(&w, dims)
+    join(&w, dst, item_size(dtype), "dst", True)
+    join(&w, acc, 8, "acc")
     with nogil:
         each_row(&w, _finish_row, &f)

@@ -5,7 +5,7 @@ from libc.math cimport pow, sqrt
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy
 
-from npusim._operand cimport NPU_BOOL, Operand, is_empty, is_float, item_size, operand, take, type_name
+from npusim._operand cimport NPU_BOOL, Operand, Strided, is_empty, is_float, item_size, operand, take, type_name
 from npusim._simd cimport level
 
 cdef extern from "convert.h" nogil:
@@ -43,7 +43,7 @@ cdef bint _each_column(
     int dtype, const Operand *d, const Operand *s, const long long *n, column_function column, const Params *p,
 ) noexcept nogil:
     """Every column of r elements through double and back; False if there is no memory."""
-    cdef double *x = <double *>malloc(n[1] * 20)
+    cdef double *x = <double *>malloc(n[1] * 20)  # of each element two doubles and the float that it becomes
     cdef double *y = x + n[1]
     cdef float *narrow = <float *>(y + n[1])
     cdef long long o, i, k
@@ -61,16 +61,15 @@ cdef bint _each_column(
 
 
 cdef int _run_columns(
-    str what, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] src, long long src_off, src_strides, dims, column_function column, const Params *p,
+    str what, int dtype, Strided dst, Strided src, dims, column_function column, const Params *p,
 ) except -1:
     cdef Operand d, s
     cdef long long[3] n
     cdef bint done
     _float_only(what, dtype)
     take(n, dims, 3)
-    operand(&d, dst, dst_off, dst_strides, n, 3, item_size(dtype), "dst")
-    operand(&s, src, src_off, src_strides, n, 3, item_size(dtype), "src")
+    operand(&d, dst, n, 3, item_size(dtype), "dst", True)
+    operand(&s, src, n, 3, item_size(dtype), "src")
     if is_empty(n, 3):
         return 0
     with nogil:
@@ -83,6 +82,7 @@ cdef int _run_columns(
 cdef void _softmax(double *y, const double *x, long long n, const Params *p) noexcept nogil:
     cdef double top = x[0], total = 0
     cdef long long i
+    # Less the largest, so that nothing overflows; a NaN takes its place, so that it is in every result.
     for i in range(1, n):
         if x[i] > top or x[i] != x[i]:
             top = x[i]
@@ -98,14 +98,11 @@ cdef void _softmax(double *y, const double *x, long long n, const Params *p) noe
             y[i] = y[i] / total
 
 
-def softmax(
-    int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] src, long long src_off, src_strides, dims, bint log,
-):
+def softmax(int dtype, Strided dst not None, Strided src not None, dims, bint log):
     """Softmax, or its logarithm, over the middle axis of dims (outer, r, inner); in double, summed in order of r."""
     cdef Params p
     p.mode = log
-    _run_columns("softmax", dtype, dst, dst_off, dst_strides, src, src_off, src_strides, dims, _softmax, &p)
+    _run_columns("softmax", dtype, dst, src, dims, _softmax, &p)
 
 
 cdef void _normalize(double *y, const double *x, long long n, const Params *p) noexcept nogil:
@@ -122,16 +119,13 @@ cdef void _normalize(double *y, const double *x, long long n, const Params *p) n
         y[i] = (x[i] - mean) / total
 
 
-def normalize(
-    int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] src, long long src_off, src_strides, dims, int mode, double epsilon,
-):
+def normalize(int dtype, Strided dst not None, Strided src not None, dims, int mode, double epsilon):
     """(x - mean) / sqrt(variance + epsilon) on the middle axis, or for mode 1 x / sqrt(mean square + epsilon)."""
     cdef Params p
     if mode not in (0, 1):
         raise ValueError(f"normalize: mode must be 0 (layer) or 1 (root mean square), got {mode}")
     p.mode, p.a = mode, epsilon
-    _run_columns("normalize", dtype, dst, dst_off, dst_strides, src, src_off, src_strides, dims, _normalize, &p)
+    _run_columns("normalize", dtype, dst, src, dims, _normalize, &p)
 
 
 cdef void _lrn(double *y, const double *x, long long n, const Params *p) noexcept nogil:
@@ -147,8 +141,7 @@ cdef void _lrn(double *y, const double *x, long long n, const Params *p) noexcep
 
 
 def lrn(
-    int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] src, long long src_off, src_strides, dims, long long size, double alpha, double beta,
+    int dtype, Strided dst not None, Strided src not None, dims, long long size, double alpha, double beta,
     double bias,
 ):
     """x / (bias + alpha / size * sum of squares)^beta, the sum over ``size`` neighbours on the middle axis."""
@@ -156,7 +149,7 @@ def lrn(
     if size < 1:
         raise ValueError(f"lrn: size must be >= 1, got {size}")
     p.size, p.a, p.b, p.c = size, alpha, beta, bias
-    _run_columns("lrn", dtype, dst, dst_off, dst_strides, src, src_off, src_strides, dims, _lrn, &p)
+    _run_columns("lrn", dtype, dst, src, dims, _lrn, &p)
 
 
 cdef void _cumsum(double *y, const double *x, long long n, const Params *p) noexcept nogil:
@@ -194,10 +187,7 @@ cdef bint _cumsum_int(
     return True
 
 
-def cumsum(
-    int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] src, long long src_off, src_strides, dims, bint exclusive, bint reverse,
-):
+def cumsum(int dtype, Strided dst not None, Strided src not None, dims, bint exclusive, bint reverse):
     """Running sums over the middle axis: floats in double, integers wrapping."""
     cdef Params p
     cdef Operand d, s
@@ -206,13 +196,13 @@ def cumsum(
     cdef long long size = item_size(dtype)
     if is_float(dtype):
         p.mode, p.size = exclusive, reverse
-        _run_columns("cumsum", dtype, dst, dst_off, dst_strides, src, src_off, src_strides, dims, _cumsum, &p)
+        _run_columns("cumsum", dtype, dst, src, dims, _cumsum, &p)
         return
     if dtype == NPU_BOOL:
         raise ValueError("cumsum: type must be a number, got bool")
     take(n, dims, 3)
-    operand(&d, dst, dst_off, dst_strides, n, 3, size, "dst")
-    operand(&s, src, src_off, src_strides, n, 3, size, "src")
+    operand(&d, dst, n, 3, size, "dst", True)
+    operand(&s, src, n, 3, size, "src")
     if is_empty(n, 3):
         return
     with nogil:
@@ -231,8 +221,9 @@ cdef inline unsigned long long _float_key(double value) noexcept nogil:
     cdef unsigned long long bits
     if value != value:
         return <unsigned long long>-1
-    value += 0.0
+    value += 0.0  # -0 becomes 0
     memcpy(&bits, &value, 8)
+    # The bits of positive numbers are in their order, those of negative ones the other way round.
     return ~bits if bits >> 63 else bits | (<unsigned long long>1 << 63)
 
 
@@ -273,10 +264,7 @@ cdef long long _arg_column(Entry *e, long long n, bint minimum, bint floating, b
     return best
 
 
-def arg_reduce(
-    int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides,
-    const unsigned char[::1] src, long long src_off, src_strides, dims, bint select_last,
-):
+def arg_reduce(int fn, int dtype, Strided dst not None, Strided src not None, dims, bint select_last):
     """The int64 index of the largest (fn 0) or smallest (fn 1) element of the middle axis; NaN wins, ties go to the
     first, or to the last if ``select_last``. dst has strides (outer, r, inner), of which that of r is not used."""
     cdef Operand d, s
@@ -288,8 +276,8 @@ def arg_reduce(
         raise ValueError(f"arg_reduce: function must be 0 (max) or 1 (min), got {fn}")
     take(n, dims, 3)
     m[0], m[1], m[2] = n[0], 1, n[2]
-    operand(&d, dst, dst_off, dst_strides, m, 3, 8, "dst")
-    operand(&s, src, src_off, src_strides, n, 3, size, "src")
+    operand(&d, dst, m, 3, 8, "dst", True)
+    operand(&s, src, n, 3, size, "src")
     if is_empty(m, 3):
         return
     if n[1] == 0:
@@ -308,9 +296,7 @@ def arg_reduce(
 
 
 def topk(
-    int dtype, unsigned char[::1] values, long long values_off, values_strides,
-    unsigned char[::1] indices, long long indices_off, indices_strides,
-    const unsigned char[::1] src, long long src_off, src_strides, dims, long long k, bint largest,
+    int dtype, Strided values not None, Strided indices not None, Strided src not None, dims, long long k, bint largest,
 ):
     """The k largest, or smallest, elements of the middle axis in order, ties by lower index; NaN is the largest.
 
@@ -326,9 +312,9 @@ def topk(
     m[0], m[1], m[2] = n[0], k, n[2]
     if not 0 <= k <= n[1]:
         raise ValueError(f"topk: k must be 0..{n[1]}, got {k}")
-    operand(&v, values, values_off, values_strides, m, 3, size, "values")
-    operand(&x, indices, indices_off, indices_strides, m, 3, 8, "indices")
-    operand(&s, src, src_off, src_strides, n, 3, size, "src")
+    operand(&v, values, m, 3, size, "values", True)
+    operand(&x, indices, m, 3, 8, "indices", True)
+    operand(&s, src, n, 3, size, "src")
     if is_empty(m, 3):
         return
     with nogil:

@@ -23,6 +23,8 @@ cdef extern from *:
 
 _NAMES = ("portable", "avx2", "avx512", "avx512vnni")
 
+# Once, when the module is loaded; every kernel asks level() when it is called and picks its functions from a table. No
+# result depends on it: sums have one order, and a multiply-add is fused exactly where all bodies fuse it.
 cdef int _best = npu_detect()
 cdef int _level = _best
 

@@ -4,7 +4,8 @@ from libc.math cimport rintf
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, Operand, is_empty, is_float, item_size, operand, place, take, type_name,
+    NPU_BLOCK, NPU_BOOL, Operand, Strided, Window, dense, is_empty, is_float, item_size, operand, take,
+    take_window, type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -46,7 +47,8 @@ cdef struct Pool:
     int fn, dtype
     bint include_pad
     Operand dst, src
-    long long ih, iw, c, oh, ow, kh, kw, sh, sw, dh, dw, pt, pl, pb, pr
+    Window win
+    long long ih, iw, c, oh, ow, pt, pl, pb, pr
     npu_load_f32 load_f32
     npu_load_i64 load_i64
     npu_store_f32 store_f32
@@ -72,11 +74,12 @@ cdef void _pool_floats(
     cdef float[NPU_BLOCK] total
     cdef float[NPU_BLOCK] x
     cdef long long r, q, i
+    # Channels innermost: they are contiguous, and a pixel's taps are summed in order for each of them.
     for i in range(n):
         total[i] = -INFINITY if t.fn == POOL_MAX else 0
     for r in range(r0, r1):
         for q in range(q0, q1):
-            t.load_f32(x, at + r * t.dh * t.src.s[0] + q * t.dw * t.src.s[1], t.src.s[2], n)
+            t.load_f32(x, at + r * t.win.dh * t.src.s[0] + q * t.win.dw * t.src.s[1], t.src.s[2], n)
             if t.fn == POOL_MAX:
                 npu_max_f32(total, x, n)
             elif t.fn == POOL_AVERAGE:
@@ -101,7 +104,7 @@ cdef void _pool_ints(
         total[i] = low if t.fn == POOL_MAX else 0
     for r in range(r0, r1):
         for q in range(q0, q1):
-            t.load_i64(x, at + r * t.dh * t.src.s[0] + q * t.dw * t.src.s[1], t.src.s[2], n)
+            t.load_i64(x, at + r * t.win.dh * t.src.s[0] + q * t.win.dw * t.src.s[1], t.src.s[2], n)
             if t.fn == POOL_MAX:
                 npu_max_i64(total, x, n)
             else:
@@ -113,14 +116,15 @@ cdef void _pool_ints(
 
 
 cdef void _pool_pixel(const Pool *t, long long i, long long j) noexcept nogil:
-    cdef long long y = i * t.sh - t.pt, x = j * t.sw - t.pl, c, n, count
-    cdef long long r0 = _below(y, t.dh, t.kh, 0), r1 = _below(y, t.dh, t.kh, t.ih)
-    cdef long long q0 = _below(x, t.dw, t.kw, 0), q1 = _below(x, t.dw, t.kw, t.iw)
+    cdef long long y = i * t.win.sh - t.pt, x = j * t.win.sw - t.pl, c, n, count
+    cdef long long r0 = _below(y, t.win.dh, t.win.kh, 0), r1 = _below(y, t.win.dh, t.win.kh, t.ih)
+    cdef long long q0 = _below(x, t.win.dw, t.win.kw, 0), q1 = _below(x, t.win.dw, t.win.kw, t.iw)
     cdef unsigned char *out = t.dst.p + i * t.dst.s[0] + j * t.dst.s[1]
     cdef const unsigned char *at = t.src.p + y * t.src.s[0] + x * t.src.s[1]
     count = (r1 - r0) * (q1 - q0)
     if t.include_pad:
-        count = _reached(y, t.dh, t.kh, -t.pt, t.ih + t.pb) * _reached(x, t.dw, t.kw, -t.pl, t.iw + t.pr)
+        count = _reached(y, t.win.dh, t.win.kh, -t.pt, t.ih + t.pb)
+        count *= _reached(x, t.win.dw, t.win.kw, -t.pl, t.iw + t.pr)
     for c from 0 <= c < t.c by NPU_BLOCK:
         n = min(t.c - c, <long long>NPU_BLOCK)
         if is_float(t.dtype):
@@ -130,41 +134,42 @@ cdef void _pool_pixel(const Pool *t, long long i, long long j) noexcept nogil:
 
 
 def pool(
-    int fn, int dtype, unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] src,
-    long long src_off, src_strides, long long ih, long long iw, long long c, long long oh, long long ow,
-    long long kh, long long kw, long long sh, long long sw, long long dh, long long dw,
-    long long pt, long long pl, long long pb, long long pr, bint count_include_pad,
+    int fn, int dtype, Strided dst not None, Strided src not None, dims, extent, window, pads, bint count_include_pad,
 ):
-    """Pool src [ih][iw][c], valid pixels only, into dst [oh][ow][c]; fn 0 maximum, 1 average, 2 root of sum of squares.
+    """Pool src, valid pixels only; fn 0 maximum, 1 average, 2 root of sum of squares.
 
-    Padding of pt, pl, pb, pr pixels lies around src: never part of a maximum, counted as zeros by an average with
-    ``count_include_pad``. Integer averages are rounded to nearest even. A window of padding only gives the type's
-    lowest value, or 0. Strides are (row, column, channel) in bytes.
+    dims: (oh, ow, c) of dst; extent: (ih, iw) of src; strides are (row, column, channel) in bytes. window: (kh, kw, sh,
+    sw, dh, dw). Padding of pads (top, left, bottom, right) pixels lies around src: never part of a maximum, counted as
+    zeros by an average with ``count_include_pad``. Integer averages are rounded to nearest even. A window of padding
+    only gives the type's lowest value, or 0.
     """
     cdef Pool t
     cdef long long i, j
     cdef long long[3] n
-    cdef long long size = item_size(dtype)
+    cdef long long[4] pad
+    cdef long long[2] size
+    cdef long long itemsize = item_size(dtype)
     if fn not in (POOL_MAX, POOL_AVERAGE, POOL_L2):
         raise ValueError(f"pool: function must be 0 (max), 1 (average) or 2 (l2), got {fn}")
     if dtype == NPU_BOOL or (fn == POOL_L2 and not is_float(dtype)):
         raise ValueError(f"pool: function {fn} is not defined for {type_name(dtype)}")
-    if min(kh, kw, sh, sw, dh, dw) < 1:
-        raise ValueError("pool: kernel, strides and dilations must be >= 1")
     t.fn, t.dtype, t.include_pad = fn, dtype, count_include_pad
-    t.ih, t.iw, t.c, t.oh, t.ow, t.kh, t.kw, t.sh, t.sw, t.dh, t.dw = ih, iw, c, oh, ow, kh, kw, sh, sw, dh, dw
-    t.pt, t.pl, t.pb, t.pr = pt, pl, pb, pr
+    take(n, dims, 3)
+    take(size, extent, 2)
+    take(pad, pads, 4)
+    take_window(&t.win, window, "pool")
+    t.oh, t.ow, t.c, t.ih, t.iw = n[0], n[1], n[2], size[0], size[1]
+    t.pt, t.pl, t.pb, t.pr = pad[0], pad[1], pad[2], pad[3]
     t.load_f32, t.load_i64 = npu_loads_f32[dtype], npu_loads_i64[dtype]
     t.store_f32, t.store_i64 = npu_stores_f32[dtype], npu_stores_i64[dtype]
-    n[0], n[1], n[2] = ih, iw, c
-    operand(&t.src, src, src_off, src_strides, n, 3, size, "src")
-    n[0], n[1] = oh, ow
-    operand(&t.dst, dst, dst_off, dst_strides, n, 3, size, "dst")
-    if is_empty(n, 3):
+    operand(&t.dst, dst, n, 3, itemsize, "dst", True)
+    n[0], n[1] = t.ih, t.iw
+    operand(&t.src, src, n, 3, itemsize, "src")
+    if t.oh == 0 or t.ow == 0 or t.c == 0:
         return
     with nogil:
-        for i in range(oh):
-            for j in range(ow):
+        for i in range(t.oh):
+            for j in range(t.ow):
                 _pool_pixel(&t, i, j)
 
 
@@ -174,24 +179,32 @@ cdef struct Resample:
     long long[3] n
     const unsigned char *index
     const unsigned char *weight
-    long long taps, size
+    long long taps, size, axis_size
 
 
-cdef void _resample_row(
+cdef inline long long _index(const Resample *t, long long k) noexcept nogil:
+    """Entry k of the table, which may be below 0; at least ``axis_size`` if it is out of range."""
+    cdef int index
+    memcpy(&index, t.index + 4 * k, 4)
+    return index
+
+
+cdef long long _resample_row(
     const Resample *t, unsigned char *out, const unsigned char *x, long long j, long long start, long long n,
 ) noexcept nogil:
-    """Inner elements start .. start + n of result j: taps in order, in float32."""
+    """Inner elements start .. start + n of result j: taps in order, in float32. -1, or the position of a bad index."""
     cdef float[NPU_BLOCK] total
     cdef float[NPU_BLOCK] taken
     cdef long long[NPU_BLOCK] whole
-    cdef long long k, i
-    cdef int index
+    cdef long long k, i, index
     cdef float weight
     for i in range(n):
         total[i] = 0
-    for k in range(t.taps):
-        memcpy(&index, t.index + 4 * (j * t.taps + k), 4)
-        memcpy(&weight, t.weight + 4 * (j * t.taps + k), 4)
+    for k in range(j * t.taps, (j + 1) * t.taps):
+        index = _index(t, k)
+        memcpy(&weight, t.weight + 4 * k, 4)
+        if index >= t.axis_size:
+            return k
         if index >= 0:
             npu_loads_f32[t.dtype](taken, x + index * t.src.s[1] + start * t.src.s[2], t.src.s[2], n)
             npu_weighted(total, taken, weight, n)
@@ -201,47 +214,45 @@ cdef void _resample_row(
         for i in range(n):
             whole[i] = npu_truncate(rintf(total[i]), npu_lowest(t.dtype), npu_highest(t.dtype))
         npu_stores_i64[t.dtype](out + start * t.dst.s[2], t.dst.s[2], whole, n)
+    return -1
 
 
-cdef void _resample(const Resample *t) noexcept nogil:
-    cdef long long o, j, start
+cdef long long _resample(const Resample *t) noexcept nogil:
+    """-1, or the position of an index that is out of range when its turn comes."""
+    cdef long long o, j, start, index, bad
     cdef unsigned char *out
     cdef const unsigned char *x
-    cdef int index
     cdef float weight
     for o in range(t.n[0]):
         x = t.src.p + o * t.src.s[0]
         for j in range(t.n[1]):
             out = t.dst.p + o * t.dst.s[0] + j * t.dst.s[1]
-            memcpy(&index, t.index + 4 * j * t.taps, 4)
+            index = _index(t, j * t.taps)
             memcpy(&weight, t.weight + 4 * j * t.taps, 4)
-            if t.taps == 1 and weight == 1 and index >= 0:
+            if t.taps == 1 and weight == 1 and 0 <= index < t.axis_size:
                 npu_copy_row(out, t.dst.s[2], x + index * t.src.s[1], t.src.s[2], t.n[2], <int>t.size)
                 continue
             for start from 0 <= start < t.n[2] by NPU_BLOCK:
-                _resample_row(t, out, x, j, start, min(t.n[2] - start, <long long>NPU_BLOCK))
+                bad = _resample_row(t, out, x, j, start, min(t.n[2] - start, <long long>NPU_BLOCK))
+                if bad >= 0:
+                    return bad
+    return -1
 
 
-cdef long long _first_bad(const Resample *t, long long axis_size) noexcept nogil:
+cdef long long _first_bad(const Resample *t) noexcept nogil:
     cdef long long k
-    cdef int index
     for k in range(t.n[1] * t.taps):
-        memcpy(&index, t.index + 4 * k, 4)
-        if index >= axis_size:
+        if _index(t, k) >= t.axis_size:
             return k
     return -1
 
 
-cdef int _place_tables(
-    Resample *t, const unsigned char[::1] index, long long index_off,
-    const unsigned char[::1] weight, long long weight_off,
-) except -1:
+cdef int _place_tables(Resample *t, Strided index, Strided weight) except -1:
     cdef Operand o
     cdef long long count = t.n[1] * t.taps
-    o.s[0] = 4
-    place(&o, index, index_off, &count, 1, 4, "index")
+    dense(&o, index, &count, 1, 4, "index")
     t.index = o.p
-    place(&o, weight, weight_off, &count, 1, 4, "weight")
+    dense(&o, weight, &count, 1, 4, "weight")
     t.weight = o.p
     return 0
 
@@ -251,35 +262,35 @@ cdef void _swap(long long *values) noexcept nogil:
 
 
 def resample(
-    int dtype, unsigned char[::1] dst, long long dst_off, dst_strides, const unsigned char[::1] src, long long src_off,
-    src_strides, dims, long long axis_size, const unsigned char[::1] index, long long index_off,
-    const unsigned char[::1] weight, long long weight_off, long long taps,
+    int dtype, Strided dst not None, Strided src not None, dims, long long axis_size, Strided index not None,
+    Strided weight not None, long long taps,
 ):
     """dst[o, j, i] = sum over t of weight[j, t] * src[o, index[j, t], i] in float32, in order of t.
 
     dims: (outer, results, inner); index int32 and weight float32 are dense [results][taps]; an index below 0
     contributes nothing. Integers are rounded to nearest even and saturated; one tap of weight 1 copies exactly.
-    Returns -1, or the position in ``index`` of the first one that is not below ``axis_size``; then nothing is written.
+    Returns -1, or the position in ``index`` of the first one that is not below ``axis_size``; then nothing is written,
+    unless dst lies over the indices.
     """
     cdef Resample t
     cdef long long[3] m
     cdef long long bad
-    t.dtype, t.taps, t.size = dtype, taps, item_size(dtype)
+    t.dtype, t.taps, t.size, t.axis_size = dtype, taps, item_size(dtype), axis_size
     if taps < 1 or dtype == NPU_BOOL and taps > 1:
         raise ValueError(f"resample: taps must be >= 1, and 1 for bool, got {taps} for {type_name(dtype)}")
     take(t.n, dims, 3)
     m[0], m[1], m[2] = t.n[0], axis_size, t.n[2]
-    operand(&t.dst, dst, dst_off, dst_strides, t.n, 3, t.size, "dst")
-    operand(&t.src, src, src_off, src_strides, m, 3, t.size, "src")
-    _place_tables(&t, index, index_off, weight, weight_off)
+    operand(&t.dst, dst, t.n, 3, t.size, "dst", True)
+    operand(&t.src, src, m, 3, t.size, "src")
+    _place_tables(&t, index, weight)
     if is_empty(t.n, 3):
         return -1
     with nogil:
-        bad = _first_bad(&t, axis_size)
+        bad = _first_bad(&t)
         if bad < 0:
             if t.n[2] < t.n[0]:  # the longer side makes the rows
                 _swap(t.n)
                 _swap(t.dst.s)
                 _swap(t.src.s)
-            _resample(&t)
+            bad = _resample(&t)
     return bad

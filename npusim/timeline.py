@@ -1,7 +1,8 @@
-"""What happened and when: spans, counters, and a digest that is the same on every machine."""
+"""What happened in a job and when: spans, counters, a fault, and a digest that is the same on every machine."""
 
 from __future__ import annotations
 
+import enum
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ NO_OP = 0xFFFF_FFFF
 
 
 class Span(NamedTuple):
-    """One instruction on one unit, in simulated picoseconds since the job's doorbell.
+    """One instruction on one unit, in simulated picoseconds since the device took the job.
 
     ``unit``: e.g. ``core0.matrix``, ``core0.dma1``, or ``sequencer`` while it moves a context; ``op``: index into the
     program's operator table, NO_OP if it is for none;
@@ -57,11 +58,61 @@ class Counters:
     instructions: int = 0
 
 
+class FaultCode(enum.IntEnum):
+    """The value of the register FAULT_CODE and of a completion record."""
+
+    NONE = 0
+    RING = 1  # a ring entry or ring register makes no sense
+    PROGRAM = 2  # the instruction stream cannot be decoded, or breaks a rule of isa.verify
+    ADDRESS = 3  # an address outside the machine's memory
+    DATA = 4  # the data makes an instruction illegal, such as an index outside its axis
+    DEADLOCK = 5  # no unit can go on
+    DMA = 6  # a DMA transfer failed on the bus
+    INTERNAL = 7  # the simulator itself failed
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``address``: the device address of the offending access or of the command; 0 where there is none."""
+
+    code: FaultCode
+    address: int
+    explanation: str
+
+
 @dataclass(slots=True)
 class Timeline:
-    """The spans of one job in order of (end, unit, start) and how to compare two of them."""
+    """What one job did. ``spans`` are in order of (end, unit, start).
+
+    ``started_ps``: when the device took the job, since power-on; ``time_ps``, ``cycles`` of the device's clock and all
+    times in the spans count from there, to the moment at which its completion record is written. ``suspended_ps``: the
+    part of that in which the job was parked, saving and restoring included. ``fault`` is None if it succeeded;
+    ``error``: what the simulator itself raised, for FaultCode.INTERNAL.
+    """
 
     spans: list[Span] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+    cycles: int = 0
+    time_ps: int = 0
+    started_ps: int = 0
+    suspended_ps: int = 0
+    preemptions: int = 0
+    aborted: bool = False
+    fault: Fault | None = None
+    error: BaseException | None = None
+
+    def again(self, started_ps: int) -> Timeline:
+        """The same for a job that the device took at another time; nothing in it that can change is shared."""
+        counters = self.counters
+        units = {
+            name: UnitCounters(unit.busy_ps, unit.idle_ps, unit.stalls.copy(), unit.instructions, unit.macs, unit.bytes)
+            for name, unit in counters.units.items()
+        }
+        copied = Counters(
+            counters.duration_ps, units, counters.dram_read_bytes, counters.dram_write_bytes, counters.dram_busy_ps,
+            counters.instructions,
+        )  # fmt: skip
+        return Timeline(self.spans[:], copied, self.cycles, self.time_ps, started_ps)
 
     def digest(self) -> str:
         """SHA-256 over every field of every span, in hex."""

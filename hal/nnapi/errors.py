@@ -31,6 +31,11 @@ class StatusError(Exception):
         return f"{self.status.name}: {self.message}"
 
 
+def invalid_argument(message: str) -> StatusError:
+    """The error of a call whose arguments cannot be right."""
+    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)
+
+
 class InvalidArgumentError(Exception):
     """An argument breaks a rule of the interface: INVALID_ARGUMENT. ``where`` in it, and what was expected there."""
 

@@ -29,7 +29,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Self
 
-from .errors import StatusError
+from .errors import StatusError, invalid_argument
 from .types import ErrorStatus
 
 Handle = Sequence[int] | None
@@ -99,7 +99,7 @@ def create() -> Fence:
 def check(handle: Handle) -> int:
     """The descriptor of a fence handle; null, closed or foreign ones fail with INVALID_ARGUMENT."""
     if not isinstance(handle, Sequence) or len(handle) != 1 or not isinstance(handle[0], int):
-        raise _invalid(f"a fence handle must hold one descriptor, is {handle!r}")
+        raise invalid_argument(f"a fence handle must hold one descriptor, got {handle!r}")
     status(handle[0])
     return handle[0]
 
@@ -110,7 +110,9 @@ def status(descriptor: int) -> FenceStatus:
     events = _poll(descriptor, select.POLLIN | select.POLLOUT, 0)
     if kind == 0:
         if not events & (select.POLLIN | select.POLLOUT):
-            raise _invalid(f"descriptor {descriptor} is no fence: neither readable nor writable, so no eventfd")
+            raise invalid_argument(
+                f"descriptor {descriptor} is not a fence: it is neither readable nor writable, as an eventfd would be"
+            )
         settled = FenceStatus.SIGNALED if events & select.POLLOUT else FenceStatus.ERROR
         return settled if events & select.POLLIN else FenceStatus.ACTIVE
     if events & select.POLLIN:
@@ -136,9 +138,11 @@ def _kind(descriptor: int) -> int:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
         mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     except (OSError, TypeError, OverflowError, ValueError) as error:
-        raise _invalid(f"descriptor {descriptor} is not open: {error}") from None
+        raise invalid_argument(f"descriptor {descriptor} is not open: {error}") from None
     if kind not in {0, stat.S_IFIFO, stat.S_IFSOCK} or mode == os.O_WRONLY:
-        raise _invalid(f"descriptor {descriptor} is no fence: must be an eventfd, or readable end of a pipe or socket")
+        raise invalid_argument(
+            f"descriptor {descriptor} is not a fence: it must be an eventfd, or the readable end of a pipe or socket"
+        )
     return kind
 
 
@@ -166,7 +170,3 @@ def _write(descriptor: int, count: int) -> None:
 def _abandon(descriptor: int) -> None:
     _write(descriptor, _ERROR_COUNT)
     os.close(descriptor)
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

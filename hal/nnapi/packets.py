@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from .errors import StatusError
+from .errors import StatusError, invalid_argument
 from .fmq import FmqRequestDatum, FmqResultDatum
 from .types import DataLocation, ErrorStatus, MeasureTiming, OutputShape, Request, RequestArgument, Timing
 from .validation.fields import U32, U64, MalformedError, boolean, instance, integer
@@ -56,7 +56,7 @@ def deserialize_request(packet: Sequence[FmqRequestDatum]) -> BurstRequest:
         measure = MeasureTiming(integer(reader.next("measureTiming"), 0, 1, "measureTiming"))
         reader.check_end()
     except MalformedError as error:
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"request packet: {error}") from None
+        raise invalid_argument(f"request packet: {error}") from None
     return BurstRequest(inputs, outputs, slots, measure)
 
 
@@ -103,10 +103,12 @@ class _Reader(Generic[Datum]):
     def next(self, member: str) -> Any:
         """The value of the next entry, which must be of this kind."""
         if self._place >= len(self._packet):
-            raise MalformedError(f"entry {self._place} must be {member}, the packet ends before it")
+            raise MalformedError(
+                f"entry {self._place} must be {member}, but the packet has only {len(self._packet)} entries"
+            )
         entry = instance(self._packet[self._place], self._kind, f"entry {self._place}")
         if entry.member != member:
-            raise MalformedError(f"entry {self._place} must be {member}, is {entry.member}")
+            raise MalformedError(f"entry {self._place} must be {member}, got {entry.member}")
         self._place += 1
         return getattr(entry, member)
 
@@ -117,12 +119,12 @@ class _Reader(Generic[Datum]):
     def check_size(self, size: object) -> None:
         """Hold the size that the packet claims to the one that it has."""
         if integer(size, 0, U32, "packetSize") != len(self._packet):
-            raise MalformedError(f"packetSize must be {len(self._packet)}, is {size}")
+            raise MalformedError(f"packetSize must be {len(self._packet)}, got {size}")
 
     def check_end(self) -> None:
         """Nothing may follow."""
         if self._place != len(self._packet):
-            raise MalformedError(f"{len(self._packet) - self._place} entries too many at the end")
+            raise MalformedError(f"the packet must end after {self._place} entries, got {len(self._packet)}")
 
 
 def _operand(argument: RequestArgument) -> FmqRequestDatum.OperandInformation:

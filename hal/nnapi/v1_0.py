@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import types
-from .errors import StatusError
-from .types import DataLocation, ErrorStatus, OperandLifeTime, OperandType, Operation, OperationType, PerformanceInfo
+from .errors import invalid_argument
+from .types import DataLocation, OperandLifeTime, OperandType, Operation, OperationType, PerformanceInfo
 from .validation.fields import MalformedError, items
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def request_to_1_3(request: Any) -> types.Request:
         ]
         return types.Request(request.inputs, request.outputs, pools)
     except (AttributeError, TypeError, MalformedError) as error:
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"the request is none of this interface: {error}") from None
+        raise invalid_argument(f"not a request of this version of the interface: {error}") from None
 
 
 def subgraph_to_1_3(model: object) -> types.Subgraph:
@@ -96,9 +96,9 @@ def subgraph_to_1_3(model: object) -> types.Subgraph:
 def check_types(model: object, last_operation: int, last_operand: int, *, extensions: bool = False) -> None:
     """Raise StatusError (INVALID_ARGUMENT) for types that came with a later interface."""
     for number, operation in enumerate(items(model.operations, "operations")):  # type: ignore[attr-defined]
-        _check(f"operations[{number}]", operation.type, last_operation, extensions)
+        _check(f"operation {number}", operation.type, last_operation, extensions)
     for number, operand in enumerate(_operands(model)):
-        _check(f"operands[{number}]", operand.type, last_operand, extensions)
+        _check(f"operand {number}", operand.type, last_operand, extensions)
 
 
 def _operands(model: object) -> Sequence[Any]:
@@ -109,7 +109,7 @@ def _check(where: str, kind: int, last: int, extensions: bool) -> None:
     oem = types.OperandTypeRange.OEM_MIN <= kind <= types.OperandTypeRange.OEM_MAX
     extension = extensions and kind > types.OperandTypeRange.BASE_MAX
     if not (0 <= kind <= last or oem or extension):
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"{where}: type {kind} is not of this interface's version")
+        raise invalid_argument(f"{where}: type {kind} does not exist in this version of the interface")
 
 
 def converted(convert: Callable[[Any], types.Model], model: Any) -> types.Model:
@@ -117,7 +117,7 @@ def converted(convert: Callable[[Any], types.Model], model: Any) -> types.Model:
     try:
         return convert(model)
     except (AttributeError, TypeError, MalformedError) as error:
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"the model is none of this interface: {error}") from None
+        raise invalid_argument(f"not a model of this version of the interface: {error}") from None
 
 
 def capabilities_from_1_3(found: types.Capabilities) -> Capabilities:

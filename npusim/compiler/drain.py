@@ -49,6 +49,7 @@ def absorb(group: Group) -> Drain:
     assert anchor is not None
     channels, axis = _channels(anchor)
     drain = Drain(anchor.output, group.chain, _bias(anchor, channels))
+    # In the order of the hardware, and only the one reader of the value so far: if two want it, it must be in SRAM.
     while True:
         users = [op for op in drain.rest if drain.result in op.inputs]
         if len(users) != 1 or not _take(drain, users[0], channels, axis):
@@ -96,8 +97,10 @@ def _take(drain: Drain, op: Op, channels: int, axis: int) -> bool:
     rank = len(op.output.shape)
     untouched = drain.low == -inf and drain.high == inf
     match op.kind:
+        # Bounds clamp the float that leaves. Behind a requantisation they would clamp integers: the value is one then.
         case "unary" if drain.out_type.is_float:
             return _take_bounds(drain, op)
+        # The bias is added before scale and bounds, so a sum that comes after either of them is not one.
         case "binary" if drain.out_type is DType.FLOAT32 and untouched and drain.scale is None and drain.bias is None:
             return _take_bias(drain, op, _row(_other(op, drain.result), channels, axis, rank))
         case "dequantize" if (
@@ -135,6 +138,7 @@ def _take_bias(drain: Drain, op: Op, row: npt.NDArray[Any] | None) -> bool:
 
 
 def _take_scale(drain: Drain, row: npt.NDArray[Any] | None, zero: Tensor | None) -> bool:
+    # The zero points of the factors are gone by now (x_zero, w_zero); one of the sum itself the drain cannot subtract.
     if row is None or zero is None or zero.data is None or zero.data.any():
         return False
     drain.scale = np.ascontiguousarray(row, np.float32)
@@ -156,6 +160,7 @@ def _take_quantize(drain: Drain, op: Op) -> bool:
     step, offset = np.float32(scale.data.item()), int(zero.data.item())
     if not step > 0 or np.isinf(step):
         return False
+    # Rounding keeps the order of numbers, so the bounds may as well be rounded and clamp the integers.
     drain.out_scale, drain.out_zero = float(step), offset
     with np.errstate(over="ignore"):
         drain.low, drain.high = (float(np.rint(np.float32(bound) / step)) + offset for bound in (drain.low, drain.high))

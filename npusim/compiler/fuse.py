@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.groups import VIEWS
 from npusim.compiler.rewrite import Rewriter
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
@@ -16,7 +17,7 @@ from npusim.isa.matrix import weight_zeros
 _BIAS_SLACK = 1e-3
 """A float bias counts as quantised when it is this near to a multiple of its scale."""
 _MATRIX = frozenset({"conv", "matmul"})
-_MOVEMENT = frozenset({"reshape", "transpose", "slice", "expand", "gather"})
+_MOVEMENT = VIEWS | {"gather"}
 """Kinds that only move elements: they move quantised ones just as well."""
 
 

@@ -69,6 +69,7 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
 
     A group stands where its last operator stood: everything it reads exists by then.
     """
+    # An operator that follows several groups may take them all in, one after the other, as long as each fits.
     users = consumers(ops)
     kept = set(outputs)
     group_of: dict[Tensor, list[Op]] = {}
@@ -97,6 +98,7 @@ def _joinable(
     members: list[Op], users: dict[Tensor, list[Op]], kept: set[Tensor], group_of: dict[Tensor, list[Op]]
 ) -> list[Op] | None:
     """A group whose last result has the shape of this one's and is read by this one alone."""
+    # The value between never leaves SRAM, so nobody outside may want it: neither another operator nor the caller.
     inside = set(members)
     made = {tensor for member in members for tensor in member.outputs}
     shape = members[-1].output.shape
@@ -113,6 +115,7 @@ def _joinable(
 
 def _compatible(joined: list[Op], members: list[Op]) -> bool:
     """One anchor at most, and not too many tensors to load."""
+    # The chain runs on the anchor's tile as the anchor has cut it; two anchors would have to agree on a cut.
     anchors = sum(member.kind in ANCHORS for member in (*joined, *members))
     made = {tensor for member in (*joined, *members) for tensor in member.outputs}
     chain = [member for member in (*joined, *members) if member.kind not in ANCHORS]

@@ -38,11 +38,13 @@ def check_kinds(kinds: Mapping[str, Kind], known: Mapping[Lowered, Collection[st
     for form, names in known.items():
         said = {name for name, kind in kinds.items() if kind.form is form}
         for name in sorted(said.difference(names)):
-            raise ValueError(f"the kind {name!r} lacks {form.value}, which its form {form.name} says the compiler has")
+            raise ValueError(f"the kind {name!r} has the form {form.name}, but the compiler has no {form.value} for it")
         # Rules may also rewrite what has a lowering, where that does not take every case.
         unsaid = set(names) - (set(kinds) if form is Lowered.REWRITTEN else said)
         for name in sorted(unsaid):
-            raise ValueError(f"the compiler has {form.value} for {name!r}, which is no kind of the form {form.name}")
+            raise ValueError(
+                f"the compiler has a {form.value} for {name!r}, which is not a kind of the form {form.name}"
+            )
 
 
 check_kinds(REGISTRY, {Lowered.VIEW: VIEW_RULES, Lowered.TILES: TILES, Lowered.REWRITTEN: RULES})

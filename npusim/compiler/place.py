@@ -30,6 +30,8 @@ class Placement:
 
 def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
     """Fill ``context.views`` for every tensor that is kept in memory."""
+    # Twice, because each depends on the other: the order that suits a tensor follows from how its source lies, and that
+    # from whether it is computed into a concatenation, whose own order comes from its sources.
     inputs = _bind_io(graph, context)
     trial = Context(context.config, context.constants, dict(context.views))
     orders = _orders(groups, trial)
@@ -80,10 +82,12 @@ def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:
     op = group.ops[0]
     kind = group.anchor.kind if group.anchor else "elementwise"
     if kind in ("conv", "pool"):
+        # A tile takes all channels of a few pixels: next to each other they are one long run of a transfer.
         assert group.anchor is not None
         return _CHANNELS_LAST if group.anchor.attrs["layout"] == "NCHW" else rank
     if kind in DENSE_KINDS or kind in VIEWS or kind in ("matmul", "normalize", "routine"):
         return rank
+    # The others compute in any order; that of a source makes loads and stores the same long runs.
     sources = group.loads() if group.anchor is None else [t for t in op.inputs if t is not None]
     for source in sources:
         alike = source.shape == tensor.shape or (kind != "elementwise" and len(source.shape) == len(rank))
@@ -110,6 +114,7 @@ def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> d
         for tensor in op.inputs:
             assert tensor is not None
             maker = makers.get(tensor)
+            # Not a result that is itself a view, or must be dense, or is wanted twice here: it has one place only.
             ours = maker is not None and tensor not in io and tensor not in hosts and not tensor.is_constant
             if (
                 ours
@@ -173,7 +178,7 @@ def _lifetimes(groups: Sequence[Group], context: Context, inputs: Sequence[Buffe
         touched = [t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made]
         for tensor in touched:
             if tensor.is_constant and tensor not in context.views:
-                continue
+                continue  # its lowering packs it as it needs it
             buffer = context.view(tensor).buffer
             if buffer not in order:
                 order[buffer] = None

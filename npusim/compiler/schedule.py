@@ -3,6 +3,13 @@
 A lowered operator is a sequence of *steps*: load tiles, compute on them, store results. Loads run one step ahead of the
 compute, across operators too, so DMA and units overlap. Every command states what it reads and writes; waits follow
 from that alone, so no lowering can forget one.
+
+Why one step: what changes from tile to tile has two slots. While the units work on one, the next tile is loaded into
+the other; a load two steps ahead would find both in use, and hold up its channel until one is free.
+
+Why nothing waits for ever: a wait names how many commands of a unit must be complete, and all of them stand before it
+in the stream. So running the commands one by one in stream order is always possible, and whatever the units do at the
+same time is ahead of that, never behind.
 """
 
 from __future__ import annotations
@@ -150,6 +157,8 @@ class Scheduler:
         """The buffer's first use comes next: its bytes may have belonged to others, whose uses must be over."""
         if not buffer.is_scratch:
             return
+        # The arena gives bytes to two buffers where their lives do not overlap in the graph's order. The device
+        # does not keep that order: a core or a channel may be an operator behind, still reading the older value.
         before: Fences = {}
         low, high = buffer.offset, buffer.offset + buffer.nbytes
         remaining = []
@@ -174,6 +183,8 @@ class Scheduler:
 
     def _push(self, core: int, op: int, step: Step) -> None:
         self._flush_conflicts(step)
+        # Commands leave the stream in order, and one that finds its unit's queue full holds up all behind it: loads
+        # come ahead of the compute of the step before, or they could not start until that has left the stream.
         for item in step.loads:
             self._issue(core, self._load_channel(core, item), op, item)
         self._flush(core)
@@ -182,7 +193,8 @@ class Scheduler:
     def _flush_conflicts(self, step: Step) -> None:
         """Loads go ahead of the pending compute only where they neither need nor destroy what it still uses.
 
-        What other cores still have to store must also be issued before anything here reads it.
+        What other cores still have to store must also be issued before anything here reads it: a use that is not on
+        record is one that nobody waits for.
         """
         loaded = _buffers_read(step.loads)
         read = loaded | _buffers_read(step.compute) | _buffers_read(step.stores)
@@ -204,6 +216,7 @@ class Scheduler:
         for item in step.compute:
             self._issue(core, item.instruction.unit, op, item)
         for item in step.stores:
+            # A store waits for the compute before it. On a channel that also loads, the next tile would wait with it.
             self._issue(core, Unit.DMA + self._config.dma.channels - 1, op, item)
 
     def _load_channel(self, core: int, item: Item) -> int:
@@ -218,6 +231,7 @@ class Scheduler:
         key = (core, int(unit))
         count = self._issued.get(key, 0) + 1
         needs: Fences = {}
+        # All needs first, then the records: a command that reads what it writes must not wait for itself.
         for resource in item.reads:
             self._need_for_read(resource, needs)
         for resource in item.writes:
@@ -231,7 +245,10 @@ class Scheduler:
         self.commands.append(Command(core, int(unit), op, waits, item.instruction))
 
     def _prune(self, key: Key, needs: Fences) -> Fences:
-        """Leave out what an earlier command of the same unit has waited for, and the unit's own order."""
+        """Leave out what an earlier command of the same unit has waited for, and the unit's own order: a unit starts a
+        command when the one before it is complete. What follows by way of other units is not looked for: a wait too
+        many costs 8 bytes.
+        """
         known = self._known.setdefault(key, {})
         rest = {other: need for other, need in needs.items() if other != key and known.get(other, 0) < need}
         known.update(rest)
@@ -244,7 +261,7 @@ class Scheduler:
                 raise_fence(needs, key, count)
             return
         if resource.buffer.is_constant:
-            return
+            return  # the driver writes constants before the job starts, and the verifier lets no command write them
         low, high = resource.extent()
         for use in self._history(resource.buffer).writes:
             if use.low < high and low < use.high:
@@ -258,6 +275,7 @@ class Scheduler:
                     raise_fence(needs, key, count)
             return
         history = self._history(resource.buffer)
+        # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
         for key, count in history.before.items():
             raise_fence(needs, key, count)
         low, high = resource.extent()
@@ -269,6 +287,7 @@ class Scheduler:
     def _record(self, resource: Resource, key: Key, count: int, op: int, *, write: bool) -> None:
         if isinstance(resource, Slot):
             if write:
+                # It has waited for all who used the slot before: who waits for it, waits for them.
                 resource.writers, resource.readers = {key: count}, {}
             else:
                 resource.readers[key] = count
@@ -280,6 +299,8 @@ class Scheduler:
         low, high = resource.extent()
         last = uses[-1] if uses else None
         if last is not None and last.key == key and last.op == op and low <= last.high and last.low <= high:
+            # One use instead of thousands. Its count is the later one, so the earlier bytes are waited for too long at
+            # worst, never too short.
             last.low, last.high, last.count = min(last.low, low), max(last.high, high), count
         else:
             uses.append(_Use(low, high, key, count, op))
@@ -299,6 +320,7 @@ class Scheduler:
                 for fences in (other.writers, other.readers):
                     for key, count in fences.items():
                         raise_fence(slot.readers, key, count)
+                # Wholly covered, the older slot is spoken for by this one; else its other bytes are still on record.
                 if slot.start <= other.start and other.start + other.nbytes <= slot.start + slot.nbytes:
                     continue
             kept.append(other)

@@ -95,6 +95,8 @@ def input_extent(problem: MatrixProblem, oh: int, ow: int) -> tuple[int, int]:
 
 def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     """SRAM for all slots of a tile, those that are double-buffered counted twice."""
+    # What is loaded and what is stored has two copies, for the neighbouring tiles; sums have one, which passes from one
+    # part of the input channels to the next, unless they are the output tile themselves.
     x, w, parameters, acc, out = footprint(problem, tile)
     pixels = tile.oh * tile.ow * tile.groups * tile.oc
     total = 2 * (align(x) + align(w) + align(parameters)) + align(pixels * problem.epilogue)
@@ -118,6 +120,7 @@ def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None
     ]
     if not scored:
         return None
+    # Ties end with the tile itself, so that the choice does not depend on the order of the search.
     limit = min(time for time, _, _ in scored) * (100 + _SLACK_PERCENT) // 100
     return min((steps, time, tile) for time, steps, tile in scored if time <= limit)[2]
 
@@ -136,6 +139,7 @@ def _fits(problem: MatrixProblem, tile: Tiling, config: Config, budget: int) -> 
 def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator[Tiling]:
     for groups, oc, ic in _channel_cuts(problem, config):
         found = 0
+        # Large cuts first. Either loop may be the outer one: that decides whether weights or pixels are loaded again.
         for oh, ow in _spatial_cuts(problem):
             tile = Tiling(groups, oh, ow, oc, ic, False)
             if _fits(problem, tile, config, budget):
@@ -157,8 +161,11 @@ def _channel_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int,
         for count in _halvings(problem.groups, 1):
             yield count, problem.oc, problem.ic
         return
+    # Several groups in one tile only with all of their channels: parts of groups do not lie side by side.
     for groups in _halvings(problem.groups, 2) if problem.groups > 1 else ():
         yield groups, problem.oc, problem.ic
+    # Output channels by columns of the array, so that no part of it idles; input channels by blocks, because sums are
+    # cut nowhere else (ADR 0007).
     for oc in _halvings(problem.oc, 1, unit):
         for ic in _halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK):
             yield 1, oc, ic
@@ -180,6 +187,7 @@ def _halvings(full: int, least: int, multiple: int = 1) -> Iterator[int]:
 def _spatial_cuts(problem: MatrixProblem) -> Iterator[tuple[int, int]]:
     for oh in _halvings(problem.oh, 1):
         yield oh, problem.ow
+    # Parts of rows only when single rows do not fit: each costs its own halo and shorter runs.
     for ow in _halvings(problem.ow, 1):
         if ow < problem.ow:
             yield 1, ow
@@ -213,7 +221,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     out_cost = model.cost(_dma(bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, write=True)).ps
     loading = int(share * (x_loads * x_cost + w_loads * w_cost)) // max(1, config.dma.channels - 1)
     storing = per_core * out_cost
-    if config.dma.channels == 1:
+    if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     traffic = x_loads * bytes_.x + w_loads * bytes_.w + spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
@@ -230,6 +238,8 @@ _OVERLAP = 8
 def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, chunks: int) -> tuple[int, int]:
     """How often an input tile and a weight tile are loaded."""
     tasks = spatial * channels
+    # An operand stays in its slot while the next task asks for the same. With several parts of the input channels every
+    # part is another tile, and nothing stays.
     if chunks > 1:
         return tasks * chunks, tasks * chunks
     if tile.weights_outer:

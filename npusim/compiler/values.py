@@ -194,7 +194,7 @@ def collapse(dims: Sequence[int], *operands: Sequence[int]) -> tuple[list[int], 
 def pad4(values: Sequence[int], filler: int) -> tuple[int, ...]:
     """Four values, with ``filler`` in front."""
     if len(values) > 4:
-        raise CompileError(f"{len(values)} dimensions where an instruction has 4")
+        raise CompileError(f"internal: an instruction walks 4 dimensions, got {len(values)}")
     return (filler,) * (4 - len(values)) + tuple(values)
 
 

@@ -6,9 +6,9 @@ import enum
 from dataclasses import dataclass
 
 from npusim.device.ring import ENTRY_MAGIC, MAX_REGIONS, JobFlag, RingEntry
-from npusim.sim.fault import Fault
-from npusim.sim.replay import Replay
-from npusim.sim.run import Run
+from npusim.sim import job
+from npusim.sim.machine import Player
+from npusim.timeline import Fault
 
 _FLAGS = int(JobFlag.TIMING_ONLY | JobFlag.WITHDRAWN)
 
@@ -25,14 +25,14 @@ class Stage(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Begun:
-    """A job that the device has taken from a ring. ``context``: where it is parked."""
+class Job(job.Job):
+    """A job that the device has taken from a ring. ``player``: what carries it through the machine, once it has begun
+    there; ``context``: where it is parked."""
 
-    ring: int
-    started_ps: int
+    ring: int = 0
     stage: Stage = Stage.FETCHING
     entry: RingEntry | None = None
-    run: Run | Replay | None = None
+    player: Player | None = None
     fault: Fault | None = None
     aborted: bool = False
     context: int = 0

@@ -13,15 +13,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from npusim.device.job import Begun, Stage, bad_entry
+from npusim.device.job import Job, Stage, bad_entry
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
-from npusim.sim.fault import Fault, FaultCode
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
 from npusim.sim.plan import PlanError
-from npusim.sim.run import Job, JobRecord, Run
-from npusim.timeline import Counters
+from npusim.sim.stepper import Stepper
+from npusim.timeline import Counters, Fault, FaultCode, Timeline
 from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.device")
@@ -38,8 +37,8 @@ _TAILS = tuple(f"{name}_TAIL" for name in RINGS)
 class JobQueues:
     """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
 
-    ``interrupt(bits)`` raises bits of INT_STATUS; ``ended(fence, record)`` is told of each job; the fence is None when
-    the ring entry could not be read.
+    ``interrupt(bits)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence is None
+    when the ring entry could not be read.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class JobQueues:
         machine: Machine,
         registers: RegisterFile,
         interrupt: Callable[[int], None],
-        ended: Callable[[int | None, JobRecord], None],
+        ended: Callable[[int | None, Timeline], None],
     ) -> None:
         self._machine = machine
         self._registers = registers
@@ -56,17 +55,17 @@ class JobQueues:
         self._tell = ended
         self._tails = [0] * len(RINGS)  # as they were at the doorbells
         self._context_base = 0  # 0: jobs are not parked
-        self._begun: list[Begun | None] = [None] * len(RINGS)
-        self._current: Begun | None = None
-        self._faulted: Begun | None = None
+        self._begun: list[Job | None] = [None] * len(RINGS)
+        self._current: Job | None = None
+        self._faulted: Job | None = None
         self._epoch = 0  # events of an earlier epoch are of before a reset
 
     def reset(self) -> None:
         """Drop every job without a trace."""
         self._epoch += 1
         for job in self._begun:
-            if job is not None and job.run is not None:
-                self._machine.drop(job.run)
+            if job is not None and job.player is not None:
+                self._machine.drop(job.player)
         self._tails = [0] * len(RINGS)
         self._context_base = 0
         self._begun = [None] * len(RINGS)
@@ -108,11 +107,11 @@ class JobQueues:
         if job is None:
             self._take_next()
         elif job.stage is Stage.RUNNING and self._preempted(job):
-            assert job.run is not None
+            assert job.player is not None
             job.stage = Stage.LEAVING
             # Now, not when it has come to a stop: software may have changed its mind by then.
             job.context = self._context_base + job.ring * self._machine.context_bytes
-            job.run.park(lambda: self._stopped(job))
+            job.player.park(lambda: self._stopped(job))
 
     def _take_next(self) -> None:
         values = self._values
@@ -130,7 +129,7 @@ class JobQueues:
         """Entries of a ring that wait, the one begun among them."""
         return self._tails[ring] - self._values[_HEADS[ring]] & _COUNT
 
-    def _higher(self, job: Begun) -> bool:
+    def _higher(self, job: Job) -> bool:
         """Whether a job of a higher class waits."""
         values = self._values
         for ring in _DOWN[: -1 - job.ring]:
@@ -138,40 +137,40 @@ class JobQueues:
                 return True
         return False
 
-    def _preempted(self, job: Begun) -> bool:
+    def _preempted(self, job: Job) -> bool:
         return self._context_base != 0 and self._higher(job)
 
-    def _stopped(self, job: Begun) -> None:
+    def _stopped(self, job: Job) -> None:
         """The job stands at an instruction boundary."""
-        assert isinstance(job.run, Run)
-        self._machine.save(job.run, job.context, lambda: self._parked(job))
+        assert isinstance(job.player, Stepper)
+        self._machine.save(job.player, job.context, lambda: self._parked(job))
 
-    def _parked(self, job: Begun) -> None:
+    def _parked(self, job: Job) -> None:
         job.stage = Stage.PARKED
         self._current = None
         self.consider()
 
-    def _return(self, job: Begun) -> None:
-        assert isinstance(job.run, Run)
+    def _return(self, job: Job) -> None:
+        assert isinstance(job.player, Stepper)
         job.stage = Stage.RETURNING
         self._current = job
-        self._machine.restore(job.run, job.context, lambda: self._returned(job))
+        self._machine.restore(job.player, job.context, lambda: self._returned(job))
 
-    def _returned(self, job: Begun) -> None:
-        assert isinstance(job.run, Run)
+    def _returned(self, job: Job) -> None:
+        assert isinstance(job.player, Stepper)
         if self._preempted(job):  # its context in DRAM is as good as ever
-            self._machine.leave(job.run)
+            self._machine.leave(job.player)
             self._parked(job)
             return
         job.stage = Stage.RUNNING
-        job.run.resume()
+        job.player.resume()
 
     # Beginning
 
     def _take(self, ring: int) -> None:
         """Begin with the next entry of a ring."""
         registers, name = self._registers, RINGS[ring]
-        job = self._current = self._begun[ring] = Begun(ring, self._machine.clock.now)
+        job = self._current = self._begun[ring] = Job(ring=ring, started_ps=self._machine.clock.now)
         self._show_status()
         size, waiting = registers.get(f"{name}_SIZE"), self._waiting(ring)
         if not size or size & (size - 1) or waiting > size:
@@ -180,7 +179,7 @@ class JobQueues:
         address = registers.get_pair(f"{name}_BASE") + self._values[_HEADS[ring]] % size * ENTRY.size
         self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
 
-    def _fetch(self, job: Begun, address: int, size: int, then: Callable[[bytes], None]) -> None:
+    def _fetch(self, job: Job, address: int, size: int, then: Callable[[bytes], None]) -> None:
         """Read a ring entry or a region table from DRAM, which takes time; a reset meanwhile makes it void.
 
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
@@ -204,7 +203,7 @@ class JobQueues:
         epoch = self._epoch
         self._machine.control_access(size, lambda: then() if epoch == self._epoch else None)
 
-    def _begin(self, job: Begun, address: int, entry: RingEntry) -> None:
+    def _begin(self, job: Job, address: int, entry: RingEntry) -> None:
         job.entry = entry
         problem = bad_entry(entry)
         if problem:
@@ -216,7 +215,7 @@ class JobQueues:
             size = entry.region_count * REGION_ROW.size
             self._fetch(job, entry.region_table, size, lambda raw: self._start(job, entry, raw))
 
-    def _start(self, job: Begun, entry: RingEntry, table: bytes) -> None:
+    def _start(self, job: Job, entry: RingEntry, table: bytes) -> None:
         if job.aborted:
             self._ended(job)
             return
@@ -226,12 +225,12 @@ class JobQueues:
             self.consider()
             return
         self._flip_bits()
-        regions = list(REGION_ROW.iter_unpack(table))
-        arithmetic = not entry.flags & _TIMING_ONLY
-        wanted = Job(entry.program_address, entry.program_bytes, regions, job.started_ps, arithmetic)
+        job.code, job.code_bytes = entry.program_address, entry.program_bytes
+        job.regions = list(REGION_ROW.iter_unpack(table))
+        job.arithmetic = not entry.flags & _TIMING_ONLY
         job.stage = Stage.RUNNING
         try:
-            job.run = self._machine.start(wanted, lambda run: self._ended(job, run.fault))
+            job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
         except PlanError as error:
             address = entry.program_address + error.offset
             self._ended(job, Fault(FaultCode.PROGRAM, address, error.explanation))
@@ -255,28 +254,28 @@ class JobQueues:
             # A job whose record is on its way has ended, as far as the record says: one record for each job.
             if job is not None and job.fence == fence and job.stage is not Stage.ENDING:
                 job.aborted = True
-                if job.run is not None:  # else it ends when its region table has come
-                    self._machine.drop(job.run)
+                if job.player is not None:  # else it ends when its region table has come
+                    self._machine.drop(job.player)
                     self._ended(job)
 
-    def _ended(self, job: Begun, fault: Fault | None = None) -> None:
+    def _ended(self, job: Job, fault: Fault | None = None) -> None:
         """The job is over; its completion record is on its way to DRAM."""
         job.stage = Stage.ENDING
         job.fault = fault
         self._after_access(COMPLETION.size, lambda: self._report(job))
 
-    def _report(self, job: Begun) -> None:
+    def _report(self, job: Job) -> None:
         entry, fault = job.entry, job.fault
         assert entry is not None
-        record = self._record(job)
+        timeline = self._timeline(job)
         status = JobStatus.FAULT if fault else JobStatus.ABORTED if job.aborted else JobStatus.DONE
         code, address = (fault.code, fault.address) if fault else (FaultCode.NONE, 0)
         if fault and entry.log_bytes:
             self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
         # Registers and interrupt come after the record: whoever sees one of them must find it written.
-        self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, record.cycles)))
+        self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles)))
         self._forget(job)
-        self._tell(entry.fence, record)
+        self._tell(entry.fence, timeline)
         if fault:
             self._stop(job, fault)
             return
@@ -288,31 +287,30 @@ class JobQueues:
         self._interrupt(_INT_DONE)
         self.consider()
 
-    def _forget(self, job: Begun) -> None:
+    def _forget(self, job: Job) -> None:
         self._begun[job.ring] = None
         if self._current is job:
             self._current = None
 
-    def _record(self, job: Begun) -> JobRecord:
+    def _timeline(self, job: Job) -> Timeline:
         now, clock_hz = self._machine.clock.now, self._machine.config.clock_hz
-        if job.run is not None:
-            record = job.run.record(now, clock_hz)
+        if job.player is not None:
+            timeline = job.player.timeline(now, clock_hz)
         else:
-            duration = now - job.started_ps
-            cycles = cycles_spanned(duration, clock_hz)
-            record = JobRecord(counters=Counters(duration), cycles=cycles, time_ps=duration, started_ps=job.started_ps)
-            record.fault = job.fault
-        record.aborted = job.aborted
-        return record
+            spent = now - job.started_ps
+            timeline = Timeline([], Counters(spent), cycles_spanned(spent, clock_hz), spent, job.started_ps)
+            timeline.fault = job.fault
+        timeline.aborted = job.aborted
+        return timeline
 
-    def _refuse(self, job: Begun, code: FaultCode, address: int, explanation: str) -> None:
+    def _refuse(self, job: Job, code: FaultCode, address: int, explanation: str) -> None:
         """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
         job.fault = Fault(code, address, explanation)
         self._forget(job)
-        self._tell(None, self._record(job))
+        self._tell(None, self._timeline(job))
         self._stop(job, job.fault)
 
-    def _stop(self, job: Begun, fault: Fault) -> None:
+    def _stop(self, job: Job, fault: Fault) -> None:
         _log.info("fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
         self._faulted = job
         self._registers.set("FAULT_CODE", fault.code)

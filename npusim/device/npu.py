@@ -17,9 +17,10 @@ from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
 from npusim.sim.inject import Injection
+from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
-from npusim.sim.run import Job, JobRecord
+from npusim.timeline import Timeline
 from npusim.units import ps_to_cycles
 
 _log = logging.getLogger("npusim.device")
@@ -37,15 +38,15 @@ class NpuDevice:
     """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`machine` and at :attr:`last_job`, which
     says what the last ended job did.
 
-    ``listener``: called with the fence and the record of each job when it has ended. ``injection``: faults to inject,
+    ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
     none by default; its fields may be changed at any time.
     """
 
     def __init__(self, config: Config, injection: Injection | None = None) -> None:
         self.config = config
         self.injection = injection or Injection()
-        self.last_job: JobRecord | None = None
-        self.listener: Callable[[int, JobRecord], None] | None = None
+        self.last_job: Timeline | None = None
+        self.listener: Callable[[int, Timeline], None] | None = None
         self.machine = Machine(config, self.injection)
         self._clock = self.machine.clock
         rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
@@ -153,10 +154,10 @@ class NpuDevice:
         elif not self.injection.unplugged:
             self._host.irq(VECTOR)
 
-    def _job_ended(self, fence: int | None, record: JobRecord) -> None:
-        self.last_job = record
+    def _job_ended(self, fence: int | None, timeline: Timeline) -> None:
+        self.last_job = timeline
         if self.listener is not None and fence is not None:
-            self.listener(fence, record)
+            self.listener(fence, timeline)
 
     def _store(self, address: int, data: bytes) -> None:
         try:

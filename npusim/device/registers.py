@@ -124,7 +124,7 @@ REGISTERS: tuple[Register, ...] = (
                                    Field("FAULT", 2, 1, "stopped; FAULT_CODE says why; see CONTROL")), 1),
     Register("INT_STATUS", 0x048, W1C, _INTERRUPTS),
     Register("INT_MASK", 0x04C, RW, _INTERRUPTS, on_write="int_mask"),
-    Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "see sim.fault.FaultCode"),)),
+    Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "see timeline.FaultCode"),)),
     Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "what the fault is about, low word")),
     Register("FAULT_ADDR_HI", 0x058, RO, _word("ADDRESS", "high word")),
     Register("FAULT_RING", 0x05C, RO, _FAULT_RINGS),

@@ -18,6 +18,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
@@ -36,6 +37,9 @@ from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.work import Work
+
+if TYPE_CHECKING:
+    from npusim._core import Strided
 
 ISA_VERSION = 2
 """Goes into every fingerprint: raise it when an encoding or the meaning of a field changes."""
@@ -138,8 +142,8 @@ def span(address: int, dims: Iterable[int], strides: Iterable[int], itemsize: in
 class Memory(Protocol):
     """The bytes behind addresses, as an instruction of one core sees them."""
 
-    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
-        """The array that holds the address and the byte offset in it."""
+    def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
+        """The elements from an address on, as kernels take them; strides in bytes, outermost first."""
 
 
 U8 = Annotated[int, "B"]

@@ -111,13 +111,14 @@ class Copy(Instruction):
         return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
+        dst = memory.at(core, self.dst, self.dst_strides)
         if any(self.before) or any(self.after):
-            _core.fill(dst, dst_off, self.dst_strides, self.padded, self.itemsize, self.pattern)
-            dst_off += sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
+            _core.fill(dst, self.padded, self.itemsize, self.pattern)
         if all(self.dims):
-            src, src_off = memory.locate(core, self.src)
-            _core.copy(dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.itemsize)
+            if any(self.before):
+                inside = sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
+                dst = memory.at(core, self.dst + inside, self.dst_strides)
+            _core.copy(dst, memory.at(core, self.src, self.src_strides), self.dims, self.itemsize)
 
 
 @instruction(0x11, "dma.fill", Unit.DMA)
@@ -144,8 +145,7 @@ class Fill(Instruction):
         return DmaWork(total, runs.pieces, runs.nbytes, 0, total, runs.stride, place)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        _core.fill(dst, dst_off, self.dst_strides, self.dims, self.itemsize, self.pattern)
+        _core.fill(memory.at(core, self.dst, self.dst_strides), self.dims, self.itemsize, self.pattern)
 
 
 @instruction(0x12, "dma.gather", Unit.DMA)
@@ -185,12 +185,10 @@ class Gather(Instruction):
         return DmaWork(total, outer * count * runs.pieces, runs.nbytes, reads, writes)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        data, data_off = memory.locate(core, self.data)
-        index, index_off = memory.locate(core, self.index)
-        bad = _core.gather(
-            dst, dst_off, self.dst_strides, data, data_off, self.data_strides,
-            index, index_off, self.index_stride, self.index_type, self.dims, self.axis_size, self.itemsize,
-        )  # fmt: skip
+        dst = memory.at(core, self.dst, self.dst_strides)
+        data = memory.at(core, self.data, self.data_strides)
+        index = memory.at(core, self.index, (0, self.index_stride, 0))
+        bad = _core.gather(dst, data, index, self.index_type, self.dims, self.axis_size, self.itemsize)
         if bad >= 0:
-            raise ProgramError(f"dma.gather: the index at position {bad} is outside the axis of {self.axis_size}")
+            at = bad // self.dims[2] % self.dims[1]
+            raise ProgramError(f"dma.gather: the index at position {at} is outside the axis of {self.axis_size}")

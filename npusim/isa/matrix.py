@@ -91,22 +91,17 @@ def _drain_accesses(
 
 def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channels: int) -> None:
     """(acc + bias) * scale; / out_scale, rounded to an integer plus out_zero where the output is one; clamped."""
-    buffer, offset = memory.locate(core, tile.acc)
-    out, out_off = memory.locate(core, tile.out)
-    bias, bias_off = memory.locate(core, tile.bias) if tile.bias != NOTHING else (buffer, -1)
-    scale, scale_off = memory.locate(core, tile.scale) if tile.scale != NOTHING else (buffer, -1)
     acc_strides, out_strides = tile.drain_strides()
     if acc_strides[0] == 4 * channels and out_strides[0] == tile.out_type.itemsize * channels:
         batch, channels = 1, batch * channels  # the batch items are neighbouring channels
-    for item in range(batch):
-        _core.finish(
-            accumulator_type(tile.x_type, tile.w_type), tile.out_type, buffer, offset + item * acc_strides[0],
-            acc_strides,
-            out, out_off + item * out_strides[0], out_strides, (1, tile.oh, tile.ow, channels),
-            bias, bias_off + 4 * item * channels if bias_off >= 0 else -1,
-            scale, scale_off + item * channels * tile.scale_stride if scale_off >= 0 else -1, tile.scale_stride,
-            tile.out_zero, tile.low, tile.high, tile.out_scale,
-        )  # fmt: skip
+    bias = memory.at(core, tile.bias, (4 * channels,)) if tile.bias != NOTHING else None
+    step = tile.scale_stride
+    scale = memory.at(core, tile.scale, (channels * step, step)) if tile.scale != NOTHING else None
+    _core.finish(
+        accumulator_type(tile.x_type, tile.w_type), tile.out_type, memory.at(core, tile.out, out_strides),
+        memory.at(core, tile.acc, acc_strides), (batch, tile.oh, tile.ow, channels), bias, scale, tile.out_zero,
+        tile.low, tile.high, tile.out_scale,
+    )  # fmt: skip
 
 
 @instruction(0x20, "matrix.conv", Unit.MATRIX)
@@ -182,13 +177,12 @@ class Conv(Instruction):
         )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:
-        x, x_off = memory.locate(core, self.x)
-        w, w_off = memory.locate(core, self.w)
-        acc, acc_off = memory.locate(core, self.acc)
+        x = memory.at(core, self.x, self.x_strides)
+        w = memory.at(core, self.w, (self.w_batch_stride,))
+        acc = memory.at(core, self.acc, self.acc_strides)
         _core.conv(
-            self.x_type, self.w_type, x, x_off, w, w_off, acc, acc_off, self.batch, self.oh, self.ow, self.oc, self.ic,
-            self.kh, self.kw, self.sh, self.sw, self.dh, self.dw, CHANNEL_BLOCK, self.x_strides, self.w_batch_stride,
-            self.acc_strides, self.x_zero, self.first, self.w_zero,
+            self.x_type, self.w_type, x, w, acc, (self.batch, self.oh, self.ow, self.oc, self.ic),
+            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), CHANNEL_BLOCK, self.x_zero, self.first, self.w_zero,
         )  # fmt: skip
         if self.last:
             _drain(self, memory, core, self.batch, self.oc)
@@ -265,13 +259,12 @@ class Depthwise(Instruction):
         )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:
-        x, x_off = memory.locate(core, self.x)
-        w, w_off = memory.locate(core, self.w)
-        acc, acc_off = memory.locate(core, self.acc)
+        x = memory.at(core, self.x, (self.x_row, self.x_pixel))
+        w = memory.at(core, self.w)
+        acc = memory.at(core, self.acc, (self.acc_row, self.acc_pixel))
         _core.depthwise(
-            self.x_type, self.w_type, x, x_off, w, w_off, acc, acc_off, self.oh, self.ow, self.channels, self.mult,
-            self.kh, self.kw, self.sh, self.sw, self.dh, self.dw, (self.x_row, self.x_pixel),
-            (self.acc_row, self.acc_pixel), self.x_zero, self.first, self.w_zero,
+            self.x_type, self.w_type, x, w, acc, (self.oh, self.ow, self.channels, self.mult),
+            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), self.x_zero, self.first, self.w_zero,
         )  # fmt: skip
         if self.last:
             _drain(self, memory, core, 1, self.channels * self.mult)

@@ -6,8 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 from math import prod
 
+import numpy as np
+
 from npusim import _core
-from npusim.dtypes import DType
+from npusim._core import Strided
+from npusim.dtypes import DType, bfloat16_to_float32, float32_to_bfloat16
 from npusim.errors import ProgramError
 from npusim.isa.base import (
     F64,
@@ -16,7 +19,6 @@ from npusim.isa.base import (
     U32,
     Access,
     Address,
-    ByteArray,
     Dims3,
     Dims4,
     Flag,
@@ -77,29 +79,15 @@ class ReduceTile(Instruction):
         return VectorWork("reduce", self.dtype, elements + results * self.last, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        acc, acc_off = memory.locate(core, self.acc)
-        src, src_off = memory.locate(core, self.src)
-        _core.reduce(
-            self.fn, self.dtype, acc, acc_off, src, src_off, self.src_strides, self.dims, self.acc_strides, self.first
-        )
+        acc = memory.at(core, self.acc, self.acc_strides)
+        src = memory.at(core, self.src, self.src_strides)
+        _core.reduce(self.fn, self.dtype, acc, src, self.dims, self.first)
         if self.last:
-            dst, dst_off = memory.locate(core, self.dst)
-            _core.reduce_finish(
-                self.fn,
-                self.dtype,
-                dst,
-                dst_off,
-                self.dst_strides,
-                acc,
-                acc_off,
-                self.acc_strides,
-                self.acc_dims,
-                self.count,
-            )
+            dst = memory.at(core, self.dst, self.dst_strides)
+            _core.reduce_finish(self.fn, self.dtype, dst, acc, self.acc_dims, self.count)
 
 
-_Walk = tuple[int, ...]
-_RowOperands = tuple[DType, ByteArray, int, _Walk, ByteArray, int, _Walk, _Walk]
+_RowOperands = tuple[DType, Strided, Strided, tuple[int, ...]]
 
 
 @dataclasses.dataclass(slots=True)
@@ -123,9 +111,9 @@ class RowInstruction(Instruction):
 
     def _operands(self, memory: Memory, core: int) -> _RowOperands:
         """The leading arguments of a row kernel."""
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        return self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims
+        dst = memory.at(core, self.dst, self.dst_strides)
+        src = memory.at(core, self.src, self.src_strides)
+        return self.dtype, dst, src, self.dims
 
 
 @instruction(0x41, "vector.arg_reduce", Unit.VECTOR)
@@ -188,6 +176,42 @@ class CumSum(RowInstruction):
 
     def execute(self, memory: Memory, core: int) -> None:
         _core.cumsum(*self._operands(memory, core), self.exclusive, self.reverse)
+
+
+@instruction(0x49, "vector.cumprod", Unit.VECTOR)
+class CumProd(RowInstruction):
+    """Running products of each row: floats in double precision and rounded once, integers wrap."""
+
+    exclusive: Flag
+    reverse: Flag
+
+    def check(self) -> None:
+        if self.dtype is DType.BOOL:
+            raise ProgramError("vector.cumprod: type must be a number, got bool")
+
+    def work(self) -> Work:
+        return self._work("reduce", 1)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, src = (
+            np.ndarray(self.dims, self.dtype.storage, place.memory, place.offset, strides)
+            for place, strides in (
+                (memory.at(core, self.dst), self.dst_strides),
+                (memory.at(core, self.src), self.src_strides),
+            )
+        )
+        exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
+        wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
+        products = np.ones_like(wide)
+        forth = slice(None, None, -1 if self.reverse else 1)
+        late = int(self.exclusive)
+        with np.errstate(all="ignore"):
+            np.multiply.accumulate(wide[:, forth][:, : self.dims[1] - late], 1, out=products[:, late:])
+            results = products[:, forth]
+            if self.dtype is DType.BFLOAT16:
+                dst[...] = float32_to_bfloat16(results.astype(np.float32))
+            else:  # half floats are rounded as everywhere else: to float32 first
+                dst[...] = results.astype(np.float32) if self.dtype.is_float else results
 
 
 @instruction(0x45, "vector.lrn", Unit.VECTOR)
@@ -253,14 +277,11 @@ class Pool(Instruction):
         return VectorWork("reduce", self.dtype, elements, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        top, left, bottom, right = self.pads
+        dst = memory.at(core, self.dst, self.dst_strides)
+        src = memory.at(core, self.src, self.src_strides)
         _core.pool(
-            self.fn, self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.ih, self.iw,
-            self.channels, self.oh, self.ow, self.kh, self.kw, self.sh, self.sw, self.dh, self.dw,
-            top, left, bottom, right,
-            self.count_include_pad,
+            self.fn, self.dtype, dst, src, (self.oh, self.ow, self.channels), (self.ih, self.iw),
+            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), self.pads, self.count_include_pad,
         )  # fmt: skip
 
 
@@ -296,13 +317,10 @@ class Resample(Instruction):
         return VectorWork("simple", self.dtype, elements, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        index, index_off = memory.locate(core, self.index)
-        weight, weight_off = memory.locate(core, self.weight)
-        bad = _core.resample(
-            self.dtype, dst, dst_off, self.dst_strides, src, src_off, self.src_strides, self.dims, self.axis,
-            index, index_off, weight, weight_off, self.taps,
-        )  # fmt: skip
+        dst = memory.at(core, self.dst, self.dst_strides)
+        src = memory.at(core, self.src, self.src_strides)
+        index = memory.at(core, self.index)
+        weight = memory.at(core, self.weight)
+        bad = _core.resample(self.dtype, dst, src, self.dims, self.axis, index, weight, self.taps)
         if bad >= 0:
             raise ProgramError(f"vector.resample: index {bad} is outside the {self.axis} source elements")

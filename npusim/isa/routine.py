@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
+
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.errors import ModelError, ProgramError
 from npusim.isa.base import (
@@ -240,9 +242,9 @@ def _check_operand(operand: Operand, mnemonic: str) -> None:
 
 
 def _array(operand: Operand, memory: Memory, core: int) -> Array:
-    raw, offset = memory.locate(core, operand.address)
-    nbytes = operand.spec.nbytes
-    return raw[offset : offset + nbytes].view(operand.dtype.storage).reshape(operand.shape)
+    place = memory.at(core, operand.address)
+    raw = np.asarray(place.memory)
+    return raw[place.offset : place.offset + operand.spec.nbytes].view(operand.dtype.storage).reshape(operand.shape)
 
 
 @instruction(0x53, "scalar.routine", Unit.SCALAR)

@@ -54,13 +54,10 @@ class GatherElements(Instruction):
         return ScalarWork(count, count * (2 * self.itemsize + self.index_type.itemsize))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        data, data_off = memory.locate(core, self.data)
-        index, index_off = memory.locate(core, self.index)
-        bad = _core.gather_elements(
-            dst, dst_off, self.dst_strides, data, data_off, self.data_strides, index, index_off, self.index_strides,
-            self.index_type, self.dims, self.axis_size, self.itemsize,
-        )  # fmt: skip
+        dst = memory.at(core, self.dst, self.dst_strides)
+        data = memory.at(core, self.data, self.data_strides)
+        index = memory.at(core, self.index, self.index_strides)
+        bad = _core.gather(dst, data, index, self.index_type, self.dims, self.axis_size, self.itemsize)
         if bad >= 0:
             raise ProgramError(f"scalar.gather_elements: index {bad} is outside the axis of {self.axis_size}")
 
@@ -96,13 +93,10 @@ class Scatter(Instruction):
         return ScalarWork(count, count * (2 * self.dtype.itemsize + self.index_type.itemsize))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        updates, updates_off = memory.locate(core, self.updates)
-        index, index_off = memory.locate(core, self.index)
-        bad = _core.scatter(
-            dst, dst_off, self.dst_strides, updates, updates_off, self.updates_strides, index, index_off,
-            self.index_strides, self.index_type, self.dims, self.axis_size, self.dtype, self.reduction,
-        )  # fmt: skip
+        dst = memory.at(core, self.dst, self.dst_strides)
+        updates = memory.at(core, self.updates, self.updates_strides)
+        index = memory.at(core, self.index, self.index_strides)
+        bad = _core.scatter(dst, updates, index, self.index_type, self.dims, self.axis_size, self.dtype, self.reduction)
         if bad >= 0:
             raise ProgramError(f"scalar.scatter: index {bad} is outside the axis of {self.axis_size}")
 
@@ -142,10 +136,7 @@ class TopK(Instruction):
         )
 
     def execute(self, memory: Memory, core: int) -> None:
-        values, values_off = memory.locate(core, self.values)
-        indices, indices_off = memory.locate(core, self.indices)
-        src, src_off = memory.locate(core, self.src)
-        _core.topk(
-            self.dtype, values, values_off, self.values_strides, indices, indices_off, self.indices_strides,
-            src, src_off, self.src_strides, self.dims, self.k, self.largest,
-        )  # fmt: skip
+        values = memory.at(core, self.values, self.values_strides)
+        indices = memory.at(core, self.indices, self.indices_strides)
+        src = memory.at(core, self.src, self.src_strides)
+        _core.topk(self.dtype, values, indices, src, self.dims, self.k, self.largest)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
 
 from npusim import _core
+from npusim._core import Strided
 from npusim.dtypes import DType
 from npusim.isa.base import (
     F64,
@@ -66,21 +66,9 @@ class UnaryOp(Instruction):
         return _work(unary_cost(self.fn), self.dtype, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        _core.unary(
-            self.fn,
-            self.dtype,
-            dst,
-            dst_off,
-            self.dst_strides,
-            src,
-            src_off,
-            self.src_strides,
-            self.dims,
-            self.p0,
-            self.p1,
-        )
+        dst = memory.at(core, self.dst, self.dst_strides)
+        src = memory.at(core, self.src, self.src_strides)
+        _core.unary(self.fn, self.dtype, dst, src, self.dims, self.p0, self.p1)
 
 
 @instruction(0x31, "vector.binary", Unit.VECTOR)
@@ -111,23 +99,10 @@ class BinaryOp(Instruction):
         return _work(binary_cost(self.fn), self.dtype, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        a, a_off = memory.locate(core, self.a)
-        b, b_off = memory.locate(core, self.b)
-        _core.binary(
-            self.fn,
-            self.dtype,
-            dst,
-            dst_off,
-            self.dst_strides,
-            a,
-            a_off,
-            self.a_strides,
-            b,
-            b_off,
-            self.b_strides,
-            self.dims,
-        )
+        dst = memory.at(core, self.dst, self.dst_strides)
+        a = memory.at(core, self.a, self.a_strides)
+        b = memory.at(core, self.b, self.b_strides)
+        _core.binary(self.fn, self.dtype, dst, a, b, self.dims)
 
 
 @instruction(0x33, "vector.select", Unit.VECTOR)
@@ -156,14 +131,11 @@ class Select(Instruction):
         return _work("simple", self.dtype, self.dims, ((self.condition_strides, DType.BOOL), *operands))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        condition, condition_off = memory.locate(core, self.condition)
-        a, a_off = memory.locate(core, self.a)
-        b, b_off = memory.locate(core, self.b)
-        _core.select(
-            self.dtype.itemsize, dst, dst_off, self.dst_strides, condition, condition_off, self.condition_strides,
-            a, a_off, self.a_strides, b, b_off, self.b_strides, self.dims,
-        )  # fmt: skip
+        dst = memory.at(core, self.dst, self.dst_strides)
+        condition = memory.at(core, self.condition, self.condition_strides)
+        a = memory.at(core, self.a, self.a_strides)
+        b = memory.at(core, self.b, self.b_strides)
+        _core.select(self.dtype.itemsize, dst, condition, a, b, self.dims)
 
 
 @instruction(0x34, "vector.cast", Unit.VECTOR)
@@ -187,11 +159,12 @@ class Cast(Instruction):
         return _work("convert", self.src_type, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        _core.cast(
-            self.dst_type, dst, dst_off, self.dst_strides, self.src_type, src, src_off, self.src_strides, self.dims
-        )
+        dst = memory.at(core, self.dst, self.dst_strides)
+        src = memory.at(core, self.src, self.src_strides)
+        _core.cast(self.dst_type, dst, self.src_type, src, self.dims)
+
+
+_Operands = tuple[DType, Strided, DType, Strided, Strided, Strided, tuple[int, ...]]
 
 
 @dataclasses.dataclass(slots=True)
@@ -221,15 +194,12 @@ class Conversion(Instruction):
         operands = ((self.src_strides, self.src_type), (self.dst_strides, self.dst_type), *parameters)
         return _work("convert", self.src_type, self.dims, operands)
 
-    def _operands(self, memory: Memory, core: int) -> tuple[Any, ...]:
-        dst, dst_off = memory.locate(core, self.dst)
-        src, src_off = memory.locate(core, self.src)
-        scale, scale_off = memory.locate(core, self.scale)
-        zero, zero_off = memory.locate(core, self.zero)
-        return (
-            self.dst_type, dst, dst_off, self.dst_strides, self.src_type, src, src_off, self.src_strides,
-            scale, scale_off, self.scale_strides, zero, zero_off, self.zero_strides, self.dims,
-        )  # fmt: skip
+    def _operands(self, memory: Memory, core: int) -> _Operands:
+        dst = memory.at(core, self.dst, self.dst_strides)
+        src = memory.at(core, self.src, self.src_strides)
+        scale = memory.at(core, self.scale, self.scale_strides)
+        zero = memory.at(core, self.zero, self.zero_strides)
+        return self.dst_type, dst, self.src_type, src, scale, zero, self.dims
 
 
 @instruction(0x35, "vector.quantize", Unit.VECTOR)

@@ -74,9 +74,9 @@ class Rows:
 class Lowered(enum.Enum):
     """What the compiler must know of a kind by name, because no form says it."""
 
-    VIEW = "how its result is a view of its input"
-    TILES = "a lowering of its own"
-    REWRITTEN = "a rule that rewrites it by other kinds"
+    VIEW = "view rule"  # how its result is another view of its input
+    TILES = "lowering"  # a class of its own, which cuts it into tiles
+    REWRITTEN = "rule"  # that always rewrites it as other kinds
 
 
 Form = Elements | Rows | Lowered
@@ -134,7 +134,8 @@ class Kind:
         required = sum("*" not in name for name in names)
         most = len(inputs) if names[-1].startswith("*") else len(names)
         if not required <= len(inputs) <= most:
-            raise ModelError(f"takes {required} to {most} inputs, got {len(inputs)}")
+            count = required if required == most else f"{required} to {most}"
+            raise ModelError(f"takes {count} inputs, got {len(inputs)}")
         for index, tensor in enumerate(inputs):
             if tensor is None and (index < required or names[-1].startswith("*")):
                 raise ModelError(f"input {index} is required")
@@ -215,7 +216,7 @@ def same_dtype(*tensors: Tensor | None) -> DType:
     """The one dtype that all present tensors have; raises ModelError naming the types."""
     dtypes = [tensor.dtype for tensor in tensors if tensor is not None]
     if len(set(dtypes)) != 1:
-        raise ModelError(f"operands must have one type, got {', '.join(d.label for d in dtypes)}")
+        raise ModelError(f"operands must have the same type, got {', '.join(d.label for d in dtypes)}")
     return dtypes[0]
 
 

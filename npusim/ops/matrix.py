@@ -80,7 +80,7 @@ def _infer_conv(inputs: Inputs, attrs: Attrs) -> list[Result]:
         raise ModelError(f"weights must be [O, I/groups, KH, KW], got {list(w.shape)}")
     groups = attrs["groups"]
     if groups < 1 or c != w.shape[1] * groups or w.shape[0] % groups:
-        raise ModelError(f"{c} channels and weights {list(w.shape)} do not make {groups} groups")
+        raise ModelError(f"weights {list(w.shape)} do not fit {c} channels in {groups} groups")
     top, left, bottom, right = attrs["pads"]
     extent = [window_extent(k, d) for k, d in zip(w.shape[2:], attrs["dilation"], strict=True)]
     size = (h + top + bottom - extent[0], wd + left + right - extent[1])
@@ -181,8 +181,9 @@ def _infer_conv_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
         out, (h, wd), attrs["stride"], attrs["dilation"], w.shape[2:], ((top, bottom), (left, right)), strict=True
     ):
         least = (extent - 1) * stride + window_extent(kernel, dilation) - sum(pads)
-        if size < 1 or not least <= size < least + max(stride, dilation):
-            raise ModelError(f"output_hw {list(out)}: must be at least {least}, less than {max(stride, dilation)} more")
+        most = least + max(stride, dilation) - 1
+        if size < 1 or not least <= size <= most:
+            raise ModelError(f"output_hw {list(out)}: {size} is not between {least} and {most}")
     dtype = accumulator(x, w)
     _check_bias(optional(inputs, 2), w.shape[1] * groups, dtype)
     return [(image(n, w.shape[1] * groups, out, attrs["layout"]), dtype)]

@@ -73,7 +73,9 @@ def _infer_slice(inputs: Inputs, attrs: Attrs) -> list[Result]:
     for axis, (start, step, size, dim) in enumerate(zip(starts, steps, sizes, x.shape, strict=True)):
         last = start + (size - 1) * step
         if size < 0 or step == 0 or (size > 0 and not (0 <= start < dim and 0 <= last < dim)):
-            raise ModelError(f"axis {axis}: {size} elements from {start} in steps of {step} leave a dimension of {dim}")
+            raise ModelError(
+                f"axis {axis}: {size} elements from {start} in steps of {step} do not fit into a dimension of {dim}"
+            )
     return [(tuple(sizes), x.dtype)]
 
 

@@ -36,7 +36,7 @@ def input_specs(inputs: Inputs) -> list[Spec]:
 def _infer(inputs: Inputs, attrs: Attrs) -> list[Result]:
     params = attrs["params"]
     if not isinstance(params, tuple) or params != canonical(dict(params)):
-        raise ModelError("params must be sorted pairs of a name and a plain value; routine_attrs makes them")
+        raise ModelError("params must be sorted pairs of a name and a plain value, as routine_attrs makes them")
     return [(spec.shape, spec.dtype) for spec in routine_of(attrs).outputs(input_specs(inputs), dict(params))]
 
 

@@ -1,7 +1,8 @@
-"""softmax, normalize, cumsum, lrn: an output element depends on a whole row."""
+"""softmax, normalize, cumsum, cumprod, lrn: an output element depends on a whole row."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -66,14 +67,15 @@ def _normalize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         return _round(op, x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + op.attrs["epsilon"]))
 
 
-def _cumsum(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+def _scan(function: np.ufunc, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    """What the function makes of the elements so far, in double precision or int64."""
     x, axis = widened(op, arrays, 0), op.attrs["axis"]
     wide = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
     wide = np.flip(wide, axis) if op.attrs["reverse"] else wide
     with np.errstate(all="ignore"):
-        y = np.cumsum(wide, axis=axis)
+        y = function.accumulate(wide, axis=axis)
     if op.attrs["exclusive"]:
-        first = np.zeros_like(np.take(y, [0], axis=axis)) if y.shape[axis] else y
+        first = np.full_like(np.take(y, [0], axis=axis), function.identity) if y.shape[axis] else y
         y = np.concatenate([first, np.take(y, np.arange(max(y.shape[axis] - 1, 0)), axis=axis)], axis=axis)
     y = np.flip(y, axis) if op.attrs["reverse"] else y
     return _round(op, y) if x.dtype.kind == "f" else [narrow(y, op.output.dtype)]
@@ -130,9 +132,20 @@ define(
     "x",
     "running sums along the axis",
     infer=_infer,
-    reference=_cumsum,
+    reference=functools.partial(_scan, np.add),
     unit=Unit.VECTOR,
     form=Rows(reduction.CumSum),
+    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
+    constraints=(is_numeric,),
+)
+define(
+    "cumprod",
+    "x",
+    "running products along the axis",
+    infer=_infer,
+    reference=functools.partial(_scan, np.multiply),
+    unit=Unit.VECTOR,
+    form=Rows(reduction.CumProd),
     attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
     constraints=(is_numeric,),
 )

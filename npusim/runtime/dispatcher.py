@@ -29,7 +29,7 @@ from npusim.runtime.request import Block, Request
 from npusim.runtime.result import Result
 from npusim.runtime.store import Residence
 from npusim.sim.inject import Injection
-from npusim.sim.run import JobRecord
+from npusim.timeline import Timeline
 
 _log = logging.getLogger("npusim.runtime")
 
@@ -58,7 +58,7 @@ class Dispatcher:
         self.settled: deque[tuple[Job, Result | None, NpusimError | None]] = deque()
         self._waiting: list[deque[Job]] = [deque() for _ in Priority]
         self._running: list[Job | None] = [None for _ in Priority]
-        self._records: dict[int, JobRecord] = {}
+        self._timelines: dict[int, Timeline] = {}
         self._budgets = 0  # jobs with a deadline that wait or run
         self.memory = Residence(self.driver)
 
@@ -267,26 +267,26 @@ class Dispatcher:
     def _finish(self, job: Job) -> None:
         """Read the outputs back; the job is over."""
         mark = self.counters.mark()
-        record = self._records.pop(job.fence, None)
-        if record is not None:
-            self.counters.preemptions += record.preemptions
+        timeline = self._timelines.pop(job.fence, None)
+        if timeline is not None:
+            self.counters.preemptions += timeline.preemptions
         try:
             self.driver.finish(job)
         except NpusimError as error:
             aborted = isinstance(error, JobAbortedError) and job.reason is not None
             self._settle(job, None, job.reason if aborted else error)
             return
-        assert record is not None
+        assert timeline is not None
         job.host.add_since(mark, self.counters)
-        self._settle(job, self._result(job, record), None)
+        self._settle(job, self._result(job, timeline), None)
 
-    def _result(self, job: Job, record: JobRecord) -> Result:
+    def _result(self, job: Job, timeline: Timeline) -> Result:
         assert job.began_ps is not None
         # When a job before it ends just then, the device sees the ring's tail before the doorbell.
-        queued = job.began_ps - job.arrived_ps + max(0, record.started_ps - job.rung_ps)
+        queued = job.began_ps - job.arrived_ps + max(0, timeline.started_ps - job.rung_ps)
         total = self.device.now_ps - job.arrived_ps
-        result = Result(job.program, self.config, job.outputs, record, queued, total, job.host)
-        if not record.preemptions:
+        result = Result(job.program, self.config, job.outputs, timeline, queued, total, job.host)
+        if not timeline.preemptions:
             self.estimates(job.program, result.time_ps)
         return result
 
@@ -300,5 +300,5 @@ class Dispatcher:
             error.__traceback__ = None  # it would hold the frames of whoever has the turn
         self.settled.append((job, result, error))
 
-    def _ended(self, fence: int, record: JobRecord) -> None:
-        self._records[fence] = record
+    def _ended(self, fence: int, timeline: Timeline) -> None:
+        self._timelines[fence] = timeline

@@ -12,7 +12,6 @@ from npusim.dtypes import DType
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
 from npusim.program import Program
-from npusim.sim.run import JobRecord
 from npusim.summary import OpReport, summarize
 from npusim.timeline import Counters, Timeline
 from npusim.units import cycles_spanned
@@ -31,7 +30,7 @@ class Result:
     program: Program
     device: Config
     outputs: dict[str, npt.NDArray[Any]]
-    record: JobRecord
+    timeline: Timeline
     queued_ps: int
     total_ps: int
     host: HostCounters
@@ -55,7 +54,7 @@ class Result:
     @property
     def time_ps(self) -> int:
         """On the device, from its beginning to its interrupt, less the time that it was parked."""
-        return self.record.time_ps - self.record.suspended_ps
+        return self.timeline.time_ps - self.timeline.suspended_ps
 
     @property
     def cycles(self) -> int:
@@ -65,7 +64,7 @@ class Result:
     @property
     def suspended_ps(self) -> int:
         """How long it was parked for jobs of a higher class, saving and restoring included."""
-        return self.record.suspended_ps
+        return self.timeline.suspended_ps
 
     @property
     def host_ps(self) -> int:
@@ -73,14 +72,9 @@ class Result:
         return self.total_ps - self.time_ps - self.suspended_ps - self.queued_ps
 
     @property
-    def timeline(self) -> Timeline:
-        """What the units did and when."""
-        return self.record.timeline
-
-    @property
     def counters(self) -> Counters:
         """Where their time went, and the traffic."""
-        return self.record.counters
+        return self.timeline.counters
 
     @property
     def dram_read_bytes(self) -> int:

@@ -2,21 +2,77 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 from simpy.events import Event, Timeout
 
+from npusim.sim.banks import Banks
+from npusim.sim.job import Job
+from npusim.sim.parts import Parts
 from npusim.sim.plan import Step
 from npusim.timeline import Span, UnitCounters
-
-if TYPE_CHECKING:
-    from npusim.sim.run import Run
 
 NEVER = -1
 
 PREEMPTED = "preempted"
 """The name of a stall: the job of a higher class has the machine, or is about to."""
+
+
+class Front(Protocol):
+    """What hands commands to the units, as far as they know it."""
+
+    blocked: Engine | None
+    """The unit whose full queue holds the stream up."""
+
+    def pump(self) -> None:
+        """There is room in that queue."""
+
+
+class Progress(ABC):
+    """A job under way, as its units and its sequencer share it.
+
+    ``active`` counts the events under way: none left means that the job is done, or a deadlock.
+    """
+
+    engines: Sequence[Engine]
+    sequencer: Front
+
+    def __init__(self, machine: Parts, job: Job, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self.latency_ps = machine.fabric.latency_ps
+        self.fetch_rate = machine.fabric.fetch_rate
+        self.cycle_ps = machine.cycle_ps
+        self.queue_depth = machine.config.queue_depth
+        self.clock = machine.clock
+        self.env = machine.clock.env
+        self.link = machine.link
+        self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
+        self.injection = machine.injection
+        self.started_ps = job.started_ps
+        self.arithmetic = job.arithmetic
+        self.order: list[Step] = []  # commands that have ended
+        self.spans: list[Span] = []
+        self.reads = self.writes = 0
+        self.active = 0
+        self.outstanding = 0  # commands dispatched and not completed
+        self.over = False
+        self.holding = False  # no command starts any more: the job is to be parked, or is
+        self.parked = False
+
+    @abstractmethod
+    def execute(self, step: Step) -> bool:
+        """Do a command's arithmetic; False if that was a fault, which ends the job."""
+
+    @abstractmethod
+    def fail_transfer(self, unit: str, step: Step) -> None:
+        """The bus reports an error for a DMA command."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Nothing is under way any more: the job is complete, or it can never be."""
 
 
 class Engine:
@@ -27,12 +83,28 @@ class Engine:
     """
 
     __slots__ = (
-        "begin", "blocker", "busy_ps", "bytes", "completed", "fail_at", "hang_at", "held", "idle_ps", "macs", "mark",
-        "name", "queue", "run", "stalls", "step", "wait_at", "waiters",
+        "begin",
+        "blocker",
+        "busy_ps",
+        "bytes",
+        "completed",
+        "fail_at",
+        "hang_at",
+        "held",
+        "idle_ps",
+        "job",
+        "macs",
+        "mark",
+        "name",
+        "queue",
+        "stalls",
+        "step",
+        "wait_at",
+        "waiters",
     )  # fmt: skip
 
-    def __init__(self, run: Run, name: str) -> None:
-        self.run = run
+    def __init__(self, job: Progress, name: str) -> None:
+        self.job = job
         self.name = name
         self.queue: deque[tuple[int, Step]] = deque()
         self.step: Step | None = None  # the head: taken from the queue, waiting or running
@@ -42,10 +114,10 @@ class Engine:
         self.completed = 0
         self.begin = NEVER
         self.held = False  # the head could start, were the job not to be parked
-        self.mark = run.started_ps
+        self.mark = job.started_ps
         self.busy_ps = self.idle_ps = self.macs = self.bytes = 0
         self.stalls: dict[str, int] = {}
-        injection = run.injection
+        injection = job.injection
         self.hang_at = injection.hang.get(name, NEVER)
         self.fail_at = injection.dma_error.get(name, NEVER)
 
@@ -56,27 +128,27 @@ class Engine:
             self._take()
 
     def _take(self) -> None:
-        run = self.run
+        job = self.job
         at, self.step = self.queue.popleft()
-        if run.sequencer.blocked is self:
-            run.sequencer.pump()
-        if at > run.env.now:
-            run.active += 1
-            Timeout(run.env, at - run.env.now).callbacks.append(self._arrived)
+        if job.sequencer.blocked is self:
+            job.sequencer.pump()
+        if at > job.env.now:
+            job.active += 1
+            Timeout(job.env, at - job.env.now).callbacks.append(self._arrived)
         else:
             self._admit()
 
     def _arrived(self, event: Event) -> None:
-        run = self.run
-        if run.over:
+        job = self.job
+        if job.over:
             return
-        run.active -= 1
+        job.active -= 1
         self._admit()
-        if not run.active:
-            run.settle()
+        if not job.active:
+            job.settle()
 
     def _admit(self) -> None:
-        now = self.run.env.now
+        now = self.job.env.now
         self.idle_ps += now - self.mark
         self.mark = now
         self.wait_at = 0
@@ -88,7 +160,7 @@ class Engine:
         assert step is not None
         if step.waits:
             self._leave_stall(now)
-            waits, engines = step.waits, self.run.engines
+            waits, engines = step.waits, self.job.engines
             while self.wait_at < len(waits):
                 number, count = waits[self.wait_at]
                 other = engines[number]
@@ -107,40 +179,40 @@ class Engine:
             self.blocker = None
 
     def _start(self, step: Step, now: int) -> None:
-        run = self.run
-        if run.holding:
+        job = self.job
+        if job.holding:
             self.held = True
             return
         self.begin = now
         if self.completed == self.hang_at:
             return
-        run.active += 1
+        job.active += 1
         charge = step.charge
         if charge.share:
-            run.banks[step.core].start(charge.fixed_ps, charge.share, self._finish)
+            job.banks[step.core].start(charge.fixed_ps, charge.share, self._finish)
         else:
-            Timeout(run.env, charge.fixed_ps).callbacks.append(self._flow if charge.bus_bytes else self._finish)
+            Timeout(job.env, charge.fixed_ps).callbacks.append(self._flow if charge.bus_bytes else self._finish)
 
     def _flow(self, event: Event) -> None:
-        run, step = self.run, self.step
-        if run.over:
+        job, step = self.job, self.step
+        if job.over:
             return
         assert step is not None
-        run.link.start(step.charge.bus_bytes, step.charge.rate, self._finish)
+        job.link.start(step.charge.bus_bytes, step.charge.rate, self._finish)
 
     def _finish(self, event: Event | None = None) -> None:
-        run, step = self.run, self.step
-        if run.over:
+        job, step = self.job, self.step
+        if job.over:
             return
         assert step is not None
-        run.active -= 1
+        job.active -= 1
         if self.completed == self.fail_at:
-            run.fail_transfer(self.name, step)
+            job.fail_transfer(self.name, step)
             return
-        if run.arithmetic and not run.execute(step):
+        if job.arithmetic and not job.execute(step):
             return
-        run.order.append(step)
-        now = run.env.now
+        job.order.append(step)
+        now = job.env.now
         charge = step.charge
         bound = charge.bound
         late = now - self.begin - charge.alone_ps
@@ -152,22 +224,22 @@ class Engine:
         self.mark = now
         self.macs += charge.macs
         self.bytes += charge.bytes
-        run.reads += charge.reads
-        run.writes += charge.writes
-        start, end = self.begin - run.started_ps, now - run.started_ps
-        run.spans.append(
+        job.reads += charge.reads
+        job.writes += charge.writes
+        start, end = self.begin - job.started_ps, now - job.started_ps
+        job.spans.append(
             Span(self.name, start, end, step.op, step.instruction.mnemonic, charge.macs, charge.bytes, bound)
         )
         self._complete(now)
-        if not run.active:
-            run.settle()
+        if not job.active:
+            job.settle()
 
     def _complete(self, now: int) -> None:
-        run = self.run
+        job = self.job
         self.completed = completed = self.completed + 1
         self.begin = NEVER
         self.step = None
-        run.outstanding -= 1
+        job.outstanding -= 1
         if self.waiters:
             ready = [engine for count, engine in self.waiters if count <= completed]
             if ready:
@@ -187,7 +259,7 @@ class Engine:
     def count(self, now: int) -> None:
         """Put the time since ``mark`` under what the unit has been doing."""
         elapsed = now - self.mark
-        if self.held or self.run.parked:
+        if self.held or self.job.parked:
             self.stalls[PREEMPTED] = self.stalls.get(PREEMPTED, 0) + elapsed
         elif self.begin != NEVER:
             self.busy_ps += elapsed

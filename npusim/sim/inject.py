@@ -57,6 +57,11 @@ class Injection:
             self._device = None
             raise
 
+    @property
+    def active(self) -> bool:
+        """Whether the device is told to break in any way."""
+        return bool(self.lose_interrupts or self.hang or self.dma_error or self.flips or self.unplugged)
+
     def _check_count(self, name: str, unit: str, count: int) -> None:
         _check_number(f"{name}[{unit!r}]", count)
         if self._device is None:

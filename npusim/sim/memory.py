@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from npusim._core import Strided
 from npusim.errors import DeviceMemoryError
 from npusim.hw.config import Config
 from npusim.isa.base import OFFSET_MASK, ByteArray, Space
@@ -76,8 +77,8 @@ class JobMemory:
         self._acc = memory.acc
         self._regions = [memory.slice(base, size) for base, size in regions]
 
-    def locate(self, core: int, address: int) -> tuple[ByteArray, int]:
-        """The array that holds the address and the byte offset in it; AddressError if there is none."""
+    def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
+        """The elements from an address on; AddressError if there is no such memory or it ends before the address."""
         space, offset = address >> _SPACE_SHIFT, address & OFFSET_MASK
         try:
             if space >= Space.REGION:
@@ -92,4 +93,4 @@ class JobMemory:
             raise AddressError(address, f"no such region or core: {address:#x} of core {core}") from None
         if offset > array.size:
             raise AddressError(address, f"offset {offset:#x}: the memory has {array.size:#x} bytes")
-        return array, offset
+        return Strided(array, offset, strides)

@@ -12,17 +12,11 @@ buffer and completion counts exist once for each class of priority, so they stay
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simpy.events import Event
 
-from npusim.sim.engine import PREEMPTED
+from npusim.sim.engine import PREEMPTED, Engine, Progress
 from npusim.sim.plan import HALT
 from npusim.timeline import UnitCounters
-
-if TYPE_CHECKING:
-    from npusim.sim.engine import Engine
-    from npusim.sim.run import Run
 
 FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
@@ -34,21 +28,32 @@ class Sequencer:
     """The sequencer during one job. Its counters: busy = dispatching, stalled on ``fetch`` or on a full queue."""
 
     __slots__ = (
-        "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "idle_ps", "last", "reason", "requested",
-        "run", "stalls", "total",
+        "blocked",
+        "busy_ps",
+        "dispatched",
+        "fetched",
+        "fetching",
+        "halted",
+        "idle_ps",
+        "job",
+        "last",
+        "reason",
+        "requested",
+        "stalls",
+        "total",
     )  # fmt: skip
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, job: Progress) -> None:
+        self.job = job
         self.blocked: Engine | None = None
         self.dispatched = 0
         self.fetched = 0
         self.requested = 0
         self.fetching = False
         self.halted = False
-        self.last = run.started_ps  # the time of the last dispatch
+        self.last = job.started_ps  # the time of the last dispatch
         self.reason = "fetch"
-        self.total = run.steps[-1].end
+        self.total = job.steps[-1].end
         self.busy_ps = self.idle_ps = 0
         self.stalls: dict[str, int] = {}
 
@@ -66,50 +71,50 @@ class Sequencer:
 
     def _request(self, delay: int) -> None:
         """Ask for the next half, ``delay`` ps from now, if it is there to ask for and the fetcher stands still."""
-        run = self.run
+        job = self.job
         if not self.fetching and self.requested < self.total:
             self.fetching = True
-            run.active += 1
-            run.clock.after(delay + run.latency_ps, self._stream)
+            job.active += 1
+            job.clock.after(delay + job.latency_ps, self._stream)
 
     def _stream(self, event: Event | None = None) -> None:
-        run = self.run
-        if run.over:
+        job = self.job
+        if job.over:
             return
         size = min(FETCH_BYTES, self.total - self.requested)
         self.requested += size
-        run.link.start(size, run.fetch_rate, self._fetched)
+        job.link.start(size, job.fetch_rate, self._fetched)
 
     def _fetched(self) -> None:
-        run = self.run
-        if run.over:
+        job = self.job
+        if job.over:
             return
-        run.reads += self.requested - self.fetched
+        job.reads += self.requested - self.fetched
         self.fetched = self.requested
         self.fetching = False
-        run.active -= 1
+        job.active -= 1
         if self.blocked is None:
             self.pump()
-        if not run.holding and not self.fetching and self._room():
+        if not job.holding and not self.fetching and self._room():
             self.fetching = True
-            run.active += 1
+            job.active += 1
             self._stream()
-        if not run.active:
-            run.settle()
+        if not job.active:
+            job.settle()
 
     def _room(self) -> bool:
         """Whether a half is free: what has been asked for and not been dispatched fills no more than the other one."""
-        steps, at = self.run.steps, self.dispatched
+        steps, at = self.job.steps, self.dispatched
         used = steps[at - 1].end if at else 0
         return self.requested < self.total and self.requested - used // FETCH_BYTES * FETCH_BYTES <= FETCH_BYTES
 
     def pump(self) -> None:
         """Dispatch until the stream runs dry, a queue is full, or the job halts."""
-        run = self.run
-        if run.holding:
+        job = self.job
+        if job.holding:
             return
-        steps, engines, depth, cycle = run.steps, run.engines, run.queue_depth, run.cycle_ps
-        now = run.env.now
+        steps, engines, depth, cycle = job.steps, job.engines, job.queue_depth, job.cycle_ps
+        now = job.env.now
         self.blocked = None
         while True:
             step = steps[self.dispatched]
@@ -130,23 +135,23 @@ class Sequencer:
             if step.engine == HALT:
                 self._halt(at - now)
                 return
-            run.outstanding += 1
+            job.outstanding += 1
             engines[step.engine].offer(step, at)
             if self.requested < self.total and not self.fetching and self._room():
                 self._request(at - now)
 
     def _halt(self, delay: int) -> None:
-        self.run.active += 1
-        self.run.clock.after(delay, self._halting)
+        self.job.active += 1
+        self.job.clock.after(delay, self._halting)
 
     def _halting(self, event: Event) -> None:
-        run = self.run
-        if run.over:
+        job = self.job
+        if job.over:
             return
-        run.active -= 1
+        job.active -= 1
         self.halted = True
-        if not run.active:
-            run.settle()
+        if not job.active:
+            job.settle()
 
     def close(self, now: int) -> UnitCounters:
         """The counters of the job up to ``now``."""
@@ -159,9 +164,9 @@ class Sequencer:
     def count(self, now: int) -> None:
         """Put the time since the last dispatch under what held the next one up."""
         elapsed = now - self.last
-        if self.halted and not self.run.parked:
+        if self.halted and not self.job.parked:
             self.idle_ps += elapsed
         elif elapsed:
-            reason = PREEMPTED if self.run.parked else self.reason
+            reason = PREEMPTED if self.job.parked else self.reason
             self.stalls[reason] = self.stalls.get(reason, 0) + elapsed
         self.last = now

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 
 import npusim
 from tests.support.onnx_models import cnn, oracle, qdq, random_models, transformers
-from tests.support.onnx_models.random_configs import config_overrides
 from tests.support.onnx_models.random_models import RandomModel
 from tests.support.onnx_models.simulation import matrix_macs, simulate
 from tests.support.onnx_models.unsigned import unsigned
+from tests.support.random_devices import config_overrides
 
 BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet": lambda: cnn.resnet((1, 1), image=32, classes=10, width=8),

@@ -13,7 +13,7 @@ from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import Model, Operand, OperandLifeTime, Subgraph
 from tests.support.nnapi.c_api import Api, ChannelQuant, address, compiled, handles, operand_type, u32s
 from tests.support.nnapi_examples.examples import Array, Get, Record, available, build_model, examples
-from tests.support.nnapi_examples.running import compare, compare_classes
+from tests.support.nnapi_examples.running import differences
 
 pytestmark = pytest.mark.skipif(not available(), reason="the NNAPI conformance examples are not here")
 
@@ -111,14 +111,7 @@ def run(api: Api, rec: Record, get: Get, way: Way) -> str:
     if code:
         return f"result code {code}"
     found = [_shaped(api, execution, index, array) for index, array in enumerate(results)]
-    if rec["multinomialTol"]:
-        return compare_classes(rec, np.asarray(inputs[0]), found[0])
-    verdicts = [
-        compare(rec, model, index, wanted, value)
-        for index, (wanted, value) in enumerate(zip(expected, found, strict=True))
-        if wanted is not None
-    ]
-    return next(filter(None, verdicts), "")
+    return "; ".join(differences(rec, model, inputs, expected, found))
 
 
 def _given(operand: Operand, shape: Sequence[int]) -> Any:

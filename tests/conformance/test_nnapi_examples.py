@@ -15,7 +15,7 @@ from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import ErrorStatus, Model, OptionalTimeoutDuration
 from tests.support.nnapi.client import EXECUTORS, Frame, prepared_model
 from tests.support.nnapi_examples.examples import VERSIONS, Array, Get, Record, available, build_model, examples
-from tests.support.nnapi_examples.running import compare, compare_classes
+from tests.support.nnapi_examples.running import differences
 from tests.support.nnapi_examples.variants import VARIANTS, attempt
 
 pytestmark = pytest.mark.skipif(not available(), reason="the NNAPI conformance examples are not here")
@@ -84,14 +84,7 @@ def _execute(
         arrays = [outcome.array(index, STORAGE[operand.type]) for index, operand in enumerate(operands)]
     finally:
         frame.close()
-    if rec["multinomialTol"]:
-        return compare_classes(rec, np.asarray(inputs[0]), arrays[0])
-    verdicts = [
-        compare(rec, model, index, wanted, array)
-        for index, (wanted, array) in enumerate(zip(expected, arrays, strict=True))
-        if wanted is not None
-    ]
-    return next(filter(None, verdicts), "")
+    return "; ".join(differences(rec, model, inputs, expected, arrays))
 
 
 def _size(rec: Record, index: int, dtype: np.dtype[Any]) -> int:

@@ -25,20 +25,15 @@ from hal.nnapi.types import (
     DataLocation,
     ErrorStatus,
     MemoryPool,
-    Model,
-    Operand,
-    OperandLifeTime,
-    OperandType,
-    Operation,
     OperationType,
     OptionalTimeoutDuration,
     OptionalTimePoint,
     Priority,
     Request,
     RequestArgument,
-    Subgraph,
 )
 from tests.support.nnapi.client import Burst, ExecutionCallback, aidl_request, prepared_model
+from tests.support.nnapi.models import chain
 from tests.support.waits_and_leaks import PATIENCE_S, descriptors, until
 
 NONE = ErrorStatus.NONE
@@ -50,16 +45,6 @@ Array = npt.NDArray[np.float32]
 EXPECTED: list[Callable[[Array, Array], Array]] = [np.add, np.multiply, np.subtract, np.add]
 KINDS = [OperationType.ADD, OperationType.MUL, OperationType.SUB, OperationType.ADD]
 PRIORITIES = [Priority.LOW, Priority.MEDIUM, Priority.HIGH, Priority.MEDIUM]
-
-
-def _model(kind: OperationType, rows: int) -> Model:
-    """One operation on two inputs; the number of rows is open if it is 0."""
-    tensors = [
-        Operand(OperandType.TENSOR_FLOAT32, [rows, COLUMNS], readers, lifetime=lifetime)
-        for lifetime, readers in [(OperandLifeTime.SUBGRAPH_INPUT, 1)] * 2 + [(OperandLifeTime.SUBGRAPH_OUTPUT, 0)]
-    ]
-    none = Operand(OperandType.INT32, [], 1, lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, 0, 4))
-    return Model(Subgraph([*tensors, none], [Operation(kind, [0, 1, 3], [2])], [0, 1], [2]), operandValues=bytes(4))
 
 
 @dataclass
@@ -188,7 +173,7 @@ def test_many_threads() -> None:
     with open_device("edge") as device:
         free = device._engine.executor.free_bytes
         models = [
-            prepared_model(device, _model(kind, 0 if index == 3 else ROWS), priority=priority)
+            prepared_model(device, chain(1, (0 if index == 3 else ROWS, COLUMNS), kind), priority=priority)
             for index, (kind, priority) in enumerate(zip(KINDS, PRIORITIES, strict=True))
         ]
         clients = [Client(device, models, seed) for seed in range(THREADS)]

@@ -43,7 +43,7 @@ def test_models_may_be_dropped_while_the_driver_is_counting_them(device: Any) ->
         for model in models:
             assert model.executeSynchronously_1_3(add_case().request, 0, None, None)[0] is NONE
         del model
-        with device._programs._lock:
+        with device._engine.executor.programs._lock:
             models.clear()
             gc.collect()
         prepared_model(device, add())  # whoever comes next finds the count right
@@ -51,7 +51,7 @@ def test_models_may_be_dropped_while_the_driver_is_counting_them(device: Any) ->
 
     assert within(work)
     gc.collect()
-    assert not device._programs._users
+    assert not device._engine.executor.programs._users
     assert device._engine.executor.free_bytes == free
 
 

@@ -103,5 +103,5 @@ def _check(model: Model, kind: Op) -> None:
     try:
         validate_model(model)
     except InvalidModelError as error:
-        if error.where != f"main.operations[0] ({kind.name})":
+        if error.where != f"main: operation 0 ({kind.name})":
             raise

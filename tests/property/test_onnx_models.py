@@ -16,9 +16,8 @@ from npusim.ops import reference
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted, outputs_of, simulated
 from tests.support.graphs.random_graphs import QUIET
-from tests.support.onnx_models.random_configs import config_overrides
 from tests.support.onnx_models.random_models import RandomModel, float_models, int8_models, int32_models
-from tests.support.random_devices import TINY
+from tests.support.random_devices import TINY, config_overrides
 
 KINDS: dict[str, Any] = {"float": float_models, "int8": int8_models, "int32": int32_models}
 TOLERANCE = 1e-4

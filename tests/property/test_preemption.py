@@ -18,7 +18,7 @@ from npusim.driver import Driver, Priority
 from npusim.errors import JobAbortedError
 from npusim.hw.config import Config, load_config
 from npusim.program import SCRATCH, Binding, Program
-from npusim.sim.run import JobRecord
+from npusim.timeline import Timeline
 from tests.support.graphs.golden import GRAPHS
 from tests.support.graphs.samples import product
 from tests.support.programs.random_streams import CONFIGS as DEVICES
@@ -65,7 +65,7 @@ def program(plan: list[Action], config: Config) -> Program:
     return build(clear + plan, config).program(scratch=SCRATCH_BYTES)
 
 
-def alone(plan: list[Action], config: Config) -> tuple[bytes, JobRecord]:
+def alone(plan: list[Action], config: Config) -> tuple[bytes, Timeline]:
     device = NpuDevice(config)
     driver = Driver(device.bus)
     loaded = driver.load(program(plan, config))
@@ -74,12 +74,12 @@ def alone(plan: list[Action], config: Config) -> tuple[bytes, JobRecord]:
     return bytes(device.bus.read_memory(loaded.regions[SCRATCH], SCRATCH_BYTES)), device.last_job
 
 
-def together(jobs: list[Arrival], config: Config) -> list[tuple[bytes | None, JobRecord]]:
+def together(jobs: list[Arrival], config: Config) -> list[tuple[bytes | None, Timeline]]:
     """(scratch, or None for a job that was aborted; record) of each job."""
     device = NpuDevice(config)
     driver = Driver(device.bus)
     driver.enable_preemption()
-    records: dict[int, JobRecord] = {}
+    records: dict[int, Timeline] = {}
     device.listener = records.__setitem__
     loaded = [driver.load(program(arrival.plan, config)) for arrival in jobs]
     scratch = [item.regions[SCRATCH] for item in loaded]
@@ -92,7 +92,7 @@ def together(jobs: list[Arrival], config: Config) -> list[tuple[bytes | None, Jo
     for time, fence in sorted(events):
         device.machine.clock.advance(max(0, time - device.now_ps))
         driver.abort(fence)
-    results: list[tuple[bytes | None, JobRecord]] = []
+    results: list[tuple[bytes | None, Timeline]] = []
     for fence, address in zip(fences, scratch, strict=True):
         try:
             driver.wait(fence)
@@ -113,10 +113,10 @@ def test_every_job_computes_what_it_computes_alone(jobs: list[Arrival], config: 
         wanted, lone = alone(arrival.plan, config)
         if scratch is not None:
             assert scratch == wanted
-            done = [(span.unit, span.op, span.kind) for span in record.timeline.spans if span.unit != "sequencer"]
-            assert sorted(done) == sorted((span.unit, span.op, span.kind) for span in lone.timeline.spans)
+            done = [(span.unit, span.op, span.kind) for span in record.spans if span.unit != "sequencer"]
+            assert sorted(done) == sorted((span.unit, span.op, span.kind) for span in lone.spans)
             if not record.preemptions:
-                assert record.timeline.digest() == lone.timeline.digest()
+                assert record.digest() == lone.digest()
                 assert record.time_ps == lone.time_ps
 
 
@@ -130,11 +130,8 @@ def test_time_is_accounted_for_and_the_machine_has_one_owner(jobs: list[Arrival]
             parts = [unit.busy_ps, unit.idle_ps, *unit.stalls.values()]
             assert sum(parts) == record.time_ps, name
             assert min(parts) >= 0, name
-        starts = [span.start_ps for span in record.timeline.spans]
-        owned += [
-            (record.started_ps + span.start_ps, record.started_ps + span.end_ps, number)
-            for span in record.timeline.spans
-        ]
+        starts = [span.start_ps for span in record.spans]
+        owned += [(record.started_ps + span.start_ps, record.started_ps + span.end_ps, number) for span in record.spans]
         assert not starts or min(starts) > 0
     ordered = sorted(owned)
     latest = (0, -1)
@@ -156,7 +153,7 @@ def test_within_a_class_jobs_run_in_order(jobs: list[Arrival], config: Config) -
 @settings(max_examples=10)
 def test_the_same_arrivals_give_the_same_picoseconds(jobs: list[Arrival], config: Config) -> None:
     first, second = together(jobs, config), together(jobs, config)
-    assert [record.timeline.digest() for _, record in first] == [record.timeline.digest() for _, record in second]
+    assert [record.digest() for _, record in first] == [record.digest() for _, record in second]
     times = [[(record.started_ps, record.time_ps, record.suspended_ps) for _, record in run] for run in (first, second)]
     assert times[0] == times[1]
 
@@ -187,7 +184,7 @@ def test_networks_compute_the_same_bits_whenever_they_are_parked(name: str, devi
     loaded = [driver.load(program) for program in programs]
     inputs = [{item.name: storage(item, seed) for item in program.inputs} for seed, program in enumerate(programs)]
     wanted = [driver.run(item, given).outputs for item, given in zip(loaded, inputs, strict=True)]
-    records: dict[int, JobRecord] = {}
+    records: dict[int, Timeline] = {}
     npu.listener = records.__setitem__
     driver.run(loaded[0], inputs[0])
     length = records[max(records)].time_ps

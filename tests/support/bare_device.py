@@ -8,7 +8,7 @@ from npusim.device.registers import BY_NAME, RINGS
 from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, REGION_ROW, Completion, RingEntry
 from npusim.hw.config import Config, load_config
 from npusim.program import Program
-from npusim.sim.run import JobRecord
+from npusim.timeline import Timeline
 from tests.support.programs.streams import QUICK_HOST
 
 TINY = load_config("tiny")
@@ -25,7 +25,7 @@ class BareDevice:
     def __init__(self, config: Config = QUICK) -> None:
         self.device = NpuDevice(config)
         self.bus = self.device.bus
-        self.records: dict[int, JobRecord] = {}
+        self.records: dict[int, Timeline] = {}
         self.device.listener = self.records.__setitem__
         self._free = 1 << 20
         self._bases = {ring: self.take(ENTRIES * ENTRY.size) for ring in RINGS}

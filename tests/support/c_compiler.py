@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "c_programs"
 SOURCES = ROOT / "hal/abi"
 CORE = [
-    SOURCES / f"onnxifi_{part}.c" for part in ("core", "calls", "faults", "events", "runs", "backends", "graphs", "abi")
+    *(SOURCES / f"{part}.c" for part in ("embed", "embed_stack", "handles")),
+    *(
+        SOURCES / f"onnxifi_{part}.c"
+        for part in ("core", "calls", "faults", "events", "runs", "backends", "graphs", "abi")
+    ),
+    PROGRAMS / "stub_engine.c",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-g"]
 
@@ -37,17 +44,23 @@ def compile_client(source: Path, target: Path, library: abi.Library, *flags: str
 
 def compile_core(source: Path, target: Path, *flags: str) -> Path:
     """A program of the C core and the stub engine."""
-    parts = [
-        SOURCES / "embed.c",
-        SOURCES / "embed_stack.c",
-        SOURCES / "handles.c",
-        *CORE,
-        PROGRAMS / "stub_engine.c",
-        source,
-    ]
-    includes = [f"-I{SOURCES}", f"-I{abi.INCLUDE}", f"-I{PROGRAMS}", f"-I{sysconfig.get_path('include')}"]
-    gcc("-std=gnu11", *WARNINGS, "-O1", "-DNPU_HANDLE_TAG=0x1A5", *flags, *includes, *parts, "-o", target, "-lpthread")
+    core = Path(_core_objects(flags).name)
+    gcc(*_core_flags(flags), source, *sorted(core.glob("*.o")), "-o", target, "-lpthread")
     return target
+
+
+@functools.cache
+def _core_objects(flags: tuple[str, ...]) -> tempfile.TemporaryDirectory[str]:
+    """A folder with the core and the stub engine: each sanitizer needs them once, whatever programs it looks at."""
+    folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="npusim-core-")
+    for part in CORE:
+        gcc(*_core_flags(flags), "-c", part, "-o", Path(folder.name) / f"{part.stem}.o")
+    return folder
+
+
+def _core_flags(flags: tuple[str, ...]) -> list[str]:
+    includes = [f"-I{SOURCES}", f"-I{abi.INCLUDE}", f"-I{PROGRAMS}", f"-I{sysconfig.get_path('include')}"]
+    return ["-std=gnu11", *WARNINGS, "-O1", "-DNPU_HANDLE_TAG=0x1A5", *flags, *includes]
 
 
 def run(*command: str | Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -41,8 +41,8 @@ class View(NamedTuple):
     array: Array
 
     @property
-    def operand(self) -> tuple[npt.NDArray[np.uint8], int, tuple[int, ...]]:
-        return self.memory, self.offset, self.strides
+    def operand(self) -> _core.Strided:
+        return _core.Strided(self.memory, self.offset, self.strides)
 
 
 def layouts(rank: int) -> st.SearchStrategy[Layout]:

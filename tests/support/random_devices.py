@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -26,18 +27,31 @@ class Device:
         return f"TINY.with_(**{self.overrides})"
 
 
-@st.composite
-def devices(draw: st.DrawFn) -> Device:
-    """Shrinks to one core with a 1 x 1 array and roomy SRAM."""
+def _overrides(draw: st.DrawFn, sram: Sequence[int], accumulators: Sequence[int]) -> dict[str, Any]:
+    """Keyword arguments for ``Config.with_``. The accumulators, where there are any, hold whole rows of ``cols`` sums
+    of 32 bits, as many rows as one of ``accumulators``."""
     cols = draw(st.integers(1, 16))
-    overrides: dict[str, Any] = {
-        "sram.bytes": draw(st.sampled_from((ROOMY, 4 * KIB, 6 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 256 * KIB))),
+    return {
+        "sram.bytes": draw(st.sampled_from(sram)),
         "cores": draw(st.integers(1, 3)),
         "matrix.rows": draw(st.integers(1, 16)),
         "matrix.cols": cols,
         "matrix.dataflow": draw(st.sampled_from(DATAFLOWS)),
-        "matrix.accumulator_bytes": draw(st.sampled_from((0, 16, 64, 256))) * cols * 4,
+        "matrix.accumulator_bytes": draw(st.sampled_from(accumulators)) * cols * 4,
         "dma.channels": draw(st.integers(1, 3)),
-        "queue_depth": draw(st.integers(1, 16)),
     }
-    return Device(overrides)
+
+
+@st.composite
+def devices(draw: st.DrawFn) -> Device:
+    """Shrinks to one core with a 1 x 1 array and roomy SRAM."""
+    sram = (ROOMY, 4 * KIB, 6 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 256 * KIB)
+    overrides = _overrides(draw, sram, (0, 16, 64, 256))
+    return Device({**overrides, "queue_depth": draw(st.integers(1, 16))})
+
+
+@st.composite
+def config_overrides(draw: st.DrawFn) -> dict[str, Any]:
+    """For these every random ONNX model must compile; shrinks to one core, a 1 x 1 array and the smallest SRAM."""
+    sram = (8 * KIB, 12 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB)
+    return _overrides(draw, sram, (0, 64, 256, 1024))

@@ -44,14 +44,14 @@ def descriptors() -> int:
 
 
 def asleep(thread: threading.Thread) -> None:
-    """Wait until a thread blocks in what it calls. Twice, because it may have waited for the interpreter instead."""
+    """Wait until a thread blocks in what it calls. Five times, as it may have waited for the interpreter instead."""
 
     def blocks() -> bool:
         with open(f"/proc/self/task/{thread.native_id}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0] == "S"
 
     until(lambda: thread.native_id is not None)
-    for _ in range(2):
+    for _ in range(5):
         time.sleep(0.01)
         until(blocks)
 

@@ -24,7 +24,7 @@ for number in range(60):
 device = NpuDevice(config)
 driver = Driver(device.bus)
 result = driver.run(driver.load(stream.program(scratch=4096)), timing_only=True)
-print(device.last_job.timeline.digest(), result.cycles, device.now_ps, device.last_job.counters)
+print(device.last_job.digest(), result.cycles, device.now_ps, device.last_job.counters)
 """
 
 

@@ -15,15 +15,15 @@ from npusim.isa.base import decode
 from npusim.isa.interpret import interpret
 from npusim.program import FIRST_IO, SCRATCH
 from npusim.sim.memory import DeviceMemory, JobMemory
-from npusim.sim.run import JobRecord
 from npusim.sim.sequencer import FETCH_BYTES
+from npusim.timeline import Timeline
 from tests.support.programs.random_streams import CONFIGS, TINY, Action, actions, build
 from tests.support.programs.random_streams import SCRATCH as SCRATCH_BYTES
 
 PLANS = st.lists(actions(), min_size=1, max_size=20)
 
 
-def simulate(plan: list[Action], config: Config, timing_only: bool = False) -> tuple[bytes, list[bytes], JobRecord]:
+def simulate(plan: list[Action], config: Config, timing_only: bool = False) -> tuple[bytes, list[bytes], Timeline]:
     """(scratch, SRAM of each core, record) after one run from zeroed memories."""
     device = NpuDevice(config)
     driver = Driver(device.bus)
@@ -63,7 +63,7 @@ def test_every_picosecond_of_every_unit_is_accounted_for(plan: list[Action], con
 @settings(max_examples=40)
 def test_spans_and_counters_tell_the_same_story(plan: list[Action], config: Config) -> None:
     _, _, record = simulate(plan, config, timing_only=True)
-    spans = record.timeline.spans
+    spans = record.spans
     assert sorted(span.op for span in spans) == list(range(len(plan)))
     assert spans == sorted(spans, key=lambda span: (span.end_ps, span.unit, span.start_ps))
     for name, unit in record.counters.units.items():
@@ -80,7 +80,7 @@ def test_spans_and_counters_tell_the_same_story(plan: list[Action], config: Conf
 def test_arithmetic_and_memory_contents_do_not_touch_the_time(plan: list[Action], config: Config) -> None:
     _, _, with_it = simulate(plan, config)
     _, _, without = simulate(plan, config, timing_only=True)
-    assert with_it.timeline.digest() == without.timeline.digest()
+    assert with_it.digest() == without.digest()
     assert with_it.counters == without.counters
     assert with_it.cycles == without.cycles
 
@@ -117,7 +117,7 @@ def test_a_second_run_on_the_same_device_takes_the_same_time(plan: list[Action])
         records.append(device.last_job)
     assert records[0] is not None
     assert records[1] is not None
-    assert records[0].timeline.digest() == records[1].timeline.digest()
+    assert records[0].digest() == records[1].digest()
     assert records[0].counters == records[1].counters
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..driver.prepared import PreparedModel
-from ..errors import StatusError
+from ..errors import StatusError, invalid_argument
 from ..memory.pools import Kept, PoolMappings
 from ..types import ErrorStatus
 from ..validation.fields import MalformedError, integer, items
@@ -50,7 +50,7 @@ class Burst:
         GENERAL_FAILURE.
         """
         if not self._one.acquire(blocking=False):
-            raise StatusError(ErrorStatus.GENERAL_FAILURE, "the burst is executing already")
+            raise StatusError(ErrorStatus.GENERAL_FAILURE, "the burst is already executing")
         try:
             asked = request_to_1_3(request)
             mappings = PoolMappings(self._kept, _keys(memoryIdentifierTokens, len(asked.pools)))
@@ -67,7 +67,7 @@ class Burst:
     ) -> ExecutionResult:
         """Likewise with a configuration; this driver has no use for hints of vendors."""
         if not isinstance(config, ExecutionConfig):
-            raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"config must be an ExecutionConfig, is {config!r}")
+            raise invalid_argument(f"config must be an ExecutionConfig, got {config!r}")
         return self.executeSynchronously(
             request, memoryIdentifierTokens, config.measureTiming, deadlineNs, config.loopTimeoutDurationNs
         )
@@ -78,7 +78,7 @@ class Burst:
         try:
             token = integer(memoryIdentifierToken, NO_IDENTITY, MAX_TOKEN, "memoryIdentifierToken")
         except MalformedError as error:
-            raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
+            raise invalid_argument(str(error)) from None
         self._kept.pop(token, None)
 
 
@@ -88,9 +88,7 @@ def _keys(tokens: object, pools: int) -> list[int | None]:
         plain = [integer(token, NO_IDENTITY, MAX_TOKEN, "memoryIdentifierTokens")
                  for token in items(tokens, "memoryIdentifierTokens")]  # fmt: skip
     except MalformedError as error:
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
+        raise invalid_argument(str(error)) from None
     if len(plain) != pools:
-        raise StatusError(
-            ErrorStatus.INVALID_ARGUMENT, f"memoryIdentifierTokens must be {pools}, one for each pool, are {len(plain)}"
-        )
+        raise invalid_argument(f"there must be {pools} memoryIdentifierTokens, one for each pool, got {len(plain)}")
     return [None if token == NO_IDENTITY else token for token in plain]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ..border import status_of
 from ..driver.device import Device
 from ..driver.prepared import PreparedModel
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..memory import Memory
 from ..types import BufferDesc, BufferRole, Capabilities, DeviceType, ErrorStatus, Extension
 from ..validation.fields import instance, items
@@ -160,7 +160,7 @@ class _Callback:
 def _launch(launch: Callable[[_Callback], ErrorStatus], client: Any) -> None:
     """Start a preparation; a failed one is told to the callback, once, and raised."""
     if not callable(getattr(client, "notify", None)):
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"the callback must have the method notify, is {client!r}")
+        raise invalid_argument(f"the callback must have a method notify, got {client!r}")
     adapter = _Callback(client)
     try:
         status = launch(adapter)

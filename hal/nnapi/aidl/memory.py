@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..memory import ASHMEM, BLOB, FORMAT_BLOB, HARDWARE_BUFFER, MMAP_FD, Memory
-from ..types import ErrorStatus
 
 
 @dataclass(slots=True)
@@ -75,10 +74,10 @@ def to_memory(memory: AidlMemory) -> Memory:
     As with any Memory, ``check`` tells whether what it holds is good.
     """
     if not isinstance(memory, AidlMemory):
-        raise _invalid(f"a memory must be an AidlMemory, is {memory!r}")
+        raise invalid_argument(f"a memory must be an AidlMemory, got {memory!r}")
     given = [tag for tag in _TAGS if getattr(memory, tag) is not None]
     if len(given) != 1:
-        raise _invalid(f"exactly one of {', '.join(_TAGS)} must be set, are {given}")
+        raise invalid_argument(f"exactly one of {', '.join(_TAGS)} must be set, got {given}")
     if memory.ashmem is not None:
         return Memory(ASHMEM, (memory.ashmem.fd,), memory.ashmem.size)
     if memory.mappableFile is not None:
@@ -99,12 +98,14 @@ def from_memory(memory: Memory) -> AidlMemory:
         usage = (usage_low & _WORD) | (usage_high & _WORD) << 32
         description = HardwareBufferDescription(width, height, layers, pixel_format, usage, stride)
         return AidlMemory(hardwareBuffer=HardwareBuffer(description, NativeHandle(handle, ())))
-    raise _invalid(f"memory {memory.name!r} with {len(handle)} descriptors has no counterpart in the AIDL interface")
+    raise invalid_argument(
+        f"memory {memory.name!r} with {len(handle)} descriptors has no counterpart in the AIDL interface"
+    )
 
 
 def _from_file(file: MappableFile) -> Memory:
     if not all(isinstance(value, int) for value in (file.offset, file.prot)) or file.offset < 0:
-        raise _invalid(f"protection and offset must be integers from 0 on, are {file.prot!r} and {file.offset!r}")
+        raise invalid_argument(f"protection and offset must be integers >= 0, got {file.prot!r} and {file.offset!r}")
     return Memory(MMAP_FD, (file.fd,), file.length, (file.prot, file.offset & _WORD, file.offset >> 32))
 
 
@@ -115,7 +116,3 @@ def _from_buffer(buffer: HardwareBuffer) -> Memory:
         about.width, about.height, about.layers, about.format, about.usage & _WORD, about.usage >> 32, about.stride,
     )  # fmt: skip
     return Memory(BLOB if blob else HARDWARE_BUFFER, tuple(buffer.handle.fds), about.width if blob else 0, ints)
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

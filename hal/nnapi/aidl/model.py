@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import types
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..memory import Memory
-from ..types import ErrorStatus
 from ..validation.fields import MalformedError, items
 from . import types as aidl_types
 from .memory import to_memory
@@ -22,14 +21,14 @@ def model_to_1_3(model: Any) -> types.Model:
     try:
         for entry in _items(model.extensionNameToPrefix):
             if not 0 <= entry.prefix <= MAX_PREFIX:
-                raise _invalid(f"the prefix of {entry.name} must be in [0, {MAX_PREFIX}], is {entry.prefix}")
+                raise invalid_argument(f"the prefix of {entry.name} must be in [0, {MAX_PREFIX}], got {entry.prefix}")
         return types.Model(
             _subgraph(model.main), [_subgraph(each) for each in _items(model.referenced)], model.operandValues,
             [pool if isinstance(pool, Memory) else to_memory(pool) for pool in _items(model.pools)],
             model.relaxComputationFloat32toFloat16, model.extensionNameToPrefix,
         )  # fmt: skip
     except (AttributeError, TypeError, MalformedError) as error:
-        raise _invalid(f"the model is none of the AIDL interface: {error}") from None
+        raise invalid_argument(f"not a model of the AIDL interface: {error}") from None
 
 
 def _subgraph(subgraph: aidl_types.Subgraph) -> types.Subgraph:
@@ -57,7 +56,3 @@ def _consumers(operands: int, operations: Sequence[Any]) -> list[int]:
 
 def _items(values: object) -> Sequence[Any]:
     return items(values, "a list")
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

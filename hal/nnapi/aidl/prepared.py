@@ -104,7 +104,7 @@ class AidlFencedCallback:
         Raises GENERAL_FAILURE while the execution is not over.
         """
         if not self._callback.over:
-            raise StatusError(ErrorStatus.GENERAL_FAILURE, "the execution is not over")
+            raise StatusError(ErrorStatus.GENERAL_FAILURE, "the execution has not ended")
         status, launched, fenced = self._callback.times_ns()
         return status, Timing(*launched), Timing(*fenced)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..execution.outcome import Outcome
 from ..memory import Memory
 from ..types import ErrorStatus, MemoryPool, Request
@@ -25,7 +25,7 @@ def request_to_1_3(request: Any) -> Request:
         asked = instance(request, aidl_types.Request, "the request")
         pools = [_pool(pool) for _, pool in instances(asked.pools, aidl_types.RequestMemoryPool, "pools")]
     except MalformedError as error:
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
+        raise invalid_argument(str(error)) from None
     return Request(asked.inputs, asked.outputs, pools)
 
 
@@ -43,7 +43,7 @@ def time_to_1_3(value: object, what: str) -> int | None:
     try:
         nanoseconds = integer(value, OMITTED, INT64_MAX, what)
     except MalformedError as error:
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, str(error)) from None
+        raise invalid_argument(str(error)) from None
     return None if nanoseconds == OMITTED else nanoseconds
 
 

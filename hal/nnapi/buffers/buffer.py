@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..border import never_raises
-from ..errors import StatusError
+from ..errors import StatusError, invalid_argument
 from ..memory import Memory
 from ..operations.view import Shape
 from ..types import ErrorStatus
@@ -62,7 +62,7 @@ class Buffer:
         target = _memory(dst)
         target.check()
         if nbytes is not None and target.size != nbytes:
-            raise _invalid(f"the memory must have the {nbytes} bytes of the buffer, has {target.size}")
+            raise invalid_argument(f"the memory must have the {nbytes} bytes of the buffer, got {target.size}")
         if contents is None:
             raise StatusError(ErrorStatus.GENERAL_FAILURE, f"buffer {self.token} is not initialised")
         view = target.map(writable=True)
@@ -85,7 +85,9 @@ class Buffer:
         assert nbytes is not None
         source.check()
         if source.size != nbytes:
-            raise _invalid(f"the memory must have {nbytes} bytes for dimensions {list(shape)}, has {source.size}")
+            raise invalid_argument(
+                f"the memory must have {nbytes} bytes for dimensions {list(shape)}, got {source.size}"
+            )
         view = source.map(writable=False)
         data = np.asarray(view)
         if self._layout.storage == np.bool_:
@@ -104,12 +106,12 @@ class Buffer:
         try:
             given = integers(dimensions, U32, "dimensions")
         except MalformedError as error:
-            raise _invalid(str(error)) from None
+            raise invalid_argument(str(error)) from None
         if given and 0 in given:
-            raise _invalid(f"dimensions must be > 0, are {list(given)}")
+            raise invalid_argument(f"dimensions must be > 0, got {list(given)}")
         dims = merge_dims(self._layout.dims, given or None, f"buffer {self.token}")
         if dims is None or 0 in dims:
-            raise _invalid(f"buffer {self.token} has open dimensions: they must be given")
+            raise invalid_argument(f"buffer {self.token} has unknown dimensions: they must be given")
         return dims
 
     # Executions
@@ -117,7 +119,9 @@ class Buffer:
     def static_dims(self, prepared: Prepared, direction: Direction, index: int, given: Dims) -> Dims:
         """Check a use: INVALID_ARGUMENT unless the role was asked for and the argument's dimensions can be right."""
         if prepared not in self._roles.get((direction, index), ()):
-            raise _invalid(f"buffer {self.token} was not allocated for {direction} {index} of this prepared model")
+            raise invalid_argument(
+                f"buffer {self.token} was not allocated for {direction} {index} of this prepared model"
+            )
         return merge_dims(self._layout.dims, given, f"{direction} {index}")
 
     def read_contents(self, given: Dims, where: str) -> Contents:
@@ -221,7 +225,7 @@ class OutputUse:
             return
         if memory is None:
             if 0 not in shape:
-                raise RuntimeError(f"an output of shape {list(shape)} was never asked where to go")
+                raise RuntimeError(f"an output of shape {list(shape)} has nowhere been stored")
             memory = self._held.room(shape, 0, self._given)  # what is empty is not written
         self._held.end_write(Contents(memory, shape))
 
@@ -230,8 +234,4 @@ def _memory(memory: object) -> Memory:
     try:
         return instance(memory, Memory, "memory")
     except MalformedError as error:
-        raise _invalid(str(error)) from None
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)
+        raise invalid_argument(str(error)) from None

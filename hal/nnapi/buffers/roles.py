@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ..errors import StatusError
+from ..errors import StatusError, invalid_argument
 from ..operations.view import SCALARS, STORAGE
 from ..types import BufferDesc, BufferRole, ErrorStatus, Model, Operand, SymmPerChannelQuantParams
 from ..validation.context import Context, context_of
@@ -59,17 +59,17 @@ def check_allocation(
         models = _models(tracker, preparedModels)
         uses = [*_uses("input", models, inputRoles), *_uses("output", models, outputRoles)]
     except MalformedError as error:
-        raise _invalid(str(error)) from None
+        raise invalid_argument(str(error)) from None
     if not uses:
-        raise _invalid("there must be a role, inputRoles and outputRoles are empty")
+        raise invalid_argument("there must be at least one role, but inputRoles and outputRoles are empty")
     _check_unique(uses)
     first = uses[0]
     for use in uses[1:]:
         if use.contents() != first.contents():
-            raise _invalid(f"{use} must have type, scale, zero point and extra parameters as {first}")
+            raise invalid_argument(f"{use} must have the same type, scale, zero point and extra parameters as {first}")
     dims: Dims = given if given or first.scalar else None
     if first.scalar and given:
-        raise _invalid(f"{first} is a scalar: desc.dimensions must be empty, got {list(given)}")
+        raise invalid_argument(f"{first} is a scalar: desc.dimensions must be empty, got {list(given)}")
     for use in uses:
         dims = merge_dims(dims, use.dims, str(use))
     roles: dict[tuple[Direction, int], WeakSet[Prepared]] = {}
@@ -83,7 +83,7 @@ def merge_dims(first: Dims, second: Dims, where: str) -> Dims:
     if first is None or second is None:
         return second if first is None else first
     if len(first) != len(second) or any(a and b and a != b for a, b in zip(first, second, strict=True)):
-        raise _invalid(f"{where}: dimensions must agree with {list(first)}, are {list(second)}")
+        raise invalid_argument(f"{where}: dimensions must agree with {list(first)}, got {list(second)}")
     return tuple(a or b for a, b in zip(first, second, strict=True))
 
 
@@ -166,9 +166,5 @@ def _check_unique(uses: Sequence[_Use]) -> None:
     for use in uses:
         key = (id(use.prepared), use.direction, use.index)
         if key in seen:
-            raise _invalid(f"each role must be given once, {use} is given twice")
+            raise invalid_argument(f"each role may be given once only, but {use} is given twice")
         seen.add(key)
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..border import status_of
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..operations.view import Shape
 from ..types import ErrorStatus, MemoryPool, Operand, Request, RequestArgument
 from .buffer import Buffer, InputUse, OutputUse
@@ -50,7 +50,7 @@ class BufferTracker:
         """The buffer with this token; StatusError (INVALID_ARGUMENT) if there is none."""
         buffer = self._live.get(token)
         if buffer is None:
-            raise _invalid(f"there is no buffer with token {token}")
+            raise invalid_argument(f"there is no buffer with token {token}")
         return buffer
 
     def check_token(self, token: int) -> None:
@@ -89,7 +89,9 @@ class BufferUses:
             if found:
                 self.outputs[index] = OutputUse(*found)
                 if found[0].token in used:
-                    raise _invalid(f"output {index} lies in buffer {found[0].token}, which has another use as well")
+                    raise invalid_argument(
+                        f"output {index} lies in buffer {found[0].token}, which another argument uses as well"
+                    )
                 used.add(found[0].token)
 
     def _find(
@@ -128,7 +130,3 @@ def _tokens(request: Request) -> list[tuple[int, int]]:
         if isinstance(token, int):
             found.append((number, token))
     return found
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

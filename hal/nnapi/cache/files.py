@@ -24,7 +24,7 @@ from typing import Any, Self
 from npusim.errors import CacheError
 from npusim.hw.config import Config
 
-from ..errors import StatusError
+from ..errors import StatusError, invalid_argument
 from ..operations.constants import Constants
 from ..plan import Plan, Record
 from ..types import Constant, ErrorStatus, Model
@@ -61,7 +61,7 @@ def driver_key(directory: Path | None = None) -> bytes | None:
             _make_key(path)
         return _read_key(path)
     except OSError as error:
-        _log.warning("%s: no compilation cache: %s", path, error.strerror or error)
+        _log.warning("%s: the compilation cache cannot be used: %s", path, error.strerror or error)
         return None
 
 
@@ -85,10 +85,10 @@ def _read_key(path: Path) -> bytes:
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            raise PermissionError(0, "the key must belong to this user and be closed to all others")
+            raise PermissionError(0, "the key must belong to this user and be unreadable to all others")
         key = file.read(KEY_BYTES + 1)
     if len(key) != KEY_BYTES:
-        raise OSError(0, f"the key has {len(key)} bytes instead of {KEY_BYTES}")
+        raise OSError(0, f"the key must have {KEY_BYTES} bytes, got {len(key)}")
     return key
 
 
@@ -130,7 +130,7 @@ class Files:
                 program.constants.check()
             _rewrite(self._descriptors[0], [header, mac, body])
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, the model is there
-            _log.warning("the model is not kept: %s", error)
+            _log.warning("the model was not cached: %s", error)
             for descriptor in self._descriptors:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, 0)
@@ -143,7 +143,7 @@ def open_for_saving(model_cache: Handles, data_cache: Handles, token: bytes) -> 
             return Files((), b"")
         return Files(*_opened(model_cache, data_cache, token))
     except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the model is prepared
-        _log.warning("the model will not be kept: %s", error)
+        _log.warning("the model will not be cached: %s", error)
         return Files((), b"")
 
 
@@ -167,10 +167,10 @@ class Kept:
             document, code, size, checksum = describes_data(self._body)
             data = _read(self._files._descriptors[1], "the data file", size)
             if len(data) != size or zlib.crc32(data) != checksum:
-                raise CacheError("the data file is not the one that belongs to the model file")
+                raise CacheError("the data file does not belong to the model file")
             return decode(document, code, memoryview(data), self._config)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise CacheError(f"the model file does not make sense: {error!r}") from error
+            raise CacheError(f"the model file is malformed: {error!r}") from error
 
 
 def open_kept(config: Config, state_dir: Path | None, model_cache: Handles, data_cache: Handles, token: bytes) -> Kept:
@@ -178,7 +178,9 @@ def open_kept(config: Config, state_dir: Path | None, model_cache: Handles, data
     for a file that is not as this driver wrote it."""
     key = driver_key(state_dir)
     if key is None:
-        raise StatusError(ErrorStatus.GENERAL_FAILURE, "there is no compilation cache: its key cannot be kept")
+        raise StatusError(
+            ErrorStatus.GENERAL_FAILURE, "the compilation cache cannot be used: there is no place for its key"
+        )
     files = Files(*_opened(model_cache, data_cache, token))
     try:
         content = _read(files._descriptors[0], "the model file", LARGEST)
@@ -192,13 +194,13 @@ def _authentic(key: bytes, token: bytes, content: bytes) -> bytes:
     """The body of a model file. Raises CacheError unless every byte is as this driver wrote it for this token."""
     begin = _HEADER.size + _MAC_BYTES
     if len(content) < begin:
-        raise CacheError(f"the model file has {len(content)} bytes, too few")
+        raise CacheError(f"the model file must have at least {begin} bytes, got {len(content)}")
     header, mac, body = content[: _HEADER.size], content[_HEADER.size : begin], content[begin:]
     if not hmac.compare_digest(mac, _mac(key, token, header, body)):
-        raise CacheError("the model file is not as this driver wrote it for this token")
+        raise CacheError("the model file is not what this driver wrote for this token")
     magic, version, _, length = _HEADER.unpack(header)
     if (magic, version, length) != (_MAGIC, _VERSION, len(body)):
-        raise CacheError(f"the model file is of another version: {version}, this one is {_VERSION}")
+        raise CacheError(f"the model file is of version {version}, but this driver reads version {_VERSION}")
     return body
 
 
@@ -210,13 +212,15 @@ def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -
     """Duplicates of the two descriptors, and the token. Raises StatusError (INVALID_ARGUMENT, or GENERAL_FAILURE for
     a file that is not open for reading and writing)."""
     if len(model_cache) != MODEL_FILES or len(data_cache) != DATA_FILES:
-        raise _invalid(f"needs 1 model file and 1 data file, got {len(model_cache)} and {len(data_cache)}")
+        raise invalid_argument(
+            f"the cache needs 1 model file and 1 data file, got {len(model_cache)} and {len(data_cache)}"
+        )
     for handle in (*model_cache, *data_cache):
         if not isinstance(handle, Sequence) or len(handle) != 1 or not isinstance(handle[0], int):
-            raise _invalid(f"a handle of a cache file must hold one descriptor, is {handle!r}")
+            raise invalid_argument(f"the handle of a cache file must hold one descriptor, got {handle!r}")
     token = bytes(token)
     if len(token) != Constant.BYTE_SIZE_OF_CACHE_TOKEN:
-        raise _invalid(f"the token must have {int(Constant.BYTE_SIZE_OF_CACHE_TOKEN)} bytes, has {len(token)}")
+        raise invalid_argument(f"the token must have {int(Constant.BYTE_SIZE_OF_CACHE_TOKEN)} bytes, got {len(token)}")
     descriptors: list[int] = []
     try:
         for handle in (*model_cache, *data_cache):
@@ -225,12 +229,12 @@ def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -
             if mode != os.O_RDWR:
                 raise StatusError(ErrorStatus.GENERAL_FAILURE, "a cache file must be open for reading and writing")
             if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):  # a device may have no end
-                raise StatusError(ErrorStatus.GENERAL_FAILURE, "a cache file must be a file on a disk or in memory")
+                raise StatusError(ErrorStatus.GENERAL_FAILURE, "a cache file must be a regular file")
     except BaseException as error:
         for descriptor in descriptors:
             os.close(descriptor)
         if isinstance(error, OSError | OverflowError | ValueError):
-            raise _invalid(f"a cache file's descriptor cannot be used: {error}") from None
+            raise invalid_argument(f"the descriptor of a cache file cannot be used: {error}") from None
         raise
     return descriptors, token
 
@@ -250,16 +254,12 @@ def _read(descriptor: int, what: str, most: int) -> bytes:
     """A file's content, wherever the descriptor stands. Raises OSError, and CacheError for more than ``most`` bytes."""
     size = os.fstat(descriptor).st_size
     if size > most:
-        raise CacheError(f"{what} has {size} bytes, more than {most}")
+        raise CacheError(f"{what} must have at most {most} bytes, got {size}")
     pieces: list[bytes] = []
     offset = 0
     while piece := os.pread(descriptor, max(size - offset, 1), offset):
         pieces.append(piece)
         offset += len(piece)
         if offset > most:
-            raise CacheError(f"{what} grows while it is read")
+            raise CacheError(f"{what} grew while it was read")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

@@ -92,11 +92,11 @@ def encode(config: Config, model: Model, constants: Constants, plan: Plan) -> tu
 def describes_data(body: bytes) -> tuple[dict[str, Any], bytes, int, int]:
     """(the JSON document, the instruction streams, length and checksum of the data). Raises CacheError."""
     if len(body) < _LENGTH.size:
-        raise CacheError(f"{len(body)} bytes are too few for a cached model")
+        raise CacheError(f"the body must have at least {_LENGTH.size} bytes, got {len(body)}")
     (length,) = _LENGTH.unpack_from(body)
     document = json.loads(body[_LENGTH.size : _LENGTH.size + length])
     if document["versions"] != _versions():
-        raise CacheError(f"was kept by another version: {document['versions']}, this one is {_versions()}")
+        raise CacheError(f"the model was cached by versions {document['versions']}, but this driver is {_versions()}")
     size, checksum = document["data"]
     return document, body[_LENGTH.size + length :], size, checksum
 
@@ -106,7 +106,7 @@ def decode(
 ) -> tuple[Model, Constants, list[Record]]:
     """The model, its constants and the compiled segments. Raises CacheError."""
     if document["config"] != config.fingerprint():
-        raise CacheError(f"was kept for another device than {config.name}")
+        raise CacheError(f"the model was cached for another device than {config.name}")
     model = _read_model(document["model"], data)
     constants = Constants(model, (), storage_of(model))
     programs, position = [], 0
@@ -124,7 +124,7 @@ def _versions() -> list[int]:
 def _piece(data: memoryview, place: Sequence[int]) -> memoryview:
     offset, length = place
     if offset < 0 or length < 0 or offset + length > len(data):
-        raise CacheError(f"{length} bytes at {offset} do not lie in the {len(data)} bytes of data")
+        raise CacheError(f"{length} bytes at offset {offset} do not lie within the {len(data)} bytes of data")
     return data[offset : offset + length]
 
 

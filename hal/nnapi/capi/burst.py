@@ -32,7 +32,7 @@ class Burst:
         if not self._one.acquire(blocking=False):
             raise bad_state("the burst is computing another execution")
         try:
-            execution.compute(self)
+            execution.compute(self.execute)
         finally:
             self._one.release()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from npusim.units import ceil_div
 
@@ -15,10 +14,7 @@ from ..extensions.registry import CODE_BITS
 from ..memory import Memory
 from ..types import DataLocation
 from . import extensions
-from .operands import BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced
-
-if TYPE_CHECKING:
-    from .model import Model
+from .operands import BuiltModel, BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced
 
 _ALIGNMENT = 8
 
@@ -34,7 +30,7 @@ class Composed:
         return model_to_1_3(self.model)
 
 
-def compose(main: Model) -> Composed:
+def compose(main: BuiltModel) -> Composed:
     """One model out of a main model and all that it refers to, directly or not."""
     return Composed(_Composer().compose(main))
 
@@ -44,11 +40,11 @@ class _Composer:
         self._values = bytearray()
         self._pools: list[Memory] = []
         self._pool_of: dict[int, int] = {}
-        self._models: list[Model] = []
+        self._models: list[BuiltModel] = []
         self._place_of: dict[int, int] = {}
         self._prefixes: set[int] = set()
 
-    def compose(self, main: Model) -> aidl_types.Model:
+    def compose(self, main: BuiltModel) -> aidl_types.Model:
         top = self._subgraph(main)
         referenced = []
         number = 0
@@ -60,7 +56,7 @@ class _Composer:
             top, referenced, bytes(self._values), self._pools, main.relaxed, names  # type: ignore[arg-type]
         )  # fmt: skip
 
-    def _subgraph(self, model: Model) -> aidl_types.Subgraph:
+    def _subgraph(self, model: BuiltModel) -> aidl_types.Subgraph:
         roles = {
             **dict.fromkeys(model.inputs, LifeTime.SUBGRAPH_INPUT),
             **dict.fromkeys(model.outputs, LifeTime.SUBGRAPH_OUTPUT),
@@ -104,7 +100,7 @@ class _Composer:
             self._pools.append(memory)
         return self._pool_of[id(memory)]
 
-    def _reference(self, model: Model) -> int:
+    def _reference(self, model: BuiltModel) -> int:
         if id(model) not in self._place_of:
             self._place_of[id(model)] = len(self._models)
             self._models.append(model)

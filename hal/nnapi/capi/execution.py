@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..aidl.types import OMITTED, Operand, TokenValuePair
 from ..types import LoopTimeoutDurationNs, OutputShape
@@ -16,10 +15,7 @@ from .compilation import Compilation
 from .kinds import is_specified
 from .memory import AnyMemory, RoleMemory
 from .pointers import OperandTypeValue
-from .running import Computation, Outcome, Settings, deadline_after
-
-if TYPE_CHECKING:
-    from .burst import Burst
+from .running import Computation, Outcome, RunStep, Settings, deadline_after
 
 
 class State(enum.Enum):
@@ -129,12 +125,12 @@ class Execution:
 
     # Computing
 
-    def compute(self, burst: Burst | None = None) -> None:
+    def compute(self, run_step: RunStep | None = None) -> None:
         """Compute, and return when it is done. Raises ApiError with the code of how it ended."""
         computation = self.begin()
         outcome = Outcome(ResultCode.OP_FAILED, "the computation was interrupted")
         try:
-            outcome = computation.run(deadline_after(self._timeout_ns), burst)
+            outcome = computation.run(deadline_after(self._timeout_ns), run_step)
         finally:
             self.end(outcome)
         self.check()

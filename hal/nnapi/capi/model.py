@@ -16,7 +16,7 @@ from .codes import MAX_COPIED_BYTES, ApiError, ResultCode, bad_data, bad_state
 from .compose import Composed, compose
 from .kinds import described
 from .memory import AnyMemory, SharedMemory, anonymous
-from .operands import BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced, Value, made_from
+from .operands import BuiltModel, BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced, Value, made_from
 from .pointers import ChannelQuantValue, OperandTypeValue
 from .sorting import BuiltOperation, sort_operations
 
@@ -24,17 +24,11 @@ MAX_BYTES = (1 << 32) - 1
 _ALIGNMENT = 64
 
 
-class Model:
+class Model(BuiltModel):
     """A model. Nothing may be changed once ``finish`` was called, whether that has succeeded or not."""
 
     def __init__(self) -> None:
-        self.operands: list[BuiltOperand] = []
-        self.operations: list[BuiltOperation] = []
-        self.inputs: tuple[int, ...] = ()
-        self.outputs: tuple[int, ...] = ()
-        self.relaxed = False
-        self.order: list[int] = []
-        """For each operation in the order of execution: which one it was in the order of adding."""
+        super().__init__()
         self._finished = False
         self._valid = False
         self._composed: Composed | None = None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
 
 from ..types import ExtraParams, Operand
 from ..validation.operands import (
@@ -19,9 +18,7 @@ from .codes import bad_data
 from .kinds import Dims, described, is_tensor, nbytes
 from .memory import SharedMemory
 from .pointers import OperandTypeValue
-
-if TYPE_CHECKING:
-    from .model import Model
+from .sorting import BuiltOperation
 
 _LATER = (channels_have_scales, subgraph_lifetime, not_subgraph_lifetime)
 """Rules about what is set after the operand was added."""
@@ -55,7 +52,7 @@ class InMemory:
 class Referenced:
     """A model as a value, for IF and WHILE."""
 
-    model: Model
+    model: BuiltModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +86,19 @@ class BuiltOperand:
     def with_value(self, value: Value) -> BuiltOperand:
         """The same with another value."""
         return replace(self, value=value)
+
+
+@dataclass(slots=True, eq=False)
+class BuiltModel:
+    """What a client has said of a model so far."""
+
+    operands: list[BuiltOperand] = field(default_factory=list)
+    operations: list[BuiltOperation] = field(default_factory=list)
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    relaxed: bool = False
+    order: list[int] = field(default_factory=list)
+    """For each operation in the order of execution: which one it was in the order of adding."""
 
 
 def made_from(given: OperandTypeValue) -> BuiltOperand:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..aidl.types import OMITTED, ExecutionConfig, ExecutionResult, ServiceSpecificException, Timing
+from ..aidl.types import OMITTED, ExecutionConfig, ExecutionResult, Request, ServiceSpecificException, Timing
 from ..border import status_of
 from ..types import OutputShape
 from . import extensions
@@ -20,6 +20,9 @@ from .memory import RoleMemory, anonymous
 from .requests import RequestBuilder, Staging, shape_of
 
 INT64_MAX = (1 << 63) - 1
+
+RunStep = Callable[[int, Request, list[int], ExecutionConfig, int], ExecutionResult]
+"""Runs a step: its number, the request, what a burst keeps its pools under, how to execute, the deadline in ns."""
 
 
 @dataclass(slots=True)
@@ -58,12 +61,12 @@ class Computation:
             later = {index for other in compilation.steps[number + 1 :] for index in other.part.inputs}
             self._make_room([index for index in step.part.outputs if index in later])
 
-    def run(self, deadline_ns: int = OMITTED, burst: Any = None) -> Outcome:
-        """Compute. Never raises. ``burst``: runs a step, given its number and what it needs."""
+    def run(self, deadline_ns: int = OMITTED, run_step: RunStep | None = None) -> Outcome:
+        """Compute. Never raises. ``run_step``: a burst's, instead of executions of their own."""
         try:
             self._check_inputs()
             self._staging.take_in()
-            outcome = self._run_steps(deadline_ns, burst)
+            outcome = self._run_steps(deadline_ns, run_step)
         except ApiError as error:
             outcome = Outcome(error.code, error.message)
         except ServiceSpecificException as error:
@@ -75,7 +78,7 @@ class Computation:
         self._settle(outcome)
         return outcome
 
-    def _run_steps(self, deadline_ns: int, burst: Any) -> Outcome:
+    def _run_steps(self, deadline_ns: int, run_step: RunStep | None) -> Outcome:
         shapes: dict[int, OutputShape] = {}
         device = driver = 0
         enough = True
@@ -84,7 +87,7 @@ class Computation:
             outputs = [self._target(index) for index in step.part.outputs]
             builder = RequestBuilder()
             request = builder.build(inputs, outputs)
-            result = self._execute(number, step, request, builder, deadline_ns, burst)
+            result = self._execute(number, step, request, builder, deadline_ns, run_step)
             for place, index in enumerate(step.part.outputs):
                 shapes[index] = shape_of(result.outputShapes, place, outputs[place])
             device, driver = device + result.timing.timeOnDeviceNs, driver + result.timing.timeInDriverNs
@@ -102,12 +105,18 @@ class Computation:
         return Outcome(ResultCode.NO_ERROR, "", found, Timing(device, driver) if measured else Timing())
 
     def _execute(
-        self, number: int, step: Step, request: Any, builder: RequestBuilder, deadline_ns: int, burst: Any
+        self,
+        number: int,
+        step: Step,
+        request: Request,
+        builder: RequestBuilder,
+        deadline_ns: int,
+        run_step: RunStep | None,
     ) -> ExecutionResult:
         wanted = self._settings
         config = ExecutionConfig(wanted.measure, wanted.loop_timeout_ns, wanted.hints, wanted.names)
-        if burst is not None:
-            return burst.execute(number, request, builder.tokens, config, deadline_ns)  # type: ignore[no-any-return]
+        if run_step is not None:
+            return run_step(number, request, builder.tokens, config, deadline_ns)
         return step.prepared.executeSynchronouslyWithConfig(request, config, deadline_ns)  # type: ignore[no-any-return]
 
     # Where the operands of steps lie

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..border import older_status
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..types import ErrorStatus, OutputShape, Timing
 
 _log = logging.getLogger("hal.nnapi")
@@ -18,7 +18,7 @@ def check_callback(callback: Any) -> None:
     """Raise StatusError (INVALID_ARGUMENT) unless the object has a method that can be notified."""
     if not any(callable(getattr(callback, name, None)) for name in _METHODS):
         wanted = ", ".join(_METHODS)
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"the callback must have one of {wanted}, got {callback!r}")
+        raise invalid_argument(f"the callback must have one of {wanted}, got {callback!r}")
 
 
 def notify_prepared(callback: Any, status: ErrorStatus, prepared: Any) -> None:

@@ -62,9 +62,7 @@ class Device:
         extensions.load_entry_points()
         self.config = config
         self._state_dir = state_dir
-        executor = Executor(config, injection=injection)
-        self._engine = Engine(executor, clock)
-        self._programs = executor.programs
+        self._engine = Engine(Executor(config, injection=injection), clock)
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +73,6 @@ class Device:
     def close(self) -> None:
         """Power the device off. What is under way ends, if need be with an error; every callback is called."""
         self._engine.close()
-        self._programs.close()
 
     # What the device is
 
@@ -153,13 +150,13 @@ class Device:
 
     def _supported(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
         self._engine.check_available()
-        return ErrorStatus.NONE, [operation.supported for operation in explain(self.config, self._programs, model)]
+        return ErrorStatus.NONE, [operation.supported for operation in explain(self._engine.executor, model)]
 
     @never_raises(list)
     def explain(self, model: Model) -> tuple[ErrorStatus, list[OperationSupport]]:
         """Not of the interface: for each operation of the main subgraph whether it is supported, and why not."""
         self._engine.check_available()
-        return ErrorStatus.NONE, explain(self.config, self._programs, model)
+        return ErrorStatus.NONE, explain(self._engine.executor, model)
 
     # Preparing models
 
@@ -245,7 +242,7 @@ class Device:
 
     def _preparation(self, priority: Priority | int, deadline: TimePoint) -> Preparation:
         limit = deadline_of(deadline, self._engine.clock)
-        return Preparation(self._engine, self._programs, self._state_dir, priority, limit)
+        return Preparation(self._engine, self._state_dir, priority, limit)
 
     def _launch(self, check: Callable[[], Callable[[], PreparedModel]], priority: int, callback: Any) -> ErrorStatus:
         """Have the work that ``check`` gives done by another thread; what it raises is the status of the launch."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from npusim.hw.config import Config
-from npusim.runtime import Store
+from npusim.runtime import Executor
 
 from ..operations.signature import operation_name
 from ..plan import Support
@@ -26,15 +25,15 @@ class OperationSupport:
     reason: str = ""
 
 
-def explain(config: Config, programs: Store, model: Model) -> list[OperationSupport]:
+def explain(executor: Executor, model: Model) -> list[OperationSupport]:
     """The support of each operation of the main subgraph, in their order; a line in the log for each that has none.
 
     Raises InvalidModelError, and StatusError or FileCutError for constants that cannot be read.
     """
     own = own_model(model)
     constants, vocabulary = constants_of(own), vocabulary_of(own)
-    compile_here = compiler(programs, scope_of(own), constants.confirm, needed=False)
-    reasons = Support(own, constants, vocabulary, config, compile_here).unsupported()
+    compile_here = compiler(executor.programs, scope_of(own), constants.confirm, needed=False)
+    reasons = Support(own, constants, vocabulary, executor.config, compile_here).unsupported()
     constants.confirm()
     found = [
         OperationSupport(number, operation_name(operation.type), number not in reasons, reasons.get(number, ""))
@@ -44,6 +43,6 @@ def explain(config: Config, programs: Store, model: Model) -> list[OperationSupp
         if not entry.supported:
             _log.warning(
                 "%s: operation %d (%s) is not supported: %s",
-                config.name, entry.index, entry.operation, entry.reason,
+                executor.config.name, entry.index, entry.operation, entry.reason,
             )  # fmt: skip
     return found

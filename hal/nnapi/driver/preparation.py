@@ -64,15 +64,10 @@ class Preparation:
     """One preparation. Its methods check everything - they raise StatusError, InvalidModelError - and give the work."""
 
     def __init__(
-        self,
-        engine: Engine,
-        programs: Store,
-        state_dir: Path | None,
-        priority: Priority | int,
-        deadline: Deadline | None,
+        self, engine: Engine, state_dir: Path | None, priority: Priority | int, deadline: Deadline | None
     ) -> None:
         self._engine = engine
-        self._programs = programs
+        self._programs = engine.executor.programs
         self._config = engine.executor.config
         self._state_dir = state_dir
         self._priority = validate_priority(priority)

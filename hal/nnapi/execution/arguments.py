@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..memory import Memory
 from ..memory.mapping import Mapping
 from ..memory.pools import PoolMappings
-from ..types import ErrorStatus, MeasureTiming, MemoryPool, RequestArgument
+from ..types import MeasureTiming, MemoryPool, RequestArgument
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Place:
 def checked_measure(measure: object) -> bool:
     """Whether to measure. Raises StatusError (INVALID_ARGUMENT) for what is no MeasureTiming."""
     if not isinstance(measure, int) or measure not in (MeasureTiming.NO, MeasureTiming.YES):
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"measure must be a MeasureTiming: 0 or 1, got {measure!r}")
+        raise invalid_argument(f"measure must be a MeasureTiming, 0 or 1, got {measure!r}")
     return bool(measure)
 
 
@@ -44,5 +44,5 @@ def place_of(
         return Place(None)
     mapping = mappings.get(index, memory)
     if written and not mapping.flags.writeable:
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"pools[{index}] is read-only, and an output lies in it")
+        raise invalid_argument(f"an output lies in pool {index}, which is read-only")
     return Place(mapping.part(argument.location.offset, argument.location.length))

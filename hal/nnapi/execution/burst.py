@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..border import older_status, status_of
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
 from ..memory import Memory
 from ..memory.pools import Kept, PoolMappings
@@ -34,10 +34,10 @@ def configure(
     """Start a burst on a prepared model. StatusError (INVALID_ARGUMENT) for a callback without ``getMemories`` and for
     channels that are no usable MessageQueues."""
     if not callable(getattr(callback, "getMemories", None)):
-        raise _invalid(f"the callback must have a method getMemories, is {callback!r}")
+        raise invalid_argument(f"the callback must have a method getMemories, got {callback!r}")
     for name, channel in (("request", requestChannel), ("result", resultChannel)):
         if not isinstance(channel, MessageQueue) or not channel.isValid():
-            raise _invalid(f"the {name} channel must be an open MessageQueue with room, is {channel!r}")
+            raise invalid_argument(f"the {name} channel must be an open MessageQueue with room, got {channel!r}")
     assert isinstance(requestChannel, MessageQueue)
     assert isinstance(resultChannel, MessageQueue)
     context = BurstContext(model, callback, requestChannel, resultChannel)
@@ -92,10 +92,10 @@ class BurstContext:
     def _serve(self, packet: Sequence[FmqRequestDatum]) -> None:
         result = self._execute(packet)
         if len(result) > self._results.getQuantumCount():
-            _log.info("burst: a result of %d entries does not fit the result channel", len(result))
+            _log.info("burst: a result of %d entries does not fit into the result channel", len(result))
             result = _failure(ErrorStatus.GENERAL_FAILURE)
         if not self._results.writeBlocking(result, cancelled=self._stop.is_set):
-            _log.info("burst: nobody takes the result")
+            _log.info("burst: the client does not take the result")
 
     def _execute(self, packet: Sequence[FmqRequestDatum]) -> list[FmqResultDatum]:
         try:
@@ -163,12 +163,12 @@ class _Slots:
     def _fetch(self, unknown: list[int]) -> list[Memory]:
         status, memories = self._callback.getMemories(list(unknown))
         if status != ErrorStatus.NONE:
-            raise _invalid(f"the client has no memory for slots {unknown}: status {status!r}")
+            raise invalid_argument(f"the client has no memory for slots {unknown}: status {status!r}")
         try:
             given = [instance(memory, Memory, f"the memory of slot {slot}")
                      for slot, memory in zip(unknown, items(memories, "memories"), strict=True)]  # fmt: skip
         except (MalformedError, ValueError) as error:
-            raise _invalid(f"getMemories must give one memory for each of {unknown}: {error}") from None
+            raise invalid_argument(f"getMemories must return one memory for each of slots {unknown}: {error}") from None
         return [memory.dup() for memory in given]
 
     def free(self, slot: int) -> None:
@@ -190,7 +190,3 @@ class _Slots:
 def _failure(status: ErrorStatus) -> list[FmqResultDatum]:
     shapes: list[OutputShape] = []
     return serialize_result(older_status(status), shapes, Timing())
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import StatusError
+from ..errors import StatusError, invalid_argument
 from ..types import ErrorStatus, LoopTimeoutDurationNs, OptionalTimeoutDuration, OptionalTimePoint
 
 Clock = Callable[[], int]
@@ -52,7 +52,7 @@ class Deadline:
     def check(self, what: str) -> None:
         """Raise StatusError (PERSISTENT) if it has passed before the work begins."""
         if self.passed():
-            raise StatusError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, f"{what}: the deadline has passed already")
+            raise StatusError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, f"{what}: the deadline has already passed")
 
     def check_fit(self, duration_ps: int, backlog_ps: int) -> None:
         """Raise StatusError unless work of this modelled duration, behind that much other work, ends in time."""
@@ -60,12 +60,12 @@ class Deadline:
         if duration_ps > budget:
             raise StatusError(
                 ErrorStatus.MISSED_DEADLINE_PERSISTENT,
-                f"the execution takes {duration_ps} ps on this device, {budget} ps are left to the deadline",
+                f"the execution takes {duration_ps} ps on this device, but only {budget} ps are left",
             )
         if duration_ps + backlog_ps > budget:
             raise StatusError(
                 ErrorStatus.MISSED_DEADLINE_TRANSIENT,
-                f"the execution takes {duration_ps} ps behind {backlog_ps} ps of other work, {budget} ps are left",
+                f"the execution takes {duration_ps} ps after {backlog_ps} ps of other work, only {budget} ps are left",
             )
 
 
@@ -84,9 +84,8 @@ def loop_timeout_ps(value: Duration) -> int:
     if duration is None:
         duration = int(LoopTimeoutDurationNs.DEFAULT)
     if duration > LoopTimeoutDurationNs.MAXIMUM:
-        raise StatusError(
-            ErrorStatus.INVALID_ARGUMENT,
-            f"the loop timeout must be at most {int(LoopTimeoutDurationNs.MAXIMUM)} ns, got {duration}",
+        raise invalid_argument(
+            f"the loop timeout must be at most {int(LoopTimeoutDurationNs.MAXIMUM)} ns, got {duration}"
         )
     return duration * PS_PER_NS
 
@@ -101,4 +100,4 @@ def duration_ns(value: Duration) -> int | None:
 
 def _check_time(value: object, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"{what} must be an unsigned 64-bit integer, got {value!r}")
+        raise invalid_argument(f"{what} must be an unsigned 64-bit integer, got {value!r}")

@@ -61,6 +61,7 @@ class Engine:
             wait.cancel()
         self.executor.close()  # before the tasks, which would wait for what their jobs still have to do
         self.tasks.close()
+        self.executor.programs.close()
         for burst in list(self.bursts):
             burst.abandon()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .. import fence
 from ..border import never_raises
-from ..errors import StatusError
+from ..errors import invalid_argument
 from ..fence import FenceStatus, Handle
 from ..types import ErrorStatus, MeasureTiming, Request, Timing
 from ..waiter import Pending, wait_all
@@ -150,7 +150,7 @@ def execute_fenced(
     Raises what is wrong with the request or the fences.
     """
     if not isinstance(waitFor, Sequence):
-        raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"waitFor must be handles of fences, got {waitFor!r}")
+        raise invalid_argument(f"waitFor must be handles of fences, got {waitFor!r}")
     for handle in waitFor:
         fence.check(handle)
     execution = Execution(model, request, measure, deadline, loop_timeout, fenced=True)

@@ -37,7 +37,7 @@ class TaskPool:
         """Have a task run soon. Raises RuntimeError if the pool is closed, or no thread can be started."""
         with self._changed:
             if self._closed:
-                raise RuntimeError(f"{self._name}: is closed")
+                raise RuntimeError(f"{self._name} is closed")
             entry = (-priority, next(self._serial), task)
             heapq.heappush(self._waiting, entry)
             try:

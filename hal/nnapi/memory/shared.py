@@ -26,7 +26,7 @@ import numpy as np
 
 from npusim._mapped import MappedFile
 
-from ..errors import ErrorStatus, StatusError
+from ..errors import ErrorStatus, StatusError, invalid_argument
 from .descriptors import close_all, duplicate, is_open, is_writable, seals_of
 from .mapping import Identity, Mapping
 
@@ -127,16 +127,17 @@ class Memory:
     def check(self) -> None:
         """Whether the memory can be mapped. Unknown names and pictures fail with GENERAL_FAILURE, what contradicts
         itself or its file with INVALID_ARGUMENT."""
+        if self.name == HARDWARE_BUFFER:
+            raise StatusError(ErrorStatus.GENERAL_FAILURE, "a hardware buffer that is not a BLOB cannot be mapped")
         if not self.mappable:
             known = ", ".join((*MAPPABLE, HARDWARE_BUFFER))
-            reason = (
-                "is not mapped by this driver" if self.name == HARDWARE_BUFFER else f"is no memory name; known: {known}"
+            raise StatusError(
+                ErrorStatus.GENERAL_FAILURE, f"the name of a memory must be one of {known}, got {self.name!r}"
             )
-            raise StatusError(ErrorStatus.GENERAL_FAILURE, f"memory {self.name!r} {reason}")
         if not self.valid:
-            raise _invalid(f"memory {self.name!r} needs one open descriptor, has {self.handle}")
+            raise invalid_argument(f"memory {self.name!r} must have one open descriptor, got {self.handle}")
         if not _is_int(self.size) or self.size <= 0:
-            raise _invalid(f"the size of memory {self.name!r} must be positive, is {self.size!r}")
+            raise invalid_argument(f"the size of memory {self.name!r} must be positive, got {self.size!r}")
         if self.name == MMAP_FD:
             self._check_integers()
         with self._lock:
@@ -147,27 +148,29 @@ class Memory:
 
     def _check_integers(self) -> None:
         if not self._is_file():
-            raise _invalid(f"an mmap_fd needs three integers, protection and offset (low, high), has {list(self.ints)}")
+            raise invalid_argument(
+                f"an mmap_fd must have three integers, protection and offset (low, high), got {list(self.ints)}"
+            )
         if self.protection & ~_READ_WRITE or not self.protection:
-            raise _invalid(f"the protection must be PROT_READ, PROT_WRITE or both, is {self.protection}")
+            raise invalid_argument(f"the protection must be PROT_READ, PROT_WRITE or both, got {self.protection}")
         if self.offset >= 1 << 63:
-            raise _invalid(f"the offset must be below 2**63, is {self.offset}")
+            raise invalid_argument(f"the offset must be below 2**63, got {self.offset}")
 
     def _check_file(self) -> None:
         if not self._descriptors:
-            raise _invalid(f"memory {self.name!r} is closed")
+            raise invalid_argument(f"memory {self.name!r} is closed")
         status = os.fstat(self._descriptors[0])
         if not stat.S_ISREG(status.st_mode):
-            raise _invalid(f"the descriptor of memory {self.name!r} must be one of a file")
+            raise invalid_argument(f"the descriptor of memory {self.name!r} must be that of a regular file")
         if self.offset + self.size > status.st_size:
-            raise _invalid(
-                f"memory {self.name!r} of {self.size} bytes at offset {self.offset} does not lie in its file of "
+            raise invalid_argument(
+                f"memory {self.name!r} of {self.size} bytes at offset {self.offset} does not lie within its file of "
                 f"{status.st_size} bytes"
             )
         mode = fcntl.fcntl(self._descriptors[0], fcntl.F_GETFL) & os.O_ACCMODE
         if mode == os.O_WRONLY or (mode == os.O_RDONLY and self.protection & mmap.PROT_WRITE):
             kind = "write-only" if mode == os.O_WRONLY else "read-only"
-            raise _invalid(f"the descriptor is {kind}: it cannot be mapped with protection {self.protection}")
+            raise invalid_argument(f"the descriptor is {kind}: it cannot be mapped with protection {self.protection}")
 
     def map(self, writable: bool | None = None) -> Mapping:
         """The bytes, without a copy: mapped once however often this is called while a view lives.
@@ -179,9 +182,9 @@ class Memory:
             self.check()
             protection = self.protection
             if writable and not protection & mmap.PROT_WRITE:
-                raise _invalid(f"memory {self.name!r} is read-only")
+                raise invalid_argument(f"memory {self.name!r} is read-only")
             if writable is False and not protection & mmap.PROT_READ:
-                raise _invalid(f"memory {self.name!r} is write-only")
+                raise invalid_argument(f"memory {self.name!r} is write-only")
             skip = self.offset % mmap.ALLOCATIONGRANULARITY
             sealed = bool(seals_of(self._descriptors[0]) & fcntl.F_SEAL_SHRINK)
             file = self._mapped(self.offset - skip, skip + self.size, sealed)
@@ -218,7 +221,7 @@ def hardware_buffer(
 ) -> Memory:
     """The description of an AHardwareBuffer that holds a picture. Nothing can map it; its size is 0, as on Android."""
     if pixel_format == FORMAT_BLOB:
-        raise _invalid("a hardware buffer of the BLOB format is made by allocate_blob")
+        raise invalid_argument("a hardware buffer of the BLOB format must be made by allocate_blob")
     return Memory(HARDWARE_BUFFER, (), 0, _description(width, height, layers, pixel_format, usage, width))
 
 
@@ -229,7 +232,7 @@ def from_fd(size: int, prot: int, fd: int, offset: int = 0) -> Memory:
     refused with StatusError (INVALID_ARGUMENT).
     """
     if offset < 0:
-        raise _invalid(f"the offset must not be negative, is {offset}")
+        raise invalid_argument(f"the offset must not be negative, got {offset}")
     memory = Memory(MMAP_FD, (fd,), size, (prot, offset & _WORD, offset >> 32))
     try:
         memory.check()
@@ -241,7 +244,7 @@ def from_fd(size: int, prot: int, fd: int, offset: int = 0) -> Memory:
 
 def _anonymous(name: str, size: int, ints: Sequence[int]) -> Memory:
     if size <= 0:
-        raise _invalid(f"the size of memory {name!r} must be positive, is {size}")
+        raise invalid_argument(f"the size of memory {name!r} must be positive, got {size}")
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, size)
@@ -253,10 +256,6 @@ def _anonymous(name: str, size: int, ints: Sequence[int]) -> Memory:
 
 def _description(width: int, height: int, layers: int, pixel_format: int, usage: int, stride: int) -> tuple[int, ...]:
     return (width, height, layers, pixel_format, usage & _WORD, usage >> 32, stride)
-
-
-def _invalid(message: str) -> StatusError:
-    return StatusError(ErrorStatus.INVALID_ARGUMENT, message)
 
 
 def _is_int(value: object) -> bool:

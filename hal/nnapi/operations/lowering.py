@@ -11,6 +11,7 @@ from npusim.dtypes import DType, dtype_of
 from npusim.graph import Tensor
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
+from npusim.ops.emit import Emitter
 
 from ..types import FusedActivationFunc, Operand, OperandType
 from .signature import type_name
@@ -29,7 +30,7 @@ class ValueNeededError(Exception):
         self.operand = operand
 
 
-class Lowering:
+class Lowering(Emitter):
     """One operation being lowered into the graph of ``builder``.
 
     Tensors are in storage form: a quantised operand is a tensor of integers, whose meaning is in its scale and zero
@@ -48,8 +49,8 @@ class Lowering:
         relaxed: bool = False,
         absent: Collection[int] = (),
     ) -> None:
+        super().__init__(builder, operation_label(view))
         self.view = view
-        self.builder = builder
         self.relaxed = relaxed
         self.results: dict[int, Tensor] = {}
         self.counts: dict[int, Tensor] = {}
@@ -153,17 +154,11 @@ class Lowering:
 
     # Operators
 
-    def add(self, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None) -> Tensor:
-        """Add an operator of the graph language and give its output."""
-        return self.builder.add(kind, inputs, attrs, self._name)
+    add = Emitter.emit
 
     def add_all(self, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any]) -> list[Tensor]:
         """Add an operator with several outputs."""
-        return self.builder.add_all(kind, inputs, attrs, self._name)
-
-    def const(self, array: Any, dtype: DType | None = None) -> Tensor:
-        """A constant."""
-        return self.builder.const(array, f"{self._name}.const", dtype)
+        return self.builder.add_all(kind, inputs, attrs, self.name)
 
     def f32(self, value: Any) -> Tensor:
         """A FLOAT32 constant."""
@@ -172,23 +167,6 @@ class Lowering:
     def i32(self, value: Any) -> Tensor:
         """An INT32 constant."""
         return self.const(np.asarray(value, np.int32))
-
-    def cast(self, tensor: Tensor, to: DType) -> Tensor:
-        """The tensor in another type; itself if it has that type."""
-        return tensor if tensor.dtype is to else self.add("cast", [tensor], {"to": to})
-
-    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """The tensor in another shape; itself if it has that shape."""
-        return tensor if tensor.shape == tuple(shape) else self.add("reshape", [tensor], {"shape": tuple(shape)})
-
-    def transpose(self, tensor: Tensor, perm: Sequence[int]) -> Tensor:
-        """The tensor with its dimensions in another order."""
-        same = tuple(perm) == tuple(range(len(perm)))
-        return tensor if same else self.add("transpose", [tensor], {"perm": tuple(perm)})
-
-    def unary(self, function: Unary, tensor: Tensor, p0: float = 0.0, p1: float = 0.0) -> Tensor:
-        """An elementwise function of one tensor."""
-        return self.add("unary", [tensor], {"fn": function, "p0": p0, "p1": p1})
 
     def activate(self, tensor: Tensor, index: int) -> Tensor:
         """The fused activation that input ``index`` names, on real numbers."""
@@ -217,10 +195,6 @@ class Lowering:
         operation's data decide how many."""
         self.give(tensor, index)
         self.counts[self.view.operation.outputs[index]] = count
-
-    @property
-    def _name(self) -> str:
-        return operation_label(self.view)
 
 
 def normal_axis(axis: int, rank: int) -> int:

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from ..operations.constants import Constants
 from ..operations.lowering import InvalidOperationError
 from ..operations.view import Array, Shape
-from .backend import Buffer, Value
+from ..types import Subgraph
+from .backend import Backend, Buffer, Target, Value
 from .iterations import Iterations
+from .state import State
 
-if TYPE_CHECKING:
-    from .plan import Plan
-    from .state import State
+
+class SubgraphPlan(Protocol):
+    """The plan of a subgraph, as far as IF and WHILE know it: which plans it refers to, and how one is executed."""
+
+    subgraph: Subgraph
+    constants: Constants
+
+    def sub_plan(self, index: int) -> SubgraphPlan:
+        """The plan of a referenced subgraph."""
+
+    def execute(
+        self, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target], loop_timeout_ps: int
+    ) -> list[Value]:
+        """Run the subgraph once and give its outputs."""
 
 
 class LoopTimeoutError(Exception):
     """A WHILE loop has taken more simulated time than it may; argument: the limit in picoseconds."""
 
 
-def run_if(plan: Plan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
+def run_if(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
     """IF: inputs are the condition, two subgraphs, and what the chosen one takes."""
     operation = plan.subgraph.operations[number]
     condition = _truth(state.host(_value(plan, state, operation.inputs[0])))
@@ -31,7 +46,7 @@ def run_if(plan: Plan, state: State, number: int, loop_timeout_ps: int) -> list[
     return chosen.execute(state.backend, inputs, targets, loop_timeout_ps)
 
 
-def run_while(plan: Plan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
+def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
     """WHILE: inputs are the condition's and the body's subgraph, what the body changes, and what it only reads."""
     operation = plan.subgraph.operations[number]
     condition, body = (_plan(plan, operand) for operand in operation.inputs[:2])
@@ -56,7 +71,7 @@ def _on_host(shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
     return None
 
 
-def _value(plan: Plan, state: State, number: int) -> Value:
+def _value(plan: SubgraphPlan, state: State, number: int) -> Value:
     constant = plan.constants(plan.subgraph.operands[number])
     if constant is not None:
         return constant
@@ -65,7 +80,7 @@ def _value(plan: Plan, state: State, number: int) -> Value:
     return state.values[number]
 
 
-def _plan(plan: Plan, operand: int) -> Plan:
+def _plan(plan: SubgraphPlan, operand: int) -> SubgraphPlan:
     return plan.sub_plan(plan.subgraph.operands[operand].location.offset)
 
 

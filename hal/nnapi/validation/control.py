@@ -24,8 +24,8 @@ def check_references(model: Model) -> None:
                 continue
             following = path[current].pop()
             if following in path:
-                circle = " -> ".join(f"referenced[{number}]" for number in (*path, following))
-                raise InvalidModelError(f"referenced[{current}]", f"subgraphs must not refer in a circle: {circle}")
+                circle = " -> ".join(str(number) for number in (*path, following))
+                raise InvalidModelError("referenced", f"subgraphs must not refer to each other in a circle: {circle}")
             if following not in finished:
                 path[following] = list(edges[following])
 
@@ -47,9 +47,11 @@ def _if_problem(view: OpView, model: Model) -> str | None:
     """Both branches take inputs 3 on and give the outputs."""
     for index in (1, 2):
         branch = _subgraph(view, index, model)
-        wrong = _match(view.inputs[3:], _inputs(branch), "input", 3) or _match(view.outputs, _outputs(branch), "output")
+        wrong = _match(view.inputs[3:], _inputs(branch), "input", "input", 3) or _match(
+            view.outputs, _outputs(branch), "output", "output"
+        )
         if wrong:
-            return f"the subgraph of input {index} must fit: {wrong}"
+            return f"the subgraph of input {index} does not fit: {wrong}"
     return None
 
 
@@ -57,28 +59,28 @@ def _while_problem(view: OpView, model: Model) -> str | None:
     """Condition and body take inputs 2 on; the body gives back the first of them, the outputs first of all."""
     condition, body = _subgraph(view, 0, model), _subgraph(view, 1, model)
     given = view.inputs[2:]
-    wrong = _match(given, _inputs(condition), "input", 2) or _condition_problem(_outputs(condition))
+    wrong = _match(given, _inputs(condition), "input", "input", 2) or _condition_problem(_outputs(condition))
     if wrong:
-        return f"the subgraph of input 0 must fit: {wrong}"
+        return f"the subgraph of input 0 does not fit: {wrong}"
     count = len(body.outputIndexes)
     if not len(view.outputs) <= count <= len(given):
         return (
-            f"the subgraph of input 1 must fit: it must have at least {len(view.outputs)} outputs and at most "
-            f"{len(given)}, has {count}"
+            f"the subgraph of input 1 does not fit: it must have at least {len(view.outputs)} outputs and at most "
+            f"{len(given)}, got {count}"
         )
     wrong = (
-        _match(given, _inputs(body), "input", 2)
-        or _match(view.outputs, _outputs(body)[: len(view.outputs)], "output")
-        or _match(_inputs(body)[:count], _outputs(body), "input", 2)
+        _match(given, _inputs(body), "input", "input", 2)
+        or _match(view.outputs, _outputs(body)[: len(view.outputs)], "output", "output")
+        or _match(_inputs(body)[:count], _outputs(body), "its input", "output")
     )
-    return f"the subgraph of input 1 must fit: {wrong}" if wrong else None
+    return f"the subgraph of input 1 does not fit: {wrong}" if wrong else None
 
 
 def _condition_problem(outputs: Sequence[Operand]) -> str | None:
     if [each.type for each in outputs] != [OperandType.TENSOR_BOOL8]:
-        return f"its output must be one TENSOR_BOOL8, is {', '.join(type_name(each.type) for each in outputs)}"
+        return f"its output must be one TENSOR_BOOL8, got {', '.join(type_name(each.type) for each in outputs)}"
     if any(dim not in (0, 1) for dim in outputs[0].dimensions):
-        return f"its output must have one element, has dimensions {list(outputs[0].dimensions)}"
+        return f"its output must have one element, got dimensions {list(outputs[0].dimensions)}"
     return None
 
 
@@ -94,13 +96,14 @@ def _outputs(subgraph: Subgraph) -> list[Operand]:
     return [subgraph.operands[number] for number in subgraph.outputIndexes]
 
 
-def _match(outer: Sequence[Operand], inner: Sequence[Operand], word: str, first: int = 0) -> str | None:
-    """What keeps operands from being handed over to a subgraph, or back."""
+def _match(outer: Sequence[Operand], inner: Sequence[Operand], word: str, own: str, first: int = 0) -> str | None:
+    """What keeps operands from being handed over to a subgraph, or back. ``word`` and ``own``: what either are called,
+    ``first``: the number of the first outer one."""
     if len(outer) != len(inner):
-        return f"{len(outer)} {word}s are given, it has {len(inner)}"
+        return f"it must have {len(outer)} {own}s, got {len(inner)}"
     for number, (one, other) in enumerate(zip(outer, inner, strict=True)):
         if not compatible(one, other):
-            return f"{word} {number + first} is {_shown(one)}, its own is {_shown(other)}"
+            return f"{word} {number + first} is {_shown(one)}, but its {own} {number} is {_shown(other)}"
     return None
 
 

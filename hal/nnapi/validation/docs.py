@@ -24,15 +24,15 @@ _HEAD = """\
 Made from the code by `python -m hal.nnapi.validation.docs`; do not edit.
 
 A model that breaks a rule gets INVALID_ARGUMENT from `getSupportedOperations*` and from `prepareModel*`; the log says
-which rule, in the words of this page, and where. What only an execution will know - a dimension 0, an unknown rank, a
-value that is no constant - keeps a rule that asks for it; if it does not fit then, the execution fails.
+where, and what is wrong there. What only an execution will know - a dimension 0, an unknown rank, a value that is not a
+constant - breaks no rule; if it does not fit then, the execution fails.
 
 - Each field has its type: integers of its width, finite numbers of single precision, known enumeration members.
 - Each pool has a size and an open descriptor.
-- Names of extensions are `[a-z0-9._]` with a dot or more; names and prefixes are unique, no prefix is 0.
+- Names of extensions consist of `[a-z0-9._]`, with at least one dot; names and prefixes are unique, no prefix is 0.
 - Subgraphs do not refer to each other in a circle.
-- IF and WHILE hand over as many operands as their subgraphs take and give, of the same types and quantisation, whose
-  known dimensions agree; a condition is one TENSOR_BOOL8 element.
+- Subgraphs of IF and WHILE take and give as many operands as the operation has for them, of the same types and
+  quantisation, and of the same dimensions as far as these are known; a condition is one TENSOR_BOOL8 element.
 """
 
 Function = Callable[..., object]

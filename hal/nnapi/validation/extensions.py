@@ -18,12 +18,14 @@ def check_names(model: Model) -> None:
         where = f"extensionNameToPrefix[{number}]"
         if not is_extension_name(entry.name):
             raise InvalidModelError(
-                where, f"name must be lower-case letters, digits, '_' and '.', of which one or more, got {entry.name!r}"
+                where, f"name must consist of lower-case letters, digits, '_' and at least one '.', got {entry.name!r}"
             )
         if not entry.prefix:
             raise InvalidModelError(where, "prefix must not be 0")
         if entry.name in names or entry.prefix in prefixes:
-            raise InvalidModelError(where, f"name and prefix must be unique, got {entry.name!r}, {entry.prefix}")
+            raise InvalidModelError(
+                where, f"name and prefix must be unique, got {entry.name!r} and {entry.prefix} again"
+            )
         names.add(entry.name)
         prefixes.add(entry.prefix)
 

@@ -98,7 +98,7 @@ def blob(value: object, field: str) -> bytes | memoryview:
 def instance(value: object, kind: type[T], field: str) -> T:
     """An object of a structure's class."""
     if not isinstance(value, kind):
-        raise MalformedError(f"{field} must be of {kind.__name__}, got {_short(value)}")
+        raise MalformedError(f"{field} must be of type {kind.__name__}, got {_short(value)}")
     return value
 
 

@@ -46,7 +46,7 @@ def validate_model(model: Model) -> Model:
 def _subgraphs(model: Model) -> Iterator[tuple[str, Subgraph]]:
     yield "main", model.main
     for number, each in enumerate(model.referenced):
-        yield f"referenced[{number}]", each
+        yield f"referenced subgraph {number}", each
 
 
 def _check_subgraph(name: str, part: Subgraph, context: Context) -> None:
@@ -55,11 +55,11 @@ def _check_subgraph(name: str, part: Subgraph, context: Context) -> None:
     for number, operand in enumerate(part.operands):
         problem = operands.operand_problem(operand, context)
         if problem:
-            raise InvalidModelError(f"{name}.operands[{number}]", problem)
+            raise InvalidModelError(f"{name}: operand {number}", problem)
     for number, operation in enumerate(part.operations):
         if not context.knows_operation(operation.type):
             raise InvalidModelError(
-                f"{name}.operations[{number}]",
+                f"{name}: operation {number}",
                 f"type must be one of the interface, or of an extension in extensionNameToPrefix, "
                 f"got {operation.type:#x}",
             )
@@ -68,9 +68,9 @@ def _check_subgraph(name: str, part: Subgraph, context: Context) -> None:
 
 
 def _check(rule: subgraph.Rule, name: str, part: Subgraph) -> None:
-    place = rule(part)
-    if place:
-        raise InvalidModelError(f"{name}.{place}", rule.__doc__ or rule.__name__)
+    problem = rule(part)
+    if problem:
+        raise InvalidModelError(name, problem)
 
 
 def _check_operations(name: str, part: Subgraph, model: Model, context: Context, constants: Constants) -> None:
@@ -81,4 +81,4 @@ def _check_operations(name: str, part: Subgraph, model: Model, context: Context,
         view = OpView(part, operation, constants, number)
         problem = definition.problem(view) or control.problem(view, model)
         if problem:
-            raise InvalidModelError(f"{name}.operations[{number}] ({operation_name(operation.type)})", problem)
+            raise InvalidModelError(f"{name}: operation {number} ({operation_name(operation.type)})", problem)

@@ -23,12 +23,12 @@ def type_is_known(operand: Operand, context: Context) -> bool:
 
 
 def scalar_has_no_dimensions(operand: Operand, context: Context) -> bool:
-    """dimensions must be empty: it is a scalar"""
+    """dimensions must be empty for a scalar"""
     return not operand.dimensions
 
 
 def tensor_is_addressable(operand: Operand, context: Context) -> bool:
-    """dimensions must make less than 4 GiB"""
+    """dimensions must amount to less than 4 GiB"""
     dimensions = operand.dimensions
     if 0 in dimensions:
         return True
@@ -86,7 +86,7 @@ def extension_data_only(operand: Operand, context: Context) -> bool:
 
 
 def channels_have_scales(operand: Operand, context: Context) -> bool:
-    """extraParams must be channelQuant: a channelDim below the rank, and a scale > 0 for each of its known entries"""
+    """extraParams must be channelQuant: channelDim a known dimension, and a scale > 0 for each of its entries"""
     quant = operand.extraParams.channelQuant if operand.extraParams else None
     if quant is None or quant.channelDim >= len(operand.dimensions):
         return False
@@ -105,7 +105,7 @@ def not_subgraph_lifetime(operand: Operand, context: Context) -> bool:
 
 
 def extension_type_agrees(operand: Operand, context: Context) -> bool:
-    """dimensions must be empty: its extension says that it is a scalar"""
+    """dimensions must be empty for a type that its extension declares to be a scalar"""
     kind = context.operand_type(operand.type)
     return kind is None or kind.tensor or not operand.dimensions
 
@@ -125,7 +125,7 @@ def values_in_first_pool(operand: Operand, context: Context) -> bool:
 
 
 def values_in_bounds(operand: Operand, context: Context) -> bool:
-    """location must lie in operandValues"""
+    """location must lie within operandValues"""
     place = operand.location
     return place.offset + place.length + place.padding <= context.values
 
@@ -136,14 +136,14 @@ def pool_exists(operand: Operand, context: Context) -> bool:
 
 
 def pool_in_bounds(operand: Operand, context: Context) -> bool:
-    """location must lie in its pool"""
+    """location must lie within its pool"""
     place = operand.location
     size = context.pools[place.poolIndex]
     return size is None or place.offset + place.length + place.padding <= size
 
 
 def constant_is_specified(operand: Operand, context: Context) -> bool:
-    """dimensions must be known for a constant: a rank of at least 1, and no 0"""
+    """dimensions must be known for a constant tensor: at least one, and none of them 0"""
     if not operand.dimensions:
         kind = context.operand_type(operand.type)
         return operand.type in _WITHOUT_RANK or (operand.type > 0xFFFF and (kind is None or not kind.tensor))
@@ -151,7 +151,7 @@ def constant_is_specified(operand: Operand, context: Context) -> bool:
 
 
 def constant_has_its_length(operand: Operand, context: Context) -> bool:
-    """location must have as many bytes as the operand"""
+    """location must be as long as the operand"""
     size = context.element_bytes(operand.type)
     if size is None:
         return operand.location.length > 0
@@ -161,7 +161,7 @@ def constant_has_its_length(operand: Operand, context: Context) -> bool:
 
 
 def subgraph_exists(operand: Operand, context: Context) -> bool:
-    """location must be an offset among the referenced subgraphs, with length 0 and poolIndex 0"""
+    """location must have the index of a referenced subgraph as its offset, and 0 in all other fields"""
     place = operand.location
     return place.offset < context.referenced and not (place.length or place.poolIndex or place.padding)
 

@@ -17,7 +17,7 @@ def check_pools(model: Model) -> None:
     for number, pool in enumerate(model.pools):
         problem = pool_problem(pool)
         if problem:
-            raise InvalidModelError(f"pools[{number}]", problem)
+            raise InvalidModelError(f"pool {number}", problem)
 
 
 def pool_problem(pool: Memory) -> str | None:

@@ -44,18 +44,18 @@ def validate_request(
     main = model.main
     shapes: list[list[Shape | None]] = []
     for word, arguments, indexes in (
-        ("inputs", copy.inputs, main.inputIndexes),
-        ("outputs", copy.outputs, main.outputIndexes),
+        ("input", copy.inputs, main.inputIndexes),
+        ("output", copy.outputs, main.outputIndexes),
     ):
         if len(arguments) != len(indexes):
-            raise InvalidRequestError(word, f"there must be {len(indexes)}, got {len(arguments)}")
+            raise InvalidRequestError("request", f"the model has {len(indexes)} {word}s, got {len(arguments)}")
         found: list[Shape | None] = []
         for number, (argument, index) in enumerate(zip(arguments, indexes, strict=True)):
             check = _Argument(argument, main.operands[index], context, sizes)
             try:
-                found.append(check.resolve(complete=word == "inputs" or fenced))
+                found.append(check.resolve(complete=word == "input" or fenced))
             except _BrokenRuleError as error:
-                raise InvalidRequestError(f"{word}[{number}]", str(error)) from None
+                raise InvalidRequestError(f"{word} {number}", str(error)) from None
         shapes.append(found)
     return ResolvedRequest(tuple(shapes[0]), tuple(shapes[1]), copy)
 
@@ -92,11 +92,13 @@ def _copy_argument(argument: RequestArgument) -> RequestArgument:
 def _copy_pool(pool: object, field: str) -> MemoryPool:
     if isinstance(pool, MemoryPool):
         if (pool.hidlMemory is None) == (pool.token is None):
-            raise MalformedError(f"{field} must be hidlMemory or a token")
+            raise MalformedError(f"{field} must be either hidlMemory or a token")
         pool = pool.token if pool.hidlMemory is None else pool.hidlMemory
     if isinstance(pool, Memory):
         return MemoryPool(hidlMemory=pool)
-    return MemoryPool(token=integer(pool, 0, U32, f"{field}, if it is no Memory,"))
+    if not hasattr(pool, "__index__"):
+        raise MalformedError(f"{field} must be a Memory or a token, got {type(pool).__name__}")
+    return MemoryPool(token=integer(pool, 0, U32, field))
 
 
 def _memory_pools(request: Request) -> list[MemoryPool]:
@@ -108,10 +110,10 @@ def _pool_size(number: int, pool: MemoryPool, token: Callable[[int], object] | N
     if pool.hidlMemory is not None:
         problem = pool_problem(pool.hidlMemory)
         if problem:
-            raise InvalidRequestError(f"pools[{number}]", problem)
+            raise InvalidRequestError(f"pool {number}", problem)
         return pool.hidlMemory.size or None
     if not pool.token:
-        raise InvalidRequestError(f"pools[{number}]", "a token must not be 0")
+        raise InvalidRequestError(f"pool {number}", "a token must not be 0")
     if token is not None:
         token(pool.token)
     return None
@@ -147,7 +149,7 @@ class _Argument:
     def _check_omitted(self) -> None:
         place = self.argument.location
         if self.argument.dimensions or place.poolIndex or place.offset or place.length or place.padding:
-            raise _BrokenRuleError("an argument without a value must have location 0 and no dimensions")
+            raise _BrokenRuleError("an omitted argument must have no dimensions and only 0 in its location")
 
     def _is_scalar(self) -> bool:
         kind = self.context.operand_type(self.operand.type)
@@ -173,16 +175,18 @@ class _Argument:
     def _check_location(self, nbytes: int | None) -> None:
         place = self.argument.location
         if place.poolIndex >= len(self.pools):
-            raise _BrokenRuleError(f"location.poolIndex must be below {len(self.pools)}, got {place.poolIndex}")
+            raise _BrokenRuleError(
+                f"location.poolIndex must be below {len(self.pools)}, the number of pools, got {place.poolIndex}"
+            )
         size = self.pools[place.poolIndex]
         kind = type_name(self.operand.type)
         if size is None:
             if place.offset or place.padding or place.length not in (0, nbytes):
-                raise _BrokenRuleError(f"location must be the whole of a buffer: offset and length 0, got {place}")
+                raise _BrokenRuleError(f"location must be a whole buffer, with offset 0 and length 0, got {place}")
             return
         if not place.length:
             raise _BrokenRuleError("location.length must be > 0")
         if place.offset + place.length + place.padding > size:
-            raise _BrokenRuleError(f"location must lie in its pool of {size} bytes, got {place}")
+            raise _BrokenRuleError(f"location must lie within its pool of {size} bytes, got {place}")
         if nbytes is not None and place.length != nbytes:
-            raise _BrokenRuleError(f"location.length must be {nbytes}, the bytes of this {kind}, got {place.length}")
+            raise _BrokenRuleError(f"location.length must be {nbytes}, the size of this {kind}, got {place.length}")

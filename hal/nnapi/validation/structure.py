@@ -82,16 +82,16 @@ def _model(model: Model) -> Model:
 def _subgraph(subgraph: Subgraph, name: str) -> Subgraph:
     operands: list[Operand] = []
     operations: list[Operation] = []
-    place = f"{name}.operands"
+    place = "operand"
     try:
         for each in items(subgraph.operands, "operands"):
             operands.append(_operand(instance(each, Operand, "it")))
-        place = f"{name}.operations"
+        place = "operation"
         for other in items(subgraph.operations, "operations"):
             operations.append(_operation(instance(other, Operation, "it")))
     except MalformedError as error:
-        number = len(operations) if place.endswith("operations") else len(operands)
-        raise InvalidModelError(f"{place}[{number}]", str(error)) from None
+        number = len(operations) if place == "operation" else len(operands)
+        raise InvalidModelError(f"{name}: {place} {number}", str(error)) from None
     try:
         inputs = integers(subgraph.inputIndexes, U32, "inputIndexes")
         outputs = integers(subgraph.outputIndexes, U32, "outputIndexes")

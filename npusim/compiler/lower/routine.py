@@ -57,8 +57,8 @@ class RoutineLowering(Lowering, kind="routine"):
         lengths = {tensor.shape[axis] for tensor, axes in operands if (axis := axes[number]) is not None}
         if len(lengths) != 1:
             raise CompileError(
-                f"{self.group.name}: routine {self._routine.name}: cut {number} runs along axes of {sorted(lengths)} "
-                "elements, which must be one number"
+                f"{self.group.name}: routine {self._routine.name}: cut {number} runs along axes of different "
+                f"lengths: {', '.join(map(str, sorted(lengths)))}"
             )
         return lengths.pop()
 

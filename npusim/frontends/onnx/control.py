@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from onnx import AttributeProto, GraphProto
 
 from npusim.frontends.onnx.node import Node
-from npusim.frontends.onnx.scope import POISON, Scope, Value, needed_nodes
-from npusim.frontends.onnx.tensors import read_tensor
+from npusim.frontends.onnx.scope import POISON, Scope, Value
 from npusim.graph import Tensor
 
-if TYPE_CHECKING:
-    from npusim.frontends.onnx.importer import Importer
+Body = Callable[[GraphProto, str, Mapping[str, Value], Scope], list[Value]]
+"""Imports a graph inside a node under a label, with the values of its inputs, and gives its outputs."""
 
 MAX_DEPTH = 64
 """Functions, branches and loops may nest this deep."""
@@ -29,31 +28,16 @@ def _body(node: Node, name: str) -> GraphProto:
     return graph
 
 
-def run_body(
-    importer: Importer, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope
-) -> list[Value]:
-    """Import a graph inside a node, which sees the names around it, and return its outputs."""
-    inner = Scope(scope.opsets, scope, f"{label}/", scope.depth + 1, scope.attributes, calls=scope.calls)
-    for name, value in values.items():
-        inner.define(name, value, label)
-    for proto in graph.initializer:
-        data, dtype = read_tensor(proto, importer.model.directory, f"initializer {proto.name!r}")
-        inner.define(proto.name, importer.builder.const(data, f"{label}/{proto.name}", dtype), label)
-    nodes, needed = needed_nodes(graph.node, (output.name for output in graph.output))
-    importer.import_nodes(nodes, needed, inner)
-    return [inner.result(output.name, label) for output in graph.output]
-
-
 def _check_depth(node: Node, scope: Scope) -> None:
     if scope.depth + 1 >= MAX_DEPTH:
         node.damaged("branches and loops nest too deep")
 
 
-def branch(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
+def branch(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     """The branch of an If that its condition, which must be known, takes."""
     _check_depth(node, scope)
     taken = bool(node.scalar_value(0))
-    return run_body(importer, _body(node, "then_branch" if taken else "else_branch"), node.name, {}, scope)
+    return run(_body(node, "then_branch" if taken else "else_branch"), node.name, {}, scope)
 
 
 def _stacked(node: Node, parts: list[Tensor], axis: int) -> Tensor:
@@ -69,7 +53,7 @@ def _tensors(values: Sequence[Value]) -> list[Tensor] | None:
     return tensors if len(tensors) == len(values) else None
 
 
-def scan(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
+def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     """A Scan as one copy of its body for each step along the scanned dimension."""
     _check_depth(node, scope)
     if node.opset < 9:
@@ -98,7 +82,7 @@ def scan(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
             part = node.slice(x, axis, total - 1 - step if backward else step, 1)
             slices.append(node.reshape(part, (*x.shape[:axis], *x.shape[axis + 1 :])))
         bound = dict(zip((value.name for value in body.input), [*states, *slices], strict=True))
-        results = _tensors(run_body(importer, body, f"{node.name}/{step}", bound, scope))
+        results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
         if results is None:
             return [POISON] * len(body.output)
         states = results[:held]
@@ -108,7 +92,7 @@ def scan(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
     return [*states, *(_stacked(node, column, axis) for column, axis in zip(ordered, out_axes, strict=True))]
 
 
-def loop(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
+def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     """A Loop whose trip count and conditions are known, as one copy of its body for each iteration."""
     _check_depth(node, scope)
     body = _body(node, "body")
@@ -124,7 +108,7 @@ def loop(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
             node.refuse(f"more than {MAX_ITERATIONS} iterations are not supported")
         counters = [node.const(np.int64(step)), node.const(np.bool_(True))]
         bound = dict(zip(names, [*counters, *states], strict=True))
-        results = _tensors(run_body(importer, body, f"{node.name}/{step}", bound, scope))
+        results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
         if results is None:
             return [POISON] * (len(body.output) - 1)
         condition = node.known(results[0])
@@ -139,12 +123,12 @@ def loop(importer: Importer, node: Node, scope: Scope) -> Sequence[Value]:
     return [*states, *(_stacked(node, list(column), 0) for column in zip(*rows, strict=True))]
 
 
-def sequence_map(importer: Importer, node: Node, scope: Scope) -> NoReturn:
+def sequence_map(run: Body, node: Node, scope: Scope) -> NoReturn:
     """Sequences are no tensors."""
     node.refuse("sequences are not supported")
 
 
-CONTROL: dict[str, Callable[[Importer, Node, Scope], Sequence[Value]]] = {
+CONTROL: dict[str, Callable[[Body, Node, Scope], Sequence[Value]]] = {
     "If": branch,
     "Loop": loop,
     "Scan": scan,

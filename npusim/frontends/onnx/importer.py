@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
-from onnx import AttributeProto, FunctionProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from npusim.dtypes import DEVICE_DTYPES
 from npusim.errors import InputError, ModelError, UnsupportedError
@@ -59,10 +59,12 @@ class Importer:
         self._reserve(scope, nodes)
         self._define_inputs(scope)
         self._define_initializers(scope, needed)
-        self.import_nodes(nodes, needed, scope)
+        self._import_nodes(nodes, needed, scope)
         outputs = self._outputs(scope)
         if self.reasons:
             raise UnsupportedError(self.reasons)
+        for output in self.graph.output:
+            assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
         return self.builder.finish(outputs)
 
     def _opsets(self) -> dict[str, int]:
@@ -86,9 +88,6 @@ class Importer:
             if value.name in produced:
                 raise ModelError(f"graph input {value.name!r} is also the output of a node")
         self.builder.reserve(dict.fromkeys([*weights, *defined]))
-        for output in self.graph.output:
-            if output.name not in produced and all(value.name != output.name for value in self._inputs):
-                raise ModelError(f"graph output {output.name!r} is produced by nothing")
 
     def _define_inputs(self, scope: Scope) -> None:
         for name, shape, dtype in declared_inputs(self._inputs, self.input_shapes, self.reasons):
@@ -128,7 +127,7 @@ class Importer:
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def import_nodes(self, nodes: Sequence[NodeProto], needed: set[str], scope: Scope) -> None:
+    def _import_nodes(self, nodes: Sequence[NodeProto], needed: set[str], scope: Scope) -> None:
         for node in nodes:
             check_text((node.name, node.op_type, node.domain, *node.input, *node.output))
             check_text(attribute.name for attribute in node.attribute)
@@ -188,7 +187,7 @@ class Importer:
                 return self._handle(handler, context)
             assert region is not None  # or the schema has been asked
             self.decomposed.append((name, node.op_type))
-            return region(self, context, scope)
+            return region(self._body, context, scope)
         except InputError as error:
             raise ModelError(f"{name} ({node.op_type}): {error}") from error
         except STUMBLES as error:
@@ -267,8 +266,20 @@ class Importer:
             inner.define(parameter, inputs[index] if index < len(inputs) else None, name)
         wanted = [output for output, asked in zip(function.output, node.output, strict=False) if asked]
         nodes, needed = needed_nodes(function.node, wanted)
-        self.import_nodes(nodes, needed, inner)
+        self._import_nodes(nodes, needed, inner)
         return [inner.result(output, name) if output in wanted else None for output in function.output]
+
+    def _body(self, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope) -> list[Value]:
+        """Import a graph inside a node, which sees the names around it, and return its outputs."""
+        inner = Scope(scope.opsets, scope, f"{label}/", scope.depth + 1, scope.attributes, calls=scope.calls)
+        for name, value in values.items():
+            inner.define(name, value, label)
+        for proto in graph.initializer:
+            data, dtype = read_tensor(proto, self.model.directory, f"initializer {proto.name!r}")
+            inner.define(proto.name, self.builder.const(data, f"{label}/{proto.name}", dtype), label)
+        nodes, needed = needed_nodes(graph.node, (output.name for output in graph.output))
+        self._import_nodes(nodes, needed, inner)
+        return [inner.result(output.name, label) for output in graph.output]
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 

@@ -15,15 +15,15 @@ from npusim.dtypes import DType, bfloat16_to_float32
 from npusim.errors import ModelError, UnsupportedError
 from npusim.frontends.onnx.tensors import read_tensor
 from npusim.graph import Tensor
-from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.base import Array
 from npusim.ops.build import GraphBuilder
+from npusim.ops.emit import Emitter
 
 MAX_TABLE = 1 << 24
 """The most elements that an importer computes by itself."""
 
 
-class Node:
+class Node(Emitter):
     """One ONNX node while it is imported."""
 
     def __init__(
@@ -38,11 +38,10 @@ class Node:
         directory: Path | None = None,
         packed: Collection[Tensor] = (),
     ) -> None:
+        super().__init__(builder, name)
         self.proto = proto
-        self.name = name
         self.op_type: str = proto.op_type
         self.opset = opset
-        self.builder = builder
         self.inputs = list(inputs)
         self.wanted = list(wanted)
         """For each output whether anything reads it."""
@@ -198,62 +197,17 @@ class Node:
         """Distinct axes made non-negative, in the order given."""
         normal = [self.normal_axis(axis, rank) for axis in axes]
         if len(set(normal)) != len(normal):
-            self.damaged(f"axes {list(axes)} name one dimension twice")
+            self.damaged(f"axes {list(axes)} name the same dimension twice")
         return normal
 
     # -- building -----------------------------------------------------------------------------------------------------
 
+    def name_of(self, kind: str) -> str:
+        return f"{self.name}/{kind}"
+
     def add(self, kind: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         """Add an operator with one output."""
-        return self.builder.add(kind, inputs, attrs, f"{self.name}/{kind}")
-
-    def const(self, array: Any, dtype: DType | None = None) -> Tensor:
-        """A constant."""
-        return self.builder.const(array, f"{self.name}.const", dtype)
-
-    def like(self, value: float | int, tensor: Tensor) -> Tensor:
-        """A scalar constant of a tensor's type."""
-        return self.const(np.asarray(value), tensor.dtype)
-
-    def unary(self, fn: Unary, x: Tensor, p0: float = 0.0, p1: float = 0.0) -> Tensor:
-        return self.add("unary", x, fn=fn, p0=float(p0), p1=float(p1))
-
-    def binary(self, fn: Binary, a: Tensor, b: Tensor) -> Tensor:
-        return self.add("binary", a, b, fn=fn)
-
-    def reduce(self, fn: Reduce, x: Tensor, axes: Sequence[int], keepdims: bool = True) -> Tensor:
-        return self.add("reduce", x, fn=fn, axes=tuple(sorted(axes)), keepdims=keepdims)
-
-    def cast(self, x: Tensor, to: DType) -> Tensor:
-        """x in another type; x itself when it has that type."""
-        return x if x.dtype is to else self.add("cast", x, to=to)
-
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """x in another shape; x itself when it has that shape."""
-        return x if x.shape == tuple(shape) else self.add("reshape", x, shape=tuple(int(dim) for dim in shape))
-
-    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
-        """x with its dimensions permuted; x itself when they stay."""
-        return x if list(perm) == list(range(len(perm))) else self.add("transpose", x, perm=tuple(perm))
-
-    def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """x broadcast to a shape; x itself when it has that shape."""
-        return x if x.shape == tuple(shape) else self.add("expand", x, shape=tuple(shape))
-
-    def slice(self, x: Tensor, axis: int, start: int, size: int) -> Tensor:
-        """``size`` elements from ``start`` on along an axis."""
-        starts = [0] * len(x.shape)
-        sizes = list(x.shape)
-        starts[axis], sizes[axis] = start, size
-        if tuple(sizes) == x.shape:
-            return x
-        return self.add("slice", x, starts=tuple(starts), steps=(1,) * len(starts), sizes=tuple(sizes))
-
-    def along(self, vector: Tensor, axis: int, rank: int) -> Tensor:
-        """A vector shaped to broadcast along one axis of a tensor of this rank."""
-        shape = [1] * rank
-        shape[axis] = vector.size
-        return self.reshape(vector, shape)
+        return self.emit(kind, inputs, attrs)
 
     def iota(self, count: int) -> Tensor:
         """The integers from 0 to count - 1."""

@@ -48,7 +48,7 @@ def declared_inputs(
     unknown = sorted(set(given) - {value.name for value in values})
     if unknown:
         raise UsageError(
-            f"a shape is given for {unknown[0]!r}, which is no input; inputs: {_listed(v.name for v in values)}"
+            f"a shape is given for {unknown[0]!r}, which is not an input; inputs: {_listed(v.name for v in values)}"
         )
     symbols: dict[str, int] = {}
     for value in values:

@@ -326,6 +326,14 @@ def cumsum(g: Grower) -> None:
     g.add("cumsum", [x], peak, axis=axis, exclusive=g.flag(), reverse=g.flag())
 
 
+def cumprod(g: Grower) -> None:
+    x = g.operand(NUMBERS, _along, shape=lambda: g.shape(least=1))
+    axis = g.integer(0, x.rank - 1)
+    most = (x.shape[axis] + 1) * math.log(max(1.0, x.reach))
+    peak = math.exp(min(most, 700.0)) if x.dtype.is_float else 0.0
+    g.add("cumprod", [x], peak, axis=axis, exclusive=g.flag(), reverse=g.flag())
+
+
 def lrn(g: Grower) -> None:
     x = g.operand(FLOATS, lambda v: v.rank > 0 and v.largest < 100, shape=lambda: g.shape(least=1))
     g.add("lrn", [x], 4 * x.reach, axis=g.integer(0, x.rank - 1), size=g.integer(1, 5), alpha=0.01, beta=0.75, bias=1.0)
@@ -475,7 +483,8 @@ STEPS: dict[str, Step] = {
     "unary": unary, "binary": binary, "select": select, "cast": cast, "quantize": quantize, "dequantize": dequantize,
     "conv": conv, "conv_transpose": conv_transpose, "matmul": matmul, "pool": pool, "reduce": reduce,
     "arg_reduce": arg_reduce, "topk": topk, "resample": resample, "softmax": softmax, "normalize": normalize,
-    "cumsum": cumsum, "lrn": lrn, "reshape": reshape, "transpose": transpose, "slice": slice_, "concat": concat,
+    "cumsum": cumsum, "cumprod": cumprod, "lrn": lrn, "reshape": reshape, "transpose": transpose, "slice": slice_,
+    "concat": concat,
     "pad": pad, "expand": expand, "gather": gather, "gather_elements": gather_elements,
     "scatter_elements": scatter_elements, "routine": routine,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Small programs for the tiny device, and jobs of them."""
+"""Small programs for the tiny device, and requests to run them."""
 
 from __future__ import annotations
 

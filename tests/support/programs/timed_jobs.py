@@ -7,8 +7,7 @@ from npusim.driver import Driver, Job, LoadedProgram, Priority
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import region
 from npusim.program import Program
-from npusim.sim.run import JobRecord
-from npusim.timeline import Span
+from npusim.timeline import Span, Timeline
 from tests.support.programs.streams import QUICK_HOST, Stream, copy
 
 NS = 1000
@@ -35,7 +34,7 @@ class Bench:
     def __init__(self, config: Config = TINY, preempt: bool = True) -> None:
         self.device = NpuDevice(config)
         self.driver = Driver(self.device.bus)
-        self.records: dict[int, JobRecord] = {}
+        self.records: dict[int, Timeline] = {}
         self.device.listener = self.records.__setitem__
         if preempt:
             self.driver.enable_preemption()
@@ -46,22 +45,22 @@ class Bench:
         self.device.machine.clock.advance(wait_ps - SUBMIT_PS)
         return self.driver.submit(loaded, priority=priority, timing_only=True)
 
-    def finish(self, *jobs: Job) -> list[JobRecord]:
+    def finish(self, *jobs: Job) -> list[Timeline]:
         for job in jobs:
             self.driver.wait(job)
         return [self.records[job.fence] for job in jobs]
 
 
-def alone(program: Program, config: Config = TINY) -> JobRecord:
+def alone(program: Program, config: Config = TINY) -> Timeline:
     bench = Bench(config, preempt=False)
     return bench.finish(bench.submit(program, Priority.MEDIUM))[0]
 
 
-def moves(record: JobRecord) -> list[Span]:
-    return [span for span in record.timeline.spans if span.unit == "sequencer"]
+def moves(record: Timeline) -> list[Span]:
+    return [span for span in record.spans if span.unit == "sequencer"]
 
 
-def balanced(record: JobRecord) -> bool:
+def balanced(record: Timeline) -> bool:
     """Whether the times of each unit add up to the job's."""
     units = record.counters.units.values()
     return all(unit.busy_ps + unit.idle_ps + sum(unit.stalls.values()) == record.time_ps for unit in units)

@@ -15,7 +15,7 @@ from npusim.hw.config import Config
 from npusim.isa.base import decode
 from npusim.isa.disassemble import disassemble
 from npusim.program import Program
-from tests.unit.compiler.programs import CASES
+from tests.support.graphs.every_kind import CASES
 
 FOLDER = Path(__file__).with_name("listings")
 

@@ -157,7 +157,7 @@ def test_collapse_joins_what_is_dense() -> None:
 
 def test_pad4() -> None:
     assert pad4((5, 6), 1) == (1, 1, 5, 6)
-    with pytest.raises(CompileError, match="5 dimensions where an instruction has 4"):
+    with pytest.raises(CompileError, match="an instruction walks 4 dimensions, got 5"):
         pad4((1, 2, 3, 4, 5), 0)
 
 

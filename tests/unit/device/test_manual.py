@@ -6,9 +6,9 @@ from pathlib import Path
 
 from npusim.device.manual import register_table
 from npusim.device.ring import ENTRY_MAGIC, MAX_REGIONS
-from npusim.sim.fault import FaultCode
-from npusim.sim.machine import PLANS_KEPT
+from npusim.sim.machine import COURSES_KEPT
 from npusim.sim.sequencer import FETCH_BYTES
+from npusim.timeline import FaultCode
 
 MANUAL = (Path(__file__).parents[3] / "docs" / "device.md").read_text()
 
@@ -27,4 +27,4 @@ def test_numbers_in_the_text() -> None:
     assert f"magic {ENTRY_MAGIC:#x}".replace("0x4a4f", "0x4A4F") in MANUAL
     assert f"regions, at most {MAX_REGIONS}" in MANUAL
     assert f"two halves of {FETCH_BYTES // 1024} KiB" in MANUAL
-    assert f"the last {PLANS_KEPT} programs" in MANUAL
+    assert f"the last {COURSES_KEPT} programs" in MANUAL

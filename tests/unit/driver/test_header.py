@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npusim.device import npu, registers, ring
 from npusim.driver import header
-from npusim.sim.fault import FaultCode
+from npusim.timeline import FaultCode
 
 
 def test_register_offsets() -> None:

@@ -196,7 +196,7 @@ def test_open_dimensions_are_asked_for_and_taken() -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"q": (1,)}, "a shape is given for 'q', which is no input; inputs: 'x', 'z'"),
+        ({"q": (1,)}, "a shape is given for 'q', which is not an input; inputs: 'x', 'z'"),
         ({"x": (1, 4)}, r"input 'x' is \[n, 3\] in the model; the shape given is \[1, 4\]"),
         ({"x": (3,)}, r"the shape given is \[3\]"),
         ({"x": (-1, 3)}, r"the shape given is \[-1, 3\]"),

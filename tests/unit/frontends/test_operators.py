@@ -354,7 +354,7 @@ def test_recurrent_layers(op_type: str, direction: str, options: str) -> None:
 
 def test_recurrent_layers_refuse_what_they_do_not_know() -> None:
     inputs = {"x": ramp(2, 1, 3), "w": ramp(1, 4, 3), "r": ramp(1, 4, 4)}
-    with pytest.raises(UnsupportedError, match=r"activations \['Affine'\] are not supported: Elu, "):
+    with pytest.raises(UnsupportedError, match=r"activations \['Affine'\] are not supported; supported: Elu, "):
         run_node("RNN", inputs, hidden_size=4, activations=["Affine"])
     with pytest.raises(ModelError, match=r"weights \[1, 4, 3\] and \[1, 4, 4\] do not fit 1 gates of 5"):
         run_node("RNN", inputs, hidden_size=5)

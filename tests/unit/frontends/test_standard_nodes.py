@@ -40,10 +40,7 @@ def test_no_refusal_is_for_want_of_a_constant() -> None:
 def test_cases_become_the_operators_on_record() -> None:
     """Right results by another way - a scatter for a copy, a loop of ten for one - are a change, too."""
     now, before = operators(), on_record()
-    changed = [
-        f"{name}: {now[name]} was {before[name]}"
-        for name in sorted(set(now) & set(before))
-        if now[name] != before[name]
-    ]
+    both = sorted(set(now) & set(before))
+    changed = [f"{name}: {now[name]}, was {before[name]}" for name in both if now[name] != before[name]]
     assert not changed, "\n".join([*changed, "if this is meant: python -m tests.unit.frontends.standard_nodes"])
     assert len(both) >= LEAST_PASSED

@@ -107,7 +107,7 @@ def test_float_functions(fn, dims, dtype, layout, other, seed, repeated, swap):
     out = DType.BOOL if fn in COMPARISONS else dtype
     dst = place(np.zeros(dims, out.storage), other)
     before = dst.memory.copy()
-    _core.binary(fn, dtype, *dst.operand, *a.operand, *b.operand, dims)
+    _core.binary(fn, dtype, dst.operand, a.operand, b.operand, dims)
     with np.errstate(all="ignore"):
         want = FLOAT[fn](widen(a.array, dtype), widen(b.array, dtype))
     if out is DType.BOOL:
@@ -123,7 +123,7 @@ def test_float_functions(fn, dims, dtype, layout, other, seed, repeated, swap):
 def test_integer_functions(fn, dims, dtype, layout, other, seed, repeated, limit):
     a, b = operands(dtype, dims, layout, other, seed, repeated, limit)
     dst = place(np.zeros(dims, bool if fn in COMPARISONS else dtype.storage), layout)
-    _core.binary(fn, dtype, *dst.operand, *a.operand, *b.operand, dims)
+    _core.binary(fn, dtype, dst.operand, a.operand, b.operand, dims)
     pairs = zip(a.array.ravel().tolist(), b.array.ravel().tolist(), strict=True)
     want = [INTEGER[fn](x, y) if fn in COMPARISONS else wrap(INTEGER[fn](x, y), dtype) for x, y in pairs]
     assert_same(dst.array.ravel(), np.array(want, dst.array.dtype))
@@ -133,7 +133,7 @@ def test_integer_functions(fn, dims, dtype, layout, other, seed, repeated, limit
 def test_logical_functions(fn):
     a, b = operands(DType.BOOL, (2, 3, 4, 5), None, None, 0, 5, 0)
     dst = place(np.zeros((2, 3, 4, 5), bool))
-    _core.binary(fn, DType.BOOL, *dst.operand, *a.operand, *b.operand, (2, 3, 4, 5))
+    _core.binary(fn, DType.BOOL, dst.operand, a.operand, b.operand, (2, 3, 4, 5))
     assert_same(dst.array, LOGICAL[fn](a.array, b.array))
 
 
@@ -143,7 +143,7 @@ def test_long_rows_with_a_repeated_operand(width):
     a, b = operands(DType.FLOAT32, dims, None, None, 0, 8, 1e9)
     dst = place(np.zeros(dims, F))
     for one, two in ((a, b), (b, a), (a, a)):
-        _core.binary(Binary.SUB, DType.FLOAT32, *dst.operand, *one.operand, *two.operand, dims)
+        _core.binary(Binary.SUB, DType.FLOAT32, dst.operand, one.operand, two.operand, dims)
         with np.errstate(invalid="ignore"):
             assert_same(dst.array, one.array - two.array)
 
@@ -158,7 +158,7 @@ def test_every_instruction_set_gives_the_same_bits():
             dst = place(np.zeros(dims, F))
             memory = dst.memory
             strides = dst.strides if fn not in COMPARISONS else tuple(s // 4 for s in dst.strides)
-            _core.binary(fn, DType.FLOAT32, memory, 0, strides, *a.operand, *b.operand, dims)
+            _core.binary(fn, DType.FLOAT32, _core.Strided(memory, 0, strides), a.operand, b.operand, dims)
             bits = dst.array.view(np.int32)
             results.append(bits if fn in COMPARISONS else np.where(np.isnan(dst.array), 0, bits))
         _core.set_simd("auto")
@@ -177,9 +177,9 @@ def test_every_instruction_set_gives_the_same_bits():
     ],
 )
 def test_unsupported_is_named(fn, dtype, message):
-    view = np.zeros(64, np.uint8), 0, (0, 0, 0, 4)
+    view = _core.Strided(np.zeros(64, np.uint8), 0, (0, 0, 0, 4))
     with pytest.raises(ValueError, match=message):
-        _core.binary(fn, dtype, *view, *view, *view, (1, 1, 1, 1))
+        _core.binary(fn, dtype, view, view, view, (1, 1, 1, 1))
 
 
 QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
@@ -206,7 +206,7 @@ def test_quantize(dims, target, source, layout, seed, repeated):
     for level in levels():
         _core.set_simd(level)
         dst = place(np.zeros(dims, target.storage), layout)
-        _core.quantize(target, *dst.operand, source, *src.operand, *scale.operand, *zero.operand, dims)
+        _core.quantize(target, dst.operand, source, src.operand, scale.operand, zero.operand, dims)
         assert_same(dst.array, quantised(values, scale.array, zero.array, target))
 
 
@@ -221,14 +221,14 @@ def test_dequantize(dims, target, source, layout, seed, repeated):
     for level in levels():
         _core.set_simd(level)
         dst = place(np.zeros(dims, target.storage), layout)
-        _core.dequantize(target, *dst.operand, source, *src.operand, *scale.operand, *zero.operand, dims)
+        _core.dequantize(target, dst.operand, source, src.operand, scale.operand, zero.operand, dims)
         assert_same(widen(dst.array, target), widen(want, target))
 
 
 def test_quantised_types_are_checked():
-    view = np.zeros(64, np.uint8), 0, (0, 0, 0, 4)
+    view = _core.Strided(np.zeros(64, np.uint8), 0, (0, 0, 0, 4))
     one = (1, 1, 1, 1)
     with pytest.raises(ValueError, match="quantize: source must be a float type or int32, got int8"):
-        _core.quantize(DType.INT8, *view, DType.INT8, *view, *view, *view, one)
+        _core.quantize(DType.INT8, view, DType.INT8, view, view, view, one)
     with pytest.raises(ValueError, match="dequantize: result must be a float type, got int8"):
-        _core.dequantize(DType.INT8, *view, DType.INT8, *view, *view, *view, one)
+        _core.dequantize(DType.INT8, view, DType.INT8, view, view, view, one)

@@ -26,11 +26,11 @@ def rows(values: np.ndarray, gap: int) -> View:
 
 
 def finish(acc_type, out_type, acc, dst, dims, bias, mult, stride, zero, low, high, out_scale=1.0):
-    nothing = np.zeros(1, np.uint8)
     _core.finish(
-        acc_type, out_type, acc.memory, acc.offset, acc.strides[:3], dst.memory, dst.offset, dst.strides[:3], dims,
-        nothing if bias is None else bias.view(np.uint8), -1 if bias is None else 0,
-        nothing if mult is None else mult.view(np.uint8), -1 if mult is None else 0, stride, zero, low, high, out_scale,
+        acc_type, out_type, _core.Strided(dst.memory, dst.offset, dst.strides[:3]),
+        _core.Strided(acc.memory, acc.offset, acc.strides[:3]), dims,
+        None if bias is None else _core.Strided(bias, 0, (0,)),
+        None if mult is None else _core.Strided(mult, 0, (0, stride)), zero, low, high, out_scale,
     )  # fmt: skip
 
 

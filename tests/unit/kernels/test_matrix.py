@@ -103,9 +103,9 @@ def conv(
     acc[1:] = as_bytes(d.acc)
     x, w = np.concatenate([[np.uint8(0)], as_bytes(d.x)]), np.concatenate([[np.uint8(0)], as_bytes(d.w)])
     _core.conv(
-        x_type, w_type, x, 1, w, 1, acc, 1, p.batch, p.oh, p.ow, p.oc, p.ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw,
-        p.block, d.x.strides[:3], d.w.strides[0] if p.own_weights else 0, d.acc.strides[:3], x_zero, first,
-        w_zero,
+        x_type, w_type, _core.Strided(x, 1, d.x.strides[:3]),
+        _core.Strided(w, 1, (d.w.strides[0] if p.own_weights else 0,)), _core.Strided(acc, 1, d.acc.strides[:3]),
+        (p.batch, p.oh, p.ow, p.oc, p.ic), (p.kh, p.kw, p.sh, p.sw, p.dh, p.dw), p.block, x_zero, first, w_zero,
     )  # fmt: skip
     return acc[1:].view(d.acc.dtype).reshape(d.acc.shape)
 
@@ -247,8 +247,8 @@ def test_nothing_but_the_accumulators_is_written():
     memory = rng.integers(0, 256, 6 * 40 * 4, np.uint8)
     before = memory.copy()
     _core.conv(
-        DType.FLOAT32, DType.FLOAT32, as_bytes(d.x), 0, as_bytes(d.w), 0, memory, 0, 1, 2, 3, 21, 5, 1, 1, 1, 1, 1, 1,
-        32, d.x.strides[:3], 0, (0, 3 * 40 * 4, 40 * 4), 0, True,
+        DType.FLOAT32, DType.FLOAT32, _core.Strided(d.x, 0, d.x.strides[:3]), _core.Strided(d.w, 0, (0,)),
+        _core.Strided(memory, 0, (0, 3 * 40 * 4, 40 * 4)), (1, 2, 3, 21, 5), (1,) * 6, 32, 0, True,
     )  # fmt: skip
     untouched = memory.reshape(6, 160)[:, 84:]
     assert_same(untouched, before.reshape(6, 160)[:, 84:])
@@ -309,11 +309,15 @@ def test_depthwise(p, dtype, first, seed):
         _core.set_simd(level)
         acc = start.copy()
         _core.depthwise(
-            dtype, dtype, as_bytes(x), 0, as_bytes(w), 0, as_bytes(acc), 0, p.oh, p.ow, p.c, p.mult, p.kh, p.kw,
-            p.stride, p.stride, p.dilation, p.dilation, x.strides[:2], acc.strides[:2], zero, first,
-            w_zero,
+            dtype, dtype,
+            _core.Strided(x, 0, x.strides[:2]), _core.Strided(w, 0), _core.Strided(acc, 0, acc.strides[:2]),
+            (p.oh, p.ow, p.c, p.mult), (p.kh, p.kw, p.stride, p.stride, p.dilation, p.dilation), zero, first, w_zero,
         )  # fmt: skip
         assert_same(acc, want if dtype.is_float else total.astype(np.int32))
+
+
+TILE = tuple(_core.Strided(np.zeros(64, np.uint8), 0, strides) for strides in ((0, 0, 0), (0,), (0, 0, 0)))
+PLANE = tuple(_core.Strided(np.zeros(64, np.uint8), 0, strides) for strides in ((0, 0), (), (0, 0)))
 
 
 @pytest.mark.parametrize(
@@ -326,11 +330,10 @@ def test_depthwise(p, dtype, first, seed):
     ],
 )
 def test_unsupported_pairs_are_named(x_type, w_type, message):
-    m = np.zeros(64, np.uint8)
     with pytest.raises(ValueError, match=message):
-        _core.conv(x_type, w_type, m, 0, m, 0, m, 0, *[1] * 11, 32, (0, 0, 0), 0, (0, 0, 0), 0, True)
+        _core.conv(x_type, w_type, *TILE, (1,) * 5, (1,) * 6, 32, 0, True)
     with pytest.raises(ValueError, match=message):
-        _core.depthwise(x_type, w_type, m, 0, m, 0, m, 0, *[1] * 10, (0, 0), (0, 0), 0, True)
+        _core.depthwise(x_type, w_type, *PLANE, (1,) * 4, (1,) * 6, 0, True)
 
 
 @pytest.mark.parametrize(
@@ -339,20 +342,22 @@ def test_unsupported_pairs_are_named(x_type, w_type, message):
      (DType.UINT8, 1 << 32, "0 to 255"), (DType.INT16, 1, "0 to 0")],
 )  # fmt: skip
 def test_weight_zeros_that_no_weight_can_be_are_refused(w_type, w_zero, allowed):
-    m = np.zeros(64, np.uint8)
     message = f"w_zero of {w_type.label} weights must be from {allowed}, got {w_zero}"
     with pytest.raises(ValueError, match=message):
-        _core.conv(DType.INT8, w_type, m, 0, m, 0, m, 0, *[1] * 11, 32, (0, 0, 0), 0, (0, 0, 0), 0, True, w_zero)
+        _core.conv(DType.INT8, w_type, *TILE, (1,) * 5, (1,) * 6, 32, 0, True, w_zero)
     with pytest.raises(ValueError, match=message):
-        _core.depthwise(DType.INT8, w_type, m, 0, m, 0, m, 0, *[1] * 10, (0, 0), (0, 0), 0, True, w_zero)
+        _core.depthwise(DType.INT8, w_type, *PLANE, (1,) * 4, (1,) * 6, 0, True, w_zero)
 
 
 @pytest.mark.parametrize("name", ["x", "w", "acc"])
 def test_operands_outside_their_memory_are_refused(name):
     """Two pixels, two channels in and out: 16 bytes each, but one memory has 15."""
-    x, w, acc = (np.zeros(15 if name == short else 16, np.uint8) for short in ("x", "w", "acc"))
+    x, w, acc = (
+        _core.Strided(np.zeros(15 if name == short else 16, np.uint8), 0, strides)
+        for short, strides in (("x", (0, 0, 8)), ("w", (0,)), ("acc", (0, 0, 8)))
+    )
     with pytest.raises(IndexError, match=rf"{name}: bytes \[0, 16\) are outside its memory of 15 bytes"):
-        _core.conv(11, 11, x, 0, w, 0, acc, 0, 1, 1, 2, 2, 2, *[1] * 6, 32, (0, 0, 8), 0, (0, 0, 8), 0, True)
+        _core.conv(11, 11, x, w, acc, (1, 1, 2, 2, 2), (1,) * 6, 32, 0, True)
 
 
 def test_unknown_instruction_set_is_named():

@@ -35,7 +35,7 @@ def words(size: int, shape: tuple[int, ...], seed: int) -> np.ndarray:
 def test_copy_moves_every_item_and_nothing_else(dims, size, source, target, seed):
     src, dst = place(words(size, dims, seed), source), place(words(size, dims, seed + 1), target)
     before = dst.memory.copy()
-    _core.copy(*dst.operand, *src.operand, dims, size)
+    _core.copy(dst.operand, src.operand, dims, size)
     assert_same(dst.array, src.array)
     assert_untouched(dst, before)
 
@@ -46,13 +46,14 @@ def test_copy_of_large_transposed_planes(size, order):
     dims = (2, 3, 37, 41)
     src = place(words(size, dims, 0), Layout(order, (0,) * 4, (False,) * 4, 0))
     dst = place(np.zeros(dims, SIZES[size]))
-    _core.copy(*dst.operand, *src.operand, dims, size)
+    _core.copy(dst.operand, src.operand, dims, size)
     assert_same(dst.array, src.array)
 
 
 def test_copy_of_nothing_reads_nothing():
     memory = np.zeros(4, np.uint8)
-    _core.copy(memory, 100, (1, 1, 1, 1), memory, 100, (1, 1, 1, 1), (1, 0, 5, 5), 1)
+    beyond = _core.Strided(memory, 100, (1, 1, 1, 1))
+    _core.copy(beyond, beyond, (1, 0, 5, 5), 1)
     assert not memory.any()
 
 
@@ -60,7 +61,7 @@ def test_copy_of_nothing_reads_nothing():
 def test_fill_sets_the_low_bytes_of_the_pattern(dims, size, layout, pattern):
     dst = place(words(size, dims, 0), layout)
     before = dst.memory.copy()
-    _core.fill(*dst.operand, dims, size, pattern)
+    _core.fill(dst.operand, dims, size, pattern)
     assert (dst.array == pattern % 2 ** (8 * size)).all()
     assert_untouched(dst, before)
 
@@ -71,7 +72,7 @@ def test_select_is_where(dims, size, one, other, seed, repeated):
     cond = broadcast(random_values(DType.BOOL, shape, seed), dims, other)
     a, b = place(words(size, dims, seed), one), broadcast(words(size, shape, seed + 1), dims, other)
     dst = place(np.zeros(dims, SIZES[size]), other)
-    _core.select(size, *dst.operand, *cond.operand, *a.operand, *b.operand, dims)
+    _core.select(size, dst.operand, cond.operand, a.operand, b.operand, dims)
     assert_same(dst.array, np.where(cond.array, a.array, b.array))
 
 
@@ -84,7 +85,8 @@ def test_gather_is_take(dims, axis, size, source, target, index_type, seed):
     data = place(words(size, (outer, axis, inner), seed), source)
     index = place(np.random.default_rng(seed).integers(-axis, axis, count).astype(index_type.storage))
     dst = place(np.zeros(dims, SIZES[size]), target)
-    bad = _core.gather(*dst.operand, *data.operand, *index.operand[:2], index.strides[0], index_type, dims, axis, size)
+    indices = _core.Strided(index.memory, index.offset, (0, index.strides[0], 0))
+    bad = _core.gather(dst.operand, data.operand, indices, index_type, dims, axis, size)
     assert bad == -1
     assert_same(dst.array, data.array[:, index.array.astype(int)])
 
@@ -93,7 +95,8 @@ def test_gather_is_take(dims, axis, size, source, target, index_type, seed):
 def test_gather_names_the_first_bad_index_and_writes_nothing(wrong):
     data, dst = place(np.arange(6, dtype=np.uint8).reshape(1, 3, 2)), place(np.full((1, 4, 2), 9, np.uint8))
     index = place(np.array([0, 2, wrong, 100], np.int8))
-    assert _core.gather(*dst.operand, *data.operand, index.memory, 0, 1, DType.INT8, (1, 4, 2), 3, 1) == 2
+    indices = _core.Strided(index.memory, 0, (0, 1, 0))
+    assert _core.gather(dst.operand, data.operand, indices, DType.INT8, (1, 4, 2), 3, 1) == 2 * 2
     assert (dst.array == 9).all()
 
 
@@ -102,7 +105,7 @@ def test_gather_elements_is_take_along_axis(dims, axis, size, source, target, in
     data = place(words(size, (dims[0], axis, dims[2]), seed), source)
     index = place(np.random.default_rng(seed).integers(-axis, axis, dims).astype(index_type.storage), target)
     dst = place(np.zeros(dims, SIZES[size]), target)
-    assert _core.gather_elements(*dst.operand, *data.operand, *index.operand, index_type, dims, axis, size) == -1
+    assert _core.gather(dst.operand, data.operand, index.operand, index_type, dims, axis, size) == -1
     assert_same(dst.array, np.take_along_axis(data.array, index.array.astype(int) % axis, 1))
 
 
@@ -120,7 +123,7 @@ def test_scatter_combines_in_order(dims, axis, dtype, layout, seed, reduction):
         for o, j, i in np.ndindex(*dims):
             at = o, int(index.array[o, j, i]), i
             want[at] = COMBINE[reduction](want[at], upd.array[o, j, i])
-    bad = _core.scatter(*dst.operand, *upd.operand, *index.operand, DType.INT32, dims, axis, dtype, reduction)
+    bad = _core.scatter(dst.operand, upd.operand, index.operand, DType.INT32, dims, axis, dtype, reduction)
     assert bad == -1
     assert_same(dst.array, want)
 
@@ -128,5 +131,34 @@ def test_scatter_combines_in_order(dims, axis, dtype, layout, seed, reduction):
 def test_scatter_names_the_first_bad_index_and_writes_nothing():
     dst, upd = place(np.zeros((1, 3, 2), np.int8)), place(np.ones((1, 2, 2), np.int8))
     index = place(np.array([[[0, 1], [2, 3]]], np.int64))
-    assert _core.scatter(*dst.operand, *upd.operand, *index.operand, DType.INT64, (1, 2, 2), 3, DType.INT8, 0) == 3
+    assert _core.scatter(dst.operand, upd.operand, index.operand, DType.INT64, (1, 2, 2), 3, DType.INT8, 0) == 3
     assert not dst.array.any()
+
+
+def over_its_indices(value):
+    """Three int32 indices of 0 at byte 16 of a memory; the first result, at byte 20, makes ``value`` of the second."""
+    memory = np.zeros(64, np.uint8)
+    memory[:16] = 0xEE
+    memory[32:36] = np.array([value], np.int32).view(np.uint8)
+    return memory, _core.Strided(memory, 20, (0, 4, 0)), _core.Strided(memory, 16, (0, 4, 0))
+
+
+@pytest.mark.parametrize("value", [1 << 20, -(1 << 20)])
+def test_an_index_that_gather_has_written_over_is_bounded_again(value):
+    memory, dst, index = over_its_indices(value)
+    data = _core.Strided(memory, 32, (0, 4, 0))
+    assert _core.gather(dst, data, index, DType.INT32, (1, 3, 1), 2, 4) == 1
+    assert memory[16:28].view(np.int32).tolist() == [0, value, 0]
+    assert (memory[:16] == 0xEE).all()
+
+
+@pytest.mark.parametrize("reduction", range(5))
+@pytest.mark.parametrize("value", [1 << 20, -(1 << 20)])
+def test_an_index_that_scatter_has_written_over_is_bounded_again(value, reduction):
+    memory, dst, index = over_its_indices(value)
+    updates = _core.Strided(memory, 32, (0, 0, 0))
+    bad = _core.scatter(dst, updates, index, DType.INT32, (1, 3, 1), 2, DType.INT32, reduction)
+    written = COMBINE[reduction](0, value)
+    assert bad == (-1 if written == 0 else 1)
+    assert memory[20:24].view(np.int32) == written
+    assert (memory[:16] == 0xEE).all()

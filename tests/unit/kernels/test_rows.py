@@ -62,12 +62,11 @@ def reduce_all(fn, dtype, src, dims, axes, cuts=1):
     edges = np.linspace(0, dims[0], cuts + 1).astype(int)
     for start, stop in itertools.pairwise(edges.tolist()):
         first = start == 0 or 0 not in axes
-        _core.reduce(
-            fn, dtype, acc.memory, acc.offset + start * strides[0], src.memory, src.offset + start * src.strides[0],
-            src.strides, (stop - start, *dims[1:]), strides, first,
-        )  # fmt: skip
+        to = _core.Strided(acc.memory, acc.offset + start * strides[0], strides)
+        part = _core.Strided(src.memory, src.offset + start * src.strides[0], src.strides)
+        _core.reduce(fn, dtype, to, part, (stop - start, *dims[1:]), first)
     count = int(np.prod([dims[axis] for axis in axes], dtype=int))
-    _core.reduce_finish(fn, dtype, *dst.operand, *acc.operand, kept, count)
+    _core.reduce_finish(fn, dtype, dst.operand, acc.operand, kept, count)
     return dst.array
 
 
@@ -163,7 +162,7 @@ def test_row_kernels(name, dims, dtype, source, target, seed):
         _core.set_simd(level)
         dst = place(np.zeros(dims, dtype.storage), target)
         before = dst.memory.copy()
-        kernel(dtype, *dst.operand, *src.operand, dims)
+        kernel(dtype, dst.operand, src.operand, dims)
         np.testing.assert_allclose(widen(dst.array, dtype), widen(want, dtype), rtol=tolerance, atol=tolerance)
         assert_untouched(dst, before)
         results.append(widen(dst.array, dtype).tobytes())
@@ -173,7 +172,7 @@ def test_row_kernels(name, dims, dtype, source, target, seed):
 @given(dims3, st.sampled_from(INTEGERS), layouts(3), seeds, st.booleans(), st.booleans())
 def test_integer_cumsum_wraps(dims, dtype, layout, seed, exclusive, reverse):
     src, dst = place(random_values(dtype, dims, seed, 1e5), layout), place(np.zeros(dims, dtype.storage), layout)
-    _core.cumsum(dtype, *dst.operand, *src.operand, dims, exclusive, reverse)
+    _core.cumsum(dtype, dst.operand, src.operand, dims, exclusive, reverse)
     with np.errstate(over="ignore"):
         assert_same(dst.array, cumsum(src.array.astype(np.int64), exclusive, reverse).astype(dtype.storage))
 
@@ -181,7 +180,7 @@ def test_integer_cumsum_wraps(dims, dtype, layout, seed, exclusive, reverse):
 def test_softmax_of_large_values_and_of_nan():
     src = place(np.array([[1e30, 1e30, -np.inf], [0, np.nan, 1]], np.float32).reshape(2, 3, 1))
     dst = place(np.zeros((2, 3, 1), np.float32))
-    _core.softmax(DType.FLOAT32, *dst.operand, *src.operand, (2, 3, 1), False)
+    _core.softmax(DType.FLOAT32, dst.operand, src.operand, (2, 3, 1), False)
     assert dst.array[0].ravel().tolist() == [0.5, 0.5, 0.0]
     assert np.isnan(dst.array[1]).all()
 
@@ -190,7 +189,7 @@ def test_softmax_of_large_values_and_of_nan():
 def test_arg_reduce(dims, dtype, layout, seed, minimum, last):
     src = place(random_values(dtype, dims, seed, 3.0), layout)
     dst = place(np.zeros((dims[0], 1, dims[2]), np.int64))
-    _core.arg_reduce(minimum, dtype, *dst.operand, *src.operand, dims, last)
+    _core.arg_reduce(minimum, dtype, dst.operand, src.operand, dims, last)
     values = widen(src.array, dtype) if dtype.is_float else src.array
     values = values[:, ::-1] if last else values
     want = (np.argmin if minimum else np.argmax)(values, 1)
@@ -201,7 +200,7 @@ def test_arg_reduce_finds_nan_first():
     src = place(np.array([1, np.nan, 9, np.nan, -9], np.float32).reshape(1, 5, 1))
     for fn, last, want in ((0, False, 1), (1, False, 1), (0, True, 3), (1, True, 3)):
         dst = place(np.zeros((1, 1, 1), np.int64))
-        _core.arg_reduce(fn, DType.FLOAT32, *dst.operand, *src.operand, (1, 5, 1), last)
+        _core.arg_reduce(fn, DType.FLOAT32, dst.operand, src.operand, (1, 5, 1), last)
         assert dst.array.item() == want
 
 
@@ -211,7 +210,7 @@ def test_topk(dims, dtype, source, target, seed, largest, k):
     shape = (dims[0], k, dims[2])
     src = place(random_values(dtype, dims, seed, 3.0), source)
     values, indices = place(np.zeros(shape, dtype.storage), target), place(np.zeros(shape, np.int64), target)
-    _core.topk(dtype, *values.operand, *indices.operand, *src.operand, dims, k, largest)
+    _core.topk(dtype, values.operand, indices.operand, src.operand, dims, k, largest)
     wide = widen(src.array, dtype).astype(np.float64) if dtype.is_float else src.array.astype(object)
     for o, i in np.ndindex(dims[0], dims[2]):
         order = sorted(range(dims[1]), key=lambda j: (-wide[o, j, i] if largest else wide[o, j, i], j))[:k]
@@ -223,7 +222,7 @@ def test_topk_takes_nan_as_largest():
     src = place(np.array([1, np.nan, 3], np.float32).reshape(1, 3, 1))
     for largest, want in ((True, [1, 2, 0]), (False, [0, 2, 1])):
         values, indices = place(np.zeros((1, 3, 1), np.float32)), place(np.zeros((1, 3, 1), np.int64))
-        _core.topk(DType.FLOAT32, *values.operand, *indices.operand, *src.operand, (1, 3, 1), 3, largest)
+        _core.topk(DType.FLOAT32, values.operand, indices.operand, src.operand, (1, 3, 1), 3, largest)
         assert indices.array.ravel().tolist() == want
 
 
@@ -231,12 +230,12 @@ def test_bad_arguments_are_named():
     view = place(np.zeros((1, 2, 1), np.int8)).operand
     dims = (1, 2, 1)
     for call, message in (
-        (lambda: _core.softmax(DType.INT8, *view, *view, dims, False), "softmax: type must be a float type, got int8"),
-        (lambda: _core.normalize(DType.FLOAT16, *view, *view, dims, 2, 0.0), "mode must be 0 .* or 1 .*, got 2"),
-        (lambda: _core.lrn(DType.FLOAT32, *view, *view, dims, 0, 1, 1, 1), "lrn: size must be >= 1, got 0"),
-        (lambda: _core.topk(DType.INT8, *view, *view, *view, dims, 3, True), r"topk: k must be 0\.\.2, got 3"),
-        (lambda: _core.reduce(10, DType.INT8, *view[:2], *view, (1, 1, 1, 1), (0,) * 4, True), "must be 0..9, got 10"),
-        (lambda: _core.cumsum(DType.BOOL, *view, *view, dims, False, False), "cumsum: type must be a number, got bool"),
+        (lambda: _core.softmax(DType.INT8, view, view, dims, False), "softmax: type must be a float type, got int8"),
+        (lambda: _core.normalize(DType.FLOAT16, view, view, dims, 2, 0.0), "mode must be 0 .* or 1 .*, got 2"),
+        (lambda: _core.lrn(DType.FLOAT32, view, view, dims, 0, 1, 1, 1), "lrn: size must be >= 1, got 0"),
+        (lambda: _core.topk(DType.INT8, view, view, view, dims, 3, True), r"topk: k must be 0\.\.2, got 3"),
+        (lambda: _core.reduce(10, DType.INT8, view, view, (1, 1, 1, 1), True), "must be 0..9, got 10"),
+        (lambda: _core.cumsum(DType.BOOL, view, view, dims, False, False), "cumsum: type must be a number, got bool"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

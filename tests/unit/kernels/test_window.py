@@ -93,7 +93,7 @@ def test_pool(p, fn, dtype, source, target, seed):
     dst = place(np.zeros((*p.out, p.c), dtype.storage), target)
     before = dst.memory.copy()
     _core.pool(
-        fn, dtype, *dst.operand, *src.operand, p.ih, p.iw, p.c, *p.out, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, *p.pads,
+        fn, dtype, dst.operand, src.operand, (*p.out, p.c), (p.ih, p.iw), (p.kh, p.kw, p.sh, p.sw, p.dh, p.dw), p.pads,
         p.include,
     )  # fmt: skip
     values = widen(src.array, dtype) if dtype.is_float else src.array.astype(np.int64)
@@ -110,7 +110,8 @@ def test_max_pool_keeps_nan_and_many_channels():
     values[1, 0, 1100] = np.nan
     values[0, 1, 3] = 5
     src, dst = place(values), place(np.zeros((1, 1, 1200), F))
-    _core.pool(MAX, DType.FLOAT32, *dst.operand, *src.operand, 2, 2, 1200, 1, 1, *[2] * 2, *[1] * 4, *[0] * 4, False)
+    window = (2, 2, 1, 1, 1, 1)
+    _core.pool(MAX, DType.FLOAT32, dst.operand, src.operand, (1, 1, 1200), (2, 2), window, (0,) * 4, False)
     assert np.isnan(dst.array[0, 0, 1100])
     assert dst.array[0, 0, 3] == 5
     assert np.nansum(dst.array) == 5
@@ -125,8 +126,7 @@ def test_resample_is_a_weighted_sum_in_order(dims, axis, taps, dtype, source, ta
     dst = place(np.zeros(dims, dtype.storage), target)
     index, weight = rng.integers(-1, axis, (count, taps)).astype(np.int32), rng.random((count, taps)).astype(F) * 2
     bad = _core.resample(
-        dtype, *dst.operand, *src.operand, dims, axis, index.reshape(-1).view(np.uint8), 0,
-        weight.reshape(-1).view(np.uint8), 0, taps,
+        dtype, dst.operand, src.operand, dims, axis, _core.Strided(index, 0), _core.Strided(weight, 0), taps
     )  # fmt: skip
     assert bad == -1
     x = widen(src.array, dtype) if dtype.is_float else src.array.astype(F)
@@ -147,9 +147,7 @@ def test_one_tap_of_weight_one_copies_any_integer(dims):
     values = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, (dims[0], 4, dims[2]))
     src, dst = place(values), place(np.zeros(dims, np.int64))
     index, weight = np.array([3, 0, 2], np.int32), np.ones(3, F)
-    _core.resample(
-        DType.INT64, *dst.operand, *src.operand, dims, 4, index.view(np.uint8), 0, weight.view(np.uint8), 0, 1
-    )
+    _core.resample(DType.INT64, dst.operand, src.operand, dims, 4, _core.Strided(index, 0), _core.Strided(weight, 0), 1)
     assert_same(dst.array, values[:, [3, 0, 2]])
 
 
@@ -157,18 +155,32 @@ def test_resample_names_the_first_bad_index_and_writes_nothing():
     src, dst = place(np.ones((1, 2, 1), F)), place(np.zeros((1, 2, 1), F))
     index, weight = np.array([0, 1, 2, 5], np.int32), np.ones(4, F)
     bad = _core.resample(
-        DType.FLOAT32, *dst.operand, *src.operand, (1, 2, 1), 2, index.view(np.uint8), 0, weight.view(np.uint8), 0, 2
+        DType.FLOAT32, dst.operand, src.operand, (1, 2, 1), 2, _core.Strided(index, 0), _core.Strided(weight, 0), 2
     )
     assert bad == 2
     assert not dst.array.any()
 
 
+@pytest.mark.parametrize("taps", [1, 2])
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_an_index_that_resample_has_written_over_is_bounded_again(taps, weight):
+    """The first result lies over the indices of the second."""
+    memory = np.zeros(96, np.uint8)
+    memory[32:36] = np.array([1 << 21], np.int32).view(np.uint8)
+    weights = np.full(2 * taps, weight, F)
+    dst, src = _core.Strided(memory, 4 * taps, (0, 16, 4)), _core.Strided(memory, 32, (0, 4, 4))
+    index = _core.Strided(memory, 0)
+    bad = _core.resample(DType.INT32, dst, src, (1, 2, 2), 1, index, _core.Strided(weights, 0), taps)
+    assert bad == taps
+    assert not memory[4 * taps + 16 : 4 * taps + 24].any()
+
+
 def test_bad_arguments_are_named():
     view = place(np.zeros((1, 1, 1), np.int8)).operand
-    sizes = (1, 1, 1, 1, 1, *[1] * 6, *[0] * 4, False)
+    sizes = ((1, 1, 1), (1, 1), (1,) * 6, (0,) * 4, False)
     with pytest.raises(ValueError, match=r"pool: function must be 0 \(max\), 1 \(average\) or 2 \(l2\), got 3"):
-        _core.pool(3, DType.INT8, *view, *view, *sizes)
+        _core.pool(3, DType.INT8, view, view, *sizes)
     with pytest.raises(ValueError, match="pool: function 2 is not defined for int8"):
-        _core.pool(L2, DType.INT8, *view, *view, *sizes)
+        _core.pool(L2, DType.INT8, view, view, *sizes)
     with pytest.raises(ValueError, match="resample: taps must be >= 1"):
-        _core.resample(DType.INT8, *view, *view, (1, 1, 1), 1, view[0], 0, view[0], 0, 0)
+        _core.resample(DType.INT8, view, view, (1, 1, 1), 1, view, view, 0)

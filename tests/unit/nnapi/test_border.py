@@ -43,7 +43,7 @@ def test_the_table_names_only_errors_that_exist():
     [
         (StatusError(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, "x"), ErrorStatus.OUTPUT_INSUFFICIENT_SIZE),
         (InvalidModelError("main", "x"), ErrorStatus.INVALID_ARGUMENT),
-        (InvalidRequestError("inputs[0]", "x"), ErrorStatus.INVALID_ARGUMENT),
+        (InvalidRequestError("input 0", "x"), ErrorStatus.INVALID_ARGUMENT),
         (errors.UnsupportedError([("a", "b", "c")]), ErrorStatus.GENERAL_FAILURE),
         (errors.CompileError("too large"), ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT),
         (errors.DeviceMemoryError("full"), ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT),

@@ -119,10 +119,10 @@ def test_null_and_broken_handles_are_refused(handle: Sequence[int] | None) -> No
 def test_descriptors_that_are_no_fences_are_refused() -> None:
     reading, writing = os.pipe()
     file = os.open(__file__, os.O_RDONLY)
-    memory = os.memfd_create("no fence")
+    memory = os.memfd_create("is not a fence")
     pid = os.pidfd_open(os.getpid())
     for fd in (writing, file, memory, pid):
-        with pytest.raises(StatusError, match="no fence"):
+        with pytest.raises(StatusError, match="is not a fence"):
             fence.check([fd])
     for fd in (reading, writing, file, memory, pid):
         os.close(fd)

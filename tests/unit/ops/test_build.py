@@ -52,7 +52,7 @@ def test_dead_operators_are_left_out_and_inputs_stay() -> None:
     [
         ("unary", {}, "attribute 'fn' is required"),
         ("unary", {"fn": Unary.RELU, "alpha": 1.0}, "unknown attribute 'alpha'; unary has fn, p0, p1"),
-        ("binary", ADD, "takes 2 to 2 inputs, got 1"),
+        ("binary", ADD, "takes 2 inputs, got 1"),
         ("transpose", {"perm": (0, 0)}, r"perm must be a permutation of 2 dimensions, got \[0, 0\]"),
         ("reshape", {"shape": (7,)}, r"cannot reshape \[2, 3\] \(6 elements\) to \[7\]"),
         ("softmax", {"axis": 2, "log": False}, r"axis must be in \[0, 2\), got 2"),

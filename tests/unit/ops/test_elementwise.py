@@ -156,7 +156,7 @@ def test_half_floats_are_rounded_once() -> None:
 def test_binary_operands_broadcast_and_must_have_one_type() -> None:
     y = run("binary", np.float32([[1], [2]]), np.float32([10, 20, 30]), fn=Binary.PRELU)
     assert y.shape == (2, 3)
-    with pytest.raises(ModelError, match="operands must have one type, got float32, int8"):
+    with pytest.raises(ModelError, match="operands must have the same type, got float32, int8"):
         run("binary", np.float32([1]), np.int8([1]), fn=Binary.ADD)
     with pytest.raises(ModelError, match=r"shapes \[2\] and \[3\] do not broadcast"):
         run("binary", np.float32([1, 2]), np.float32([1, 2, 3]), fn=Binary.ADD)

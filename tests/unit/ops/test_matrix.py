@@ -120,7 +120,7 @@ def test_matmul_broadcasts_batches_and_adds_a_bias() -> None:
 @pytest.mark.parametrize(
     ("x", "w", "attrs", "error", "message"),
     [
-        ((1, 3, 4, 4), (2, 2, 3, 3), {}, ModelError, "3 channels and weights .* do not make 1 groups"),
+        ((1, 3, 4, 4), (2, 2, 3, 3), {}, ModelError, r"weights \[2, 2, 3, 3\] do not fit 3 channels in 1 groups"),
         ((1, 2, 2, 2), (2, 2, 3, 3), {}, ModelError, r"a window of \[3, 3\] does not fit into 2 x 2"),
         ((1, 2, 4, 4), (2, 2, 3, 3), {"stride": (0, 1)}, ModelError, "stride must be 2 integers >= 1"),
         ((1, 2, 4, 4), (2, 2, 3, 3), {"layout": "CHWN"}, ModelError, "layout must be NCHW or NHWC, got 'CHWN'"),

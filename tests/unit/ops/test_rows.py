@@ -112,7 +112,7 @@ def test_slices_may_run_backwards() -> None:
     x = np.arange(12, dtype=np.int16).reshape(3, 4)
     y = run("slice", x, starts=(2, 3), steps=(-1, -2), sizes=(3, 2))
     np.testing.assert_array_equal(y, x[::-1, ::-2])
-    with pytest.raises(ModelError, match="axis 1: 3 elements from 3 in steps of -2 leave a dimension of 4"):
+    with pytest.raises(ModelError, match="axis 1: 3 elements from 3 in steps of -2 do not fit into a dimension of 4"):
         run("slice", x, starts=(0, 3), steps=(1, -2), sizes=(3, 3))
 
 

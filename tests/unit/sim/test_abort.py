@@ -40,7 +40,7 @@ def test_a_parked_job_is_aborted_and_the_running_one_goes_on() -> None:
     assert balanced(bench.records[low.fence])
     record = bench.finish(high)[0]
     assert record.time_ps == alone(long_job()).time_ps
-    assert record.timeline.digest() == alone(long_job()).timeline.digest()
+    assert record.digest() == alone(long_job()).digest()
 
 
 @pytest.mark.parametrize("late_ps", [100 * NS, MOVE - NS])
@@ -48,7 +48,7 @@ def test_a_job_is_aborted_while_its_context_is_on_the_way(late_ps: int) -> None:
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
-    ends = [span.end_ps for span in alone(long_job()).timeline.spans]
+    ends = [span.end_ps for span in alone(long_job()).spans]
     fence = bench.submit(high, Priority.HIGH, ends[0])
     bench.device.machine.clock.advance(ends[1] - ends[0] + late_ps)
     bench.driver.abort(low)
@@ -67,7 +67,7 @@ def test_a_job_in_the_ring_is_withdrawn() -> None:
         bench.driver.wait(second)
     before, record, after = bench.records[first.fence], bench.records[second.fence], bench.finish(first, third)[1]
     assert record.time_ps == 2 * LATENCY + (64 + 32) * NS // 8  # its entry is read, its completion record written
-    assert not record.timeline.spans
+    assert not record.spans
     assert before.time_ps == after.time_ps == alone(long_job()).time_ps
 
 
@@ -82,7 +82,7 @@ def test_a_fault_leaves_parked_and_waiting_jobs_alone() -> None:
         bench.driver.wait(high)
     after, record = bench.finish(waiting, low)
     assert after.fault is None
-    assert after.timeline.digest() == alone(long_job()).timeline.digest()
+    assert after.digest() == alone(long_job()).digest()
     assert record.preemptions == 1
     assert record.time_ps == alone(long_job()).time_ps + record.suspended_ps
 

@@ -15,7 +15,7 @@ from npusim.hw.dram import dram_model
 from npusim.isa.base import region
 from npusim.isa.dma import Copy
 from npusim.program import SCRATCH, Program
-from npusim.sim.run import JobRecord
+from npusim.timeline import Timeline
 from tests.support.programs.random_streams import SCRATCH as SCRATCH_BYTES
 from tests.support.programs.random_streams import Action, actions, build
 from tests.support.programs.streams import ZERO4, Stream, copy, fill
@@ -34,7 +34,7 @@ JEDEC = load_config("tiny").with_(**{
 FAR = 1 << 17  # bytes: the next row of the same bank
 
 
-def run(program: Program, config: Config = JEDEC, timing_only: bool = True) -> tuple[JobRecord, bytes]:
+def run(program: Program, config: Config = JEDEC, timing_only: bool = True) -> tuple[Timeline, bytes]:
     device = NpuDevice(config)
     driver = Driver(device.bus)
     loaded = driver.load(program)
@@ -45,7 +45,7 @@ def run(program: Program, config: Config = JEDEC, timing_only: bool = True) -> t
 
 def durations(stream: Stream, scratch: int) -> list[int]:
     record, _ = run(stream.program(scratch=scratch))
-    return [span.end_ps - span.start_ps for span in record.timeline.spans]
+    return [span.end_ps - span.start_ps for span in record.spans]
 
 
 def column(rows: int, stride: int) -> Copy:
@@ -86,7 +86,7 @@ def test_a_transfer_that_waits_leaves_the_pins_to_others() -> None:
         stream.dma(copy(2048 * channel, region(SCRATCH, 2048 * channel), 2048), channel=channel)
     record, _ = run(stream.program(scratch=4096), slow)
     work = stream.commands[0].instruction.work()
-    assert all(span.end_ps - span.start_ps < 1.1 * cost(slow, work).ps for span in record.timeline.spans)
+    assert all(span.end_ps - span.start_ps < 1.1 * cost(slow, work).ps for span in record.spans)
 
 
 def test_the_data_arrive_too() -> None:
@@ -107,7 +107,7 @@ def test_any_program_keeps_its_books(plan: list[Action]) -> None:
         assert sum(parts) == record.counters.duration_ps
         assert min(parts) >= 0
     again, _ = run(program)
-    assert again.timeline.digest() == record.timeline.digest()
+    assert again.digest() == record.digest()
 
 
 def test_more_channels_are_never_slower() -> None:

@@ -12,8 +12,9 @@ from npusim.driver.header import COMPLETION, DOORBELL, ENTRY, ENTRY_MAGIC, INT_M
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import region
 from npusim.program import Program
+from npusim.sim.job import Job
 from npusim.sim.machine import Machine
-from npusim.sim.run import Job, Run
+from npusim.sim.stepper import Stepper
 from tests.support.programs.streams import Stream, add, copy, fill, round_trip
 
 NS = 1000
@@ -37,7 +38,7 @@ def run(program: Program, config: Config = TINY) -> NpuDevice:
 
 def spans(device: NpuDevice) -> list[tuple[str, int, int]]:
     assert device.last_job is not None
-    return [(span.unit, span.start_ps, span.end_ps) for span in device.last_job.timeline.spans]
+    return [(span.unit, span.start_ps, span.end_ps) for span in device.last_job.spans]
 
 
 def first_dispatch(program: Program) -> int:
@@ -119,7 +120,7 @@ def test_a_full_queue_holds_the_sequencer() -> None:
     assert stalls["core0.dma0"] == first_end - starts["core0.dma0"] - 9 * NS
 
 
-def start_machine(program: Program, config: Config = TINY) -> tuple[Machine, Run]:
+def start_machine(program: Program, config: Config = TINY) -> tuple[Machine, Stepper]:
     """A machine with a program and its scratch region in DRAM, at the moment that its fetch begins."""
     machine = Machine(config)
     machine.memory.dram[: len(program.code)] = list(program.code)

@@ -10,10 +10,10 @@ import pytest
 from npusim.errors import DeviceMemoryError
 from npusim.hw.config import load_config
 from npusim.isa.base import acc, region, sram
-from npusim.sim.machine import PLANS_KEPT, Machine
+from npusim.sim.job import Job
+from npusim.sim.machine import COURSES_KEPT, Machine
 from npusim.sim.memory import AddressError, DeviceMemory, JobMemory
-from npusim.sim.plan import Step
-from npusim.sim.run import Job
+from npusim.sim.plan import Planner, Step
 from tests.support.programs.streams import Stream, fill
 
 TINY = load_config("tiny")
@@ -92,15 +92,15 @@ def test_slices_outside_of_dram(address: int, size: int) -> None:
 
 
 def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(TINY)
     made: list[int] = []
-    plan = machine._planner.plan
+    plan = Planner.plan
 
-    def counted(code: bytes, sizes: Sequence[int]) -> list[Step]:
+    def counted(self: Planner, code: bytes, sizes: Sequence[int]) -> list[Step]:
         made.append(len(code))
-        return plan(code, sizes)
+        return plan(self, code, sizes)
 
-    monkeypatch.setattr(machine._planner, "plan", counted)
+    monkeypatch.setattr(Planner, "plan", counted)
+    machine = Machine(TINY)
 
     def start(value: int, size: int = 64) -> None:
         stream = Stream()
@@ -115,10 +115,10 @@ def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.Mo
     start(1, size=32)  # other region sizes: verified again
     start(2)
     assert len(made) == 3
-    for value in range(3, 3 + PLANS_KEPT):
+    for value in range(3, 3 + COURSES_KEPT):
         start(value)
-    assert len(made) == 3 + PLANS_KEPT
-    start(2 + PLANS_KEPT)
-    assert len(made) == 3 + PLANS_KEPT
+    assert len(made) == 3 + COURSES_KEPT
+    start(2 + COURSES_KEPT)
+    assert len(made) == 3 + COURSES_KEPT
     start(1)  # forgotten meanwhile
-    assert len(made) == 4 + PLANS_KEPT
+    assert len(made) == 4 + COURSES_KEPT

@@ -10,9 +10,10 @@ from npusim.hw.config import list_configs, load_config
 from npusim.hw.cost import cost
 from npusim.isa.base import Unit, Wait, region
 from npusim.sim.fabric import Fabric
+from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.plan import HALT, Layout, PlanError, Planner
-from npusim.sim.run import Job, Run
+from npusim.sim.stepper import Stepper
 from npusim.work import DmaWork
 from tests.support.programs.streams import Stream, add, copy, fill
 
@@ -46,7 +47,7 @@ def test_the_machine_takes_that_long_for_it(name: str, size: int) -> None:
     code = stream.code()
     machine = Machine(config)
     machine.memory.dram[: len(code)] = list(code)
-    ended: list[Run] = []
+    ended: list[Stepper] = []
     machine.start(Job(0, len(code), [(1 << 16, 0), (1 << 16, size)], 0, arithmetic=False), ended.append)
     machine.clock.run_until(lambda: bool(ended), 10**12)
     [span] = ended[0].spans

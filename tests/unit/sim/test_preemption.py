@@ -40,7 +40,7 @@ def test_the_bench_takes_no_time_of_its_own() -> None:
 @pytest.mark.parametrize("early_ps", [1, 2, 200 * NS])
 def test_a_job_leaves_when_the_running_command_has_ended(early_ps: int) -> None:
     """The higher job comes before the end of a command: the save begins at that end, to the picosecond."""
-    ends = [span.end_ps for span in alone(long_job()).timeline.spans]
+    ends = [span.end_ps for span in alone(long_job()).spans]
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
@@ -55,14 +55,14 @@ def test_a_job_leaves_when_the_running_command_has_ended(early_ps: int) -> None:
     assert restore.start_ps == ends[1] + MOVE + above.time_ps
     assert (restore.kind, restore.end_ps) == ("context.restore", restore.start_ps + MOVE)
     assert record.suspended_ps == restore.end_ps - save.start_ps
-    copies = [span for span in record.timeline.spans if span.unit == "core0.dma0"]
+    copies = [span for span in record.spans if span.unit == "core0.dma0"]
     assert copies[1].end_ps == ends[1]
     assert copies[2].start_ps == restore.end_ps  # what waited in the queue goes on at once
     assert record.time_ps == alone(long_job()).time_ps + record.suspended_ps
 
 
 def test_a_job_that_comes_at_a_boundary_waits_for_the_next() -> None:
-    ends = [span.end_ps for span in alone(long_job()).timeline.spans]
+    ends = [span.end_ps for span in alone(long_job()).spans]
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
@@ -97,7 +97,7 @@ def test_the_context_is_as_large_as_the_cores_that_the_job_uses() -> None:
 )
 def test_what_a_context_takes_follows_from_the_config(changes: dict[str, object], expected: int) -> None:
     config = TINY.with_(**changes)
-    first = alone(long_job(), config).timeline.spans[0]
+    first = alone(long_job(), config).spans[0]
     bench = Bench(config)
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
@@ -166,7 +166,7 @@ def test_a_job_without_competitors_takes_what_it_took_before() -> None:
     for program in (long_job(), round_trip(1000)):
         bench = Bench()
         record = bench.finish(bench.submit(program, Priority.LOW))[0]
-        assert record.timeline.digest() == alone(program).timeline.digest()
+        assert record.digest() == alone(program).digest()
         assert record.time_ps == alone(program).time_ps
 
 
@@ -210,7 +210,7 @@ def test_a_stream_that_is_longer_than_the_fetch_buffer_goes_on() -> None:
         bench = Bench()
         high = bench.driver.load(round_trip(64))
         low = bench.submit(program, Priority.LOW)
-        fence = bench.submit(high, Priority.HIGH, wanted.timeline.spans[number - 1].end_ps + NS)
+        fence = bench.submit(high, Priority.HIGH, wanted.spans[number - 1].end_ps + NS)
         _, record = bench.finish(fence, low)
         assert record.time_ps == wanted.time_ps + record.suspended_ps
         assert record.counters.dram_read_bytes == wanted.counters.dram_read_bytes + CONTEXT_BYTES
@@ -223,9 +223,9 @@ def test_a_job_in_its_last_command_ends_and_is_not_parked() -> None:
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(program, Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, wanted.timeline.spans[-2].end_ps + NS)
+    fence = bench.submit(high, Priority.HIGH, wanted.spans[-2].end_ps + NS)
     above, record = bench.finish(fence, low)
-    assert record.timeline.digest() == wanted.timeline.digest()
+    assert record.digest() == wanted.digest()
     assert record.time_ps == wanted.time_ps
     assert above.started_ps == record.started_ps + record.time_ps
 
@@ -249,7 +249,7 @@ def test_commands_on_their_way_to_a_queue_arrive_before_the_job_leaves() -> None
     """With the first fetch, commands go off one a cycle until a queue of eight is full; the units keep up with that."""
     config = QUICK.with_(queue_depth=8)
     wanted = alone(quick_job(12), config)
-    first = min(span.start_ps for span in wanted.timeline.spans)
+    first = min(span.start_ps for span in wanted.spans)
     bench = Bench(config)
     high = bench.driver.load(round_trip(64))
     low = bench.submit(quick_job(12), Priority.LOW)
@@ -281,7 +281,7 @@ def test_a_job_that_waits_for_its_own_commands_can_be_parked_at_any_time(depth: 
     """Quick commands are faster than the fetch: the sequencer starves now and then, and so when the job comes back."""
     config, program = QUICK.with_(queue_depth=depth), quick_job(200)
     wanted = alone(program, config)
-    done = sorted((span.unit, span.kind) for span in wanted.timeline.spans)
+    done = sorted((span.unit, span.kind) for span in wanted.spans)
     assert len(program.code) > 4 * FETCH_BYTES
     for part in range(1, 24):
         bench = Bench(config)
@@ -289,7 +289,7 @@ def test_a_job_that_waits_for_its_own_commands_can_be_parked_at_any_time(depth: 
         low = bench.submit(program, Priority.LOW)
         fence = bench.submit(high, Priority.HIGH, wanted.time_ps * part // 24)
         _, record = bench.finish(fence, low)
-        assert sorted((span.unit, span.kind) for span in record.timeline.spans if "." in span.unit) == done
+        assert sorted((span.unit, span.kind) for span in record.spans if "." in span.unit) == done
         assert balanced(record)
         assert min(count for unit in record.counters.units.values() for count in unit.stalls.values()) >= 0
 

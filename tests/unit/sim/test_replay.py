@@ -16,7 +16,7 @@ from npusim.hw.config import Config
 from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
 from npusim.sim.machine import Machine
-from npusim.sim.replay import Replay
+from npusim.sim.replayer import Replayer
 from tests.support.programs.random_streams import Action, actions, build
 from tests.support.programs.streams import Stream, add, copy, gather, round_trip
 from tests.support.programs.timed_jobs import NS, TINY, Bench
@@ -25,16 +25,16 @@ TWO_CORES = TINY.with_(**{"cores": 2, "dma.channels": 2})
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[Replay]:
+def played(monkeypatch: pytest.MonkeyPatch) -> list[Replayer]:
     """The jobs that went by a tape."""
-    seen: list[Replay] = []
-    begin = Replay.begin
+    seen: list[Replayer] = []
+    begin = Replayer.begin
 
-    def noted(self: Replay) -> Any:
+    def noted(self: Replayer) -> Any:
         seen.append(self)
         return begin(self)
 
-    monkeypatch.setattr(Replay, "begin", noted)
+    monkeypatch.setattr(Replayer, "begin", noted)
     return seen
 
 
@@ -68,7 +68,7 @@ def test_nothing_differs(plan: list[Action], config: Config) -> None:
         assert results(program, [nothing] * 3, config) == by_tape
 
 
-def test_later_jobs_are_played_and_compute_with_their_own_inputs(played: list[Replay]) -> None:
+def test_later_jobs_are_played_and_compute_with_their_own_inputs(played: list[Replayer]) -> None:
     rng = np.random.default_rng(1)
     inputs = [rng.integers(0, 256, 1000, np.uint8) for _ in range(4)]
     values, records, *_ = results(round_trip(), inputs, TINY)
@@ -83,7 +83,7 @@ def test_records_share_nothing_that_changes() -> None:
     first, second, third = bench.finish(*(bench.submit(loaded, Priority.LOW) for _ in range(3)))
     expected = dataclasses.asdict(third)
     for record in (first, second):
-        record.timeline.spans.clear()
+        record.spans.clear()
         record.counters.units["core0.dma0"].stalls["x"] = 1
     (fourth,) = bench.finish(bench.submit(loaded, Priority.LOW))
     assert dataclasses.asdict(fourth) | {"started_ps": 0} == expected | {"started_ps": 0}
@@ -101,7 +101,9 @@ def bad_index_program() -> Program:
     return stream.program([8], [2], scratch=16)
 
 
-def test_a_fault_of_the_data_comes_where_it_always_comes(played: list[Replay], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_data_comes_where_it_always_comes(
+    played: list[Replayer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     good, bad = np.array([1, 2], np.int32).view(np.uint8), np.array([1, 99], np.int32).view(np.uint8)
 
     def course() -> tuple[Any, ...]:
@@ -148,7 +150,7 @@ def test_a_job_that_is_disturbed_is_not_played(after_ns: int, aborted: bool) -> 
         assert course() == by_tape
 
 
-def test_units_that_are_told_to_break_do(played: list[Replay]) -> None:
+def test_units_that_are_told_to_break_do(played: list[Replayer]) -> None:
     bench = Bench(preempt=False)
     loaded = bench.driver.load(round_trip())
     bench.driver.run(loaded, timing_only=True)

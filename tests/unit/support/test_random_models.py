@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from npusim.hw.config import load_config
 from tests.support.onnx_models import oracle, random_models
-from tests.support.onnx_models.random_configs import config_overrides
 from tests.support.onnx_models.random_models import RandomModel
+from tests.support.random_devices import config_overrides
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 strategies = pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def group_normalization(node: Node) -> Tensor:
     groups = node.int_attr("num_groups")
     node.ignore("stash_type")
     if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
-        node.damaged(f"{list(x.shape)} has no channels that make {groups} groups")
+        node.damaged(f"the channels of {list(x.shape)} cannot be divided into {groups} groups")
     rows = node.reshape(x, (x.shape[0], groups, x.size // max(x.shape[0] * groups, 1)))
     y = node.add("normalize", rows, axis=2, mode="layer", epsilon=node.float_attr("epsilon", 1e-5))
     if node.opset < 21:

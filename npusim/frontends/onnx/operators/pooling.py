@@ -91,5 +91,5 @@ def global_max_pool(node: Node) -> Tensor:
 def global_lp_pool(node: Node) -> Tensor:
     p = node.int_attr("p", 2)
     if p not in (1, 2):
-        node.refuse(f"p={p} is not supported: 1 and 2 are")
+        node.refuse(f"p={p} is not supported; it must be 1 or 2")
     return node.reduce(Reduce.L1 if p == 1 else Reduce.L2, *_image_axes(node))

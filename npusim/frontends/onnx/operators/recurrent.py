@@ -110,7 +110,7 @@ def _functions(node: Node, directions: int) -> list[list[tuple[Unary, float, flo
         node.refuse("parameters of activations are not supported")
     unknown = [name for name in names if name not in ACTIVATIONS]
     if unknown or len(names) != len(defaults) * directions:
-        node.refuse(f"activations {names} are not supported: {', '.join(ACTIVATIONS)} are")
+        node.refuse(f"activations {names} are not supported; supported: {', '.join(ACTIVATIONS)}")
     rows = [ACTIVATIONS[name] for name in names]
     return [rows[i * len(defaults) : (i + 1) * len(defaults)] for i in range(directions)]
 

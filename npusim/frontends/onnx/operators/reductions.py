@@ -1,4 +1,4 @@
-"""Reductions over axes, ArgMax and ArgMin, TopK, CumSum."""
+"""Reductions over axes, ArgMax and ArgMin, TopK, CumSum and CumProd."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def top_k(node: Node) -> list[Tensor]:
 
 
 @handles("CumSum", limits=["the axis is a constant"])
-def cum_sum(node: Node) -> Tensor:
+@handles("CumProd", since=26, limits=["the axis is a constant"])
+def scan(node: Node) -> Tensor:
     x = node.input(0)
     axis = node.normal_axis(int(node.scalar_value(1)), len(x.shape))
-    return node.add(
-        "cumsum", x, axis=axis, exclusive=bool(node.int_attr("exclusive", 0)), reverse=bool(node.int_attr("reverse", 0))
-    )
+    exclusive, reverse = (bool(node.int_attr(name, 0)) for name in ("exclusive", "reverse"))
+    return node.add(node.op_type.lower(), x, axis=axis, exclusive=exclusive, reverse=reverse)

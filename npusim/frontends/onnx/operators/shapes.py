@@ -22,7 +22,7 @@ def reshape(node: Node) -> Tensor:
         for axis, dim in enumerate(shape):
             if dim == 0:
                 if axis >= len(x.shape):
-                    node.damaged(f"shape {shape} copies dimension {axis} of {list(x.shape)}")
+                    node.damaged(f"shape {shape} copies dimension {axis}, which {list(x.shape)} does not have")
                 shape[axis] = x.shape[axis]
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
         node.damaged(f"shape {shape} must have one -1 at most and no other negative dimension")
@@ -102,9 +102,9 @@ def split(node: Node) -> list[Tensor]:
         part = ceil_div(dim, count)
         sizes = [max(min(part, dim - index * part), 0) for index in range(count)]
         if node.opset < 18 and dim % count:
-            node.damaged(f"axis {axis} of {list(x.shape)} does not split into {count} equal parts")
+            node.damaged(f"axis {axis} of {list(x.shape)} cannot be split into {count} equal parts")
     if sum(sizes) != dim or len(sizes) != count or min(sizes) < 0:
-        node.damaged(f"parts of {sizes} do not make axis {axis} of {list(x.shape)}")
+        node.damaged(f"parts of {sizes} do not add up to axis {axis} of {list(x.shape)}")
     starts = np.cumsum([0, *sizes])
     return [node.slice(x, axis, int(start), size) for start, size in zip(starts, sizes, strict=False)]
 
@@ -225,7 +225,7 @@ def depth_to_space(node: Node) -> Tensor:
 def space_to_depth(node: Node) -> Tensor:
     x, block, (n, c, h, w) = _blocks(node)
     if h % block or w % block:
-        node.damaged(f"{h} x {w} does not make blocks of {block}")
+        node.damaged(f"an image of {h} x {w} cannot be divided into blocks of {block}")
     mode = node.text_attr("mode", "DCR")
     if mode not in ("DCR", "CRD"):
         node.damaged(f"mode must be DCR or CRD, is {mode!r}")

@@ -405,10 +405,10 @@ def test_one_buffer_in_several_places(bench: Bench) -> None:
     prepared = bench.pair(2)
     buffer = bench.allocate(prepared, [0, 1], [0, 1])
     pool = memory.allocate_ashmem(8)
-    _refused(INVALID, "another use", bench.tracker.uses, prepared, _request([buffer], [buffer]))
-    _refused(INVALID, "another use", bench.tracker.uses, prepared, _request([pool, pool], [buffer, buffer]))
+    _refused(INVALID, "another argument uses", bench.tracker.uses, prepared, _request([buffer], [buffer]))
+    _refused(INVALID, "another argument uses", bench.tracker.uses, prepared, _request([pool, pool], [buffer, buffer]))
     shared = Request(*[[RequestArgument(False, DataLocation(0))]] * 2, [buffer.token])
-    _refused(INVALID, "another use", bench.tracker.uses, prepared, shared)
+    _refused(INVALID, "another argument uses", bench.tracker.uses, prepared, shared)
     _copy_in(buffer, bytes(8))
     uses = bench.tracker.uses(prepared, _request([buffer, buffer], [pool]))
     uses.start()
@@ -474,7 +474,7 @@ def test_a_result_that_was_never_written_is_no_success(bench: Bench) -> None:
     buffer = bench.allocate(prepared, [], [0])
     uses = bench.tracker.uses(prepared, _request([], [buffer]))
     uses.start()
-    with pytest.raises(RuntimeError, match="never asked where to go"):
+    with pytest.raises(RuntimeError, match="has nowhere been stored"):
         uses.finish([(2,)])
     _copy_out(buffer, 8, FAILURE)
 

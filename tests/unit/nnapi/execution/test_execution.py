@@ -235,11 +235,11 @@ def test_a_dropped_model_gives_its_memory_back(device):
         assert synchronously(prepared, case.request)[0] is NONE
     del prepared
     gc.collect()
-    with device._programs._lock:
-        remembered = list(device._programs._recent.values())
-        device._programs._recent.clear()
-    device._programs._unload(remembered)
-    assert device._programs._users.total() <= 20
+    with device._engine.executor.programs._lock:
+        remembered = list(device._engine.executor.programs._recent.values())
+        device._engine.executor.programs._recent.clear()
+    device._engine.executor.programs._unload(remembered)
+    assert device._engine.executor.programs._users.total() <= 20
     assert device._engine.executor.free_bytes >= before - (1 << 16)
 
 

@@ -165,15 +165,15 @@ def test_a_driver_may_ask_for_a_view_that_it_cannot_write(file: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "prot", "offset", "flags", "words"),
     [
-        (3 * PAGE + 1, READ, 0, os.O_RDWR, f"does not lie in its file of {3 * PAGE} bytes"),
+        (3 * PAGE + 1, READ, 0, os.O_RDWR, f"does not lie within its file of {3 * PAGE} bytes"),
         (PAGE, READ, 2 * PAGE + 1, os.O_RDWR, "does not lie"),
         (1, READ, 3 * PAGE, os.O_RDWR, "does not lie"),
-        (0, READ, 0, os.O_RDWR, "must be positive, is 0"),
-        (-5, READ, 0, os.O_RDWR, "must be positive, is -5"),
+        (0, READ, 0, os.O_RDWR, "must be positive, got 0"),
+        (-5, READ, 0, os.O_RDWR, "must be positive, got -5"),
         (8, READ, -1, os.O_RDWR, "must not be negative"),
         (8, READ, 1 << 63, os.O_RDWR, r"below 2\*\*63"),
-        (8, 0, 0, os.O_RDWR, "must be PROT_READ, PROT_WRITE or both, is 0"),
-        (8, 8, 0, os.O_RDWR, "or both, is 8"),
+        (8, 0, 0, os.O_RDWR, "must be PROT_READ, PROT_WRITE or both, got 0"),
+        (8, 8, 0, os.O_RDWR, "or both, got 8"),
         (8, READ | WRITE, 0, os.O_RDONLY, "the descriptor is read-only"),
         (8, READ, 0, os.O_WRONLY, "the descriptor is write-only"),
     ],
@@ -186,7 +186,7 @@ def test_what_the_file_cannot_give_is_refused(
 
 def test_descriptors_that_are_no_files() -> None:
     reading, writing = os.pipe()
-    _refused(ErrorStatus.INVALID_ARGUMENT, "one of a file", lambda: memory.from_fd(8, READ, reading))
+    _refused(ErrorStatus.INVALID_ARGUMENT, "must be that of a regular file", lambda: memory.from_fd(8, READ, reading))
     os.close(reading)
     os.close(writing)
     _refused(ErrorStatus.INVALID_ARGUMENT, "one open descriptor", lambda: memory.from_fd(8, READ, reading))
@@ -204,11 +204,13 @@ def test_null_handles() -> None:
 
 
 def test_names() -> None:
-    _refused(ErrorStatus.GENERAL_FAILURE, "no memory name; known: ashmem", Memory("dmabuf", [0], 4).map)
+    _refused(
+        ErrorStatus.GENERAL_FAILURE, "must be one of ashmem, mmap_fd, .*, got 'dmabuf'", Memory("dmabuf", [0], 4).map
+    )
     picture = memory.hardware_buffer(640, 480)
     assert picture.valid
     assert picture.size == 0
-    _refused(ErrorStatus.GENERAL_FAILURE, "not mapped by this driver", picture.map)
+    _refused(ErrorStatus.GENERAL_FAILURE, "not a BLOB cannot be mapped", picture.map)
     _refused(ErrorStatus.INVALID_ARGUMENT, "allocate_blob", lambda: memory.hardware_buffer(8, 1, 1, memory.FORMAT_BLOB))
 
 

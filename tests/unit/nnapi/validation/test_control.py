@@ -17,7 +17,7 @@ from hal.nnapi.validation.control import compatible
 from npusim.errors import UsageError
 from tests.support.nnapi.valid_models import NO_ACTIVATION, branching, constant, loop, operand, reference, subgraph
 
-IF, WHILE = "main.operations[0] (IF): ", "main.operations[0] (WHILE): "
+IF, WHILE = "main: operation 0 (IF): ", "main: operation 0 (WHILE): "
 
 
 def refused(model: Model, message: str) -> None:
@@ -51,7 +51,7 @@ def test_conditions_that_are_none() -> None:
     refused(model, IF + "takes a TENSOR_BOOL8, two SUBGRAPHs")
     model = loop()
     model.referenced[0].operands[2].dimensions = [2]
-    refused(model, WHILE + "the subgraph of input 0 must fit: its output must have one element")
+    refused(model, WHILE + "the subgraph of input 0 does not fit: its output must have one element")
 
 
 @pytest.mark.parametrize("make", [branching, loop])
@@ -61,10 +61,10 @@ def test_inner_operands_have_the_types_of_outer_ones(make: Callable[[], Model], 
         model = make()
         outer = model.main.operands[number + (3 if make is branching else 2)]
         outer.type = T.TENSOR_FLOAT16
-        refused(model, "must fit: input")
+        refused(model, "does not fit: input")
         model = make()
         model.referenced[which].operands[number].dimensions = [3]
-        refused(model, "must fit: input")
+        refused(model, "does not fit: input")
         model = make()
         model.referenced[which].operands[number].dimensions = [0]
         validate_model(model)
@@ -78,19 +78,19 @@ def test_counts_of_inputs_and_outputs() -> None:
         [*model.main.operands, operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT)],
         [Operation(Op.IF, [0, 1, 2, 3, 4, 6], [5])],
     )
-    refused(model, IF + "the subgraph of input 1 must fit: 3 inputs are given, it has 2")
+    refused(model, IF + "the subgraph of input 1 does not fit: it must have 3 inputs, got 2")
     model = branching()
     model.main = subgraph(
         [*model.main.operands, operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_OUTPUT)],
         [Operation(Op.IF, [0, 1, 2, 3, 4], [5, 6])],
     )
-    refused(model, IF + "the subgraph of input 1 must fit: 2 outputs are given, it has 1")
+    refused(model, IF + "the subgraph of input 1 does not fit: it must have 2 outputs, got 1")
     model = loop()
     model.main = subgraph(
         [*model.main.operands, operand(T.TENSOR_FLOAT32, [1], Life.SUBGRAPH_OUTPUT)],
         [Operation(Op.WHILE, [0, 1, 2, 3], [4, 5])],
     )
-    refused(model, WHILE + "the subgraph of input 1 must fit: it must have at least 2 outputs and at most 2, has 1")
+    refused(model, WHILE + "the subgraph of input 1 does not fit: it must have at least 2 outputs and at most 2, got 1")
 
 
 def test_a_loop_needs_something_to_go_on_with() -> None:
@@ -103,7 +103,9 @@ def test_a_loop_needs_something_to_go_on_with() -> None:
 def test_a_condition_of_a_loop_is_one_truth_value() -> None:
     model = loop()
     model.main.operands[0].location = DataLocation(0, 1, 0)
-    refused(model, WHILE + "the subgraph of input 0 must fit: its output must be one TENSOR_BOOL8, is TENSOR_FLOAT32")
+    refused(
+        model, WHILE + "the subgraph of input 0 does not fit: its output must be one TENSOR_BOOL8, got TENSOR_FLOAT32"
+    )
 
 
 def test_what_a_body_gives_is_what_it_takes() -> None:
@@ -112,11 +114,11 @@ def test_what_a_body_gives_is_what_it_takes() -> None:
     for number in (0, 1):
         body.operands[number].dimensions = []
     body.operands[3].dimensions = [2]
-    refused(model, "must fit: output 0 is TENSOR_FLOAT32 [1]")
+    refused(model, "does not fit: output 0 is TENSOR_FLOAT32 [1]")
     model.main.operands[4].dimensions = []
     validate_model(model)
     body.operands[0].dimensions = [1]
-    refused(model, "must fit: input 2 is TENSOR_FLOAT32 [1] (0.0, 0), its own is TENSOR_FLOAT32 [2]")
+    refused(model, "does not fit: its input 0 is TENSOR_FLOAT32 [1] (0.0, 0), but its output 0 is TENSOR_FLOAT32 [2]")
 
 
 def test_quantisation_is_compared_too() -> None:
@@ -142,15 +144,15 @@ def _referring(targets: list[list[int]]) -> Model:
 
 def test_references_may_meet_but_not_go_round() -> None:
     validate_model(_referring([[2], [2], [3, 3], []]))
-    refused(_referring([[1], [0]]), "referenced[0] -> referenced[1] -> referenced[0]")
-    refused(_referring([[0], []]), "must not refer in a circle: referenced[0] -> referenced[0]")
-    refused(_referring([[], [2], [3], [1]]), "must not refer in a circle")
+    refused(_referring([[1], [0]]), "0 -> 1 -> 0")
+    refused(_referring([[0], []]), "must not refer to each other in a circle: 0 -> 0")
+    refused(_referring([[], [2], [3], [1]]), "must not refer to each other in a circle")
 
 
 def test_a_long_chain_of_references() -> None:
     count = 5000
     validate_model(_referring([[number + 1] for number in range(count)] + [[]]))
-    refused(_referring([[(number + 1) % count] for number in range(count)]), "must not refer in a circle")
+    refused(_referring([[(number + 1) % count] for number in range(count)]), "must not refer to each other in a circle")
 
 
 def test_control_is_not_lowered() -> None:

@@ -78,23 +78,23 @@ def test_counts(pool: memory.Memory, which: str) -> None:
         wanted = request(pool)
         count = len(getattr(wanted, which))
         setattr(wanted, which, change(getattr(wanted, which)))
-        refused(wanted, model, which, f"there must be {count}, got {len(getattr(wanted, which))}")
+        refused(wanted, model, "request", f"the model has {count} {which}, got {len(getattr(wanted, which))}")
 
 
 LOCATIONS: list[tuple[RequestArgument, str]] = [
-    (argument(index=1), "location.poolIndex must be below 1, got 1"),
-    (argument(offset=POOL_BYTES - 23), "location must lie in its pool of 256 bytes"),
-    (argument(offset=(1 << 64) - 1), "location must lie in its pool of 256 bytes"),
-    (RequestArgument(False, DataLocation(0, 0, 24, POOL_BYTES - 23)), "location must lie in its pool of 256 bytes"),
+    (argument(index=1), "location.poolIndex must be below 1, the number of pools, got 1"),
+    (argument(offset=POOL_BYTES - 23), "location must lie within its pool of 256 bytes"),
+    (argument(offset=(1 << 64) - 1), "location must lie within its pool of 256 bytes"),
+    (RequestArgument(False, DataLocation(0, 0, 24, POOL_BYTES - 23)), "location must lie within its pool of 256 bytes"),
     (argument(length=0), "location.length must be > 0"),
-    (argument(length=23), "location.length must be 24, the bytes of this TENSOR_FLOAT32, got 23"),
+    (argument(length=23), "location.length must be 24, the size of this TENSOR_FLOAT32, got 23"),
     (argument(length=28), "location.length must be 24"),
     (argument(dims=(3, 2)), "dimensions must agree with the model's [2, 3], got [3, 2]"),
     (argument(dims=(2, 3, 1)), "dimensions must agree with the model's [2, 3], got [2, 3, 1]"),
     (argument(dims=(0, 3)), "dimensions must agree with the model's [2, 3], got [0, 3]"),
     (argument(dims=(6,)), "dimensions must agree with the model's [2, 3], got [6]"),
-    (RequestArgument(True, DataLocation(0, 0, 24)), "without a value must have location 0"),
-    (RequestArgument(True, DataLocation(), (2, 3)), "without a value must have location 0 and no dimensions"),
+    (RequestArgument(True, DataLocation(0, 0, 24)), "an omitted argument must have no dimensions"),
+    (RequestArgument(True, DataLocation(), (2, 3)), "must have no dimensions and only 0 in its location"),
 ]  # fmt: skip
 
 
@@ -102,8 +102,8 @@ LOCATIONS: list[tuple[RequestArgument, str]] = [
 def test_arguments(pool: memory.Memory, broken: RequestArgument, message: str) -> None:
     model = validate_model(chain())
     wanted = request(pool)
-    refused(Request([wanted.inputs[0], broken], wanted.outputs, [pool]), model, "inputs[1]", message)
-    refused(Request(wanted.inputs, [broken], [pool]), model, "outputs[0]", message)
+    refused(Request([wanted.inputs[0], broken], wanted.outputs, [pool]), model, "input 1", message)
+    refused(Request(wanted.inputs, [broken], [pool]), model, "output 0", message)
 
 
 def test_arguments_without_a_value(pool: memory.Memory) -> None:
@@ -141,9 +141,9 @@ def test_what_the_model_says_stays(pool: memory.Memory, declared: list[int], giv
     for each in (*wanted.inputs, *wanted.outputs):
         each.dimensions = (2, 3)
     wanted.outputs[0].dimensions = given
-    refused(wanted, model, "outputs[0]", "must agree with the model's")
+    refused(wanted, model, "output 0", "must agree with the model's")
     wanted.inputs[0].dimensions = given
-    refused(wanted, model, "inputs[0]", "must agree with the model's")
+    refused(wanted, model, "input 0", "must agree with the model's")
 
 
 @pytest.mark.parametrize(("declared", "given"), [([0, 3], ()), ([0, 3], (0, 3)), ([], ()), ([], (2, 0))])
@@ -155,11 +155,11 @@ def test_what_nobody_knows(pool: memory.Memory, declared: list[int], given: tupl
     wanted.outputs[0].dimensions = given
     wanted.outputs[0].location.length = 5  # whatever the client has to spare
     assert validate_request(wanted, model).outputs == (given or tuple(declared) or None,)
-    refused(wanted, model, "outputs[0]", "every dimension must be known", fenced=True)
+    refused(wanted, model, "output 0", "every dimension must be known", fenced=True)
     wanted.outputs[0].dimensions = (2, 3)
     wanted.outputs[0].location.length = 24
     wanted.inputs[0].dimensions = given
-    refused(wanted, model, "inputs[0]", "every dimension must be known")
+    refused(wanted, model, "input 0", "every dimension must be known")
 
 
 def test_scalars(pool: memory.Memory) -> None:
@@ -174,9 +174,9 @@ def test_scalars(pool: memory.Memory) -> None:
     wanted.inputs = [*wanted.inputs, argument(offset=72, length=4)]
     assert validate_request(wanted, model).inputs == ((2, 3), (2, 3), ())
     wanted.inputs[2].location.length = 8
-    refused(wanted, model, "inputs[2]", "location.length must be 4")
+    refused(wanted, model, "input 2", "location.length must be 4")
     wanted.inputs[2].dimensions = (2,)
-    refused(wanted, model, "inputs[2]", "a scalar must have no dimensions")
+    refused(wanted, model, "input 2", "a scalar must have no dimensions")
 
 
 def test_operands_of_an_extension(pool: memory.Memory) -> None:
@@ -190,7 +190,7 @@ def test_operands_of_an_extension(pool: memory.Memory) -> None:
     found = validate_request(wanted, model)
     assert (found.inputs, found.outputs) == (((),), (None,))
     wanted.inputs[0].location.length = 4
-    refused(wanted, model, "inputs[0]", "location.length must be 8")
+    refused(wanted, model, "input 0", "location.length must be 8")
 
 
 # Pools
@@ -203,13 +203,13 @@ def test_pools(pool: memory.Memory) -> None:
     closed = memory.allocate_ashmem(POOL_BYTES)
     closed.close()
     wanted.pools = [pool, closed]
-    refused(wanted, model, "pools[1]", "must have an open descriptor")
+    refused(wanted, model, "pool 1", "must have an open descriptor")
     wanted.pools = [pool, MemoryPool(pool, TOKEN)]
-    refused(wanted, model, "request", "pools[1] must be hidlMemory or a token")
+    refused(wanted, model, "request", "pools[1] must be either hidlMemory or a token")
     wanted.pools = [pool, MemoryPool()]
-    refused(wanted, model, "request", "pools[1] must be hidlMemory or a token")
+    refused(wanted, model, "request", "pools[1] must be either hidlMemory or a token")
     wanted.pools = [pool, "ashmem"]  # type: ignore[list-item]
-    refused(wanted, model, "request", "pools[1], if it is no Memory, must be an integer, got str")
+    refused(wanted, model, "request", "pools[1] must be a Memory or a token, got str")
 
 
 @pytest.mark.parametrize("token", [TOKEN, MemoryPool(token=TOKEN)])
@@ -226,13 +226,13 @@ def test_tokens(pool: memory.Memory, token: int | MemoryPool) -> None:
     validate_request(wanted, model)
     for place in (DataLocation(1, 4, 0), DataLocation(1, 0, 23), DataLocation(1, 0, 0, 1)):
         wanted.inputs[0].location = place
-        refused(wanted, model, "inputs[0]", "location must be the whole of a buffer")
+        refused(wanted, model, "input 0", "location must be a whole buffer")
 
 
 def test_tokens_of_nobody(pool: memory.Memory) -> None:
     model, wanted = validate_model(chain()), request(pool)
     wanted.pools = [pool, 0]
-    refused(wanted, model, "pools[1]", "a token must not be 0")
+    refused(wanted, model, "pool 1", "a token must not be 0")
 
     def unknown(token: int) -> None:
         raise StatusError(ErrorStatus.INVALID_ARGUMENT, f"token {token} is unknown")

@@ -7,118 +7,43 @@ class, and goes on later.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from npusim.errors import ProgramError
-from npusim.sim.banks import Banks
-from npusim.sim.engine import NEVER, Engine
-from npusim.sim.fault import Fault, FaultCode
-from npusim.sim.memory import AddressError, JobMemory
+from simpy.events import Event
+
+from npusim.sim.engine import NEVER, Engine, Progress
+from npusim.sim.job import Attempt, Job, attempt
+from npusim.sim.memory import JobMemory
+from npusim.sim.parts import Parts
 from npusim.sim.plan import HALT, Step
 from npusim.sim.sequencer import NAME as SEQUENCER
 from npusim.sim.sequencer import Sequencer
-from npusim.timeline import NO_OP, Counters, Span, Timeline
+from npusim.timeline import NO_OP, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
 SAVE, RESTORE = "context.save", "context.restore"
 """Kinds of the sequencer's spans."""
 
-if TYPE_CHECKING:
-    from simpy.events import Event
 
-    from npusim.sim.machine import Machine
+class Stepper(Progress):
+    """Steps a job through the units of the machine, with an event for each thing that happens."""
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What to run: ``code_bytes`` of instructions at DRAM address ``code``, and (address, bytes) of each region.
-
-    ``started_ps``: when its doorbell rang; times in the timeline count from there. ``arithmetic`` False: everything
-    happens but the arithmetic on the data.
-    """
-
-    code: int
-    code_bytes: int
-    regions: Sequence[tuple[int, int]]
-    started_ps: int
-    arithmetic: bool = True
-
-
-@dataclass(slots=True)
-class JobRecord:
-    """What a job did; ``fault`` is None if it succeeded. Duration, cycles and time run from doorbell to interrupt.
-
-    ``suspended_ps``: the part of that time in which it was parked, saving and restoring included.
-    """
-
-    timeline: Timeline = field(default_factory=Timeline)
-    counters: Counters = field(default_factory=Counters)
-    cycles: int = 0
-    time_ps: int = 0
-    started_ps: int = 0
-    suspended_ps: int = 0
-    preemptions: int = 0
-    aborted: bool = False
-    fault: Fault | None = None
-    error: BaseException | None = None  # what the simulator itself raised, for FaultCode.INTERNAL
-
-
-Attempt = tuple[Fault, BaseException | None] | None
-"""What came of a command's arithmetic: None, or the fault and what the simulator itself raised for it."""
-
-
-def attempt(memory: JobMemory, job: Job, step: Step) -> Attempt:
-    """Do a command's arithmetic."""
-    command = job.code + step.begin
-    try:
-        step.instruction.execute(memory, step.core)
-    except ProgramError as error:
-        return Fault(FaultCode.DATA, command, str(error)), None
-    except ValueError as error:  # a kernel refuses fields that the instruction's own check has let through
-        return Fault(FaultCode.PROGRAM, command, f"{step.kind}: {error}"), None
-    except AddressError as error:
-        return Fault(FaultCode.ADDRESS, error.address, f"{step.kind}: {error.explanation}"), None
-    except Exception as error:  # noqa: BLE001 - a device never raises at software, even if its model is wrong
-        return Fault(FaultCode.INTERNAL, command, f"{step.kind}: {type(error).__name__}: {error}"), error
-    return None
-
-
-class Run:
-    """The state of a running job. ``active`` counts the events under way: none left means done, or deadlock."""
+    sequencer: Sequencer
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Parts,
         job: Job,
-        steps: list[Step],
-        done: Callable[[Run], None],
-        learn: Callable[[Run, JobRecord], None],
+        steps: Sequence[Step],
+        done: Callable[[Stepper], None],
+        learn: Callable[[Stepper, Timeline], None],
+        known: Mapping[Step, Attempt],
     ) -> None:
-        self._machine = machine
-        self.clock = machine.clock
-        self.env = machine.clock.env
-        self.link = machine.link
-        self.latency_ps = machine.fabric.latency_ps
-        self.fetch_rate = machine.fabric.fetch_rate
-        self.cycle_ps = machine.cycle_ps
-        self.queue_depth = machine.config.queue_depth
-        self.injection = machine.injection
+        """``known``: what came of arithmetic that has been done already."""
+        super().__init__(machine, job, steps)
         self.memory = JobMemory(machine.memory, job.regions)
         self.job = job
-        self.started_ps = job.started_ps
-        self.arithmetic = job.arithmetic
-        self.steps = steps
-        self.known: Mapping[Step, Attempt] = {}  # arithmetic that is done already
-        self.order: list[Step] = []  # commands that have ended
+        self.known = known
         self.begun_ps = self.ended_ps = machine.clock.now
-        self.spans: list[Span] = []
-        self.reads = self.writes = 0
-        self.active = 0
-        self.outstanding = 0  # commands dispatched and not completed
-        self.over = False
-        self.holding = False  # no command starts any more: the job is to be parked, or is
-        self.parked = False
         self.parked_ps = 0  # since when
         self.suspended_ps = 0
         self.preemptions = 0
@@ -129,7 +54,6 @@ class Run:
         self._stopped: Callable[[], None] | None = None
         self._dram_busy_ps = 0
         self._link_mark = machine.link.settle()
-        self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.engines = [Engine(self, name) for name in machine.layout.names]
         self.sequencer = Sequencer(self)
 
@@ -250,23 +174,21 @@ class Run:
     def _end(self) -> None:
         self.abandon()
         self.ended_ps = self.clock.now
-        self._machine.leave(self)
         self._done(self)
 
-    def record(self, now: int, clock_hz: int) -> JobRecord:
+    def timeline(self, now: int, clock_hz: int) -> Timeline:
         """The job's history, its interrupt being raised at ``now``. It has left the link."""
         duration = now - self.started_ps
-        counters = Counters(duration, dram_read_bytes=self.reads, dram_write_bytes=self.writes)
-        counters.units = {engine.name: engine.close(now) for engine in self.engines}
-        counters.units[SEQUENCER] = self.sequencer.close(now)
-        counters.dram_busy_ps = self._dram_busy_ps
-        counters.instructions = sum(unit.instructions for unit in counters.units.values())
+        units = {engine.name: engine.close(now) for engine in self.engines}
+        units[SEQUENCER] = self.sequencer.close(now)
+        instructions = sum(unit.instructions for unit in units.values())
+        counters = Counters(duration, units, self.reads, self.writes, self._dram_busy_ps, instructions)
         self.spans.sort(key=lambda span: (span.end_ps, span.unit, span.start_ps))
         cycles = cycles_spanned(duration, clock_hz)
         suspended = self.suspended_ps + (now - self.parked_ps if self.parked else 0)
-        record = JobRecord(
-            Timeline(self.spans), counters, cycles, duration, self.started_ps, suspended, self.preemptions,
+        timeline = Timeline(
+            self.spans, counters, cycles, duration, self.started_ps, suspended, self.preemptions,
             fault=self.fault, error=self.error,
         )  # fmt: skip
-        self._learn(self, record)
-        return record
+        self._learn(self, timeline)
+        return timeline

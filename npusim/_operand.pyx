@@ -1,0 +1,33 @@
+"""Where an operand lies: what instructions hand to kernels."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+cimport cython
+
+
+@cython.final
+@cython.freelist(16)
+cdef class Strided:
+    """Elements in a memory: the first one's byte offset, and strides in bytes, outermost first.
+
+    A stride of 0 broadcasts, a negative one runs backwards. ``memory`` is anything with contiguous bytes. Nothing is
+    checked here: a kernel that is given dimensions checks that every element lies inside of the memory.
+    """
+
+    def __cinit__(self, memory, long long offset, tuple strides=()):
+        cdef int i
+        if len(strides) > 4:
+            raise ValueError(f"operands have at most 4 strides, got {len(strides)}")
+        PyObject_GetBuffer(memory, &self.buffer, PyBUF_SIMPLE)
+        self.offset = offset
+        self.rank = <int>len(strides)
+        for i in range(self.rank):
+            self.s[i] = strides[i]
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.buffer)
+
+    @property
+    def memory(self):
+        """What the bytes belong to."""
+        return <object>self.buffer.obj

@@ -1,0 +1,80 @@
+"""What frontends say while one operation of their language becomes operators of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Reduce, Unary
+from npusim.ops.build import GraphBuilder
+
+
+class Emitter:
+    """Adds the operators that stand for one operation, named after it. Verbs that would change nothing add nothing."""
+
+    def __init__(self, builder: GraphBuilder, name: str) -> None:
+        self.builder = builder
+        self.name = name
+
+    def name_of(self, kind: str) -> str:
+        """What an operator of this kind is called."""
+        return self.name
+
+    def emit(self, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None) -> Tensor:
+        """Add an operator of the graph language and give its output."""
+        return self.builder.add(kind, inputs, attrs, self.name_of(kind))
+
+    def const(self, array: Any, dtype: DType | None = None) -> Tensor:
+        """A constant."""
+        return self.builder.const(array, f"{self.name}.const", dtype)
+
+    def like(self, value: float | int, tensor: Tensor) -> Tensor:
+        """A scalar constant of a tensor's type."""
+        return self.const(np.asarray(value), tensor.dtype)
+
+    def unary(self, fn: Unary, x: Tensor, p0: float = 0.0, p1: float = 0.0) -> Tensor:
+        """An elementwise function of one tensor."""
+        return self.emit("unary", [x], {"fn": fn, "p0": float(p0), "p1": float(p1)})
+
+    def binary(self, fn: Binary, a: Tensor, b: Tensor) -> Tensor:
+        """An elementwise function of two tensors, broadcast to each other."""
+        return self.emit("binary", [a, b], {"fn": fn})
+
+    def reduce(self, fn: Reduce, x: Tensor, axes: Sequence[int], keepdims: bool = True) -> Tensor:
+        """One element from all along the axes."""
+        return self.emit("reduce", [x], {"fn": fn, "axes": tuple(sorted(axes)), "keepdims": keepdims})
+
+    def cast(self, x: Tensor, to: DType) -> Tensor:
+        """x in another type."""
+        return x if x.dtype is to else self.emit("cast", [x], {"to": to})
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """x in another shape."""
+        dims = tuple(int(dim) for dim in shape)
+        return x if x.shape == dims else self.emit("reshape", [x], {"shape": dims})
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        """x with its dimensions in another order."""
+        return x if list(perm) == list(range(len(perm))) else self.emit("transpose", [x], {"perm": tuple(perm)})
+
+    def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """x broadcast to a shape."""
+        return x if x.shape == tuple(shape) else self.emit("expand", [x], {"shape": tuple(shape)})
+
+    def slice(self, x: Tensor, axis: int, start: int, size: int) -> Tensor:
+        """``size`` elements from ``start`` on along an axis."""
+        starts, sizes = [0] * len(x.shape), list(x.shape)
+        starts[axis], sizes[axis] = start, size
+        if tuple(sizes) == x.shape:
+            return x
+        return self.emit("slice", [x], {"starts": tuple(starts), "steps": (1,) * len(starts), "sizes": tuple(sizes)})
+
+    def along(self, vector: Tensor, axis: int, rank: int) -> Tensor:
+        """A vector shaped to broadcast along one axis of a tensor of this rank."""
+        shape = [1] * rank
+        shape[axis] = vector.size
+        return self.reshape(vector, shape)

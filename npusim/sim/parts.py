@@ -1,0 +1,27 @@
+"""The parts of a machine: clock, memories, units, the link to DRAM."""
+
+from __future__ import annotations
+
+from npusim.hw.config import Config
+from npusim.sim.bandwidth import SharedLink
+from npusim.sim.clock import Clock
+from npusim.sim.fabric import Fabric
+from npusim.sim.inject import Injection
+from npusim.sim.memory import DeviceMemory
+from npusim.sim.plan import Layout
+from npusim.units import cycles_to_ps
+
+
+class Parts:
+    """What there is of one device; ``cycle_ps``: of its clock."""
+
+    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+        self.config = config
+        self.injection = injection or Injection()
+        self.clock = Clock()
+        self.memory = DeviceMemory(config)
+        self.fabric = Fabric(config)
+        self.link = SharedLink(self.clock, self.fabric.capacity)
+        self.layout = Layout(config)
+        self.injection.bind(self.layout.names, config.dram.bytes)
+        self.cycle_ps = cycles_to_ps(1, config.clock_hz)

@@ -1,0 +1,97 @@
+"""Jobs whose course is known: a job takes the same picoseconds each time that nothing disturbs it.
+
+The first undisturbed job of a program leaves its course: the order in which its commands ended, its length, its
+timeline. A later one is replayed: all of the arithmetic at once, in that order, and one event at the end instead of
+several for each command. Why that is sound: times depend on instructions, never on data, and it is done only if nobody
+can look or interfere before that end: no other event comes earlier, the host does not wake up earlier, no unit is told
+to break. All that software and tools see is the same bits and picoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simpy.events import Event
+
+from npusim.sim.job import Attempt, Job, attempt
+from npusim.sim.memory import JobMemory
+from npusim.sim.parts import Parts
+from npusim.sim.plan import Step
+from npusim.sim.stepper import Stepper
+from npusim.timeline import Fault, Timeline
+
+MOST_STEPS = 1024
+"""The course of longer programs is not kept: what it would save is little beside their arithmetic."""
+
+
+@dataclass(slots=True, eq=False)
+class Course:
+    """The steps of a program and, once a job has gone undisturbed, how such jobs go.
+
+    ``order``: in which steps end; ``lead_ps``: from the job's taking to its first fetch; ``length_ps``: from there to
+    the end of its last step.
+    """
+
+    steps: Sequence[Step]
+    order: Sequence[Step] = ()
+    lead_ps: int = 0
+    length_ps: int = 0
+    timeline: Timeline | None = None
+
+    def learn(self, job: Stepper, timeline: Timeline) -> None:
+        """Keep the course of a job that has ended, if nothing was special about it."""
+        if self.timeline is None and job.undisturbed and len(self.steps) <= MOST_STEPS:
+            self.order = tuple(job.order)
+            self.lead_ps, self.length_ps = job.begun_ps - job.started_ps, job.ended_ps - job.begun_ps
+            self.timeline = timeline.again(timeline.started_ps)
+
+
+class Replayer:
+    """Replays a job whose course is known, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
+
+    fault: Fault | None = None
+
+    def __init__(self, machine: Parts, job: Job, course: Course, done: Callable[[Replayer], None]) -> None:
+        self.over = False
+        self._machine = machine
+        self._job = job
+        self._memory = JobMemory(machine.memory, job.regions)
+        self._course = course
+        self._done = done
+
+    def begin(self) -> dict[Step, Attempt]:
+        """Do the arithmetic and go to the end. Where it is a fault, nothing was begun: what came of each command so far
+        is returned, for a stepper that goes through it in time."""
+        if self._job.arithmetic:
+            order = self._course.order
+            for number, step in enumerate(order):
+                result = attempt(self._memory, self._job, step)
+                if result is not None:
+                    return {**dict.fromkeys(order[:number]), step: result}
+        self._machine.clock.after(self._course.length_ps, self._ended)
+        return {}
+
+    def _ended(self, event: Event) -> None:
+        if not self.over:
+            assert self._course.timeline is not None
+            self._machine.link.was_busy(self._course.timeline.counters.dram_busy_ps)
+            self.over = True
+            self._done(self)
+
+    def park(self, stopped: Callable[[], None]) -> None:
+        """A job that ends before it stops is not parked."""
+
+    def leave_link(self) -> None:
+        """It has nothing there."""
+
+    def abandon(self) -> None:
+        """Never go on."""
+        self.over = True
+
+    def timeline(self, now: int, clock_hz: int) -> Timeline:
+        """The job's history, as it was the first time."""
+        assert self._course.timeline is not None
+        known, started_ps = self._course.timeline, self._job.started_ps
+        assert now - started_ps == known.time_ps
+        return known.again(started_ps)
