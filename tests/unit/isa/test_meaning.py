@@ -17,7 +17,7 @@ from npusim.isa.control import Halt
 from npusim.isa.dma import Copy, Fill, Gather, contiguous_runs
 from npusim.isa.functions import Binary, Reduce, Unary, binary_cost, unary_cost
 from npusim.isa.matrix import NOTHING, Conv, Depthwise, accumulator_type, rate_type, weight_zeros
-from npusim.isa.reduction import ArgReduce, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
+from npusim.isa.reduction import ArgReduce, CumProd, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.vector import BinaryOp, Cast, Dequantize, Quantize, Select, UnaryOp
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
@@ -229,6 +229,7 @@ WORK: list[tuple[Instruction, Work]] = [
     (Normalize(F16, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), False, 0.0), VectorWork("simple", F16, 30, 3, 4 * 60)),
     (Normalize(F16, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), True, 0.0), VectorWork("simple", F16, 30, 2, 3 * 60)),
     (CumSum(F16, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), False, False), VectorWork("reduce", F16, 30, 1, 2 * 60)),
+    (CumProd(F16, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), False, False), VectorWork("reduce", F16, 30, 1, 2 * 60)),
     (Lrn(F32, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), 3, 1, 1, 1), VectorWork("transcendental", F32, 30, 2, 3 * 120)),
     (POOL, VectorWork("reduce", I8, 36 * 12, 1, 7 * 5 * 6 + 36)),
     (RESAMPLE, VectorWork("simple", F32, 60, 1, (24 + 30) * 4 + 10 * 8)),
@@ -463,6 +464,10 @@ def test_reductions_and_rows() -> None:
     np.testing.assert_array_equal(memory.get(Q[0], (3, 2), np.float32), [[0, 0], [1, 5], [5, 7]])
     CumSum(F32, Q[0], strides, Q[1], strides, dims, False, True).execute(memory, 0)
     np.testing.assert_array_equal(memory.get(Q[0], (3, 2), np.float32), [[9, 16], [8, 11], [4, 9]])
+    CumProd(F32, Q[0], strides, Q[1], strides, dims, True, False).execute(memory, 0)
+    np.testing.assert_array_equal(memory.get(Q[0], (3, 2), np.float32), [[1, 1], [1, 5], [4, 10]])
+    CumProd(F32, Q[0], strides, Q[1], strides, dims, False, True).execute(memory, 0)
+    np.testing.assert_array_equal(memory.get(Q[0], (3, 2), np.float32), [[16, 90], [16, 18], [4, 9]])
     for log in (False, True):
         Softmax(F32, Q[0], strides, Q[1], strides, dims, log).execute(memory, 0)
         softmax = np.exp(x[0] - x[0].max(0)) / np.exp(x[0] - x[0].max(0)).sum(0)
