@@ -13,7 +13,7 @@ from npusim.driver.alloc import Allocator, block_bytes
 from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
-from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, UsageError
+from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
 from npusim.program import CONSTANTS, Binding, Program
 
 TIMEOUT_PS = 3600 * 10**12
@@ -49,6 +49,10 @@ class Driver:
     def reset(self) -> None:
         """Bring the device into a state in which it takes jobs; loaded programs stay, jobs in the device fail."""
         self._rings.reset()
+
+    def lose(self, reason: NpusimError) -> None:
+        """The device is of no more use: every job in it has ended with ``reason``, and none is kept."""
+        self._rings.lose(reason)
 
     def enable_preemption(self) -> None:
         """Let a job of a higher class interrupt one of a lower; takes device memory for what is parked.

@@ -187,6 +187,7 @@ class Dispatcher:
         """The device is of no more use: every job fails, now and later."""
         if self.gone is None:
             self.gone = error
+        self.driver.lose(error)
         self.memory.forget()
         for ring in Priority:
             running, self._running[ring] = self._running[ring], None
