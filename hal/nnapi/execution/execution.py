@@ -115,7 +115,7 @@ class Execution:
         request = self._shapes.request
         self._uses = engine.buffers.uses(model, request)
         mappings = PoolMappings() if mappings is None else mappings
-        before = mappings.fresh
+        before = mappings.fresh  # mappings may have been used before: this execution pays for its own alone
         self._inputs = [place_of(argument, request.pools, mappings) for argument in request.inputs]
         self._outputs = [place_of(argument, request.pools, mappings, written=True) for argument in request.outputs]
         self._mapped = mappings.fresh - before
@@ -184,7 +184,7 @@ class Execution:
 
     def _finish(self, shapes: list[Shape] | None) -> None:
         if not self._ended:
-            self._ended = True
+            self._ended = True  # an execution that fails late has told its buffers already
             self._uses.finish(shapes)
 
     # Inputs

@@ -51,11 +51,8 @@ def validate_request(
             raise InvalidRequestError("request", f"the model has {len(indexes)} {word}s, got {len(arguments)}")
         found: list[Shape | None] = []
         for number, (argument, index) in enumerate(zip(arguments, indexes, strict=True)):
-            check = _Argument(argument, main.operands[index], context, sizes)
-            try:
-                found.append(check.resolve(complete=word == "input" or fenced))
-            except _BrokenRuleError as error:
-                raise InvalidRequestError(f"{word} {number}", str(error)) from None
+            check = _Argument(f"{word} {number}", argument, main.operands[index], context, sizes)
+            found.append(check.resolve(complete=word == "input" or fenced))
         shapes.append(found)
     return ResolvedRequest(tuple(shapes[0]), tuple(shapes[1]), copy)
 
@@ -119,16 +116,13 @@ def _pool_size(number: int, pool: MemoryPool, token: Callable[[int], object] | N
     return None
 
 
-class _BrokenRuleError(Exception):
-    """An argument breaks a rule; argument: the message."""
-
-
 class _Argument:
     """One argument, held against its operand."""
 
     def __init__(
-        self, argument: RequestArgument, operand: Operand, context: Context, pools: Sequence[int | None]
+        self, name: str, argument: RequestArgument, operand: Operand, context: Context, pools: Sequence[int | None]
     ) -> None:
+        self.name = name
         self.argument = argument
         self.operand = operand
         self.context = context
@@ -142,14 +136,17 @@ class _Argument:
         shape = self._merge()
         scalar = self._is_scalar()
         if complete and not scalar and (not shape or 0 in shape):
-            raise _BrokenRuleError(f"every dimension must be known, got {list(shape or ())}")
+            raise self._error(f"every dimension must be known, got {list(shape or ())}")
         self._check_location(None if not scalar and (not shape or 0 in shape) else self._nbytes(shape or ()))
         return shape
+
+    def _error(self, message: str) -> InvalidRequestError:
+        return InvalidRequestError(self.name, message)
 
     def _check_omitted(self) -> None:
         place = self.argument.location
         if self.argument.dimensions or place.poolIndex or place.offset or place.length or place.padding:
-            raise _BrokenRuleError("an omitted argument must have no dimensions and only 0 in its location")
+            raise self._error("an omitted argument must have no dimensions and only 0 in its location")
 
     def _is_scalar(self) -> bool:
         kind = self.context.operand_type(self.operand.type)
@@ -160,12 +157,12 @@ class _Argument:
         declared, given = tuple(self.operand.dimensions), tuple(self.argument.dimensions)
         if self._is_scalar():
             if given and given != (1,):
-                raise _BrokenRuleError(f"a scalar must have no dimensions, got {list(given)}")
+                raise self._error(f"a scalar must have no dimensions, got {list(given)}")
             return ()
         if not given or not declared:
             return given or declared or None
         if len(given) != len(declared) or any(d and d != g for d, g in zip(declared, given, strict=True)):
-            raise _BrokenRuleError(f"dimensions must agree with the model's {list(declared)}, got {list(given)}")
+            raise self._error(f"dimensions must agree with the model's {list(declared)}, got {list(given)}")
         return tuple(d or g for d, g in zip(declared, given, strict=True))
 
     def _nbytes(self, shape: Shape) -> int | None:
@@ -175,18 +172,18 @@ class _Argument:
     def _check_location(self, nbytes: int | None) -> None:
         place = self.argument.location
         if place.poolIndex >= len(self.pools):
-            raise _BrokenRuleError(
+            raise self._error(
                 f"location.poolIndex must be below {len(self.pools)}, the number of pools, got {place.poolIndex}"
             )
         size = self.pools[place.poolIndex]
         kind = type_name(self.operand.type)
         if size is None:
             if place.offset or place.padding or place.length not in (0, nbytes):
-                raise _BrokenRuleError(f"location must be a whole buffer, with offset 0 and length 0, got {place}")
+                raise self._error(f"location must be a whole buffer, with offset 0 and length 0, got {place}")
             return
         if not place.length:
-            raise _BrokenRuleError("location.length must be > 0")
+            raise self._error("location.length must be > 0")
         if place.offset + place.length + place.padding > size:
-            raise _BrokenRuleError(f"location must lie within its pool of {size} bytes, got {place}")
+            raise self._error(f"location must lie within its pool of {size} bytes, got {place}")
         if nbytes is not None and place.length != nbytes:
-            raise _BrokenRuleError(f"location.length must be {nbytes}, the size of this {kind}, got {place.length}")
+            raise self._error(f"location.length must be {nbytes}, the size of this {kind}, got {place.length}")
