@@ -34,7 +34,7 @@ class HostBus(Bus):
         self._clock = clock
         self._memory = memory
         self._device = device
-        self._pending = 0
+        self._pending: set[int] = set()  # vectors
         self._times = {"submit": config.host.submit_ps, "map": config.host.map_ps}
         self.connected = True
         self._copy_ps = lru_cache(64)(config.host.copy_ps)
@@ -74,10 +74,11 @@ class HostBus(Bus):
                 _log.warning("bulk write: %s", fault.explanation)
 
     def wait_irq(self, timeout_ps: int) -> int:
-        if not self._clock.run_until(self._came, timeout_ps):
+        if not self._clock.run_until(self._pending.__len__, timeout_ps):
             return 0
         self._clock.advance(self._host.irq_ps)
-        vectors, self._pending = self._pending, 0
+        vectors = sum(1 << vector for vector in self._pending)
+        self._pending.clear()
         return vectors
 
     def host_work(self, kind: str) -> None:
@@ -110,11 +111,8 @@ class HostBus(Bus):
 
     def withdraw_irqs(self) -> None:
         """Take back the interrupt messages that software has not taken."""
-        self._pending = 0
+        self._pending.clear()
 
     def irq(self, vector: int) -> None:
         """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
-        self._pending |= 1 << vector
-
-    def _came(self) -> bool:
-        return self._pending != 0
+        self._pending.add(vector)

@@ -1,0 +1,101 @@
+"""onnx's node tests through frontend and references, with operands that decide shapes made constants.
+
+The package's node tests feed everything as a graph input: axes, shapes, sizes, depths. In models these are constants,
+and a device whose programs have static shapes takes them only so. Here a case that is refused for want of a constant
+is run again with its operands baked into the model, first all but the first, then all.
+
+``python -m tests.unit.frontends.standard_nodes`` writes anew which operators each case becomes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import numpy_helper
+
+from npusim.errors import UnsupportedError
+from npusim.frontends.onnx import load
+from npusim.graph import Op
+from npusim.ops.reference import run
+from tests.support.onnx_node_tests.adapters import dynamic_shapes
+from tests.support.onnx_node_tests.cases import NodeCase, Verdict, judge, node_cases
+
+Array = npt.NDArray[Any]
+PATH = Path(__file__).with_name("standard_nodes.txt")
+WANTS_CONSTANT = "must be a constant"
+
+
+def baked(model: onnx.ModelProto, inputs: Mapping[str, Array], first: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model with its inputs from number ``first`` on as initializers, and the inputs that are left."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    names = [info.name for info in model.graph.input if info.name in inputs]
+    for name in names[first:]:
+        if isinstance(inputs[name], np.ndarray):
+            copy.graph.initializer.append(numpy_helper.from_array(inputs[name], name))
+    weights = {tensor.name for tensor in copy.graph.initializer}
+    return copy, {name: array for name, array in inputs.items() if name not in weights}
+
+
+def widened(case: NodeCase) -> NodeCase:
+    """The case with two units in the last place for float16, whose expected values are rounded after every step."""
+    half = any(isinstance(value, np.ndarray) and value.dtype == np.float16 for value in case.expected)
+    tolerance = max(case.rtol, 2.0**-9) if half else case.rtol
+    return NodeCase(case.name, case.model, case.inputs, case.expected, tolerance, case.atol)
+
+
+def _label(op: Op) -> str:
+    fn = op.attrs.get("fn")
+    return op.kind if fn is None else f"{op.kind}.{getattr(fn, 'name', fn)}".lower()
+
+
+class Judged:
+    """A case, how it went, and the operators that it became (empty if it was refused)."""
+
+    def __init__(self, case: NodeCase) -> None:
+        self.operators = ""
+        self.verdict: Verdict = judge(widened(case), self._compute)
+
+    def _compute(self, model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
+        """With operands baked where the frontend says that they must be constants."""
+        for first in (len(inputs), 1):
+            try:
+                return self._once(*baked(model, inputs, first))
+            except UnsupportedError as error:
+                if not any(WANTS_CONSTANT in reason for _, _, reason in error.reasons):
+                    raise
+        return self._once(*baked(model, inputs, 0))
+
+    def _once(self, model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
+        graph = load(model, input_shapes=dynamic_shapes(model, inputs))
+        counts = Counter(map(_label, graph.ops))
+        self.operators = " ".join(f"{count}*{kind}" for kind, count in counts.items()) or "nothing"
+        outputs = run(graph, inputs)
+        return [outputs[info.name] for info in model.graph.output]
+
+
+@functools.cache
+def judged() -> tuple[Judged, ...]:
+    """Every case."""
+    return tuple(map(Judged, node_cases()))
+
+
+def operators() -> dict[str, str]:
+    """What the cases that are computed become, by their names."""
+    return {each.verdict.case: each.operators for each in judged() if each.operators}
+
+
+def on_record() -> dict[str, str]:
+    """The same, as it is kept."""
+    return dict(line.split(": ") for line in PATH.read_text(encoding="utf-8").splitlines())
+
+
+if __name__ == "__main__":
+    PATH.write_text("".join(f"{name}: {kinds}\n" for name, kinds in operators().items()), encoding="utf-8")
