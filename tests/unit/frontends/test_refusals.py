@@ -172,7 +172,7 @@ REFUSED: list[tuple[str, list[Array | None], dict[str, Any], str]] = [
     ("RNN", [f(2, 0, 3), f(1, 4, 3), f(1, 4, 4)], {"hidden_size": 4}, "2 steps of 0 sequences; 1 to"),
     ("Resize", [f(1, 0, 6, 6), f(0), np.float32([1, 2, 1, 1])], {}, "dimension 1 is empty"),
     ("Resize", [IMAGE, f(0), f(4)], {"mode": "best"}, "attribute mode must be one of nearest, .* is 'best'"),
-    ("Resize", [IMAGE, f(0), f(4)], {"coordinate_transformation_mode": "x"}, "coordinate_transformation_mode must be one of"),
+    ("Resize", [IMAGE, f(0), f(4)], {"coordinate_transformation_mode": "x"}, "coordinate_transformation_mode must be"),
     ("Resize", [IMAGE, f(0), f(4)], {"nearest_mode": "x"}, "attribute nearest_mode must be one of"),
 ]  # fmt: skip
 
