@@ -27,26 +27,26 @@ class DType(enum.IntEnum):
     FLOAT32 = 11
     FLOAT64 = 12
 
-    @property
+    @functools.cached_property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return _ITEMSIZE[self]
 
-    @property
+    @functools.cached_property
     def storage(self) -> np.dtype[Any]:
         """The numpy dtype of the raw bytes; bfloat16 is stored as its uint16 bit pattern."""
         return _STORAGE[self]
 
-    @property
+    @functools.cached_property
     def is_float(self) -> bool:
         return self >= DType.FLOAT16
 
-    @property
+    @functools.cached_property
     def is_integer(self) -> bool:
         """True for every integer type; bool is not one."""
         return DType.INT8 <= self <= DType.UINT64
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         """The lower-case name used in configs, messages and reports."""
         return self.name.lower()

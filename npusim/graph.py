@@ -56,13 +56,18 @@ class Tensor:
 
 @dataclass(eq=False, slots=True)
 class Op:
-    """One operator: a kind of npusim.ops, its inputs (None = absent optional), outputs and attributes."""
+    """One operator: a kind of npusim.ops, its inputs (None = absent optional), outputs and attributes.
+
+    ``origin``: the number of the client's operation that it is a part of, if a frontend has said so; it is handed on
+    to whatever replaces the operator. It means nothing to the graph, and has no part in its fingerprint.
+    """
 
     name: str
     kind: str
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
     attrs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    origin: int | None = None
 
     @property
     def output(self) -> Tensor:

@@ -126,9 +126,7 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from npusim.cli.app import app
-
     kind = get_completion_class(shell)
     if kind is None:
         raise NpusimError(f"the installed click cannot complete in {shell}")
-    click.echo(kind(app, {}, "npusim", "_NPUSIM_COMPLETE").source())
+    click.echo(kind(click.get_current_context().find_root().command, {}, "npusim", "_NPUSIM_COMPLETE").source())

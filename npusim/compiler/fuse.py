@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.groups import VIEWS
+from npusim.compiler.groups import ANCHORS, VIEWS
 from npusim.compiler.rewrite import Rewriter
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
@@ -16,7 +16,6 @@ from npusim.isa.matrix import weight_zeros
 
 _BIAS_SLACK = 1e-3
 """A float bias counts as quantised when it is this near to a multiple of its scale."""
-_MATRIX = frozenset({"conv", "matmul"})
 _MOVEMENT = VIEWS | {"gather"}
 """Kinds that only move elements: they move quantised ones just as well."""
 
@@ -101,7 +100,7 @@ def _equal(a: Tensor | None, b: Tensor | None) -> bool:
 
 def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     """matmul(dequantize(x), dequantize(w)) is the integer product, dequantised by the product of the scales."""
-    if op.kind not in _MATRIX or op.output.dtype is not DType.FLOAT32:
+    if op.kind not in ANCHORS or op.output.dtype is not DType.FLOAT32:
         return False
     x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
     if x is None or w is None or not _per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
@@ -247,5 +246,5 @@ def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     if bias is not None or op.attrs["fn"] != Binary.MUL:
         inputs = (*inputs, rewriter.const(f"{matrix.name}.bias", new.astype(np.float32)))
     rewriter.ops.remove(matrix)
-    rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs))
+    rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs, matrix.origin))
     return True

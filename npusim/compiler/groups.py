@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor, consumers
+from npusim.isa.base import Unit
 from npusim.ops.base import REGISTRY, Elements, Lowered
 
 ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, Elements))
 """Kinds that compute each element of their output by itself."""
 
-ANCHORS = frozenset({"conv", "matmul"})
+ANCHORS = frozenset(name for name, kind in REGISTRY.items() if kind.unit is Unit.MATRIX and kind.form is Lowered.TILES)
 """Kinds whose tiles elementwise operators may continue in SRAM."""
 
 VIEWS = frozenset(name for name, kind in REGISTRY.items() if kind.form is Lowered.VIEW)

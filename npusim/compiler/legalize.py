@@ -9,7 +9,7 @@ import numpy as np
 
 from npusim.compiler.rewrite import Rewriter
 from npusim.dtypes import DEVICE_DTYPES
-from npusim.errors import ProgramError, UnsupportedError
+from npusim.errors import ProgramError
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa.base import Unit
@@ -23,11 +23,9 @@ def legalize(graph: Graph) -> Graph:
     return Rewriter(graph).run(_legalize_op)
 
 
-def refuse_unsupported(graph: Graph, config: Config) -> None:
-    """Raise UnsupportedError naming every operator that this device cannot execute, and why."""
-    reasons = [(op.name, op.kind, reason) for op in graph.ops for reason in _missing(op, config)]
-    if reasons:
-        raise UnsupportedError(reasons)
+def unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
+    """Every operator that this device cannot execute, and why."""
+    return [(op, reason) for op in graph.ops for reason in _missing(op, config)]
 
 
 def _missing(op: Op, config: Config) -> list[str]:

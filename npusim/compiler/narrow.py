@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from npusim.compiler.groups import ANCHORS
 from npusim.compiler.rewrite import Rewriter
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
@@ -28,7 +29,7 @@ def narrow_weights(graph: Graph, config: Config) -> Graph:
 
 
 def _centre(rewriter: Rewriter, op: Op) -> bool:
-    if op.kind not in ("conv", "matmul") or not op.attrs["w_zero"]:
+    if op.kind not in ANCHORS or not op.attrs["w_zero"]:
         return False
     w = op.input(1)
     if w.data is None:
@@ -43,7 +44,7 @@ def _centre(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _split(rewriter: Rewriter, op: Op) -> bool:
-    if op.kind not in ("conv", "matmul"):
+    if op.kind not in ANCHORS:
         return False
     x, w = op.input(0), op.input(1)
     if w.dtype is not DType.INT16 or x.dtype not in _BYTES or not _has_nine_bits(w):

@@ -8,7 +8,7 @@ from math import prod
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import form_groups
 from npusim.compiler.kinds import lower
-from npusim.compiler.legalize import legalize, refuse_unsupported, separate_outputs
+from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, sram_budget, total_bytes
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
@@ -16,8 +16,8 @@ from npusim.compiler.schedule import Scheduler
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
 from npusim.dtypes import DType
-from npusim.errors import CompileError
-from npusim.graph import Graph
+from npusim.errors import CompileError, UnsupportedError
+from npusim.graph import Graph, Op
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Space, Unit, encode
 from npusim.isa.verify import Limits, verify
@@ -68,10 +68,24 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
 
 
 def prepare(graph: Graph, config: Config) -> Graph:
-    """The graph as it is tiled: legal for the device, fused; its reference is the truth for integer results."""
-    prepared = narrow_weights(fold_affine(legalize(integerize(graph))), config)
-    refuse_unsupported(prepared, config)
+    """The graph as it is tiled: legal for the device, fused; its reference is the truth for integer results.
+
+    Raises UnsupportedError naming every operator that the device cannot execute, and why.
+    """
+    prepared = _rewritten(graph, config)
+    reasons = [(op.name, op.kind, reason) for op, reason in unsupported(prepared, config)]
+    if reasons:
+        raise UnsupportedError(reasons)
     return prepared
+
+
+def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
+    """The operators for which ``prepare`` would refuse a graph, as it rewrites them, and why."""
+    return unsupported(_rewritten(graph, config), config)
+
+
+def _rewritten(graph: Graph, config: Config) -> Graph:
+    return narrow_weights(fold_affine(legalize(integerize(graph))), config)
 
 
 def _schedule(placement: Placement, context: Context, config: Config) -> list[Command]:

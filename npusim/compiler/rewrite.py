@@ -22,6 +22,7 @@ class Rewriter:
         self.producer: dict[Tensor, Op] = {}
         self.uses: dict[Tensor, int] = {}
         self._replaced: dict[Tensor, Tensor] = {}
+        self._origin: int | None = None
         self._names = {tensor.name for tensor in graph.inputs}
         for op in graph.ops:
             self._names.update(tensor.name for tensor in op.outputs)
@@ -33,6 +34,7 @@ class Rewriter:
     def run(self, rule: Callable[[Rewriter, Op], bool]) -> Graph:
         """Offer every operator to the rule; it returns True when it has put something in its place."""
         for op in self.graph.ops:
+            self._origin = op.origin
             current = self.resolve_op(op)
             if not rule(self, current):
                 self.keep(current)
@@ -51,6 +53,8 @@ class Rewriter:
         return op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
 
     def keep(self, op: Op) -> None:
+        if op.origin is None:  # made by the rule, in place of the operator that it was offered
+            op.origin = self._origin
         self.ops.append(op)
         for tensor in op.outputs:
             self.producer[tensor] = op
@@ -85,7 +89,7 @@ class Rewriter:
         if old in self.graph.outputs:
             maker = self.producer.get(new)
             if maker is not None and maker is self.ops[-1] and not self.uses.get(new) and maker.outputs == (new,):
-                self.keep(Op(maker.name, maker.kind, maker.inputs, (old,), maker.attrs))
+                self.keep(Op(maker.name, maker.kind, maker.inputs, (old,), maker.attrs, maker.origin))
                 self.ops.remove(maker)
             else:
                 self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))

@@ -25,7 +25,7 @@ class Turn(NamedTuple):
 
     code: int
     code_bytes: int
-    regions: Sequence[tuple[int, int]]
+    regions: tuple[tuple[int, int], ...]
     writes: Sequence[tuple[int, npt.NDArray[np.uint8]]]
     reads: Sequence[tuple[int, int]]
     spent_ps: int

@@ -14,7 +14,6 @@ from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
 from npusim.sim.memory import AddressError, DeviceMemory
-from npusim.units import bytes_to_ps
 
 _log = logging.getLogger("npusim.device")
 
@@ -35,11 +34,10 @@ class HostBus(Bus):
         self._clock = clock
         self._memory = memory
         self._device = device
-        self._pending = 0
+        self._pending: set[int] = set()  # vectors
         self._times = {"submit": config.host.submit_ps, "map": config.host.map_ps}
         self.connected = True
-        latency, bandwidth = config.host.link_latency_ps, config.host.link_bandwidth
-        self._copy_ps = lru_cache(64)(lambda size: latency + bytes_to_ps(size, bandwidth))
+        self._copy_ps = lru_cache(64)(config.host.copy_ps)
 
     def read(self, bar: int, offset: int, size: int) -> int:
         self._clock.advance(self._host.mmio_ps)
@@ -76,10 +74,11 @@ class HostBus(Bus):
                 _log.warning("bulk write: %s", fault.explanation)
 
     def wait_irq(self, timeout_ps: int) -> int:
-        if not self._clock.run_until(self._came, timeout_ps):
+        if not self._clock.run_until(self._pending.__len__, timeout_ps):
             return 0
         self._clock.advance(self._host.irq_ps)
-        vectors, self._pending = self._pending, 0
+        vectors = sum(1 << vector for vector in self._pending)
+        self._pending.clear()
         return vectors
 
     def host_work(self, kind: str) -> None:
@@ -112,11 +111,8 @@ class HostBus(Bus):
 
     def withdraw_irqs(self) -> None:
         """Take back the interrupt messages that software has not taken."""
-        self._pending = 0
+        self._pending.clear()
 
     def irq(self, vector: int) -> None:
         """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
-        self._pending |= 1 << vector
-
-    def _came(self) -> bool:
-        return self._pending != 0
+        self._pending.add(vector)

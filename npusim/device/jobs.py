@@ -89,7 +89,7 @@ class JobQueues:
         if job is None:
             return
         head = _HEADS[job.ring]
-        done = self._registers.get(head) + 1 if job.entry else self._tails[job.ring]
+        done = self._values[head] + 1 if job.entry else self._tails[job.ring]
         self._registers.set(head, done & _COUNT)
         self._registers.set("FAULT_CODE", 0)
         self._registers.set("FAULT_RING", 0)
@@ -172,7 +172,7 @@ class JobQueues:
         registers, name = self._registers, RINGS[ring]
         job = self._current = self._begun[ring] = Job(ring=ring, started_ps=self._machine.clock.now)
         self._show_status()
-        size, waiting = registers.get(f"{name}_SIZE"), self._waiting(ring)
+        size, waiting = self._values[f"{name}_SIZE"], self._waiting(ring)
         if not size or size & (size - 1) or waiting > size:
             self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
             return
@@ -200,8 +200,9 @@ class JobQueues:
         self._after_access(size, arrived)
 
     def _after_access(self, size: int, then: Callable[[], None]) -> None:
+        """``then()`` after the time of reading or writing control data in DRAM, unless there is a reset meanwhile."""
         epoch = self._epoch
-        self._machine.control_access(size, lambda: then() if epoch == self._epoch else None)
+        self._machine.clock.after(self._machine.control_ps(size), lambda _: then() if epoch == self._epoch else None)
 
     def _begin(self, job: Job, address: int, entry: RingEntry) -> None:
         job.entry = entry
@@ -224,9 +225,10 @@ class JobQueues:
             self._begun[job.ring] = self._current = None
             self.consider()
             return
-        self._flip_bits()
+        if self._machine.injection.flips:
+            self._flip_bits()
         job.code, job.code_bytes = entry.program_address, entry.program_bytes
-        job.regions = list(REGION_ROW.iter_unpack(table))
+        job.regions = tuple(REGION_ROW.iter_unpack(table))
         job.arithmetic = not entry.flags & _TIMING_ONLY
         job.stage = Stage.RUNNING
         try:
@@ -242,9 +244,10 @@ class JobQueues:
             self._ended(job, Fault(FaultCode.INTERNAL, entry.program_address, explanation))
 
     def _flip_bits(self) -> None:
-        for address, bit in self._machine.injection.flips:
+        flips = self._machine.injection.flips
+        for address, bit in flips:
             self._machine.memory.dram[address] ^= 1 << int(bit)
-        self._machine.injection.flips.clear()
+        flips.clear()
 
     # Ending
 
@@ -280,7 +283,7 @@ class JobQueues:
             self._stop(job, fault)
             return
         registers, name = self._registers, RINGS[job.ring]
-        registers.set(f"{name}_HEAD", registers.get(f"{name}_HEAD") + 1 & _COUNT)
+        registers.set(f"{name}_HEAD", self._values[f"{name}_HEAD"] + 1 & _COUNT)
         if not job.aborted:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()

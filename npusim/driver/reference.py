@@ -307,7 +307,7 @@ def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
     return Turn(
         loaded.code,
         len(job.program.code),
-        [(addresses[region], size) for region, size in enumerate(loaded.sizes)],
+        tuple((addresses[region], size) for region, size in enumerate(loaded.sizes)),
         [(addresses[binding.region], _flat(array)) for binding, array in job.arrays],
         [(addresses[binding.region], binding.nbytes) for binding in job.read_back],
         spent_ps,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from npusim.hw.config import Config
-from npusim.hw.dram import dram_model
 from npusim.hw.keys import Table
+from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import channel_bandwidth, interconnect_bandwidth
 
 

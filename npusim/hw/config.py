@@ -18,11 +18,11 @@ from npusim.errors import ConfigError
 from npusim.hw import dram as dram_kinds
 from npusim.hw import units as unit_kinds
 from npusim.hw.build import Reading, override, read_section, to_table, walk
-from npusim.hw.dram._parts import MAPPING, PARTS, bad_dram
+from npusim.hw.dram._parts import MAPPING, PARTS, bad_mapping
 from npusim.hw.files import config_names, read_description
 from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
 from npusim.hw.sections import DirectConfig, GridConfig, MeshConfig
-from npusim.units import Dimension, show
+from npusim.units import Dimension, bytes_to_ps, show
 
 CLOCK = Quantity(Dimension.FREQUENCY, 1_000, 100 * 10**9)
 TIME = Quantity(Dimension.TIME, 0, 10**12)
@@ -188,6 +188,10 @@ class HostConfig:
     submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
     map_ps: int = key(TIME, "host work to map a pool of its memory for the device", 5_000_000)
 
+    def copy_ps(self, nbytes: int) -> int:
+        """What one bulk copy of so many bytes takes, in either direction."""
+        return self.link_latency_ps + bytes_to_ps(nbytes, self.link_bandwidth)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class EnergyConfig:
@@ -338,7 +342,7 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
     yield from _bad_sram(config)
     if config.matrix is not None:
         yield from _bad_matrix(config.matrix)
-    yield from bad_dram(config.dram)
+    yield from _bad_dram(config.dram)
     yield from _bad_energy(config)
 
 
@@ -363,6 +367,42 @@ def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
     if 0 < matrix.accumulator_bytes < smallest:
         problem = f"must be 0 B or >= cols * {ACCUMULATOR_BYTES} B = {smallest} B, got {matrix.accumulator_bytes} B"
         yield "matrix.accumulator_bytes", problem
+
+
+def _bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
+    """What contradicts the part, or would have no effect."""
+    if dram.kind != "jedec":
+        if dram.part != "none":
+            yield "dram.part", f'must be none with kind = "{dram.kind}", got {dram.part!r}'
+        return
+    if dram.part == "none":
+        yield "dram.part", f'must be given with kind = "jedec": one of {", ".join(PARTS)}'
+        return
+    part = PARTS[dram.part]
+    problem = bad_mapping(dram.mapping)
+    if problem:
+        yield "dram.mapping", problem
+    if dram.channels & (dram.channels - 1):
+        yield "dram.channels", f'must be a power of two with kind = "jedec", got {dram.channels}'
+    if part.pseudo > 1 and dram.ranks > 1:
+        yield "dram.ranks", f"must be 1: a channel of {part.name} is {part.pseudo} pseudo channels, got {dram.ranks}"
+    if dram.efficiency != 1:
+        yield "dram.efficiency", f'must be 1 with kind = "jedec", whose banks decide that, got {dram.efficiency}'
+    peak = dram.channels * part.bandwidth
+    if abs(dram.bandwidth - peak) * 100 > peak:
+        yield (
+            "dram.bandwidth",
+            (
+                f"must be that of {dram.channels} x {part.name} = {show(peak, Dimension.BANDWIDTH)} within 1 %, "
+                f"got {show(dram.bandwidth, Dimension.BANDWIDTH)}"
+            ),
+        )
+    most = dram.channels * max(dram.ranks, part.pseudo) * part.rank_bytes
+    if dram.bytes > most:
+        yield (
+            "dram.bytes",
+            (f"must be <= what the parts hold = {show(most, Dimension.SIZE)}, got {show(dram.bytes, Dimension.SIZE)}"),
+        )
 
 
 def _bad_energy(config: Config) -> Iterator[tuple[str, str]]:

@@ -71,6 +71,9 @@ def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: i
     return distinct, contiguous_runs(dims, strides, itemsize), (offset_of(address) + back) % PLACE_BYTES
 
 
+_NONE = (0, 0, 0, 0)
+
+
 @instruction(0x10, "dma.copy", Unit.DMA)
 class Copy(Instruction):
     """Copy ``dims`` items; the destination has ``before`` and ``after`` more in each dimension, set to ``pattern``.
@@ -112,10 +115,10 @@ class Copy(Instruction):
 
     def execute(self, memory: Memory, core: int) -> None:
         dst = memory.at(core, self.dst, self.dst_strides)
-        if any(self.before) or any(self.after):
+        if self.before != _NONE or self.after != _NONE:
             _core.fill(dst, self.padded, self.itemsize, self.pattern)
-        if all(self.dims):
-            if any(self.before):
+        if 0 not in self.dims:
+            if self.before != _NONE:
                 inside = sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
                 dst = memory.at(core, self.dst + inside, self.dst_strides)
             _core.copy(dst, memory.at(core, self.src, self.src_strides), self.dims, self.itemsize)

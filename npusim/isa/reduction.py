@@ -193,13 +193,9 @@ class CumProd(RowInstruction):
         return self._work("reduce", 1)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst, src = (
-            np.ndarray(self.dims, self.dtype.storage, place.memory, place.offset, strides)
-            for place, strides in (
-                (memory.at(core, self.dst), self.dst_strides),
-                (memory.at(core, self.src), self.src_strides),
-            )
-        )
+        _, to, at, _ = self._operands(memory, core)
+        dst = np.ndarray(self.dims, self.dtype.storage, to.memory, to.offset, self.dst_strides)
+        src = np.ndarray(self.dims, self.dtype.storage, at.memory, at.offset, self.src_strides)
         exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
         wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
         products = np.ones_like(wide)

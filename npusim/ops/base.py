@@ -22,6 +22,8 @@ Shape = tuple[int, ...]
 Result = tuple[Shape, DType]
 Inputs = Sequence[Tensor | None]
 Attrs = Mapping[str, Any]
+Infer = Callable[[Inputs, Attrs], list[Result]]
+Reference = Callable[[Op, Sequence[Array | None]], list[Array]]
 Constraint = Callable[[Inputs, Attrs], bool]
 """True when the operator is within npusim's limits; the docstring is the user's message and the manual's line."""
 
@@ -105,8 +107,8 @@ class Kind:
     name: str
     operands: str
     meaning: str
-    infer: Callable[[Inputs, Attrs], list[Result]]
-    reference: Callable[[Op, Sequence[Array | None]], list[Array]]
+    infer: Infer
+    reference: Reference
     unit: Unit | Callable[[Attrs], Unit]
     form: Form
     attrs: Mapping[str, Any] = field(default_factory=dict)
@@ -135,7 +137,7 @@ class Kind:
         most = len(inputs) if names[-1].startswith("*") else len(names)
         if not required <= len(inputs) <= most:
             count = required if required == most else f"{required} to {most}"
-            raise ModelError(f"takes {count} inputs, got {len(inputs)}")
+            raise ModelError(f"takes {count} {'input' if count == 1 else 'inputs'}, got {len(inputs)}")
         for index, tensor in enumerate(inputs):
             if tensor is None and (index < required or names[-1].startswith("*")):
                 raise ModelError(f"input {index} is required")
@@ -149,8 +151,8 @@ def define(
     operands: str,
     meaning: str,
     *,
-    infer: Callable[[Inputs, Attrs], list[Result]] | None = None,
-    reference: Callable[[Op, Sequence[Array | None]], list[Array]] | None = None,
+    infer: Infer | None = None,
+    reference: Reference | None = None,
     unit: Unit | Callable[[Attrs], Unit] | None = None,
     form: Form | None = None,
     attrs: Mapping[str, Any] | None = None,
@@ -160,21 +162,16 @@ def define(
     """Register a kind. Raises ValueError for one that is there already, or that lacks what every kind must have."""
     if name in REGISTRY:
         raise ValueError(f"the kind {name!r} is defined twice")
+    lacks = f"the kind {name!r} has no"
     if infer is None:
-        raise _lacks(name, "shape rule (infer)")
+        raise ValueError(f"{lacks} shape rule (infer)")
     if reference is None:
-        raise _lacks(name, "reference")
+        raise ValueError(f"{lacks} reference")
     if unit is None:
-        raise _lacks(name, "unit that computes it (unit)")
+        raise ValueError(f"{lacks} unit that computes it (unit)")
     if form is None:
-        raise _lacks(name, "form, by which the compiler finds its lowering (form)")
-    REGISTRY[name] = Kind(
-        name, operands, meaning, infer, reference, unit, form, attrs or {}, constraints, folding
-    )  # fmt: skip
-
-
-def _lacks(name: str, what: str) -> ValueError:
-    return ValueError(f"the kind {name!r} has no {what}")
+        raise ValueError(f"{lacks} form, by which the compiler finds its lowering (form)")
+    REGISTRY[name] = Kind(name, operands, meaning, infer, reference, unit, form, attrs or {}, constraints, folding)
 
 
 def operand(inputs: Inputs, index: int) -> Tensor:

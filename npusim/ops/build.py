@@ -42,11 +42,13 @@ class GraphBuilder:
     """Collects inputs, constants and operators of one graph.
 
     With ``fold`` an operator whose inputs are all constant is computed by its reference and becomes a constant, unless
-    that would be larger than its inputs and :data:`MAX_FOLDED_BYTES`. Constants may be read-only views.
+    that would be larger than its inputs and :data:`MAX_FOLDED_BYTES`. Constants may be read-only views. ``origin`` is
+    given to the operators that are added while it is set, see ``Op``.
     """
 
     def __init__(self, name: str, *, fold: bool = False) -> None:
         self.name = name
+        self.origin: int | None = None
         self._fold = fold
         self._inputs: list[Tensor] = []
         self._ops: list[Op] = []
@@ -101,7 +103,7 @@ class GraphBuilder:
         base = name or kind
         names = [self._tensor_names.unique(f"{base}:{index}" if index else base) for index in range(len(results))]
         outputs = tuple(Tensor(n, s, dtype) for n, s, (_, dtype) in zip(names, shapes, results, strict=True))
-        op = Op(label, kind, tuple(inputs), outputs, complete)
+        op = Op(label, kind, tuple(inputs), outputs, complete, self.origin)
         check_constraints(op, definition)
         if self._fold and self._foldable(op, definition.folding):
             self._compute(op, definition)

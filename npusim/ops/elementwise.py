@@ -293,43 +293,21 @@ def _make_cast(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instructio
 
 
 define(
-    "unary",
-    "x",
-    "a function (Unary) of each element, with parameters p0 and p1",
-    infer=_infer_unary,
-    reference=_unary,
-    unit=Unit.VECTOR,
-    form=Elements(_make_unary),
-    attrs={"fn": REQUIRED, "p0": 0.0, "p1": 0.0},
-    constraints=(_unary_types,),
-)
+    "unary", "x", "a function (Unary) of each element, with parameters p0 and p1",
+    infer=_infer_unary, reference=_unary, unit=Unit.VECTOR, form=Elements(_make_unary),
+    attrs={"fn": REQUIRED, "p0": 0.0, "p1": 0.0}, constraints=(_unary_types,),
+)  # fmt: skip
 define(
-    "binary",
-    "a, b",
-    "a function (Binary) of elements of one type; comparisons give bool",
-    infer=_infer_binary,
-    reference=_binary,
-    unit=Unit.VECTOR,
-    form=Elements(_make_binary),
-    attrs={"fn": REQUIRED},
-    constraints=(_binary_types,),
-)
+    "binary", "a, b", "a function (Binary) of elements of one type; comparisons give bool",
+    infer=_infer_binary, reference=_binary, unit=Unit.VECTOR, form=Elements(_make_binary),
+    attrs={"fn": REQUIRED}, constraints=(_binary_types,),
+)  # fmt: skip
 define(
-    "select",
-    "condition, a, b",
-    "a where the condition, which is bool, is true; b elsewhere",
-    infer=_infer_select,
-    reference=_select,
-    unit=Unit.VECTOR,
-    form=Elements(_make_select),
-)
+    "select", "condition, a, b", "a where the condition, which is bool, is true; b elsewhere",
+    infer=_infer_select, reference=_select, unit=Unit.VECTOR, form=Elements(_make_select),
+)  # fmt: skip
 define(
-    "cast",
-    "x",
-    "another type; float to integer truncates and saturates, to bool is != 0",
-    infer=_infer_cast,
-    reference=_cast,
-    unit=Unit.VECTOR,
-    form=Elements(_make_cast),
+    "cast", "x", "another type; float to integer truncates and saturates, to bool is != 0",
+    infer=_infer_cast, reference=_cast, unit=Unit.VECTOR, form=Elements(_make_cast),
     attrs={"to": REQUIRED},
-)
+)  # fmt: skip

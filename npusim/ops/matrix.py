@@ -183,7 +183,7 @@ def _infer_conv_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
         least = (extent - 1) * stride + window_extent(kernel, dilation) - sum(pads)
         most = least + max(stride, dilation) - 1
         if size < 1 or not least <= size <= most:
-            raise ModelError(f"output_hw {list(out)}: {size} is not between {least} and {most}")
+            raise ModelError(f"output_hw {list(out)}: must be >= 1 and from {least} to {most}, got {size}")
     dtype = accumulator(x, w)
     _check_bias(optional(inputs, 2), w.shape[1] * groups, dtype)
     return [(image(n, w.shape[1] * groups, out, attrs["layout"]), dtype)]
@@ -245,39 +245,23 @@ def _matmul(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 _WINDOW = {"layout": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED, "pads": REQUIRED, "groups": REQUIRED}
 _ZEROS = {"x_zero": 0, "w_zero": 0}
 define(
-    "conv",
-    "x, w, bias*",
+    "conv", "x, w, bias*",
     "w is [O, I/groups, KH, KW] in either layout; pads: top, left, bottom, right. Of integers y is int32, the sum of "
     "(x - x_zero) * (w - w_zero), and padding counts as x_zero. bias: [O], of y's type",
-    infer=_infer_conv,
-    reference=_conv,
-    unit=Unit.MATRIX,
-    form=Lowered.TILES,
-    attrs={**_WINDOW, **_ZEROS},
-    constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
+    infer=_infer_conv, reference=_conv, unit=Unit.MATRIX, form=Lowered.TILES,
+    attrs={**_WINDOW, **_ZEROS}, constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
     folding=Folding.HEAVY,
-)
+)  # fmt: skip
 define(
-    "conv_transpose",
-    "x, w, bias*",
+    "conv_transpose", "x, w, bias*",
     "w is [I, O/groups, KH, KW]; output_hw says what output padding amounts to; integers as in conv",
-    infer=_infer_conv_transpose,
-    reference=_conv_transpose,
-    unit=Unit.MATRIX,
-    form=Lowered.REWRITTEN,
+    infer=_infer_conv_transpose, reference=_conv_transpose, unit=Unit.MATRIX, form=Lowered.REWRITTEN,
     attrs={**_WINDOW, "output_hw": REQUIRED, **_ZEROS},
-    constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
-    folding=Folding.HEAVY,
-)
+    constraints=(_conv_types, _zero_in_range, _weight_zero_in_range), folding=Folding.HEAVY,
+)  # fmt: skip
 define(
-    "matmul",
-    "a, b, bias*",
+    "matmul", "a, b, bias*",
     "[..., M, K] x [..., K, N], the rest broadcast; integers as in conv, int32 x int32 wraps. bias: [N], of y's type",
-    infer=_infer_matmul,
-    reference=_matmul,
-    unit=Unit.MATRIX,
-    form=Lowered.TILES,
-    attrs=_ZEROS,
-    constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range),
-    folding=Folding.HEAVY,
-)
+    infer=_infer_matmul, reference=_matmul, unit=Unit.MATRIX, form=Lowered.TILES,
+    attrs=_ZEROS, constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range), folding=Folding.HEAVY,
+)  # fmt: skip

@@ -75,25 +75,13 @@ def _make_dequantize(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Inst
 
 
 define(
-    "quantize",
-    "x, scale, zero",
+    "quantize", "x, scale, zero",
     "clamp(rint(float32(x) / scale) + zero); scale (float32) and zero (int32) broadcast to x",
-    infer=_infer,
-    reference=_quantize,
-    unit=Unit.VECTOR,
-    form=Elements(_make_quantize),
-    attrs={"to": REQUIRED},
-    constraints=(_quantize_types,),
-)
+    infer=_infer, reference=_quantize, unit=Unit.VECTOR, form=Elements(_make_quantize),
+    attrs={"to": REQUIRED}, constraints=(_quantize_types,),
+)  # fmt: skip
 define(
-    "dequantize",
-    "x, scale, zero",
-    "float32(x - zero) * scale; scale (float32) and zero (int32) broadcast to x",
-    infer=_infer,
-    reference=_dequantize,
-    unit=Unit.VECTOR,
-    form=Elements(_make_dequantize),
-    attrs={"to": REQUIRED},
-    constraints=(_dequantize_types,),
-    folding=Folding.NEVER,
-)
+    "dequantize", "x, scale, zero", "float32(x - zero) * scale; scale (float32) and zero (int32) broadcast to x",
+    infer=_infer, reference=_dequantize, unit=Unit.VECTOR, form=Elements(_make_dequantize),
+    attrs={"to": REQUIRED}, constraints=(_dequantize_types,), folding=Folding.NEVER,
+)  # fmt: skip

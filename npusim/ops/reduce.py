@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -120,6 +121,10 @@ def _arg_reduce(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [np.asarray(y).astype(np.int64)]
 
 
+def _arg_reduce_fields(attrs: Attrs) -> dict[str, Any]:
+    return {"fn": ("max", "min").index(attrs["fn"]), "select_last": attrs["select_last"]}
+
+
 def _infer_topk(inputs: Inputs, attrs: Attrs) -> list[Result]:
     x, axis, k = operand(inputs, 0), attrs["axis"], attrs["k"]
     check_axis(axis, len(x.shape))
@@ -141,39 +146,19 @@ def _topk(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 define(
-    "reduce",
-    "x",
-    "one element (fn: Reduce) from all along the axes, which are sorted",
-    infer=_infer_reduce,
-    reference=_reduce,
-    unit=Unit.VECTOR,
-    form=Lowered.TILES,
-    attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED},
-    constraints=(_reduce_types,),
-)
+    "reduce", "x", "one element (fn: Reduce) from all along the axes, which are sorted",
+    infer=_infer_reduce, reference=_reduce, unit=Unit.VECTOR, form=Lowered.TILES,
+    attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED}, constraints=(_reduce_types,),
+)  # fmt: skip
 define(
-    "arg_reduce",
-    "x",
-    "the int64 position of the largest (fn max) or smallest (fn min) element along the axis",
-    infer=_infer_arg_reduce,
-    reference=_arg_reduce,
-    unit=Unit.VECTOR,
-    form=Rows(
-        ArgReduce,
-        lambda attrs: {"fn": ("max", "min").index(attrs["fn"]), "select_last": attrs["select_last"]},
-        single=True,
-    ),
-    attrs={"fn": REQUIRED, "axis": REQUIRED, "keepdims": REQUIRED, "select_last": False},
-    constraints=(is_numeric,),
-)
+    "arg_reduce", "x", "the int64 position of the largest (fn max) or smallest (fn min) element along the axis",
+    infer=_infer_arg_reduce, reference=_arg_reduce, unit=Unit.VECTOR,
+    form=Rows(ArgReduce, _arg_reduce_fields, single=True),
+    attrs={"fn": REQUIRED, "axis": REQUIRED, "keepdims": REQUIRED, "select_last": False}, constraints=(is_numeric,),
+)  # fmt: skip
 define(
-    "topk",
-    "x",
+    "topk", "x",
     "the k largest or smallest along the axis, sorted, ties to the lower index: values, and their int64 positions",
-    infer=_infer_topk,
-    reference=_topk,
-    unit=Unit.SCALAR,
-    form=Lowered.TILES,
-    attrs={"axis": REQUIRED, "k": REQUIRED, "largest": REQUIRED},
-    constraints=(is_numeric,),
-)
+    infer=_infer_topk, reference=_topk, unit=Unit.SCALAR, form=Lowered.TILES,
+    attrs={"axis": REQUIRED, "k": REQUIRED, "largest": REQUIRED}, constraints=(is_numeric,),
+)  # fmt: skip

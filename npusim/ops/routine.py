@@ -60,12 +60,8 @@ def _unit(attrs: Attrs) -> Unit:
 
 
 define(
-    "routine",
-    "*xs",
+    "routine", "*xs",
     "what the routine of npusim.routines does; its own rule says what comes out; params: sorted pairs",
-    infer=_infer,
-    reference=_reference,
-    unit=_unit,
-    form=Lowered.TILES,
+    infer=_infer, reference=_reference, unit=_unit, form=Lowered.TILES,
     attrs={"name": REQUIRED, "version": REQUIRED, "params": REQUIRED},
-)
+)  # fmt: skip

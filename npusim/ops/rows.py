@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -67,6 +68,10 @@ def _normalize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         return _round(op, x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + op.attrs["epsilon"]))
 
 
+def _normalize_fields(attrs: Attrs) -> dict[str, Any]:
+    return {"rms": attrs["mode"] == "rms", "epsilon": attrs["epsilon"]}
+
+
 def _scan(function: np.ufunc, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     """What the function makes of the elements so far, in double precision or int64."""
     x, axis = widened(op, arrays, 0), op.attrs["axis"]
@@ -102,61 +107,30 @@ def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 define(
-    "softmax",
-    "x",
-    "softmax along the axis, or its logarithm",
-    infer=_infer,
-    reference=_softmax,
-    unit=Unit.VECTOR,
-    form=Rows(reduction.Softmax),
-    attrs={"axis": REQUIRED, "log": REQUIRED},
-    constraints=(is_float,),
-)
+    "softmax", "x", "softmax along the axis, or its logarithm",
+    infer=_infer, reference=_softmax, unit=Unit.VECTOR, form=Rows(reduction.Softmax),
+    attrs={"axis": REQUIRED, "log": REQUIRED}, constraints=(is_float,),
+)  # fmt: skip
 define(
-    "normalize",
-    "x",
+    "normalize", "x",
     "(x - mean) / sqrt(variance + epsilon) over all dimensions from the axis on; mode rms: without the mean",
-    infer=_infer_normalize,
-    reference=_normalize,
-    unit=Unit.VECTOR,
-    form=Rows(
-        reduction.Normalize,
-        lambda attrs: {"rms": attrs["mode"] == "rms", "epsilon": attrs["epsilon"]},
-        trailing=True,
-    ),
-    attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED},
-    constraints=(is_float,),
-)
+    infer=_infer_normalize, reference=_normalize, unit=Unit.VECTOR,
+    form=Rows(reduction.Normalize, _normalize_fields, trailing=True),
+    attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED}, constraints=(is_float,),
+)  # fmt: skip
 define(
-    "cumsum",
-    "x",
-    "running sums along the axis",
-    infer=_infer,
-    reference=functools.partial(_scan, np.add),
-    unit=Unit.VECTOR,
-    form=Rows(reduction.CumSum),
-    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
-    constraints=(is_numeric,),
-)
+    "cumsum", "x", "running sums along the axis",
+    infer=_infer, reference=functools.partial(_scan, np.add), unit=Unit.VECTOR, form=Rows(reduction.CumSum),
+    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED}, constraints=(is_numeric,),
+)  # fmt: skip
 define(
-    "cumprod",
-    "x",
-    "running products along the axis",
-    infer=_infer,
-    reference=functools.partial(_scan, np.multiply),
-    unit=Unit.VECTOR,
-    form=Rows(reduction.CumProd),
-    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
-    constraints=(is_numeric,),
-)
+    "cumprod", "x", "running products along the axis",
+    infer=_infer, reference=functools.partial(_scan, np.multiply), unit=Unit.VECTOR, form=Rows(reduction.CumProd),
+    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED}, constraints=(is_numeric,),
+)  # fmt: skip
 define(
-    "lrn",
-    "x",
-    "x / (bias + alpha / size * sum of squares)^beta over size neighbours along the axis",
-    infer=_infer_lrn,
-    reference=_lrn,
-    unit=Unit.VECTOR,
-    form=Rows(reduction.Lrn),
+    "lrn", "x", "x / (bias + alpha / size * sum of squares)^beta over size neighbours along the axis",
+    infer=_infer_lrn, reference=_lrn, unit=Unit.VECTOR, form=Rows(reduction.Lrn),
     attrs={"axis": REQUIRED, "size": REQUIRED, "alpha": REQUIRED, "beta": REQUIRED, "bias": REQUIRED},
     constraints=(is_float,),
-)
+)  # fmt: skip

@@ -35,9 +35,10 @@ _log = logging.getLogger("npusim.runtime")
 
 _RINGS = tuple(Priority)
 _DOWN = _RINGS[::-1]
+SLICE_PS = 50 * 10**6
+"""Simulated time after which an executor looks for new messages while the device works. It changes no event's time."""
 LOOK_PS = 100 * 10**9
 """Simulated time that a device works without anybody looking, where nobody can come meanwhile."""
-_NOBODY: list[Job | None] = [None for _ in _RINGS]
 
 
 class Dispatcher:
@@ -50,6 +51,7 @@ class Dispatcher:
         self.config = config
         self.device = NpuDevice(config, injection)
         self.device.listener = self._ended
+        self._clock = self.device.machine.clock
         self.driver = Driver(self.device.bus)
         self.counters = self.driver.counters
         self.preemption = preemption and self._enable_preemption()
@@ -59,17 +61,18 @@ class Dispatcher:
         self._waiting: list[deque[Job]] = [deque() for _ in Priority]
         self._running: list[Job | None] = [None for _ in Priority]
         self._timelines: dict[int, Timeline] = {}
+        self._jobs = 0  # that wait or run
         self._budgets = 0  # jobs with a deadline that wait or run
         self.memory = Residence(self.driver)
 
     @property
     def now_ps(self) -> int:
-        return self.device.now_ps
+        return self._clock.now
 
     @property
     def busy(self) -> bool:
         """Whether there is a job that waits or runs."""
-        return self._running != _NOBODY or any(self._waiting)
+        return self._jobs > 0
 
     def _enable_preemption(self) -> bool:
         try:
@@ -83,7 +86,8 @@ class Dispatcher:
 
     def admit(self, job: Job) -> None:
         """A job arrives, now."""
-        job.arrived_ps = self.now_ps
+        job.arrived_ps = self._clock.now
+        self._jobs += 1
         self.memory.job_begins(job.program)
         self._budgets += job.request.budget_ps is not None
         for block in job.blocks.values():
@@ -109,7 +113,7 @@ class Dispatcher:
             self.driver.abort(job)
             self.settled.append((job, None, reason))
 
-    def step(self, slice_ps: int) -> None:
+    def step(self, slice_ps: int = SLICE_PS) -> None:
         """Begin one job, or let the device work for at most ``slice_ps``."""
         try:
             self.check_present()
@@ -197,7 +201,7 @@ class Dispatcher:
             return
         for ring in _RINGS:
             for job in [*self._waiting[ring], self._running[ring]]:
-                if job is not None and job.deadline_ps is not None and job.deadline_ps <= self.now_ps:
+                if job is not None and job.deadline_ps is not None and job.deadline_ps <= self._clock.now:
                     name, budget = job.program.name, job.request.budget_ps
                     self.abort(job, DeadlineError(f"job of program {name!r}: not done within {budget} ps"))
 
@@ -214,7 +218,7 @@ class Dispatcher:
     def _begin(self, ring: Priority) -> None:
         job = self._waiting[ring][0]
         if job.began_ps is None:
-            job.began_ps = self.now_ps
+            job.began_ps = self._clock.now
         mark = self.counters.mark()
         try:
             self._submit(job)
@@ -231,7 +235,7 @@ class Dispatcher:
             return
         finally:
             job.host.add_since(mark, self.counters)
-        job.rung_ps = self.now_ps
+        job.rung_ps = self._clock.now
         self._waiting[ring].popleft()
         self._running[ring] = job
 
@@ -253,8 +257,8 @@ class Dispatcher:
         if self._budgets:
             jobs = [job for ring in self._waiting for job in ring] + [job for job in self._running if job is not None]
             deadlines = [job.deadline_ps for job in jobs if job.deadline_ps is not None]
-            limit = min(deadlines, default=self.now_ps + slice_ps)
-            slice_ps = max(1, min(slice_ps, limit - self.now_ps))
+            limit = min(deadlines, default=self._clock.now + slice_ps)
+            slice_ps = max(1, min(slice_ps, limit - self._clock.now))
         if not self.driver.poll(slice_ps):
             return
         for ring in _DOWN:
@@ -284,7 +288,7 @@ class Dispatcher:
         assert job.began_ps is not None
         # When a job before it ends just then, the device sees the ring's tail before the doorbell.
         queued = job.began_ps - job.arrived_ps + max(0, timeline.started_ps - job.rung_ps)
-        total = self.device.now_ps - job.arrived_ps
+        total = self._clock.now - job.arrived_ps
         result = Result(job.program, self.config, job.outputs, timeline, queued, total, job.host)
         if not timeline.preemptions:
             self.estimates(job.program, result.time_ps)
@@ -295,6 +299,7 @@ class Dispatcher:
             block.users -= 1
             self.memory.free_unused(block)
         self.memory.job_ends(job.program)
+        self._jobs -= 1
         self._budgets -= job.request.budget_ps is not None
         if error is not None:
             error.__traceback__ = None  # it would hold the frames of whoever has the turn

@@ -15,11 +15,11 @@ from npusim.driver import Driver, HostCounters
 from npusim.errors import NpusimError, QueueFullError, UsageError
 from npusim.hw.config import Config, load_config
 from npusim.program import Program
-from npusim.runtime.dispatcher import Dispatcher
+from npusim.runtime.dispatcher import SLICE_PS, Dispatcher
 from npusim.runtime.job import Job, check_program
 from npusim.runtime.request import Block, DeviceBuffer, Request
 from npusim.runtime.store import Store
-from npusim.runtime.worker import SLICE_PS, Message, Reply, Worker
+from npusim.runtime.worker import Message, Reply, Worker
 from npusim.sim.inject import Injection
 
 _T = TypeVar("_T")

@@ -23,8 +23,6 @@ from npusim.runtime.dispatcher import Dispatcher
 _log = logging.getLogger("npusim.runtime")
 _T = TypeVar("_T")
 
-SLICE_PS = 50 * 10**6
-"""Simulated time after which the worker looks for new messages while the device works. It changes no event's time."""
 EXIT_S = 5.0
 """How long the end of the process waits for a worker to come to rest."""
 
@@ -89,7 +87,7 @@ class Worker:
             for _ in range(STEPS_LENT):
                 if self._messages or not self._is_busy():
                     break
-                self._guard(self._step)
+                self._guard(self._dispatcher.step)
                 self._dispatcher.deliver()
         finally:
             self._owner = 0
@@ -139,11 +137,8 @@ class Worker:
             self._dispatcher.deliver()
             if self._stopping or not self._dispatcher.busy:
                 return
-            self._guard(self._step)
+            self._guard(self._dispatcher.step)
             self._dispatcher.deliver()
-
-    def _step(self) -> None:
-        self._dispatcher.step(SLICE_PS)
 
     def _end(self) -> None:
         """Whoever waits, and whoever comes now, hears that it is over."""

@@ -23,7 +23,7 @@ class Environment(simpy.Environment):
         """The current time in ps."""
         return self._now  # type: ignore[return-value]
 
-    def run_until(self, done: Callable[[], bool], time: int) -> bool:
+    def run_until(self, done: Callable[[], object], time: int) -> bool:
         """Run events up to and including that time until ``done()``; says whether it is done, and stays there."""
         queue = self._queue
         while not done():
@@ -68,7 +68,7 @@ class Clock:
             env.step()
         env._now = target
 
-    def run_until(self, done: Callable[[], bool], timeout: int) -> bool:
+    def run_until(self, done: Callable[[], object], timeout: int) -> bool:
         """Run events until ``done()``, for at most ``timeout`` ps; says whether it is done.
 
         The clock stops at the event that made it done, or else at the end of the timeout.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npusim.hw.config import Config
-from npusim.hw.dram import dram_model
+from npusim.hw.memory import dram_model
 from npusim.hw.units import dma
 from npusim.units import bytes_to_ps
 from npusim.work import DmaWork

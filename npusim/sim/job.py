@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npusim.errors import ProgramError
@@ -21,7 +20,7 @@ class Job:
 
     code: int = 0
     code_bytes: int = 0
-    regions: Sequence[tuple[int, int]] = ()
+    regions: tuple[tuple[int, int], ...] = ()
     started_ps: int = 0
     arithmetic: bool = True
 

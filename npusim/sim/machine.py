@@ -18,6 +18,9 @@ from npusim.sim.stepper import RESTORE, SAVE, Stepper
 COURSES_KEPT = 32
 """Programs whose decoded form stays in the host's memory, the most recently used ones."""
 
+MEMORIES_KEPT = 64
+"""Views of regions that stay made: a program runs again and again in the same ones."""
+
 Player = Stepper | Replayer
 """What carries a job through the machine."""
 
@@ -28,8 +31,11 @@ class Machine(Parts):
     def __init__(self, config: Config, injection: Injection | None = None) -> None:
         super().__init__(config, injection)
         fabric, planner = self.fabric, Planner(config, self.layout, self.fabric)
-        self._control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
+        self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
+        """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
         self._course = lru_cache(COURSES_KEPT)(lambda code, sizes: Course(planner.plan(code, sizes)))
+        memory = self.memory
+        self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
         """What has the machine: a job that runs, or whose context is on the way."""
 
@@ -46,11 +52,13 @@ class Machine(Parts):
         course = self._course_of(job)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
-            self.current = replayer = Replayer(self, job, course, ended)
+            self.current = replayer = Replayer(self, job, self._memory_of(job.regions), course, ended)
             known = replayer.begin()
             if not known:
                 return replayer
-        self.current = stepper = Stepper(self, job, course.steps, ended, course.learn, known)
+        self.current = stepper = Stepper(
+            self, job, self._memory_of(job.regions), course.steps, ended, course.learn, known
+        )
         stepper.sequencer.begin()
         return stepper
 
@@ -70,7 +78,7 @@ class Machine(Parts):
         course = self._course_of(job)
         if course.timeline is None or self.injection.active:
             return None
-        memory, order = JobMemory(self.memory, job.regions), course.order
+        memory, order = self._memory_of(job.regions), course.order
         return lambda: all(attempt(memory, job, step) is None for step in order)
 
     @property
@@ -135,10 +143,6 @@ class Machine(Parts):
         self.clock.after(
             self.fabric.latency_ps, lambda _: None if stepper.over else self.link.start(size, rate, flowed)
         )
-
-    def control_access(self, size: int, done: Callable[[], None]) -> None:
-        """Read or write ``size`` bytes of control data in DRAM, a few kB at most; ``done()`` is called at the end."""
-        self.clock.after(self._control_ps(size), lambda _: done())
 
     def drop(self, player: Player) -> None:
         """End a job where it is, on the machine or parked, without a word to whoever waits for it."""

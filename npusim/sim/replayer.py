@@ -52,11 +52,13 @@ class Replayer:
 
     fault: Fault | None = None
 
-    def __init__(self, machine: Parts, job: Job, course: Course, done: Callable[[Replayer], None]) -> None:
+    def __init__(
+        self, machine: Parts, job: Job, memory: JobMemory, course: Course, done: Callable[[Replayer], None]
+    ) -> None:
         self.over = False
         self._machine = machine
         self._job = job
-        self._memory = JobMemory(machine.memory, job.regions)
+        self._memory = memory
         self._course = course
         self._done = done
 

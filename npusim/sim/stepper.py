@@ -33,6 +33,7 @@ class Stepper(Progress):
         self,
         machine: Parts,
         job: Job,
+        memory: JobMemory,
         steps: Sequence[Step],
         done: Callable[[Stepper], None],
         learn: Callable[[Stepper, Timeline], None],
@@ -40,7 +41,7 @@ class Stepper(Progress):
     ) -> None:
         """``known``: what came of arithmetic that has been done already."""
         super().__init__(machine, job, steps)
-        self.memory = JobMemory(machine.memory, job.regions)
+        self.memory = memory
         self.job = job
         self.known = known
         self.begun_ps = self.ended_ps = machine.clock.now

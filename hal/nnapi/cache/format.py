@@ -43,7 +43,7 @@ from ..types import (
 )
 from .values import keep_values, subgraphs
 
-VERSION = 2
+VERSION = 3
 """Of the body; raise it with any change."""
 PAD = 64
 _LENGTH = struct.Struct("<Q")
@@ -136,18 +136,20 @@ def _record(record: Record, programs: dict[int, int]) -> dict[str, Any]:
     return {
         "index": record.index,
         "path": [key.hex() for key in record.path],
-        "segment": [segment.start, segment.stop, list(segment.ask), list(segment.counts)],
+        "segment": [segment.start, segment.stop],
+        "operands": [list(each) for each in (segment.inputs, segment.outputs, segment.counts, segment.ask)],
         "shapes": list(segment.shapes.items()),
         "program": None if record.program is None else programs[id(record.program)],
     }
 
 
 def _read_record(entry: dict[str, Any], programs: Sequence[Program]) -> Record:
-    start, stop, ask, counts = entry["segment"]
+    start, stop = entry["segment"]
+    inputs, outputs, counts, ask = (tuple(each) for each in entry["operands"])
     shapes = {number: tuple(shape) for number, shape in entry["shapes"]}
     program = None if entry["program"] is None else programs[entry["program"]]
     path = tuple(bytes.fromhex(key) for key in entry["path"])
-    return Record(entry["index"], path, Segment(start, stop, None, shapes, tuple(ask), tuple(counts)), program)
+    return Record(entry["index"], path, Segment(start, stop, None, shapes, inputs, outputs, counts, ask), program)
 
 
 # Models

@@ -95,7 +95,7 @@ def _dims(operand: Operand, given: OperandTypeValue | None, what: str) -> Dims:
         raise bad_data(f"{what}: {given.problem}")
     same = (given.type, given.zeroPoint) == (int(operand.type), operand.zeroPoint)
     if not same or not math.isclose(given.scale, operand.scale, rel_tol=1e-6):
-        raise bad_data(f"{what}: the type given is not the model's: {described(given)} for {described(operand)}")
+        raise bad_data(f"{what}: the type must be the model's, {described(operand)}, got {described(given)}")
     if not known and given.dimensions and not is_specified(int(operand.type), ()):
         return given.dimensions
     if known and given.dimensions and len(known) != len(given.dimensions):
@@ -110,10 +110,10 @@ def _size(operand: Operand, dims: Dims, length: int, what: str, *, written: bool
     exact = nbytes(int(operand.type), dims)
     if exact is None:
         if not written and not is_specified(int(operand.type), dims):
-            raise bad_data(f"{what}: dimensions must be known, are {list(dims)}")
+            raise bad_data(f"{what}: dimensions must be known, got {list(dims)}")
         return length
     if length == exact or (padded and length > exact):
         return exact
     raise bad_data(
-        f"{what} of dimensions {list(dims)} has {exact} bytes{' at the least' if padded else ''}, not {length}"
+        f"{what} of dimensions {list(dims)} must have {exact} bytes{' at least' if padded else ''}, got {length}"
     )

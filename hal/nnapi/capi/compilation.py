@@ -57,14 +57,14 @@ class Compilation:
         """LOW_POWER, FAST_SINGLE_ANSWER or SUSTAINED_SPEED."""
         self._check_open("setPreference")
         if preference not in set(ExecutionPreference):
-            raise bad_data(f"the preference must be 0, 1 or 2, is {preference}")
+            raise bad_data(f"the preference must be 0, 1 or 2, got {preference}")
         self._preference = ExecutionPreference(preference)
 
     def set_priority(self, priority: int) -> None:
         """ANEURALNETWORKS_PRIORITY_*."""
         self._check_open("setPriority")
         if priority not in PRIORITIES:
-            raise bad_data(f"the priority must be one of {sorted(PRIORITIES)}, is {priority}")
+            raise bad_data(f"the priority must be one of {sorted(PRIORITIES)}, got {priority}")
         self._priority = PRIORITIES[priority]
 
     def set_timeout(self, nanoseconds: int) -> None:

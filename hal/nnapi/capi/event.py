@@ -130,7 +130,7 @@ class ForeignFence(Event):
 
     def __init__(self, descriptor: int) -> None:
         if descriptor <= 0:
-            raise bad_data(f"a sync fence must be a descriptor above 0, is {descriptor}")
+            raise bad_data(f"a sync fence must be a descriptor above 0, got {descriptor}")
         try:
             fence.check([descriptor])
             self._own = os.dup(descriptor)
@@ -167,7 +167,7 @@ def _handles(before: Sequence[Event]) -> list[list[int]]:
         if descriptor is None:
             event.wait()
         elif fence.status(descriptor) is FenceStatus.ERROR:
-            raise bad_data("an event before the execution has failed already")
+            raise bad_data("an event that the execution depends on has failed")
         else:
             handles.append([descriptor])
     return handles

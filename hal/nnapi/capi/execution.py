@@ -82,7 +82,7 @@ class Execution:
     def _begin_argument(self, function: str, operands: Sequence[Operand], index: int) -> Operand:
         self._check_preparation(function)
         if not 0 <= index < len(operands):
-            raise bad_data(f"{function}: index {index} is not below {len(operands)}")
+            raise bad_data(f"{function}: index {index} does not exist: the model has {len(operands)}")
         self._touched = True
         return operands[index]
 
@@ -169,7 +169,7 @@ class Execution:
         """Raise ApiError (BAD_DATA) if the size of an output is not known before the computation."""
         for index, (operand, argument) in enumerate(zip(self._output_operands, self._outputs, strict=True)):
             if argument is not None and argument.dims and not is_specified(int(operand.type), argument.dims):
-                raise bad_data(f"output {index}: dimensions must be known, are {list(argument.dims)}")
+                raise bad_data(f"output {index}: dimensions must be known, got {list(argument.dims)}")
             if argument is not None and not argument.dims and not is_specified(int(operand.type), operand.dimensions):
                 raise bad_data(f"output {index}: dimensions must be known")
 
@@ -197,7 +197,7 @@ class Execution:
         if outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
             raise bad_state("the computation has failed: its outputs have no dimensions")
         if not 0 <= index < len(self._outputs):
-            raise bad_data(f"index {index} is not below {len(self._outputs)}")
+            raise bad_data(f"output {index} does not exist: the model has {len(self._outputs)}")
         return outcome.shapes[index]
 
     def output_is_scalar(self, index: int) -> bool:
@@ -207,7 +207,7 @@ class Execution:
     def duration(self, code: int) -> int:
         """Nanoseconds of simulated time, NOT_AVAILABLE if they were not taken. Raises ApiError."""
         if code not in set(DurationCode):
-            raise bad_data(f"the duration code must be one of {[int(code) for code in DurationCode]}, is {code}")
+            raise bad_data(f"the duration code must be one of {[int(code) for code in DurationCode]}, got {code}")
         outcome = self._completed("getDuration")
         if outcome.code is not ResultCode.NO_ERROR:
             raise bad_state("the computation has failed: it has no duration")

@@ -33,7 +33,7 @@ def _device(devIndex: int, device: Any) -> None:
     device.set(0)
     found = devices()
     if devIndex >= len(found):
-        raise bad_data(f"device {devIndex} is not below {len(found)}")
+        raise bad_data(f"device {devIndex} does not exist: there are {len(found)}")
     device.set(found[devIndex].handle)
 
 
@@ -149,7 +149,7 @@ def _preferred(direction: str, value: int) -> Any:
             raise bad_state("the compilation is not finished, or has failed")
         count = len(compilation.model.inputs if direction == "input" else compilation.model.outputs)
         if index >= count:
-            raise bad_data(f"{direction} {index} is not below {count}")
+            raise bad_data(f"{direction} {index} does not exist: the model has {count}")
         result.set(value)
 
     return get

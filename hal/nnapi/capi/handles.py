@@ -53,7 +53,7 @@ class HandleTable:
             raise ApiError(ResultCode.UNEXPECTED_NULL, f"{what} is NULL")
         thing = self._objects.get(handle) if handle & _KIND == kind else None
         if thing is None:
-            raise bad_data(f"{what} is no ANeuralNetworks{kind.name} that exists: {handle:#x}")
+            raise bad_data(f"{what} must be an ANeuralNetworks{kind.name} that exists, got {handle:#x}")
         return thing
 
     def pop(self, kind: Kind, handle: int, what: str) -> Any:

@@ -60,7 +60,7 @@ def merged(known: Dims, given: Dims, what: str) -> Dims:
     if not known or not given:
         return known or given
     if len(known) != len(given) or any(a and b and a != b for a, b in zip(known, given, strict=True)):
-        raise bad_data(f"{what}: dimensions {list(given)} are not those that are known: {list(known)}")
+        raise bad_data(f"{what}: dimensions must agree with {list(known)}, got {list(given)}")
     return tuple(a or b for a, b in zip(known, given, strict=True))
 
 

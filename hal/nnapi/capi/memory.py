@@ -39,7 +39,7 @@ class SharedMemory:
 def from_fd(size: int, protect: int, fd: int, offset: int) -> SharedMemory:
     """Memory of a file. Raises ApiError: BAD_DATA for what the file cannot give, UNMAPPABLE if it cannot be mapped."""
     if fd < 0 or not size:
-        raise bad_data(f"needs a descriptor and a size, got descriptor {fd}, {size} bytes")
+        raise bad_data(f"memory needs a descriptor >= 0 and a size > 0, got descriptor {fd} and {size} bytes")
     try:
         memory = shared.from_fd(size, protect, fd, offset)
         memory.map()

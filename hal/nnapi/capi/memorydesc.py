@@ -50,10 +50,10 @@ class MemoryDesc:
         if not role.compilation.finished:
             raise bad_data("the compilation is not finished")
         if not 0 < role.frequency <= 1:
-            raise bad_data(f"the frequency must be in (0, 1], is {role.frequency}")
+            raise bad_data(f"the frequency must be in (0, 1], got {role.frequency}")
         indexes = model.inputs if role.direction == "input" else model.outputs
         if role.index >= len(indexes):
-            raise bad_data(f"{role.direction} {role.index} is not below {len(indexes)}")
+            raise bad_data(f"{role.direction} {role.index} does not exist: the model has {len(indexes)}")
         if role.key in {other.key for other in self._roles}:
             raise bad_data(f"{role.direction} {role.index} of this compilation has been added before")
         operand = model.operands[indexes[role.index]]
@@ -80,7 +80,7 @@ class MemoryDesc:
         """Complete it. Raises ApiError: BAD_DATA without a role, BAD_STATE the second time."""
         self._check_open()
         if not self._roles:
-            raise bad_data("there must be a role at least")
+            raise bad_data("a memory descriptor must have at least one role")
         assert self._operand is not None
         self._finished = True
 

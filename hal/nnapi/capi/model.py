@@ -8,7 +8,7 @@ from dataclasses import replace
 from npusim.units import ceil_div
 
 from ..errors import InvalidModelError, StatusError
-from ..operations.signature import operation_name, type_name
+from ..operations.signature import operation_name
 from ..types import ExtraParams, OperandType, OperationType, OperationTypeRange, SymmPerChannelQuantParams
 from ..validation import validate_model
 from . import extensions, pointers
@@ -72,7 +72,7 @@ class Model(BuiltModel):
             raise bad_state("the model that is referred to is not finished")
         if self._operand(index).type != OperandType.SUBGRAPH:
             raise bad_data(
-                f"operand {index} must be of type ANEURALNETWORKS_MODEL, is {described(self.operands[index])}"
+                f"operand {index} must be of type ANEURALNETWORKS_MODEL, got {described(self.operands[index])}"
             )
         self._set(index, Referenced(model))
 
@@ -81,7 +81,7 @@ class Model(BuiltModel):
         self._check_open("setOperandSymmPerChannelQuantParams")
         operand = self._operand(index)
         if operand.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
-            raise bad_data(f"operand {index} must be TENSOR_QUANT8_SYMM_PER_CHANNEL, is {described(operand)}")
+            raise bad_data(f"operand {index} must be TENSOR_QUANT8_SYMM_PER_CHANNEL, got {described(operand)}")
         rank = len(operand.dimensions)
         if given.channelDim >= rank or len(given.scales) != operand.dimensions[given.channelDim]:
             raise bad_data(f"operand {index}: {len(given.scales)} scales for dimension {given.channelDim} do not fit "
@@ -96,7 +96,7 @@ class Model(BuiltModel):
         self._check_open("setOperandExtensionData")
         operand = self._operand(index)
         if operand.type <= extensions.CODE_MASK:
-            raise bad_data(f"operand {index} is not of an extension's type, but {described(operand)}")
+            raise bad_data(f"operand {index} must be of an extension's type, got {described(operand)}")
         if data == b"":
             raise bad_data(f"operand {index}: data is not NULL, but length is 0")
         extra = None if data is None else ExtraParams(extension=data)
@@ -121,7 +121,7 @@ class Model(BuiltModel):
         self._check_indexes(inputs, "inputs")
         self._check_indexes(outputs, "outputs")
         if not outputs or len(set(inputs) | set(outputs)) != len(inputs) + len(outputs):
-            raise bad_data("there must be an output, and no operand may be listed twice")
+            raise bad_data("a model must have an output, and may list no operand twice")
         for index in (*inputs, *outputs):
             if self.operands[index].value is not None:
                 raise bad_data(f"operand {index} has a value: it cannot be an input or output")
@@ -185,23 +185,24 @@ class Model(BuiltModel):
 
     def _operand(self, index: int) -> BuiltOperand:
         if not 0 <= index < len(self.operands):
-            raise bad_data(f"operand index {index} is not below {len(self.operands)}")
+            raise bad_data(f"operand {index} does not exist: the model has {len(self.operands)} operands up to now")
         return self.operands[index]
 
     def _check_indexes(self, indexes: Sequence[int], what: str) -> None:
         wrong = [index for index in indexes if index >= len(self.operands)]
         if wrong:
-            raise bad_data(f"{what}: operand index {wrong[0]} is not below {len(self.operands)}")
+            raise bad_data(f"{what}: operand {wrong[0]} does not exist: the model has {len(self.operands)} operands")
 
     def _check_signature(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Raise ApiError (BAD_DATA) for types that the operation does not take; the other rules wait for ``finish``."""
         definition = extensions.context().operation(kind)
-        if definition is None or not isinstance(definition.signatures, frozenset):
+        if definition is None:
             return
-        types = tuple(self.operands[i].type for i in inputs), tuple(self.operands[i].type for i in outputs)
-        if types not in definition.signatures:
-            given, results = (", ".join(map(type_name, each)) for each in types)
-            raise bad_data(f"{operation_name(kind)} does not take operands of these types: {given} -> {results}")
+        problem = definition.types_problem(
+            [self.operands[index].type for index in inputs], [self.operands[index].type for index in outputs]
+        )
+        if problem:
+            raise bad_data(f"operation {len(self.operations)} ({operation_name(kind)}): {problem}")
 
     def _check_length(self, index: int, length: int) -> None:
         operand = self.operands[index]

@@ -108,7 +108,7 @@ def made_from(given: OperandTypeValue) -> BuiltOperand:
     context = extensions.context()
     operand = Operand(given.type, given.dimensions, 0, given.scale, given.zeroPoint)
     if not math.isfinite(given.scale):
-        raise bad_data(f"the scale must be a finite number, is {given.scale}")
+        raise bad_data(f"the scale must be a finite number, got {given.scale}")
     for rule in TYPE_RULES.get(given.type, EXTENSION_RULES):
         if rule not in _LATER and not rule(operand, context):
             raise bad_data(f"operand type {described(given)}: {rule.__doc__}")

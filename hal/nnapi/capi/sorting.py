@@ -44,5 +44,5 @@ def sort_operations(operations: Sequence[BuiltOperation], operands: int) -> list
                 heapq.heappush(ready, reader)
     if len(order) < len(operations):
         stuck = next(number for number, count in enumerate(left) if count)
-        raise bad_data(f"operation {stuck} needs its own results: the operations form a cycle")
+        raise bad_data(f"operation {stuck} depends on its own results: the operations form a cycle")
     return order

@@ -26,7 +26,6 @@ from npusim.isa.base import ISA_VERSION
 from npusim.report.energy import energy_fj
 from npusim.runtime import Session
 
-from ..execution.backend import transfer_ps
 from ..execution.duration import overhead_ps
 from ..types import FLT_MAX, Capabilities, OperandPerformance, PerformanceInfo
 from . import workloads
@@ -121,7 +120,7 @@ class _Bench:
         """What a driver does for one job, transfers of what may be a condition included."""
         host = self._config.host
         conditions = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs) if tensor.size == 1]
-        return overhead_ps(self._config) + sum(transfer_ps(host, nbytes) for nbytes in conditions)
+        return overhead_ps(self._config) + sum(host.copy_ps(nbytes) for nbytes in conditions)
 
 
 # Kept between processes

@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ..errors import invalid_argument
-from ..memory import Memory
 from ..memory.mapping import Mapping
 from ..memory.pools import PoolMappings
+from ..operations.view import Array, Shape
 from ..types import MeasureTiming, MemoryPool, RequestArgument
+from ..validation import ResolvedRequest
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
-    """Where an argument lies: bytes of a mapped pool, or a buffer of the driver (``raw`` is None)."""
+    """Where an argument lies: ``length`` bytes of a mapped pool from ``offset`` on, or a buffer of the driver, or
+    nowhere (``pool`` is None)."""
 
-    raw: Mapping | None
-    omitted: bool = False
+    __slots__ = ("length", "offset", "omitted", "pool")
+
+    def __init__(self, pool: Mapping | None, offset: int = 0, length: int = 0, omitted: bool = False) -> None:
+        self.pool = pool
+        self.offset = offset
+        self.length = length
+        self.omitted = omitted
+
+    def load(self, shape: Shape, storage: np.dtype[Any]) -> Array:
+        """The value of an input: a view of the pool, which the device reads when it is this job's turn; a copy where
+        elements of the interface are not those of numpy."""
+        assert self.pool is not None
+        if storage == np.bool_:  # any byte but 0 is true
+            truth: Array = np.frombuffer(self.pool, np.uint8, self.length, self.offset) != 0
+            return truth.reshape(shape)
+        return np.frombuffer(self.pool, storage, self.length // storage.itemsize, self.offset).reshape(shape)
+
+    def store(self, value: Array) -> bool:
+        """Write an output; False if there is not enough room for it. Raises FileCutError."""
+        assert self.pool is not None
+        if value.nbytes > self.length:
+            return False
+        self.pool.check()
+        self.pool[self.offset : self.offset + value.nbytes] = value.reshape(-1).view(np.uint8)
+        self.pool.confirm()
+        return True
 
 
 def checked_measure(measure: object) -> bool:
@@ -27,22 +54,29 @@ def checked_measure(measure: object) -> bool:
     return bool(measure)
 
 
-def place_of(
-    argument: RequestArgument,
-    pools: Sequence[MemoryPool | Memory | int],
-    mappings: PoolMappings,
-    *,
-    written: bool = False,
-) -> Place:
-    """Where an argument lies. Raises StatusError for a pool that cannot be mapped, or not be written."""
-    if argument.hasNoValue:
-        return Place(None, omitted=True)
-    index = argument.location.poolIndex
-    pool = pools[index]
-    memory = pool.hidlMemory if isinstance(pool, MemoryPool) else pool
-    if not isinstance(memory, Memory):
-        return Place(None)
-    mapping = mappings.get(index, memory)
-    if written and not mapping.flags.writeable:
-        raise invalid_argument(f"an output lies in pool {index}, which is read-only")
-    return Place(mapping.part(argument.location.offset, argument.location.length))
+class Places:
+    """Where the arguments of an execution lie. ``pools``: all of their pools, each once; ``read``: those of inputs."""
+
+    def __init__(self, resolved: ResolvedRequest, mappings: PoolMappings) -> None:
+        """Raises StatusError for a pool that cannot be mapped, or not be written."""
+        self._mappings = mappings
+        self._mapped: dict[int, Mapping | None] = {}
+        request = resolved.request
+        self.inputs = [self._place(argument, resolved.pools) for argument in request.inputs]
+        self.read = [pool for pool in self._mapped.values() if pool is not None]
+        self.outputs = [self._place(argument, resolved.pools) for argument in request.outputs]
+        self.pools = [pool for pool in self._mapped.values() if pool is not None]
+        for argument, place in zip(request.outputs, self.outputs, strict=True):
+            if place.pool is not None and not place.pool.flags.writeable:
+                index = argument.location.poolIndex
+                raise invalid_argument(f"an output lies in pool {index}, which is read-only")
+
+    def _place(self, argument: RequestArgument, pools: Sequence[MemoryPool]) -> Place:
+        if argument.hasNoValue:
+            return Place(None, omitted=True)
+        where = argument.location
+        index = where.poolIndex
+        if index not in self._mapped:
+            memory = pools[index].hidlMemory
+            self._mapped[index] = None if memory is None else self._mappings.get(index, memory)
+        return Place(self._mapped[index], where.offset, where.length)

@@ -8,10 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from npusim.hw.config import HostConfig
 from npusim.program import Program
 from npusim.runtime import DeviceBuffer, Executor, Job, Priority, Request, Result
-from npusim.units import bytes_to_ps
 
 from ..errors import StatusError
 from ..operations.view import Array
@@ -97,12 +95,12 @@ class DeviceBackend:
 
     def read(self, buffer: Buffer, nbytes: int) -> bytes | bytearray:
         """Bytes of device memory, at the cost of a transfer."""
-        self.driver_ps += transfer_ps(self._executor.config.host, nbytes)
+        self.driver_ps += self._executor.config.host.copy_ps(nbytes)
         return self._executor.read(cast("DeviceBuffer", buffer), nbytes)
 
     def write(self, buffer: Buffer, data: Array) -> None:
         """Fill device memory from the host, at the cost of a transfer."""
-        self.driver_ps += transfer_ps(self._executor.config.host, data.nbytes)
+        self.driver_ps += self._executor.config.host.copy_ps(data.nbytes)
         self._executor.write(cast("DeviceBuffer", buffer), np.ascontiguousarray(data).view(np.uint8).data)
 
     def elapsed_ps(self) -> int:
@@ -135,8 +133,3 @@ class DeviceBackend:
 def _two_iterations(past: Sequence[Job]) -> bool:
     """Whether these are a condition, of which one truth value came back, and a body, of which nothing did, twice."""
     return [[out.nbytes for out in job.read_back] for job in past] == [[1], [], [1], []]
-
-
-def transfer_ps(host: HostConfig, nbytes: int) -> int:
-    """What one bulk copy between host and device takes; nothing if there is nothing to copy."""
-    return host.link_latency_ps + bytes_to_ps(nbytes, host.link_bandwidth) if nbytes else 0

@@ -12,8 +12,6 @@ from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import Executor, Request
 
-from .backend import transfer_ps
-
 
 def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings: int) -> int:
     """Modelled picoseconds of one job whose program is on the device, with nothing before it in the queue.
@@ -22,15 +20,8 @@ def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings:
     operands lie in other buffers of the device than those of the run before, which takes a little more.
     """
     host = executor.config.host
-    transfers = sum(transfer_ps(host, nbytes) for nbytes in moved)
+    transfers = sum(host.copy_ps(nbytes) for nbytes in moved if nbytes)
     return executor.estimate(program) + overhead_ps(executor.config) + transfers + mappings * host.map_ps
-
-
-def operand_bytes(program: Program) -> list[tuple[int, int]]:
-    """(operand, bytes) of each input and output of a plan's program, which are named after their operands."""
-    bindings = (*program.inputs, *program.outputs)
-    named = [(item.name.split(" "), item.nbytes) for item in bindings]
-    return [(int(words[1]), nbytes) for words, nbytes in named if words[0] == "operand"]
 
 
 @functools.lru_cache(64)

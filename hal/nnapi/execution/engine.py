@@ -15,6 +15,7 @@ from ..types import DeviceStatus, ErrorStatus
 from .deadline import Clock
 from .tasks import TaskPool
 
+AVAILABLE = DeviceStatus.AVAILABLE.name
 MAX_THREADS = 32
 """Preparations and executions that run side by side; the device itself takes one job after the other."""
 
@@ -80,5 +81,5 @@ class Engine:
         if self.closed:
             raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device is closed")
         status = self.executor.status
-        if status != DeviceStatus.AVAILABLE.name:
+        if status != AVAILABLE:
             raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, f"the device is {status}")

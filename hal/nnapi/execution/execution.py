@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from npusim.program import Program
 from npusim.runtime import Priority as QueuePriority
 
 from ..border import status_of
 from ..buffers.tracker import BufferTracker
 from ..memory.pools import PoolMappings
-from ..operations.view import Array, Shape
-from ..plan import Held, Plan, Target, Value
+from ..operations.view import Shape
+from ..plan import Held, Plan, Target, Value, on_host
 from ..plan.backend import bytes_of
 from ..types import ErrorStatus, MeasureTiming, Model, OutputShape, Priority, Request
-from ..validation import validate_request
-from .arguments import checked_measure, place_of
+from ..validation import RequestRules
+from .arguments import Places, checked_measure
 from .backend import DeviceBackend
 from .deadline import Deadline, Duration, TimePoint, deadline_of, loop_timeout_ps
-from .duration import job_ps, operand_bytes
+from .duration import job_ps
 from .engine import Engine
 from .outcome import Outcome
 
@@ -34,6 +32,7 @@ class Executable:
         self.model = model
         self.plan = plan
         self.queue = QueuePriority(int(priority))
+        self.rules = RequestRules(model)
         self._pinned: list[list[Program]] = []
 
     @property
@@ -60,7 +59,7 @@ class Executable:
         """Raise what executions of a request would fail with from the start."""
         checked_measure(measure)
         loop_timeout_ps(loop_timeout)
-        validate_request(request, self.model, token=self.buffers.check_token)
+        self.rules.check(request, token=self.buffers.check_token)
 
     # Residence on the device, for bursts
 
@@ -111,13 +110,11 @@ class Execution:
         self.deadline = deadline_of(deadline, engine.clock)
         self._loop_timeout_ps = loop_timeout_ps(loop_timeout)
         self._fenced = fenced
-        self._shapes = validate_request(request, model.model, fenced=fenced, token=engine.buffers.check_token)
-        request = self._shapes.request
-        self._uses = engine.buffers.uses(model, request)
+        self._resolved = model.rules.check(request, fenced=fenced, token=engine.buffers.check_token)
+        self._uses = engine.buffers.uses(model, self._resolved.request)
         mappings = PoolMappings() if mappings is None else mappings
         before = mappings.fresh
-        self._inputs = [place_of(argument, request.pools, mappings) for argument in request.inputs]
-        self._outputs = [place_of(argument, request.pools, mappings, written=True) for argument in request.outputs]
+        self._places = Places(self._resolved, mappings)
         self._mapped = mappings.fresh - before
         self._ended = False
         if self.deadline is not None:
@@ -141,46 +138,44 @@ class Execution:
         if deadline is not None:
             needed = self._least_ps()
             deadline.check_fit(needed, executor.backlog_ps(self._model.queue))
-        for place in (*self._inputs, *self._outputs):
-            if place.raw is not None:
-                place.raw.check()  # the file may have been cut since the launch
+        for pool in self._places.pools:
+            pool.check()  # the file may have been cut since the launch
         plan.constants.check()  # weights are read when they go to the device
         self._uses.start()
         backend = DeviceBackend(executor, self._model.queue, deadline, self._mapped)
-        inputs = [self._input(index) for index in range(len(self._inputs))]
-        targets = [self._target(index) for index in range(len(self._outputs))]
+        inputs = [self._input(index) for index in range(len(self._places.inputs))]
+        targets = [self._target(index) for index in range(len(self._places.outputs))]
         try:
             values = plan.execute(backend, inputs, targets, self._loop_timeout_ps)
         finally:
             self._confirm()
         stored = [self._store(index, value) for index, value in enumerate(values)]
-        if not all(output.isSufficient for output in stored):
+        if False in [output.isSufficient for output in stored]:
             self._finish(None)
             if self._fenced:  # whose client has no way to learn how much room the outputs need
                 return Outcome(ErrorStatus.GENERAL_FAILURE)
             return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, stored)
-        self._finish([tuple(output.dimensions) for output in stored])
+        self._finish([value.shape for value in values])
         times = (backend.device_ps, backend.driver_ps) if self._measure else (None, None)
         return Outcome(ErrorStatus.NONE, stored, *times)
 
     def _confirm(self) -> None:
         """Whatever came of it counts for nothing if a file was cut while it was read."""
         self._model.plan.constants.confirm()
-        for place in self._inputs:
-            if place.raw is not None:
-                place.raw.confirm()
+        for pool in self._places.read:
+            pool.confirm()
 
     def _least_ps(self) -> int:
         """What the execution takes at the least: its first program, the only one of most models. 0 if that is not
         known yet, because no execution has had inputs of these shapes."""
-        program = self._model.plan.first_program([self._input_shape(i) for i in range(len(self._inputs))])
-        if program is None:
+        node = self._model.plan.first_node([self._input_shape(i) for i in range(len(self._places.inputs))])
+        if node is None or node.program is None:
             return 0
         numbers = (*self._main.inputIndexes, *self._main.outputIndexes)
-        places = dict(zip(numbers, (*self._inputs, *self._outputs), strict=True))
-        known = [(number, nbytes) for number, nbytes in operand_bytes(program) if number in places]
-        moved = [nbytes for number, nbytes in known if places[number].raw is not None]
-        return job_ps(self._engine.executor, program, moved, self._mapped)
+        places = dict(zip(numbers, (*self._places.inputs, *self._places.outputs), strict=True))
+        ports = [port for port in (*node.inputs, *node.outputs) if port.operand in places]
+        moved = [port.nbytes for port in ports if places[port.operand].pool is not None]
+        return job_ps(self._engine.executor, node.program, moved, self._mapped)
 
     def _finish(self, shapes: list[Shape] | None) -> None:
         if not self._ended:
@@ -190,46 +185,34 @@ class Execution:
     # Inputs
 
     def _input_shape(self, index: int) -> Shape | None:
-        if self._inputs[index].omitted:
+        if self._places.inputs[index].omitted:
             return None
         use = self._uses.inputs.get(index)
         shape = use.shape if use is not None else None
-        return tuple(shape or self._shapes.inputs[index] or ())
+        return tuple(shape or self._resolved.inputs[index] or ())
 
     def _input(self, index: int) -> Value | None:
-        place = self._inputs[index]
+        place = self._places.inputs[index]
         if place.omitted:
             return None
         storage = self._model.plan.vocabulary.storage_of(self._main.operands[self._main.inputIndexes[index]])
-        use = self._uses.inputs.get(index)
-        if use is not None:
+        if place.pool is None:
+            use = self._uses.inputs[index]
             assert use.shape is not None
             return Held(use.buffer, tuple(use.shape), storage)
-        assert place.raw is not None
-        shape = self._input_shape(index)
-        raw: Array = np.asarray(place.raw)  # the device reads them when it is this job's turn
-        if storage == np.bool_:
-            truth: Array = raw != 0
-            return truth.reshape(shape)
-        return raw.view(storage).reshape(shape)
+        return place.load(self._resolved.inputs[index] or (), storage)
 
     # Outputs
 
     def _target(self, index: int) -> Target:
-        use = self._uses.outputs.get(index)
-        if use is None:
-            return lambda shape, dtype: None
+        if self._places.outputs[index].pool is not None or self._places.outputs[index].omitted:
+            return on_host
+        use = self._uses.outputs[index]
         return lambda shape, dtype: use.target(shape, bytes_of(shape, dtype))
 
     def _store(self, index: int, value: Value) -> OutputShape:
         """Write an output to its pool; its shape, and whether it had room."""
-        shape = tuple(int(dim) for dim in value.shape)
-        place = self._outputs[index]
-        if isinstance(value, Held) or place.omitted:
-            return OutputShape(list(shape), True)
-        if place.raw is None:  # in a buffer of the driver, and empty
-            return OutputShape(list(shape), True)
-        if value.nbytes > place.raw.nbytes:
-            return OutputShape(list(shape), False)
-        place.raw.store(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-        return OutputShape(list(shape), True)
+        place = self._places.outputs[index]
+        # What has no pool is in a buffer of the driver already, or omitted; in one it is on the host if it is empty.
+        stored = isinstance(value, Held) or place.pool is None or place.store(value)
+        return OutputShape(list(value.shape), stored)

@@ -6,7 +6,8 @@ import contextlib
 import fcntl
 import os
 
-_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1; Python has no name for it
+WRITE_SEALS = fcntl.F_SEAL_WRITE | 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1; Python has no name for it
+"""Seals under which nobody can map a file to write any more."""
 
 
 def duplicate(descriptor: int) -> int:
@@ -37,7 +38,7 @@ def seals_of(descriptor: int) -> int:
 def is_writable(descriptor: int) -> bool:
     """Whether the file may be read and written through a descriptor."""
     mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
-    return mode == os.O_RDWR and not seals_of(descriptor) & (fcntl.F_SEAL_WRITE | _F_SEAL_FUTURE_WRITE)
+    return mode == os.O_RDWR and not seals_of(descriptor) & WRITE_SEALS
 
 
 def close_all(descriptors: list[int]) -> None:

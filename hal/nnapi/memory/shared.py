@@ -27,7 +27,7 @@ import numpy as np
 from npusim._mapped import MappedFile
 
 from ..errors import ErrorStatus, StatusError, invalid_argument
-from .descriptors import close_all, duplicate, is_open, is_writable, seals_of
+from .descriptors import WRITE_SEALS, close_all, duplicate, is_open, is_writable, seals_of
 from .mapping import Identity, Mapping
 
 ASHMEM = "ashmem"
@@ -78,8 +78,9 @@ class Memory:
     def valid(self) -> bool:
         """Whether every descriptor is open and the name has the descriptors it needs."""
         with self._lock:
-            opened = [is_open(descriptor) for descriptor in self._descriptors]
-            return all(opened) if self.name == HARDWARE_BUFFER else opened == [True]
+            if self.name == HARDWARE_BUFFER:
+                return all(map(is_open, self._descriptors))
+            return len(self._descriptors) == 1 and is_open(self._descriptors[0])
 
     @property
     def mappable(self) -> bool:
@@ -127,21 +128,44 @@ class Memory:
     def check(self) -> None:
         """Whether the memory can be mapped. Unknown names and pictures fail with GENERAL_FAILURE, what contradicts
         itself or its file with INVALID_ARGUMENT."""
+        with self._lock:
+            self._checked()
+
+    def _checked(self) -> tuple[int, int, int]:
+        """(protection, offset, seals) of memory that can be mapped, from one look at the file. Raises as ``check``."""
         if self.name == HARDWARE_BUFFER:
             raise StatusError(ErrorStatus.GENERAL_FAILURE, "a hardware buffer that is not a BLOB cannot be mapped")
-        if not self.mappable:
+        if self.name not in MAPPABLE:
             known = ", ".join((*MAPPABLE, HARDWARE_BUFFER))
             raise StatusError(
                 ErrorStatus.GENERAL_FAILURE, f"the name of a memory must be one of {known}, got {self.name!r}"
             )
-        if not self.valid:
-            raise invalid_argument(f"memory {self.name!r} must have one open descriptor, got {self.handle}")
+        try:
+            [descriptor] = self._descriptors
+            status = os.fstat(descriptor)
+        except (ValueError, OSError):
+            raise invalid_argument(f"memory {self.name!r} must have one open descriptor, got {self.handle}") from None
         if not _is_int(self.size) or self.size <= 0:
             raise invalid_argument(f"the size of memory {self.name!r} must be positive, got {self.size!r}")
         if self.name == MMAP_FD:
             self._check_integers()
-        with self._lock:
-            self._check_file()
+        if not stat.S_ISREG(status.st_mode):
+            raise invalid_argument(f"the descriptor of memory {self.name!r} must be that of a regular file")
+        offset = self.offset
+        if offset + self.size > status.st_size:
+            raise invalid_argument(
+                f"memory {self.name!r} of {self.size} bytes at offset {offset} does not lie within its file of "
+                f"{status.st_size} bytes"
+            )
+        mode, seals = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE, seals_of(descriptor)
+        if self.name == MMAP_FD:
+            protection = self.ints[0]
+        else:
+            protection = _READ_WRITE if mode == os.O_RDWR and not seals & WRITE_SEALS else mmap.PROT_READ
+        if mode == os.O_WRONLY or (mode == os.O_RDONLY and protection & mmap.PROT_WRITE):
+            kind = "write-only" if mode == os.O_WRONLY else "read-only"
+            raise invalid_argument(f"the descriptor is {kind}: it cannot be mapped with protection {protection}")
+        return protection, offset, seals
 
     def _is_file(self) -> bool:
         return self.name == MMAP_FD and len(self.ints) == 3 and all(map(_is_int, self.ints))
@@ -156,22 +180,6 @@ class Memory:
         if self.offset >= 1 << 63:
             raise invalid_argument(f"the offset must be below 2**63, got {self.offset}")
 
-    def _check_file(self) -> None:
-        if not self._descriptors:
-            raise invalid_argument(f"memory {self.name!r} is closed")
-        status = os.fstat(self._descriptors[0])
-        if not stat.S_ISREG(status.st_mode):
-            raise invalid_argument(f"the descriptor of memory {self.name!r} must be that of a regular file")
-        if self.offset + self.size > status.st_size:
-            raise invalid_argument(
-                f"memory {self.name!r} of {self.size} bytes at offset {self.offset} does not lie within its file of "
-                f"{status.st_size} bytes"
-            )
-        mode = fcntl.fcntl(self._descriptors[0], fcntl.F_GETFL) & os.O_ACCMODE
-        if mode == os.O_WRONLY or (mode == os.O_RDONLY and self.protection & mmap.PROT_WRITE):
-            kind = "write-only" if mode == os.O_WRONLY else "read-only"
-            raise invalid_argument(f"the descriptor is {kind}: it cannot be mapped with protection {self.protection}")
-
     def map(self, writable: bool | None = None) -> Mapping:
         """The bytes, without a copy: mapped once however often this is called while a view lives.
 
@@ -179,25 +187,24 @@ class Memory:
         for write-only memory. Other failures are those of ``check``.
         """
         with self._lock:
-            self.check()
-            protection = self.protection
+            protection, offset, seals = self._checked()
             if writable and not protection & mmap.PROT_WRITE:
                 raise invalid_argument(f"memory {self.name!r} is read-only")
             if writable is False and not protection & mmap.PROT_READ:
                 raise invalid_argument(f"memory {self.name!r} is write-only")
-            skip = self.offset % mmap.ALLOCATIONGRANULARITY
-            sealed = bool(seals_of(self._descriptors[0]) & fcntl.F_SEAL_SHRINK)
-            file = self._mapped(self.offset - skip, skip + self.size, sealed)
+            skip = offset % mmap.ALLOCATIONGRANULARITY
+            sealed = bool(seals & fcntl.F_SEAL_SHRINK)
+            file = self._mapped(offset - skip, skip + self.size, protection, sealed)
         array = np.frombuffer(memoryview(file), np.uint8, self.size, skip).view(Mapping)
-        array.file, array.end, array.sealed = file, self.offset + self.size, sealed
+        array.file, array.end, array.sealed = file, offset + self.size, sealed
         array.flags.writeable = bool(protection & mmap.PROT_WRITE) and writable is not False
         return array
 
-    def _mapped(self, start: int, length: int, sealed: bool) -> MappedFile:
+    def _mapped(self, start: int, length: int, protection: int, sealed: bool) -> MappedFile:
         file = self._file() if self._file else None
         if file is None or file.cut:
             try:
-                file = MappedFile(self._descriptors[0], length, self.protection, start, sealed)
+                file = MappedFile(self._descriptors[0], length, protection, start, sealed)
             except (OSError, OverflowError) as error:
                 raise StatusError(
                     ErrorStatus.GENERAL_FAILURE, f"memory {self.name!r} cannot be mapped: {error}"

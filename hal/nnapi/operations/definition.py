@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -53,13 +53,13 @@ class Definition:
             return (
                 None if self.signatures(view) else (self.signatures.__doc__ or "the operand types do not fit").strip()
             )
-        inputs = tuple(operand.type for operand in view.inputs)
-        outputs = tuple(operand.type for operand in view.outputs)
-        return None if (inputs, outputs) in self.signatures else self._explain(inputs, outputs)
+        return self.types_problem([operand.type for operand in view.inputs], [operand.type for operand in view.outputs])
 
-    def _explain(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> str:
-        """Say what of a signature that is not among the legal ones is wrong."""
-        assert isinstance(self.signatures, frozenset)
+    def types_problem(self, input_types: Sequence[int], output_types: Sequence[int]) -> str | None:
+        """What is wrong with the types of an operation, or None; None, too, if its signatures are no finite set."""
+        inputs, outputs = tuple(input_types), tuple(output_types)
+        if not isinstance(self.signatures, frozenset) or (inputs, outputs) in self.signatures:
+            return None
         counts = sorted({len(form[0]) for form in self.signatures})
         if len(inputs) not in counts:
             return f"takes {', '.join(map(str, counts))} inputs, got {len(inputs)}"

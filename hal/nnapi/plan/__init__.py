@@ -1,6 +1,6 @@
 """How a model is executed: programs for stretches of its operations, with the host's decisions in between."""
 
-from .backend import Backend, Buffer, Held, Target, Value
+from .backend import Backend, Buffer, Held, Target, Value, on_host
 from .control import LoopTimeoutError
 from .plan import Plan, Record
 from .segment import Segment, Vocabulary
@@ -18,4 +18,5 @@ __all__ = [
     "Target",
     "Value",
     "Vocabulary",
+    "on_host",
 ]

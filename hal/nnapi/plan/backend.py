@@ -49,6 +49,11 @@ Target = Callable[[Shape, "np.dtype[Any]"], Buffer | None]
 """Asked where an output of this shape and type goes: a buffer of at least its size, or None for host memory."""
 
 
+def on_host(shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
+    """The target of what stays in host memory."""
+    return None
+
+
 class Backend(Protocol):
     """Runs programs for one execution."""
 

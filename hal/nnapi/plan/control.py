@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from ..operations.constants import Constants
 from ..operations.lowering import InvalidOperationError
-from ..operations.view import Array, Shape
+from ..operations.view import Array
 from ..types import Subgraph
-from .backend import Backend, Buffer, Target, Value
+from .backend import Backend, Target, Value, on_host
 from .iterations import Iterations
 from .state import State
 
@@ -42,7 +41,7 @@ def run_if(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) 
     condition = _truth(state.host(_value(plan, state, operation.inputs[0])))
     chosen = _plan(plan, operation.inputs[1 if condition else 2])
     inputs = [_value(plan, state, operand) for operand in operation.inputs[3:]]
-    targets = [partial(state.place, operand, number + 1) for operand in operation.outputs]
+    targets = [state.target(operand, number + 1) for operand in operation.outputs]
     return chosen.execute(state.backend, inputs, targets, loop_timeout_ps)
 
 
@@ -51,11 +50,11 @@ def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: in
     operation = plan.subgraph.operations[number]
     condition, body = (_plan(plan, operand) for operand in operation.inputs[:2])
     values = [_value(plan, state, operand) for operand in operation.inputs[2:]]
-    limit_ps = state.backend.elapsed_ps() + loop_timeout_ps
+    limit_ps = state.backend.elapsed_ps() + loop_timeout_ps  # simulated, so that the host's speed decides nothing
     with Iterations(state.backend) as loop:
         while True:
             values = loop.repeat(values, limit_ps)
-            [verdict] = condition.execute(loop, values, [_on_host], loop_timeout_ps)
+            [verdict] = condition.execute(loop, values, [on_host], loop_timeout_ps)
             if not _truth(state.host(verdict)):
                 state.adopt(loop.take())
                 return values[: len(operation.outputs)]
@@ -67,16 +66,12 @@ def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: in
             loop.next()
 
 
-def _on_host(shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
-    return None
-
-
 def _value(plan: SubgraphPlan, state: State, number: int) -> Value:
     constant = plan.constants(plan.subgraph.operands[number])
     if constant is not None:
         return constant
     if number not in state.values:
-        raise InvalidOperationError(f"operand {number} must have a value")
+        raise InvalidOperationError(f"operand {number} has no value in this execution, and must have one")
     return state.values[number]
 
 

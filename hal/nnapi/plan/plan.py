@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from npusim.graph import Graph
 from npusim.program import Program
+from npusim.runtime import Recent
 
 from ..operations.constants import Constants
 from ..operations.lowering import InvalidOperationError
+from ..operations.signature import operation_name
 from ..operations.view import SCALARS, Shape
 from ..types import Model, OperationType, Subgraph
 from .backend import Backend, Target, Value
 from .control import run_if, run_while
+from .node import Node
 from .segment import CONTROL, Segment, SegmentBuilder, Vocabulary, check_declared
 from .state import Situation, State
 
@@ -32,15 +35,6 @@ CHILDREN_KEPT = 64
 Compile = Callable[[Graph], Program]
 Drop = Callable[[Program], None]
 Path = tuple[bytes, ...]
-
-
-@dataclass(slots=True)
-class Node:
-    """A compiled segment and what may follow it."""
-
-    segment: Segment
-    program: Program | None
-    children: OrderedDict[bytes, Node] = field(default_factory=OrderedDict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +71,7 @@ class Plan:
         self.index = index
         self._compile = compile
         self._drop = drop
-        self._root: OrderedDict[bytes, Node] = OrderedDict()
+        self._root = self._nothing()
         self._lock = threading.RLock()
         self._family: dict[int, Plan] = {} if family is None else family
 
@@ -93,7 +87,8 @@ class Plan:
         if all(scalar or (dims and all(dims)) for dims, scalar in zip(declared, scalars, strict=True)):
             shapes = dict(zip(self.subgraph.inputIndexes, declared, strict=True))
             try:
-                self._node(self._root, _shape_key(declared), 0, Situation(shapes, {}, frozenset()))
+                with self._lock:
+                    self._root.find(_shape_key(declared), partial(self._make, 0, Situation(shapes, {}, set())))
             except InvalidOperationError as error:  # an execution may omit what it is about; if not, it will say so
                 _log.warning("a model that cannot be executed with all of its inputs: %s", error)
         for number in referenced_by(self.subgraph):
@@ -103,11 +98,10 @@ class Plan:
         """Every program that is compiled now, those of referenced subgraphs included."""
         return [record.program for record in self.export() if record.program is not None]
 
-    def first_program(self, shapes: Iterable[Shape | None]) -> Program | None:
-        """The program that an execution with inputs of these shapes begins with, if it is compiled already."""
+    def first_node(self, shapes: Iterable[Shape | None]) -> Node | None:
+        """What an execution with inputs of these shapes begins with, if it is compiled already."""
         with self._lock:
-            node = self._root.get(_shape_key(shapes))
-        return None if node is None else node.program
+            return self._root.get(_shape_key(shapes))
 
     def export(self) -> list[Record]:
         """Every compiled node, parents first, those of referenced subgraphs included: what a cache keeps."""
@@ -129,7 +123,7 @@ class Plan:
                 children = plan._root
                 for key in record.path[:-1]:
                     children = children[key].children
-                children[record.path[-1]] = Node(record.segment, record.program)
+                children[record.path[-1]] = plan._node_of(record.segment, record.program)
 
     def sub_plan(self, index: int) -> Plan:
         """The plan of a referenced subgraph; one for all that refer to it."""
@@ -150,16 +144,18 @@ class Plan:
         InvalidOperationError, LoopTimeoutError, and what the compiler and the backend raise.
         """
         with State(self.subgraph, backend, inputs, targets) as state:
-            children, key = self._root, _shape_key(None if value is None else value.shape for value in inputs)
+            children, key = self._root, _shape_key([None if value is None else value.shape for value in inputs])
             start = 0
             while True:
-                node = self._node(children, key, start, state)
+                with self._lock:  # also while it compiles: a second execution would only compile the same
+                    node = children.find(key, partial(self._make, start, state))
                 segment = node.segment
-                state.run(segment, node.program)
+                state.run(node)
                 if segment.ask or segment.counts:
                     start, key = segment.stop, state.answer(segment)
                 elif segment.stop < len(self.subgraph.operations):
                     self._control(state, segment.stop, loop_timeout_ps)
+                    # A branch may have made any shape: what follows is compiled for the shapes that came out of it.
                     results = self.subgraph.operations[segment.stop].outputs
                     start, key = segment.stop + 1, _shape_key(state.shapes[number] for number in results)
                 else:
@@ -170,26 +166,10 @@ class Plan:
         operation = self.subgraph.operations[number]
         run = run_if if operation.type == OperationType.IF else run_while
         results = run(self, state, number, loop_timeout_ps)
+        where = f"operation {number} ({operation_name(operation.type)})"
         for index, (operand, value) in enumerate(zip(operation.outputs, results, strict=True)):
-            check_declared(self.subgraph.operands[operand], value.shape, f"{number}:{operation.type}: output {index}")
+            check_declared(self.subgraph.operands[operand], value.shape, f"{where}: output {index}")
             state.set(operand, value)
-
-    def _node(
-        self,
-        children: OrderedDict[bytes, Node],
-        key: bytes,
-        start: int,
-        situation: Situation,
-    ) -> Node:
-        with self._lock:
-            node = children.get(key)
-            if node is None:
-                node = children[key] = self._make(start, situation)
-                if len(children) > CHILDREN_KEPT:
-                    self._forget(children.popitem(last=False)[1])
-            else:
-                children.move_to_end(key)
-            return node
 
     def _make(self, start: int, situation: Situation) -> Node:
         name = "main" if self.index is None else f"referenced {self.index}"
@@ -200,16 +180,25 @@ class Plan:
         ).build()  # fmt: skip
         program = None if segment.graph is None else self._compile(segment.graph)
         segment.graph = None  # the program is all that is needed from here on
-        return Node(segment, program)
+        return self._node_of(segment, program)
 
-    def _forget(self, node: Node) -> None:
-        if node.program is not None:
-            self._drop(node.program)
-        for child in node.children.values():
-            self._forget(child)
+    def _node_of(self, segment: Segment, program: Program | None) -> Node:
+        return Node(self.subgraph, segment, program, self._nothing())
+
+    def _nothing(self) -> Recent[bytes, Node]:
+        """No nodes yet. They do not know the plan: a circle would keep the client's memory until it is collected."""
+        return Recent(CHILDREN_KEPT, partial(_forget, self._drop))
 
     def _is_scalar(self, number: int) -> bool:
         return self.subgraph.operands[number].type in SCALARS
+
+
+def _forget(drop: Drop, node: Node) -> None:
+    """A node and all that follows it have gone."""
+    if node.program is not None:
+        drop(node.program)
+    for child in node.children.values():
+        _forget(drop, child)
 
 
 def referenced_by(subgraph: Subgraph) -> list[int]:

@@ -15,7 +15,7 @@ from npusim.ops.build import GraphBuilder
 
 from ..operations import Definition
 from ..operations.lowering import InvalidOperationError, Lowering, ValueNeededError, operation_label
-from ..operations.signature import operation_name
+from ..operations.signature import operation_name, type_name
 from ..operations.view import SCALARS, Array, Constants, OpView, Shape, dims_of
 from ..types import Operand, OperationType, Subgraph
 
@@ -26,17 +26,20 @@ CONTROL = (OperationType.IF, OperationType.WHILE)
 class Segment:
     """Operations ``start`` to ``stop`` of a subgraph as a graph; None if they give nothing that anybody needs.
 
-    Graph inputs and outputs are named after their operands: ``operand 7``. ``shapes``: of all operands known after it.
-    ``ask``: operands whose values decide how it goes on. ``counts``: outputs of which only the first so many entries
-    are valid, as many as the graph's output ``count 7`` says.
+    ``shapes``: of all operands known after it. ``inputs`` and ``outputs``: which operands those of the graph are, in
+    their order. ``counts``: the ones among the outputs of which only the first so many entries are valid; for each of
+    them the graph has one more output, behind all others, which says how many. ``ask``: operands whose values decide
+    how it goes on.
     """
 
     start: int
     stop: int
     graph: Graph | None
     shapes: dict[int, Shape]
-    ask: tuple[int, ...] = ()
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
+    ask: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Vocabulary:
         """The numpy type of an operand's elements; raises UnsupportedError for a type that has none."""
         storage = self.storage.get(operand.type)
         if storage is None:
-            raise UnsupportedError([("", "operand", f"operand type {operand.type:#x} is not supported")])
+            raise UnsupportedError([("", "operand", f"operands of {type_name(operand.type)} are not supported")])
         return storage
 
 
@@ -69,7 +72,8 @@ class SegmentBuilder:
     """Lowers operations of one subgraph from ``start`` on, as far as it goes.
 
     ``shapes``: of the operands that exist before; ``known``: the values of those that the host has looked at. ``stop``:
-    where to end at the latest. ``absent``: operands that have no value in this execution.
+    where to end at the latest. ``absent``: operands that have no value in this execution. ``at``: the operation that is
+    being lowered, or was when ``build`` raised something.
     """
 
     def __init__(
@@ -89,7 +93,7 @@ class SegmentBuilder:
         self._subgraph = subgraph
         self._constants = constants
         self._vocabulary = vocabulary
-        self._start = start
+        self._start = self.at = start
         self._stop = len(subgraph.operations) if stop is None else stop
         self._shapes = dict(shapes)
         self._known = known
@@ -97,6 +101,7 @@ class SegmentBuilder:
         self._relaxed = relaxed
         self._builder = GraphBuilder(name, fold=True)
         self._tensors: dict[int, Tensor] = {}
+        self._inputs: list[int] = []
         self._made: dict[int, Tensor] = {}
         self._counts: dict[int, Tensor] = {}
 
@@ -107,15 +112,18 @@ class SegmentBuilder:
             if operations[number].type in CONTROL:
                 return self._finish(number)
             view = OpView(self._subgraph, operations[number], self._constants, number)
+            self.at = self._builder.origin = number
             try:
                 self._lower(view)
             except ValueNeededError as error:
+                # What this segment makes is run first, and its value looked at; what came before it is looked at now.
                 if error.operand in self._made:
                     return self._finish(number, (error.operand,))
-                return Segment(self._start, self._start, None, self._shapes, (error.operand,))
+                return Segment(self._start, self._start, None, self._shapes, ask=(error.operand,))
             except (InvalidOperationError, ModelError) as error:
-                raise InvalidOperationError(f"{operation_label(view)}: {error}") from None
-            if self._counts:
+                kind = operation_name(view.operation.type)
+                raise InvalidOperationError(f"operation {number} ({kind}): {error}") from None
+            if self._counts:  # what follows needs the shape, and only the device's data decide it
                 return self._finish(number + 1)
         return self._finish(self._stop)
 
@@ -129,14 +137,14 @@ class SegmentBuilder:
         definition.lower(lowering)
         for index, number in enumerate(view.operation.outputs):
             if number not in lowering.results:
-                raise InvalidOperationError(f"output {index} was not made")
+                raise InvalidOperationError(f"its lowering has made no output {index}")
             tensor = lowering.results[number]
             if number not in lowering.counts:
                 check_declared(view.outputs[index], tensor.shape, f"output {index}")
             self._shapes[number] = tensor.shape
             self._made[number] = self._tensors[number] = tensor
         for number, count in lowering.counts.items():
-            if self._needed_after(number, view.index + 1):  # nobody asks how long the others are
+            if self._needed_after(number, view.index + 1):  # nobody asks how long the others are: no reason to stop
                 self._counts[number] = count
 
     def _constant_shapes(self, view: OpView) -> None:
@@ -175,27 +183,34 @@ class SegmentBuilder:
             if value is not None:
                 tensor = self._builder.const(value, f"operand {number}")
             elif number in self._absent:
-                raise InvalidOperationError(f"operand {number} must have a value")
+                raise InvalidOperationError(f"operand {number} has no value in this execution, and must have one")
             else:
                 dtype = dtype_of(np.empty(0, self._vocabulary.storage_of(operand)))
                 tensor = self._builder.input(f"operand {number}", self._shapes[number], dtype)
+                self._inputs.append(number)
             self._tensors[number] = tensor
         return tensor
 
     def _finish(self, stop: int, ask: tuple[int, ...] = ()) -> Segment:
         wanted = [number for number in self._made if number in ask or self._needed_after(number, stop)]
-        outputs = [self._output(f"operand {number}", self._made[number]) for number in wanted]
-        outputs += [self._output(f"count {number}", tensor) for number, tensor in self._counts.items()]
+        outputs: list[Tensor] = []
+        for name, tensor in (
+            *((f"operand {number}", self._made[number]) for number in wanted),
+            *((f"count {number}", tensor) for number, tensor in self._counts.items()),
+        ):
+            outputs.append(self._output(name, tensor, outputs))
         graph = self._builder.finish(outputs) if outputs else None
-        return Segment(self._start, stop, graph, self._shapes, ask, tuple(self._counts))
+        return Segment(
+            self._start, stop, graph, self._shapes, tuple(self._inputs), tuple(wanted), tuple(self._counts), ask
+        )
 
     def _needed_after(self, number: int, stop: int) -> bool:
         later = self._subgraph.operations[stop:]
         return number in self._subgraph.outputIndexes or any(number in operation.inputs for operation in later)
 
-    def _output(self, name: str, tensor: Tensor) -> Tensor:
+    def _output(self, name: str, tensor: Tensor, others: Collection[Tensor]) -> Tensor:
         """The tensor under its own name: a tensor that is an input, a constant or another output too is copied."""
-        if tensor.is_constant or self._builder.is_input(tensor) or tensor.name.startswith(("operand ", "count ")):
+        if tensor.is_constant or self._builder.is_input(tensor) or tensor in others:
             tensor = self._builder.add("reshape", [tensor], {"shape": tensor.shape}, f"copy of {tensor.name}")
         self._builder.rename(tensor, name)
         return tensor

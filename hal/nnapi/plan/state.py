@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from npusim.program import Binding, Program
-
 from ..operations.view import Array, Shape
 from ..types import Subgraph
 from .backend import Backend, Buffer, Held, Target, Value, bytes_of
+from .node import Node
 from .segment import Segment
 
 
@@ -22,7 +21,7 @@ class Situation:
 
     shapes: dict[int, Shape]
     known: dict[int, Array]
-    absent: frozenset[int]
+    absent: set[int]
 
 
 class State(Situation):
@@ -31,15 +30,20 @@ class State(Situation):
     def __init__(
         self, subgraph: Subgraph, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target]
     ) -> None:
-        given = dict(zip(subgraph.inputIndexes, inputs, strict=True))
-        self.values = {number: value for number, value in given.items() if value is not None}
-        shapes = {number: tuple(value.shape) for number, value in self.values.items()}
-        super().__init__(shapes, {}, frozenset(given) - frozenset(self.values))
+        super().__init__({}, {}, set())
+        self.values: dict[int, Value] = {}
+        for number, value in zip(subgraph.inputIndexes, inputs, strict=True):
+            if value is None:
+                self.absent.add(number)
+            else:
+                self.values[number] = value
+                self.shapes[number] = value.shape
         self.backend = backend
         self._subgraph = subgraph
         self._targets = dict(zip(subgraph.outputIndexes, targets, strict=True))
         self._bound: dict[int, Buffer] = {}
         self._temporary: list[Buffer] = []
+        self._entries: dict[int, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -52,53 +56,58 @@ class State(Situation):
     def set(self, number: int, value: Value) -> None:
         """An operand has got its value."""
         self.values[number] = value
-        self.shapes[number] = tuple(value.shape)
+        self.shapes[number] = value.shape
 
     def adopt(self, buffers: Iterable[Buffer]) -> None:
         """Take over device memory: it is given back with this state."""
         self._temporary.extend(buffers)
 
-    def place(
-        self, number: int, after: int, shape: Shape, dtype: np.dtype[Any], *, counted: bool = False
-    ) -> Buffer | None:
-        """Device memory for an operand that gets its value now; None to have it on the host.
+    def target(self, number: int, after: int) -> Target:
+        """Where an operand goes that gets its value from a subgraph; ``after``: the operation that comes next."""
+        wanted = any(number in operation.inputs for operation in self._subgraph.operations[after:])
+        return lambda shape, dtype: self._place(number, shape, dtype, bytes_of(shape, dtype), wanted)
 
-        ``after``: the first operation that comes later. ``counted``: the shape is the largest possible one.
-        """
-        nbytes = bytes_of(shape, dtype)
+    def _place(
+        self, number: int, shape: Shape, dtype: np.dtype[Any], nbytes: int, wanted: bool, counted: bool = False
+    ) -> Buffer | None:
+        """Device memory for an operand that gets its value now; None to have it on the host."""
         if not nbytes:
             return None
-        if number in self._targets and not counted:
+        if number in self._targets and not counted:  # a client's buffer must have the very shape, not the largest
             buffer = self._targets[number](shape, dtype)
             if buffer is not None:
                 self._bound[number] = buffer
                 return buffer
-        if not any(number in operation.inputs for operation in self._subgraph.operations[after:]):
+        if not wanted:
             return None
         buffer = self.backend.allocate(nbytes)
         self._temporary.append(buffer)
         return buffer
 
-    def run(self, segment: Segment, program: Program | None) -> None:
+    def run(self, node: Node) -> None:
         """Run a segment's program and take its outputs."""
-        self.shapes.update(segment.shapes)
-        if program is None:
+        self.shapes.update(node.segment.shapes)
+        if node.program is None:
             return
-        inputs = {binding.name: self._source(_number(binding)) for binding in program.inputs}
-        bound = {binding.name: buffer for binding in program.outputs if (buffer := self._place(segment, binding))}
-        arrays: Mapping[str, Array] = {}
-        if any(binding.nbytes for binding in program.outputs):
-            arrays = self.backend.run(program, inputs, bound)
-        for binding in program.outputs:
-            dtype = binding.dtype.storage
-            if binding.name in bound:
-                value: Value = Held(bound[binding.name], binding.shape, dtype)
+        inputs: dict[str, Array | Buffer] = {}
+        for port in node.inputs:
+            value = self.values[port.operand]
+            inputs[port.name] = value.buffer if isinstance(value, Held) else value
+        # Outputs get their places before the run, which writes to them: nothing is copied on the device afterwards.
+        bound: dict[str, Buffer] = {}
+        for port in node.outputs:
+            buffer = self._place(port.operand, port.shape, port.dtype, port.nbytes, port.wanted, port.counted)
+            if buffer is not None:
+                bound[port.name] = buffer
+        arrays = {} if node.silent else self.backend.run(node.program, inputs, bound)
+        for port in node.outputs:
+            if port.name in bound:
+                self.values[port.operand] = Held(bound[port.name], port.shape, port.dtype)
             else:
-                value = arrays[binding.name] if binding.nbytes else np.empty(binding.shape, dtype)
-            if binding.name.startswith("operand "):
-                self.set(_number(binding), value)
-            else:
-                self.known[-1 - _number(binding)] = self.host(value)
+                self.values[port.operand] = arrays[port.name] if port.nbytes else np.empty(port.shape, port.dtype)
+            self.shapes[port.operand] = port.shape
+        for port in node.counts:
+            self._entries[port.operand] = int(arrays[port.name].reshape(-1)[0])
 
     def answer(self, segment: Segment) -> bytes:
         """Look at what decides how to go on after a segment; the bytes that tell one way from another."""
@@ -107,8 +116,7 @@ class State(Situation):
             array = self.known[number] = self.host(self.values[number])
             parts.append(array.tobytes() + repr(array.shape).encode())
         for number in segment.counts:
-            count = int(self.known.pop(-1 - number).reshape(-1)[0])
-            self.set(number, leading(self.values[number], count))
+            self.set(number, leading(self.values[number], self._entries.pop(number)))
             parts.append(repr(self.shapes[number]).encode())
         return b"".join(parts)
 
@@ -124,33 +132,19 @@ class State(Situation):
         return [self._result(number) for number in self._subgraph.outputIndexes]
 
     def _result(self, number: int) -> Value:
-        value = self.values[number]
-        if isinstance(value, Held) and value.buffer is self._bound.get(number):
-            return value
-        array = self.host(value)
+        array = self.values[number]
+        if isinstance(array, Held):
+            if array.buffer is self._bound.get(number):
+                return array
+            array = self.host(array)
         buffer = self._targets[number](array.shape, array.dtype) if array.size else None
         if buffer is None:
             return array
         self.backend.write(buffer, array)  # it came out of a loop, or how large it is has only been counted now
         return Held(buffer, array.shape, array.dtype)
 
-    def _source(self, number: int) -> Array | Buffer:
-        value = self.values[number]
-        return value.buffer if isinstance(value, Held) else value
-
-    def _place(self, segment: Segment, binding: Binding) -> Buffer | None:
-        if not binding.name.startswith("operand "):
-            return None
-        number = _number(binding)
-        counted = number in segment.counts
-        return self.place(number, segment.stop, binding.shape, binding.dtype.storage, counted=counted)
-
 
 def leading(value: Value, count: int) -> Value:
     """The first ``count`` entries of dimension 0: the same bytes, fewer of them."""
     shape = (count, *value.shape[1:])
     return Held(value.buffer, shape, value.dtype) if isinstance(value, Held) else value[:count]
-
-
-def _number(binding: Binding) -> int:
-    return int(binding.name.rpartition(" ")[2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from npusim.compiler.pipeline import prepare
+from npusim.compiler.pipeline import find_unsupported
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph
 from npusim.hw.config import Config
@@ -52,6 +52,7 @@ class Support:
             elif subgraph.operations[start].type in CONTROL:
                 self._control(subgraph, start, reasons)
                 start += 1
+            # An operation whose shapes only an execution brings may need any unit: it is examined by itself.
             elif any(self._shape_unknown(subgraph, number, shapes) for number in subgraph.operations[start].inputs):
                 self._unsure(start, reasons)
                 start += 1
@@ -71,17 +72,16 @@ class Support:
 
     def _segment(self, subgraph: Subgraph, start: int, stop: int, shapes: dict[int, Shape], reasons: Reasons) -> int:
         """Examine what can be lowered together from ``start`` to ``stop`` at most; gives where to go on."""
+        builder = self._builder(subgraph, start, stop, shapes)
         try:
-            segment = self._lower(subgraph, start, stop, shapes)
+            segment = builder.build()
         except InvalidOperationError:  # for the execution to say: which inputs have values is not known before
             return start + 1 if stop == start + 1 else self._segment(subgraph, start, start + 1, shapes, reasons)
         except UnsupportedError as error:
-            at = min(_numbers(error), default=start)
-            if at > start:
-                segment = self._lower(subgraph, start, at, shapes)
-            else:
-                reasons[start] = _text(error)
+            if builder.at == start:
+                reasons[start] = "; ".join(reason for _, _, reason in error.reasons)
                 return start + 1
+            segment = self._builder(subgraph, start, builder.at, shapes).build()
         if segment.stop == start:  # it needs a value that only an execution gives
             self._unsure(start, reasons)
             return start + 1
@@ -96,11 +96,11 @@ class Support:
         self, subgraph: Subgraph, segment: Segment, graph: Graph, shapes: Mapping[int, Shape], reasons: Reasons
     ) -> None:
         """Find what the device has no unit for, or no room."""
-        try:
-            prepare(graph, self._config)
-        except UnsupportedError as error:
-            for name, _, reason in error.reasons:
-                reasons.setdefault(_number(name, segment.start), reason)
+        refused = find_unsupported(graph, self._config)
+        for op, reason in refused:
+            assert op.origin is not None, f"{op} is of no operation"
+            reasons.setdefault(op.origin, reason)
+        if refused:
             return
         try:
             self._compile(graph)
@@ -110,16 +110,16 @@ class Support:
                 return
             alone: Reasons = {}
             for number in range(segment.start, segment.stop):
-                part = self._lower(subgraph, number, number + 1, shapes)
+                part = self._builder(subgraph, number, number + 1, shapes).build()
                 if part.graph is not None:
                     self._fits(subgraph, part, part.graph, shapes, alone)
             reasons.update(alone or dict.fromkeys(range(segment.start, segment.stop), str(error)))
 
-    def _lower(self, subgraph: Subgraph, start: int, stop: int, shapes: Mapping[int, Shape]) -> Segment:
+    def _builder(self, subgraph: Subgraph, start: int, stop: int, shapes: Mapping[int, Shape]) -> SegmentBuilder:
         return SegmentBuilder(
             subgraph, self._constants, self._vocabulary, start, shapes, {}, stop=stop,
             relaxed=self._model.relaxComputationFloat32toFloat16, name=f"operations from {start}",
-        ).build()  # fmt: skip
+        )  # fmt: skip
 
     def _control(self, subgraph: Subgraph, number: int, reasons: Reasons) -> None:
         operation = subgraph.operations[number]
@@ -159,16 +159,3 @@ def _declared(subgraph: Subgraph) -> dict[int, Shape]:
         for number, operand in enumerate(subgraph.operands)
         if operand.type in SCALARS or (operand.dimensions and all(operand.dimensions))
     }
-
-
-def _numbers(error: UnsupportedError) -> list[int]:
-    return [int(name.partition(":")[0]) for name, _, _ in error.reasons if name.partition(":")[0].isdigit()]
-
-
-def _number(name: str, default: int) -> int:
-    head = name.partition(":")[0]
-    return int(head) if head.isdigit() else default
-
-
-def _text(error: UnsupportedError) -> str:
-    return "; ".join(reason for _, _, reason in error.reasons)

@@ -2,6 +2,13 @@
 
 from .model import validate_model
 from .options import validate_preference, validate_priority
-from .request import ResolvedRequest, validate_request
+from .request import RequestRules, ResolvedRequest, validate_request
 
-__all__ = ["ResolvedRequest", "validate_model", "validate_preference", "validate_priority", "validate_request"]
+__all__ = [
+    "RequestRules",
+    "ResolvedRequest",
+    "validate_model",
+    "validate_preference",
+    "validate_priority",
+    "validate_request",
+]

@@ -42,13 +42,11 @@ def integer(value: object, low: int, high: int, field: str) -> int:
 
 def integers(values: object, high: int, field: str) -> tuple[int, ...]:
     """Plain integers in [0, high]."""
-    found = items(values, field)
-    plain: list[int] = []
+    found = tuple(items(values, field))  # a copy first: what is checked must be what is used
     for value in found:
         if type(value) is not int or not 0 <= value <= high:
             return tuple([integer(each, 0, high, field) for each in found])
-        plain.append(value)
-    return tuple(plain)
+    return found
 
 
 def items(values: object, field: str) -> Sequence[Any]:

@@ -12,7 +12,7 @@ from ..operations.signature import type_name
 from ..operations.view import SCALARS
 from ..types import DataLocation, MemoryPool, Model, Operand, Request, RequestArgument
 from .context import Context, context_of
-from .fields import U32, U64, MalformedError, boolean, instance, instances, integer, integers, items
+from .fields import U32, U64, MalformedError, boolean, instance, integer, integers, items
 from .pools import pool_problem
 
 Shape = tuple[int, ...]
@@ -22,69 +22,100 @@ Shape = tuple[int, ...]
 class ResolvedRequest:
     """A request that keeps the rules. ``inputs``: the shape of each input, every dimension known; None for one that is
     omitted. ``outputs``: likewise with 0 where only the execution will know, None if it is omitted or of unknown rank.
-    ``request``: the driver's own copy, its pools as MemoryPools.
+    ``request``: the driver's own copy; ``pools`` are the same as its.
     """
 
     inputs: tuple[Shape | None, ...]
     outputs: tuple[Shape | None, ...]
     request: Request
+    pools: Sequence[MemoryPool]
+
+
+class RequestRules:
+    """The rules of requests to one model: what does not depend on the request is worked out once."""
+
+    def __init__(self, model: Model) -> None:
+        """``model``: as ``validate_model`` gives it."""
+        context, main = context_of(model), model.main
+        self._inputs = [_ArgumentRules(main.operands[index], context) for index in main.inputIndexes]
+        self._outputs = [_ArgumentRules(main.operands[index], context) for index in main.outputIndexes]
+
+    def check(
+        self, request: Request, *, fenced: bool = False, token: Callable[[int], object] | None = None
+    ) -> ResolvedRequest:
+        """Hold a request to the rules of the interface. Raises InvalidRequestError.
+
+        ``fenced``: every output's dimensions must be known, because nobody tells them afterwards. ``token`` is called
+        with each token among the pools, and raises for one that is none of the driver's.
+        """
+        copy, pools = _own_copy(request)
+        sizes = [_pool_size(number, pool, token) for number, pool in enumerate(pools)]
+        inputs = _resolve("input", copy.inputs, self._inputs, sizes, True)
+        outputs = _resolve("output", copy.outputs, self._outputs, sizes, fenced)
+        return ResolvedRequest(inputs, outputs, copy, pools)
 
 
 def validate_request(
     request: Request, model: Model, *, fenced: bool = False, token: Callable[[int], object] | None = None
 ) -> ResolvedRequest:
-    """Hold a request to the rules of the interface. ``model``: as ``validate_model`` gives it.
+    """``RequestRules.check``, for a model that is asked for once."""
+    return RequestRules(model).check(request, fenced=fenced, token=token)
 
-    ``fenced``: every output's dimensions must be known, because nobody tells them afterwards. ``token`` is called with
-    each token among the pools, and raises for one that is none of the driver's. Raises InvalidRequestError.
+
+def _resolve(
+    word: str,
+    arguments: Sequence[RequestArgument],
+    rules: Sequence[_ArgumentRules],
+    sizes: Sequence[int | None],
+    complete: bool,
+) -> tuple[Shape | None, ...]:
+    if len(arguments) != len(rules):
+        raise InvalidRequestError("request", f"the model has {len(rules)} {word}s, got {len(arguments)}")
+    shapes: list[Shape | None] = []
+    for argument, rule in zip(arguments, rules, strict=True):
+        try:
+            shapes.append(rule.resolve(argument, sizes, complete))
+        except _BrokenRuleError as error:
+            raise InvalidRequestError(f"{word} {len(shapes)}", str(error)) from None
+    return tuple(shapes)
+
+
+def _own_copy(request: Request) -> tuple[Request, list[MemoryPool]]:
+    """A copy in which every field has its declared type and range, and its pools. Raises InvalidRequestError.
+
+    It is made before anything is checked: the client may change its request at any time, and executions run later.
     """
-    copy = copy_request(request)
-    sizes = [_pool_size(number, pool, token) for number, pool in enumerate(_memory_pools(copy))]
-    context = context_of(model)
-    main = model.main
-    shapes: list[list[Shape | None]] = []
-    for word, arguments, indexes in (
-        ("input", copy.inputs, main.inputIndexes),
-        ("output", copy.outputs, main.outputIndexes),
-    ):
-        if len(arguments) != len(indexes):
-            raise InvalidRequestError("request", f"the model has {len(indexes)} {word}s, got {len(arguments)}")
-        found: list[Shape | None] = []
-        for number, (argument, index) in enumerate(zip(arguments, indexes, strict=True)):
-            check = _Argument(argument, main.operands[index], context, sizes)
-            try:
-                found.append(check.resolve(complete=word == "input" or fenced))
-            except _BrokenRuleError as error:
-                raise InvalidRequestError(f"{word} {number}", str(error)) from None
-        shapes.append(found)
-    return ResolvedRequest(tuple(shapes[0]), tuple(shapes[1]), copy)
-
-
-def copy_request(request: Request) -> Request:
-    """A copy in which every field has its declared type and range. Raises InvalidRequestError."""
     try:
         request = instance(request, Request, "the request")
-        return Request(
-            [_copy_argument(each) for _, each in instances(request.inputs, RequestArgument, "inputs")],
-            [_copy_argument(each) for _, each in instances(request.outputs, RequestArgument, "outputs")],
-            [_copy_pool(each, f"pools[{number}]") for number, each in enumerate(items(request.pools, "pools"))],
-        )
+        inputs, outputs = _copy_arguments(request.inputs, "inputs"), _copy_arguments(request.outputs, "outputs")
+        pools = [_copy_pool(each, f"pools[{number}]") for number, each in enumerate(items(request.pools, "pools"))]
+        return Request(inputs, outputs, pools), pools
     except MalformedError as error:
         raise InvalidRequestError("request", str(error)) from None
     except Exception as error:  # objects of the client are read here, which may do anything
         raise InvalidRequestError("request", f"cannot be read: {type(error).__name__}: {error}") from error
 
 
+def _copy_arguments(values: Sequence[RequestArgument], field: str) -> list[RequestArgument]:
+    found = items(values, field)
+    return [_copy_argument(instance(each, RequestArgument, f"{field}[{i}]")) for i, each in enumerate(found)]
+
+
 def _copy_argument(argument: RequestArgument) -> RequestArgument:
+    absent: object = argument.hasNoValue
     place = instance(argument.location, DataLocation, "location")
+    pool, offset, length, padding = place.poolIndex, place.offset, place.length, place.padding  # each read once
+    if not (
+        type(pool) is type(offset) is type(length) is type(padding) is int
+        and 0 <= pool <= U32 and 0 <= offset <= U64 and 0 <= length <= U64 and 0 <= padding <= U64
+    ):  # fmt: skip
+        pool = integer(pool, 0, U32, "location.poolIndex")
+        offset = integer(offset, 0, U64, "location.offset")
+        length = integer(length, 0, U64, "location.length")
+        padding = integer(padding, 0, U64, "location.padding")
     return RequestArgument(
-        boolean(argument.hasNoValue, "hasNoValue"),
-        DataLocation(
-            integer(place.poolIndex, 0, U32, "location.poolIndex"),
-            integer(place.offset, 0, U64, "location.offset"),
-            integer(place.length, 0, U64, "location.length"),
-            integer(place.padding, 0, U64, "location.padding"),
-        ),
+        absent if type(absent) is bool else boolean(absent, "hasNoValue"),
+        DataLocation(pool, offset, length, padding),
         integers(argument.dimensions, U32, "dimensions"),
     )
 
@@ -99,10 +130,6 @@ def _copy_pool(pool: object, field: str) -> MemoryPool:
     if not hasattr(pool, "__index__"):
         raise MalformedError(f"{field} must be a Memory or a token, got {type(pool).__name__}")
     return MemoryPool(token=integer(pool, 0, U32, field))
-
-
-def _memory_pools(request: Request) -> list[MemoryPool]:
-    return [pool for pool in request.pools if isinstance(pool, MemoryPool)]
 
 
 def _pool_size(number: int, pool: MemoryPool, token: Callable[[int], object] | None) -> int | None:
@@ -123,42 +150,43 @@ class _BrokenRuleError(Exception):
     """An argument breaks a rule; argument: the message."""
 
 
-class _Argument:
-    """One argument, held against its operand."""
+class _ArgumentRules:
+    """What one operand asks of the argument that stands for it. ``nbytes``: if the model says all of its dimensions."""
 
-    def __init__(
-        self, argument: RequestArgument, operand: Operand, context: Context, pools: Sequence[int | None]
-    ) -> None:
-        self.argument = argument
-        self.operand = operand
-        self.context = context
-        self.pools = pools
+    def __init__(self, operand: Operand, context: Context) -> None:
+        kind = context.operand_type(operand.type)
+        self._type = operand.type
+        self._scalar = not kind.tensor if kind else operand.type in SCALARS
+        self._declared = () if self._scalar else tuple(operand.dimensions)
+        self._complete = self._scalar or bool(self._declared and all(self._declared))
+        self._element = context.element_bytes(operand.type)
+        self._nbytes = self._size(self._declared) if self._complete else None
 
-    def resolve(self, *, complete: bool) -> Shape | None:
-        """The shape, as far as model and request know it; None if the argument is omitted or nobody knows the rank."""
-        if self.argument.hasNoValue:
-            self._check_omitted()
+    def resolve(self, argument: RequestArgument, pools: Sequence[int | None], complete: bool) -> Shape | None:
+        """The shape, as far as model and request know it; None if the argument is omitted or nobody knows the rank.
+
+        ``complete``: every dimension must be known. Raises _BrokenRuleError.
+        """
+        if argument.hasNoValue:
+            _check_omitted(argument)
             return None
-        shape = self._merge()
-        scalar = self._is_scalar()
-        if complete and not scalar and (not shape or 0 in shape):
-            raise _BrokenRuleError(f"every dimension must be known, got {list(shape or ())}")
-        self._check_location(None if not scalar and (not shape or 0 in shape) else self._nbytes(shape or ()))
+        shape: Shape | None
+        given = tuple(argument.dimensions)
+        if self._complete and (not given or given == self._declared):  # as most are
+            shape, nbytes = self._declared, self._nbytes
+        else:
+            shape = self._merge(given)
+            known = self._scalar or bool(shape and 0 not in shape)
+            if complete and not known:
+                raise _BrokenRuleError(f"every dimension must be known, got {list(shape or ())}")
+            nbytes = self._size(shape or ()) if known else None
+        self._check_location(argument.location, pools, nbytes)
         return shape
 
-    def _check_omitted(self) -> None:
-        place = self.argument.location
-        if self.argument.dimensions or place.poolIndex or place.offset or place.length or place.padding:
-            raise _BrokenRuleError("an omitted argument must have no dimensions and only 0 in its location")
-
-    def _is_scalar(self) -> bool:
-        kind = self.context.operand_type(self.operand.type)
-        return not kind.tensor if kind else self.operand.type in SCALARS
-
-    def _merge(self) -> Shape | None:
+    def _merge(self, given: Shape) -> Shape | None:
         """Dimensions of the model, filled in by the request, which repeats the known ones; None if the rank is open."""
-        declared, given = tuple(self.operand.dimensions), tuple(self.argument.dimensions)
-        if self._is_scalar():
+        declared = self._declared
+        if self._scalar:
             if given and given != (1,):
                 raise _BrokenRuleError(f"a scalar must have no dimensions, got {list(given)}")
             return ()
@@ -168,18 +196,15 @@ class _Argument:
             raise _BrokenRuleError(f"dimensions must agree with the model's {list(declared)}, got {list(given)}")
         return tuple(d or g for d, g in zip(declared, given, strict=True))
 
-    def _nbytes(self, shape: Shape) -> int | None:
-        size = self.context.element_bytes(self.operand.type)
-        return None if size is None else size * math.prod(shape)
+    def _size(self, shape: Shape) -> int | None:
+        return None if self._element is None else self._element * math.prod(shape)
 
-    def _check_location(self, nbytes: int | None) -> None:
-        place = self.argument.location
-        if place.poolIndex >= len(self.pools):
+    def _check_location(self, place: DataLocation, pools: Sequence[int | None], nbytes: int | None) -> None:
+        if place.poolIndex >= len(pools):
             raise _BrokenRuleError(
-                f"location.poolIndex must be below {len(self.pools)}, the number of pools, got {place.poolIndex}"
+                f"location.poolIndex must be below {len(pools)}, the number of pools, got {place.poolIndex}"
             )
-        size = self.pools[place.poolIndex]
-        kind = type_name(self.operand.type)
+        size = pools[place.poolIndex]
         if size is None:
             if place.offset or place.padding or place.length not in (0, nbytes):
                 raise _BrokenRuleError(f"location must be a whole buffer, with offset 0 and length 0, got {place}")
@@ -189,4 +214,11 @@ class _Argument:
         if place.offset + place.length + place.padding > size:
             raise _BrokenRuleError(f"location must lie within its pool of {size} bytes, got {place}")
         if nbytes is not None and place.length != nbytes:
+            kind = type_name(self._type)
             raise _BrokenRuleError(f"location.length must be {nbytes}, the size of this {kind}, got {place.length}")
+
+
+def _check_omitted(argument: RequestArgument) -> None:
+    place = argument.location
+    if argument.dimensions or place.poolIndex or place.offset or place.length or place.padding:
+        raise _BrokenRuleError("an omitted argument must have no dimensions and only 0 in its location")

@@ -6,14 +6,7 @@ Where a source leaves a value out: tRCD for writes is that for reads; tRC is tRA
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
-
-from npusim.units import Dimension, show
-
-if TYPE_CHECKING:
-    from npusim.hw.config import DramConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,39 +210,3 @@ def bad_mapping(mapping: str) -> str | None:
     if names[0] != "ro":
         return f"must begin with ro, the highest bits, got {mapping!r}"
     return None
-
-
-def bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
-    """(key, problem) of what contradicts the part, or would have no effect."""
-    if dram.kind != "jedec":
-        if dram.part != "none":
-            yield "dram.part", f'must be none with kind = "{dram.kind}", got {dram.part!r}'
-        return
-    if dram.part == "none":
-        yield "dram.part", f'must be given with kind = "jedec": one of {", ".join(PARTS)}'
-        return
-    part = PARTS[dram.part]
-    problem = bad_mapping(dram.mapping)
-    if problem:
-        yield "dram.mapping", problem
-    if dram.channels & (dram.channels - 1):
-        yield "dram.channels", f'must be a power of two with kind = "jedec", got {dram.channels}'
-    if part.pseudo > 1 and dram.ranks > 1:
-        yield "dram.ranks", f"must be 1: a channel of {part.name} is {part.pseudo} pseudo channels, got {dram.ranks}"
-    if dram.efficiency != 1:
-        yield "dram.efficiency", f'must be 1 with kind = "jedec", whose banks decide that, got {dram.efficiency}'
-    peak = dram.channels * part.bandwidth
-    if abs(dram.bandwidth - peak) * 100 > peak:
-        yield (
-            "dram.bandwidth",
-            (
-                f"must be that of {dram.channels} x {part.name} = {show(peak, Dimension.BANDWIDTH)} within 1 %, "
-                f"got {show(dram.bandwidth, Dimension.BANDWIDTH)}"
-            ),
-        )
-    most = dram.channels * max(dram.ranks, part.pseudo) * part.rank_bytes
-    if dram.bytes > most:
-        yield (
-            "dram.bytes",
-            (f"must be <= what the parts hold = {show(most, Dimension.SIZE)}, got {show(dram.bytes, Dimension.SIZE)}"),
-        )

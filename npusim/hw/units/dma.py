@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.hw.config import Config
-from npusim.hw.dram import dram_model
+from npusim.hw.memory import dram_model
 from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
 from npusim.units import bytes_to_ps, ceil_div, cycles_spanned, cycles_to_ps
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.errors import ProgramError
 from npusim.hw.config import Config, MatrixConfig
-from npusim.hw.dram import dram_model
+from npusim.hw.memory import dram_model
 from npusim.hw.sections import DirectConfig
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
 from npusim.hw.units.dma import latency_ps

@@ -22,7 +22,7 @@ import numpy as np
 
 from hal.nnapi import memory, open_device
 from hal.nnapi.cache import files as cache
-from hal.nnapi.driver import preparation, programs
+from hal.nnapi.driver import preparation
 from hal.nnapi.memory.mapping import Mapping
 from hal.nnapi.operations.definition import Definition
 from hal.nnapi.types import (
@@ -36,6 +36,7 @@ from hal.nnapi.types import (
     Request,
     RequestArgument,
 )
+from npusim.compiler import pipeline
 from npusim.device.host import HostBus
 from npusim.graph import Graph
 from npusim.program import ConstantData
@@ -153,7 +154,7 @@ class World:
 MOMENTS: dict[str, tuple[Any, str]] = {
     "rules": (Definition, "problem"),
     "fingerprint": (Graph, "fingerprint"),
-    "compile": (programs, "compile_graph"),
+    "compile": (pipeline, "compile_graph"),
     "mapped": (preparation, "own_model"),
     "save": (cache, "encode"),
     "write": (cache, "_rewrite"),

@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from npusim.compiler import kinds
+from npusim.compiler import kinds, pipeline
 from npusim.compiler.legalize import RULES
 from npusim.compiler.lower import TILES
 from npusim.compiler.lower.base import Lowering
@@ -145,6 +145,13 @@ def test_a_device_without_the_unit_refuses_by_name(kind: str) -> None:
             compile_graph(graph, config)
         assert [reason for _, _, reason in caught.value.reasons] == [f"edge has no {unit} unit"]
         assert all(name.startswith("it") for name, _, _ in caught.value.reasons)
+
+
+def test_what_slips_through_is_stopped_by_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last gate knows the units, too: once a device without a vector unit had compiled a softmax."""
+    monkeypatch.setattr(pipeline, "refuse_unsupported", lambda graph, config: None)
+    with pytest.raises(ProgramError, match=r"\(vector.softmax\): core0.vector: the device has no such unit$"):
+        compile_graph(graph_of("softmax"), without("vector"))
 
 
 def without(unit: str) -> Config:

@@ -11,9 +11,10 @@ from npusim.errors import ConfigError
 from npusim.hw.capability import capabilities
 from npusim.hw.config import load_config
 from npusim.hw.cost import cost
-from npusim.hw.dram import dram_model, kinds
+from npusim.hw.dram import kinds
 from npusim.hw.dram._parts import PARTS
 from npusim.hw.dram.jedec import EXACT, JedecDram
+from npusim.hw.memory import dram_model
 from npusim.work import DmaWork
 
 FIXED = load_config("edge")

@@ -92,7 +92,8 @@ SIMPLE = [
 
 def test_codes_stay_what_they_are() -> None:
     lines = [f"{op:02x} {cls.mnemonic} {cls.layout.format}" for op, cls in sorted(INSTRUCTIONS.items())]
-    assert lines == CODES.split("\n")[1:-1]
+    recorded = CODES.split("\n")[1:-1]
+    assert [line for line in lines if line in recorded] == recorded  # new ones may come
     assert [(fn.name, fn.value) for fn in Unary] == [(name, i) for i, name in enumerate(UNARY.split())]
     assert [(fn.name, fn.value) for fn in Binary] == [(name, i) for i, name in enumerate(BINARY.split())]
     reduce = ["SUM", "MEAN", "MAX", "MIN", "PROD", "L1", "L2", "SUM_SQUARE", "ANY", "ALL"]

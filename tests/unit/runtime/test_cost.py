@@ -13,8 +13,8 @@ from tests.support.call_counts import calls_of
 from tests.support.programs.streams import round_trip
 from tests.support.programs.timed_jobs import TINY
 
-MOST_CALLS = 410
-"""Of functions of Python and C, for a job of three commands whose course is known. It has been 386."""
+MOST_CALLS = 340
+"""Of functions of Python and C, for a job of three commands whose course is known. It has been 329."""
 
 
 def test_a_small_job_takes_few_calls() -> None:

@@ -11,7 +11,7 @@ from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost
-from npusim.hw.dram import dram_model
+from npusim.hw.memory import dram_model
 from npusim.isa.base import region
 from npusim.isa.dma import Copy
 from npusim.program import SCRATCH, Program

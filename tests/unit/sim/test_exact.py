@@ -124,7 +124,7 @@ def start_machine(program: Program, config: Config = TINY) -> tuple[Machine, Ste
     """A machine with a program and its scratch region in DRAM, at the moment that its fetch begins."""
     machine = Machine(config)
     machine.memory.dram[: len(program.code)] = list(program.code)
-    regions = [(1 << 16, size) for size in program.region_bytes]
+    regions = tuple((1 << 16, size) for size in program.region_bytes)
     machine.start(Job(0, len(program.code), regions, 0, arithmetic=False), lambda _: None)
     current = machine.current
     assert current is not None

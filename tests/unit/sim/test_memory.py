@@ -107,7 +107,7 @@ def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.Mo
         stream.dma(fill(region(1), 8, value))
         code = stream.code()
         machine.memory.dram[: len(code)] = np.frombuffer(code, np.uint8)
-        machine.drop(machine.start(Job(0, len(code), [(4096, 0), (4096, size)], 0), lambda _: None))
+        machine.drop(machine.start(Job(0, len(code), ((4096, 0), (4096, size)), 0), lambda _: None))
 
     start(1)
     start(1)

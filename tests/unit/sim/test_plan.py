@@ -48,7 +48,7 @@ def test_the_machine_takes_that_long_for_it(name: str, size: int) -> None:
     machine = Machine(config)
     machine.memory.dram[: len(code)] = list(code)
     ended: list[Stepper] = []
-    machine.start(Job(0, len(code), [(1 << 16, 0), (1 << 16, size)], 0, arithmetic=False), ended.append)
+    machine.start(Job(0, len(code), ((1 << 16, 0), (1 << 16, size)), 0, arithmetic=False), ended.append)
     machine.clock.run_until(lambda: bool(ended), 10**12)
     [span] = ended[0].spans
     assert span.end_ps - span.start_ps == cost(config, stream.commands[0].instruction.work()).ps

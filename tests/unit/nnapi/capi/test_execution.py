@@ -61,8 +61,8 @@ def test_the_log_says_which_type_was_wrong(api: Api, execution: int, caplog: pyt
     other = operand_type("TENSOR_QUANT8_ASYMM", [4], 0.5, 3)
     assert api.Execution_setInput(execution, 1, ctypes.byref(other), address(A), 16) == BAD_DATA
     assert caplog.messages == [
-        "ANeuralNetworksExecution_setInput: BAD_DATA: input 1: the type given is not the model's: "
-        "TENSOR_QUANT8_ASYMM [4], scale 0.5, zero point 3 for TENSOR_FLOAT32 [4]"
+        "ANeuralNetworksExecution_setInput: BAD_DATA: input 1: the type must be the model's, TENSOR_FLOAT32 [4], "
+        "got TENSOR_QUANT8_ASYMM [4], scale 0.5, zero point 3"
     ]
 
 

@@ -113,7 +113,7 @@ def test_what_the_model_says_of_an_output_must_hold() -> None:
     model = add_model(0, 3)
     model.main.operands[3].dimensions = (4, 3)
     plan = plan_of(model, HostBackend())
-    with pytest.raises(InvalidOperationError, match=r"0:ADD: output 0 is declared as \[4, 3\], .* makes \[2, 3\]"):
+    with pytest.raises(InvalidOperationError, match=r"0 \(ADD\): output 0 is declared as \[4, 3\], .* makes \[2, 3\]"):
         execute(plan, HostBackend(), np.ones((2, 3), np.float32), np.ones((2, 3), np.float32))
 
 

@@ -1,0 +1,70 @@
+"""Nodes: what a plan's tree is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npusim.program import Binding, Program
+from npusim.runtime import Recent
+
+from ..operations.view import Shape
+from ..types import Subgraph
+from .segment import Segment
+
+
+class Port(NamedTuple):
+    """An input or output of a node's program: its name there, and which operand goes through it.
+
+    ``counted``: an output's shape is only the largest possible one. ``wanted``: operations behind the segment read it.
+    """
+
+    name: str
+    operand: int
+    shape: Shape
+    dtype: np.dtype[Any]
+    nbytes: int
+    counted: bool
+    wanted: bool
+
+
+class Node:
+    """A compiled segment, and what may follow it: ``children`` by the bytes that tell one way to go on from another.
+
+    ``inputs``, ``outputs`` and ``counts``: the operands and the counts of the segment, where the program has them: what
+    every execution would otherwise find out again. ``silent``: there is nothing to run for, all outputs are empty.
+    """
+
+    __slots__ = ("children", "counts", "inputs", "outputs", "program", "segment", "silent")
+
+    def __init__(
+        self, subgraph: Subgraph, segment: Segment, program: Program | None, children: Recent[bytes, Node]
+    ) -> None:
+        self.segment = segment
+        self.program = program
+        self.children = children
+        self.inputs: tuple[Port, ...] = ()
+        self.outputs: tuple[Port, ...] = ()
+        self.counts: tuple[Port, ...] = ()
+        if program is not None:
+            split = len(segment.outputs)
+            later = {number for operation in subgraph.operations[segment.stop :] for number in operation.inputs}
+            self.inputs = _ports(program.inputs, segment.inputs, segment, later)
+            self.outputs = _ports(program.outputs[:split], segment.outputs, segment, later)
+            self.counts = _ports(program.outputs[split:], segment.counts, segment, later)
+        self.silent = not any(port.nbytes for port in (*self.outputs, *self.counts))
+
+
+def _ports(
+    bindings: Iterable[Binding], operands: Iterable[int], segment: Segment, later: Container[int]
+) -> tuple[Port, ...]:
+    """Programs have inputs and outputs in the order of the graph; ValueError if there are not as many as operands."""
+    return tuple(
+        Port(
+            binding.name, operand, binding.shape, binding.dtype.storage, binding.nbytes,
+            operand in segment.counts, operand in later,
+        )
+        for binding, operand in zip(bindings, operands, strict=True)
+    )  # fmt: skip

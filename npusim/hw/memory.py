@@ -1,0 +1,40 @@
+"""The model of the DRAM that a config names."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+    from npusim.work import DmaWork
+
+
+class DramModel(Protocol):
+    """What the simulator and the cost models ask a DRAM."""
+
+    @property
+    def latency_ps(self) -> int:
+        """From a request at the DRAM to its first datum."""
+
+    @property
+    def bandwidth(self) -> int:
+        """What long sequential streams reach together, in bytes a second."""
+
+    def transfer_bytes(self, work: DmaWork) -> int:
+        """What a transfer takes of ``bandwidth``, with what its pattern wastes; 0 if it does not touch the DRAM."""
+
+    def rate(self, work: DmaWork, channel: int) -> int:
+        """The same bytes a second that one DMA channel asks for, of which ``channel`` bytes a second fit its width."""
+
+    def waiting_ps(self, work: DmaWork, rate: int) -> int:
+        """What a transfer that is alone waits besides: beyond the latency and its bytes at ``rate``."""
+
+
+@functools.lru_cache(maxsize=64)
+def dram_model(config: Config) -> DramModel:
+    """The model that ``dram.kind`` names."""
+    module = importlib.import_module(f"npusim.hw.dram.{config.dram.kind}")
+    model: DramModel = module.Dram(config)
+    return model

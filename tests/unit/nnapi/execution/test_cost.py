@@ -1,0 +1,70 @@
+"""What a small execution through HAL 1.3 costs the host."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import hal.nnapi
+from hal.nnapi import open_device
+from hal.nnapi.types import ErrorStatus
+from tests.support.call_counts import calls_of
+from tests.support.nnapi.client import prepared_model
+from tests.support.nnapi.models import add, add_case
+
+MOST_CALLS = 650
+"""Of functions of Python and C for an addition that is done on the caller's thread, where the device rests. It has been
+638, of which 221 are the NNAPI driver's and the others those of ``Executor.submit``."""
+MOST_OF_OURS = {"hal": 125, "npusim": 30}
+"""Functions of ours in Python that the client's thread calls if the device's thread does the work: 120 and 25."""
+
+
+def functions_of(work: Callable[[], object]) -> Counter[str]:
+    """How many functions of each package the work calls, of those that are written in Python."""
+    root = Path(hal.nnapi.__file__).parents[2]
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(root):
+            calls[path.relative_to(root).parts[0]] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def addition() -> Callable[[], None]:
+    """An execution of a model that has been executed before."""
+    prepared, case = prepared_model(open_device("edge"), add()), add_case()
+
+    def execute() -> None:
+        prepared.executeSynchronously_1_3(case.request, 0, None, None)
+
+    for _ in range(3):
+        execute()
+    assert case.output().tolist() == [10, 11, 12, 13]
+    assert prepared.executeSynchronously_1_3(case.request, 0, None, None)[0] is ErrorStatus.NONE
+    return execute
+
+
+def test_an_addition_takes_few_calls() -> None:
+    counts: list[int] = []
+    thread = threading.Thread(target=lambda: counts.append(calls_of(addition())))
+    thread.start()
+    thread.join(30)
+    assert 300 < counts[0] <= MOST_CALLS, counts
+
+
+def test_a_client_that_only_waits_for_the_device_calls_few_functions() -> None:
+    """The main thread never does the device's work."""
+    found = functions_of(addition())
+    assert all(0 < found[package] <= most for package, most in MOST_OF_OURS.items()), found
