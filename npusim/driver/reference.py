@@ -14,7 +14,7 @@ from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
-from npusim.program import CONSTANTS, Binding, Program
+from npusim.program import CONSTANTS, Program
 
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any job should take."""
@@ -217,7 +217,10 @@ class Driver:
         if job.error is not None:
             raise job.error
         for binding in job.read_back:
-            job.outputs[binding.name] = self._read_output(job.addresses[binding.region], binding)
+            address, size = job.addresses[binding.region], binding.nbytes
+            raw = self._bus.read_memory(address, size) if size else bytearray()
+            self.counters.output_bytes += size
+            job.outputs[binding.name] = np.frombuffer(raw, binding.dtype.storage).reshape(binding.shape)
         return job
 
     def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:
@@ -263,11 +266,6 @@ class Driver:
         if job.loaded is None:
             raise UsageError(f"there is no job {job.fence} in the device")
         return job.loaded
-
-    def _read_output(self, address: int, binding: Binding) -> Array:
-        raw = self._bus.read_memory(address, binding.nbytes) if binding.nbytes else bytearray()
-        self.counters.output_bytes += binding.nbytes
-        return np.frombuffer(raw, binding.dtype.storage).reshape(binding.shape)
 
     # The device
 
