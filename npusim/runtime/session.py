@@ -121,16 +121,8 @@ class Session:
 
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
-        text = repr(
-            (
-                _model_digest(source),
-                Path(source).stem if isinstance(source, str | os.PathLike) else "",
-                shapes,
-                self.config.fingerprint(),
-                self.config.name,
-                versions,
-            )
-        )
+        name = Path(source).stem if isinstance(source, str | os.PathLike) else ""
+        text = repr((_model_digest(source), name, shapes, self.config.fingerprint(), self.config.name, versions))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
