@@ -49,35 +49,35 @@ class Execution:
 
     # Arguments
 
-    def set_input(self, index: int, given: OperandTypeValue | None, address: int, length: int) -> None:
+    def set_input(self, index: int, type: OperandTypeValue | None, address: int, length: int) -> None:
         """An input in the client's memory; NULL and 0 omit it."""
         operand = self._begin_argument("setInput", self._input_operands, index)
         _put(self._inputs, index, at_pointer(
-            operand, given, address, length, f"input {index}", written=False, padded=self._padded
+            operand, type, address, length, f"input {index}", written=False, padded=self._padded
         ))  # fmt: skip
 
-    def set_output(self, index: int, given: OperandTypeValue | None, address: int, length: int) -> None:
+    def set_output(self, index: int, type: OperandTypeValue | None, address: int, length: int) -> None:
         """An output in the client's memory; NULL and 0 omit it."""
         operand = self._begin_argument("setOutput", self._output_operands, index)
         _put(self._outputs, index, at_pointer(
-            operand, given, address, length, f"output {index}", written=True, padded=self._padded
+            operand, type, address, length, f"output {index}", written=True, padded=self._padded
         ))  # fmt: skip
 
     def set_input_memory(
-        self, index: int, given: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
+        self, index: int, type: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
     ) -> None:
         """An input in a memory object."""
         operand = self._begin_argument("setInputFromMemory", self._input_operands, index)
         role = (self.compilation.serial, "input", index)
-        _put(self._inputs, index, at_memory(operand, given, memory, (offset, length), role, padded=self._padded))
+        _put(self._inputs, index, at_memory(operand, type, memory, (offset, length), role, padded=self._padded))
 
     def set_output_memory(
-        self, index: int, given: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
+        self, index: int, type: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
     ) -> None:
         """An output in a memory object."""
         operand = self._begin_argument("setOutputFromMemory", self._output_operands, index)
         role = (self.compilation.serial, "output", index)
-        _put(self._outputs, index, at_memory(operand, given, memory, (offset, length), role, padded=self._padded))
+        _put(self._outputs, index, at_memory(operand, type, memory, (offset, length), role, padded=self._padded))
 
     def _begin_argument(self, function: str, operands: Sequence[Operand], index: int) -> Operand:
         self._check_preparation(function)
