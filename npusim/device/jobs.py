@@ -18,8 +18,8 @@ from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
-from npusim.sim.plan import PlanError
 from npusim.sim.stepper import Stepper
+from npusim.sim.steps import RefusedError
 from npusim.timeline import Counters, Fault, FaultCode, Timeline
 from npusim.units import cycles_spanned
 
@@ -233,7 +233,7 @@ class JobQueues:
         job.stage = Stage.RUNNING
         try:
             job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
-        except PlanError as error:
+        except RefusedError as error:
             address = entry.program_address + error.offset
             self._ended(job, Fault(FaultCode.PROGRAM, address, error.explanation))
         except AddressError as error:

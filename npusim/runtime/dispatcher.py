@@ -50,7 +50,6 @@ class Dispatcher:
     def __init__(self, config: Config, injection: Injection | None = None, *, preemption: bool = True) -> None:
         self.config = config
         self.device = NpuDevice(config, injection)
-        self.device.listener = self._ended
         self._clock = self.device.machine.clock
         self.driver = Driver(self.device.bus)
         self.counters = self.driver.counters
@@ -61,6 +60,7 @@ class Dispatcher:
         self._waiting: list[deque[Job]] = [deque() for _ in Priority]
         self._running: list[Job | None] = [None for _ in Priority]
         self._timelines: dict[int, Timeline] = {}
+        self.device.listener = self._timelines.__setitem__
         self._jobs = 0  # that wait or run
         self._budgets = 0  # jobs with a deadline that wait or run
         self.memory = Residence(self.driver)
@@ -187,6 +187,7 @@ class Dispatcher:
         """The device is of no more use: every job fails, now and later."""
         if self.gone is None:
             self.gone = error
+        self.driver.lose(error)
         self.memory.forget()
         for ring in Priority:
             running, self._running[ring] = self._running[ring], None
@@ -304,6 +305,3 @@ class Dispatcher:
         if error is not None:
             error.__traceback__ = None  # it would hold the frames of whoever has the turn
         self.settled.append((job, result, error))
-
-    def _ended(self, fence: int, timeline: Timeline) -> None:
-        self._timelines[fence] = timeline

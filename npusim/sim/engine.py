@@ -12,7 +12,7 @@ from simpy.events import Event, Timeout
 from npusim.sim.banks import Banks
 from npusim.sim.job import Job
 from npusim.sim.parts import Parts
-from npusim.sim.plan import Step
+from npusim.sim.steps import Step
 from npusim.timeline import Span, UnitCounters
 
 NEVER = -1

@@ -11,9 +11,9 @@ from npusim.sim.inject import Injection
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
-from npusim.sim.plan import Planner, Step
 from npusim.sim.replayer import Course, Replayer
 from npusim.sim.stepper import RESTORE, SAVE, Stepper
+from npusim.sim.steps import Decoder, Step
 
 COURSES_KEPT = 32
 """Programs whose decoded form stays in the host's memory, the most recently used ones."""
@@ -30,10 +30,10 @@ class Machine(Parts):
 
     def __init__(self, config: Config, injection: Injection | None = None) -> None:
         super().__init__(config, injection)
-        fabric, planner = self.fabric, Planner(config, self.layout, self.fabric)
+        fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
-        self._course = lru_cache(COURSES_KEPT)(lambda code, sizes: Course(planner.plan(code, sizes)))
+        self._course = lru_cache(COURSES_KEPT)(lambda code, sizes: Course(decoder.steps(code, sizes)))
         memory = self.memory
         self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
@@ -42,7 +42,7 @@ class Machine(Parts):
     def start(self, job: Job, done: Callable[[Player], None]) -> Player:
         """Begin a job; ``done(player)`` is called when it has ended and left the machine.
 
-        Raises PlanError for a bad program, AddressError for regions outside of DRAM.
+        Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
         """
 
         def ended(player: Player) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from simpy.events import Event
 
 from npusim.sim.engine import PREEMPTED, Engine, Progress
-from npusim.sim.plan import HALT
+from npusim.sim.steps import HALT
 from npusim.timeline import UnitCounters
 
 FETCH_BYTES = 4096
