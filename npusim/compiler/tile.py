@@ -11,7 +11,8 @@ from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
-from npusim.isa.matrix import CHANNEL_BLOCK, rate_type
+from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
+from npusim.isa.matrix import CHANNEL_BLOCK, products, rate_type
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
@@ -132,6 +133,8 @@ _SLACK_PERCENT = 3
 def _fits(problem: MatrixProblem, tile: Tiling, config: Config, budget: int) -> bool:
     limit = acc_bytes(config)
     if limit and footprint(problem, tile).acc > limit:
+        return False
+    if products(_work(problem, tile)) > MAX_PRODUCTS or tile.oh * tile.ow * tile.groups * tile.oc > MAX_ELEMENTS:
         return False
     return sram_bytes(problem, tile, config) <= budget
 

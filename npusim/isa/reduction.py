@@ -29,7 +29,9 @@ from npusim.isa.base import (
     Strides4,
     Type,
     Unit,
+    check_row,
     instruction,
+    loops,
     span,
 )
 from npusim.work import VectorWork, Work
@@ -66,6 +68,9 @@ class ReduceTile(Instruction):
     def acc_dims(self) -> tuple[int, ...]:
         return tuple(dim if stride else 1 for dim, stride in zip(self.dims, self.acc_strides, strict=True))
 
+    def elements(self) -> int:
+        return loops(*self.dims)
+
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
         yield span(self.acc, self.acc_dims, self.acc_strides, ACCUMULATOR_BYTES, True)
@@ -100,6 +105,12 @@ class RowInstruction(Instruction):
     src: Address
     src_strides: Strides3
     dims: Dims3
+
+    def check(self) -> None:
+        check_row(self.mnemonic, self.dims[1], self.src_strides[1])
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
@@ -188,6 +199,7 @@ class CumProd(RowInstruction):
     def check(self) -> None:
         if self.dtype is DType.BOOL:
             raise ProgramError("vector.cumprod: type must be a number, got bool")
+        RowInstruction.check(self)
 
     def work(self) -> Work:
         return self._work("reduce", 1)
@@ -218,6 +230,9 @@ class Lrn(RowInstruction):
     alpha: F64
     beta: F64
     bias: F64
+
+    def elements(self) -> int:
+        return loops(*self.dims, min(self.size, self.dims[1]))
 
     def work(self) -> Work:
         return self._work("transcendental", 2)
@@ -261,6 +276,9 @@ class Pool(Instruction):
         if not all((self.kh, self.kw, self.sh, self.sw, self.dh, self.dw)):
             raise ProgramError("vector.pool: kernel, stride and dilation must be >= 1")
 
+    def elements(self) -> int:
+        return loops(self.oh, self.ow, self.channels, min(self.kh, self.ih), min(self.kw, self.iw))
+
     def accesses(self) -> Iterator[Access | None]:
         item = self.dtype.itemsize
         yield span(self.src, (self.ih, self.iw, self.channels), self.src_strides, item, False)
@@ -298,6 +316,9 @@ class Resample(Instruction):
     index: Address
     weight: Address
     taps: U32
+
+    def elements(self) -> int:
+        return loops(*self.dims, self.taps)
 
     def accesses(self) -> Iterator[Access | None]:
         outer, results, inner = self.dims

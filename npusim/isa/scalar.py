@@ -19,7 +19,9 @@ from npusim.isa.base import (
     Strides3,
     Type,
     Unit,
+    check_row,
     instruction,
+    loops,
     span,
 )
 from npusim.work import ScalarWork, Work
@@ -42,6 +44,9 @@ class GatherElements(Instruction):
     index_strides: Strides3
     dims: Dims3
     axis_size: U32
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
@@ -82,6 +87,9 @@ class Scatter(Instruction):
         if self.reduction >= len(REDUCTIONS):
             raise ProgramError(f"scalar.scatter: reduction must be below {len(REDUCTIONS)}, got {self.reduction}")
 
+    def elements(self) -> int:
+        return loops(*self.dims)
+
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
         yield span(self.updates, self.dims, self.updates_strides, self.dtype.itemsize, False)
@@ -119,6 +127,10 @@ class TopK(Instruction):
     def check(self) -> None:
         if self.k > self.dims[1]:
             raise ProgramError(f"scalar.topk: k must be at most the row length {self.dims[1]}, got {self.k}")
+        check_row("scalar.topk", self.dims[1], self.src_strides[1])
+
+    def elements(self) -> int:
+        return loops(*self.dims, self.dims[1].bit_length())  # rows are sorted
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims

@@ -1,7 +1,8 @@
 """The gate: every command stream, fresh or cached, is checked here before a device runs it.
 
 Checked: the device has the units and cores that commands name, waits look back only (so that no stream can wait for
-itself), fields mean something, every byte that a command may touch lies inside its memory, and only DMA touches DRAM.
+itself), fields mean something, no command goes through more elements than its kind may, every byte that a command may
+touch lies inside its memory, and only DMA touches DRAM.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from npusim.errors import ProgramError
-from npusim.isa.base import Access, Command, Space, Unit, describe_address, offset_of, space_of, unit_name
+from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
 
 READ_ONLY_REGIONS = frozenset({0})
 """The region of constants: no command writes it."""
@@ -40,6 +41,7 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
                 raise ProgramError("follows halt")
             _check_issue(command, limits, present, issued)
             command.instruction.check()
+            _check_elements(command.instruction)
             for access in command.instruction.accesses():
                 if access is not None:
                     _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
@@ -79,6 +81,12 @@ def _check_unit(core: int, unit: int, limits: Limits, present: Collection[int]) 
         raise ProgramError(f"unit {unit}: there is no such unit")
     elif unit not in present:
         raise ProgramError(f"{unit_name(core, unit)}: the device has no such unit")
+
+
+def _check_elements(instruction: Instruction) -> None:
+    elements = instruction.elements()
+    if elements > instruction.limit:
+        raise ProgramError(f"goes through {elements} elements, at most {instruction.limit} are possible")
 
 
 def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
 from npusim.hw.units import dma
-from npusim.isa.base import Space
+from npusim.isa.base import MAX_ELEMENTS, Space
 from npusim.program import CONSTANTS
 from npusim.units import ceil_div
 
@@ -160,6 +161,10 @@ class Lowering(ABC):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         """The steps of one of ``cores`` cores."""
 
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        """How many elements the largest instruction on a tile of these sizes goes through."""
+        return prod(tile)
+
     @property
     def config(self) -> Config:
         return self.context.config
@@ -197,6 +202,14 @@ def refuse_size(group: Group, needed: int, available: int, what: str = "SRAM") -
     )
 
 
+def refuse_elements(group: Group, elements: int, limit: int) -> CompileError:
+    """The error for an operator of which no piece is small enough for one instruction."""
+    return CompileError(
+        f"{group.name} ({group.kind}): its smallest tile goes through {elements} elements, an instruction through at "
+        f"most {limit}"
+    )
+
+
 _TARGET_TILES = 4
 """Tiles that a core's share is cut into where it is large enough, so that loads, work and stores overlap."""
 
@@ -224,6 +237,9 @@ def small_tile(
         return total_bytes(slots(tile))
 
     full = tuple(max(dim, 1) for dim in shape)
+    full = _shrink(full, order, floor, MAX_ELEMENTS, lowering.elements_for)
+    if (count := lowering.elements_for(full)) > MAX_ELEMENTS:
+        raise refuse_elements(lowering.group, count, MAX_ELEMENTS)
     worthwhile = max(_SMALLEST_TILE, dma.channel_bandwidth(config) * dma.latency_ps(config) // 10**12)
     wanted = min(budget // 2, max(worthwhile, needed(full) // (config.cores * _TARGET_TILES)))
     gentle = list(floor)

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    Lowering,
+    SlotSpec,
+    SlotTable,
+    boxes,
+    refuse_elements,
+    share,
+)
 from npusim.compiler.lower.rows import TiledLowering, clip
 from npusim.compiler.lower.transfer import copy_items, load_items, store_items
 from npusim.compiler.schedule import Item, Slot, Step
@@ -20,6 +29,7 @@ from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa import scalar
+from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Gather
 from npusim.units import ceil_div
 
@@ -163,8 +173,11 @@ class GatherLowering(Lowering, kind="gather"):
         self._op = group.ops[0]
         self._index = context.view(self._op.input(1))
         self._count = prod(self._index.shape)
-        room = context.config.sram.bytes // 4
-        self._tile = max(1, min(self._count, room // self._index.dtype.itemsize))
+        room = context.config.sram.bytes // 4 // self._index.dtype.itemsize
+        outer, _, inner = _three(context.view(self._op.input(0)).shape, self._op.attrs["axis"])
+        self._tile = max(1, min(self._count, room, MAX_ITEMS // max(outer * inner, 1)))
+        if outer * inner * self._tile > MAX_ITEMS:
+            raise refuse_elements(group, outer * inner, MAX_ITEMS)
 
     def slots(self) -> list[SlotSpec]:
         return [SlotSpec("index", self._tile * self._index.dtype.itemsize)]
@@ -238,6 +251,10 @@ class ScalarLowering(TiledLowering):
             if tensor is not None
         ]
 
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        longest: int = max(tensor.shape[self._axis] for tensor in self.op.inputs if tensor is not None)
+        return prod(tile) // max(int(tile[self._axis]), 1) * longest
+
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         tiles = boxes(self.walked(), self._tile, range(len(self._tile)))
         for box in share(tiles, core, cores):
@@ -267,6 +284,10 @@ class ScalarLowering(TiledLowering):
 
 
 class TopKLowering(ScalarLowering, kind="topk"):
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        row: int = tile[self._axis]
+        return prod(tile) * row.bit_length()
+
     def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
         (x,), (out, indices) = ins, outs
         instruction = scalar.TopK(

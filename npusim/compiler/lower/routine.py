@@ -14,6 +14,7 @@ from npusim.compiler.lower.base import (
     SlotSpec,
     SlotTable,
     boxes,
+    refuse_elements,
     share,
     sram_budget,
     total_bytes,
@@ -23,8 +24,10 @@ from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.values import dense_strides
 from npusim.errors import CompileError
 from npusim.graph import Tensor
+from npusim.isa.base import MAX_ROUTINE_STEPS
 from npusim.isa.routine import Operand, routine_instruction
 from npusim.ops.routine import input_specs, routine_of
+from npusim.routines import Spec
 from npusim.units import ceil_div
 
 _PIECE_BYTES = 8 << 10
@@ -68,7 +71,18 @@ class RoutineLowering(Lowering, kind="routine"):
         fitting = [tile for tile in product(*map(_halvings, self._extents)) if self._bytes(tile) <= budget]
         if not fitting:
             raise self._refusal(budget)
+        fewest = min(map(self._elements, fitting))
+        if fewest > MAX_ROUTINE_STEPS:
+            raise refuse_elements(self.group, fewest, MAX_ROUTINE_STEPS)
+        fitting = [tile for tile in fitting if self._elements(tile) <= MAX_ROUTINE_STEPS]
         return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
+
+    def _elements(self, tile: Sequence[int]) -> int:
+        inputs, outputs = (
+            [Spec(_part(tensor, axes, [0] * len(tile), tile)[1], tensor.dtype) for tensor, axes in side]
+            for side in (self._inputs, self._outputs)
+        )
+        return self._routine.steps(inputs, outputs, dict(self.op.attrs["params"]))
 
     def _bytes(self, tile: Sequence[int]) -> int:
         return total_bytes(self._slots(tile))

@@ -62,6 +62,10 @@ class RowLowering(TiledLowering):
         out = elements // max(tile[self._axis], 1) if self._form.single else elements
         return [SlotSpec("x", elements * self.x.dtype.itemsize), SlotSpec("out", out * self.out.dtype.itemsize)]
 
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        size: int = self.op.attrs.get("size", 1)  # of the window of a local response normalisation
+        return prod(tile) * min(size, int(tile[self._axis]))
+
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         order = self._order
         for starts, sizes in share(boxes(self.x.shape, self._tile, order), core, cores):
@@ -124,6 +128,10 @@ class PoolLowering(TiledLowering, kind="pool"):
             min(span, dim) for span, dim in zip(self._extent(tile[1], tile[2]), self.x.shape[1:3], strict=True)
         )
         return [SlotSpec("x", rows * cols * tile[3] * item), SlotSpec("out", tile[1] * tile[2] * tile[3] * item)]
+
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        (kh, kw), (height, width) = self.op.attrs["kernel"], self.x.shape[1:3]
+        return prod(tile[1:]) * int(min(kh, height) * min(kw, width))
 
     def _extent(self, oh: int, ow: int) -> tuple[int, int]:
         attrs = self.op.attrs
@@ -189,6 +197,10 @@ class ResampleLowering(TiledLowering, kind="resample"):
             SlotSpec("index", tables, 1),
             SlotSpec("weight", tables, 1),
         ]
+
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        lanes: int = prod(tile) // max(tile[self._axis], 1)
+        return lanes * prod(self._index.shape)
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         order, axis = self._order, self._axis
