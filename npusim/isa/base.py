@@ -218,6 +218,8 @@ class Instruction(ABC):
     fields: ClassVar[tuple[_Field, ...]] = ()
     tail: ClassVar[_Tail | None] = None
     limit: ClassVar[int] = MAX_ELEMENTS
+    data_decides: ClassVar[bool] = False
+    """Where it reads or writes depends on what it reads: then nothing may lie where it writes (``isa.verify``)."""
 
     @abstractmethod
     def elements(self) -> int:

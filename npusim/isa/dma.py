@@ -179,6 +179,7 @@ class Gather(Instruction):
     axis_size: U32
     itemsize: U8
     limit: ClassVar[int] = MAX_ITEMS
+    data_decides: ClassVar[bool] = True
 
     def check(self) -> None:
         _check_itemsize(self.itemsize)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -316,6 +317,7 @@ class Resample(Instruction):
     index: Address
     weight: Address
     taps: U32
+    data_decides: ClassVar[bool] = True
 
     def elements(self) -> int:
         return loops(*self.dims, self.taps)

@@ -173,6 +173,7 @@ class _Routine(Instruction):
 
     call: Annotated[Call, TAIL, Call.from_bytes]
     limit: ClassVar[int] = MAX_ROUTINE_STEPS
+    data_decides: ClassVar[bool] = True
 
     def routine(self) -> Routine:
         """The routine that is called. Raises ProgramError if nobody has registered it."""

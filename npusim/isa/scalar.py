@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import ClassVar
 
 from npusim import _core
 from npusim.errors import ProgramError
@@ -44,6 +45,7 @@ class GatherElements(Instruction):
     index_strides: Strides3
     dims: Dims3
     axis_size: U32
+    data_decides: ClassVar[bool] = True
 
     def elements(self) -> int:
         return loops(*self.dims)
@@ -82,6 +84,7 @@ class Scatter(Instruction):
     dims: Dims3
     axis_size: U32
     reduction: U8
+    data_decides: ClassVar[bool] = True
 
     def check(self) -> None:
         if self.reduction >= len(REDUCTIONS):
@@ -123,6 +126,7 @@ class TopK(Instruction):
     dims: Dims3
     k: U32
     largest: Flag
+    data_decides: ClassVar[bool] = True
 
     def check(self) -> None:
         if self.k > self.dims[1]:

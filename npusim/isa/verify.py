@@ -2,7 +2,7 @@
 
 Checked: the device has the units and cores that commands name, waits look back only (so that no stream can wait for
 itself), fields mean something, no command goes through more elements than its kind may, every byte that a command may
-touch lies inside its memory, and only DMA touches DRAM.
+touch lies inside its memory, only DMA touches DRAM, and where data decides on addresses nothing lies over a result.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
             _check_issue(command, limits, present, issued)
             command.instruction.check()
             _check_elements(command.instruction)
-            for access in command.instruction.accesses():
-                if access is not None:
-                    _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
+            accesses = [access for access in command.instruction.accesses() if access is not None]
+            for access in accesses:
+                _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
+            if command.instruction.data_decides:
+                _check_apart(accesses)
         except ProgramError as error:
             raise ProgramError(f"command {index} ({command.instruction.mnemonic}): {error}") from None
         halted = command.instruction.mnemonic == "halt"
@@ -87,6 +89,16 @@ def _check_elements(instruction: Instruction) -> None:
     elements = instruction.elements()
     if elements > instruction.limit:
         raise ProgramError(f"goes through {elements} elements, at most {instruction.limit} are possible")
+
+
+def _check_apart(accesses: Sequence[Access]) -> None:
+    """What is written lies apart from everything else: else data that decides on addresses changes under way."""
+    ends = [(access.address + access.low, access.address + access.high) for access in accesses]
+    for (index, access), (low, high) in zip(enumerate(accesses), ends, strict=True):
+        for other, (first, end) in zip(accesses[:index], ends, strict=False):
+            if (access.write or other.write) and low < end and first < high:
+                where = f"{describe_address(access.address)} and {describe_address(other.address)}"
+                raise ProgramError(f"operands at {where} overlap, and one of them is written")
 
 
 def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:

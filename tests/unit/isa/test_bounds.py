@@ -151,7 +151,7 @@ def test_the_device_reports_a_program_that_would_not_end() -> None:
     stream.dma(Copy(0, Z4, region(2), Z4, LONG4, 1, Z4, Z4, 0))
     program = dataclasses.replace(stream.program([16], [16]), config_fingerprint=TINY.fingerprint())
     began = time.monotonic()
-    with Session(TINY, cache_dir=False) as session, pytest.raises(DeviceFaultError, match="PROGRAM.*goes through"):
+    with Session(TINY, cache_dir=False) as session, pytest.raises(DeviceFaultError, match=r"PROGRAM.*goes through"):
         session.run(program, {"x0": np.zeros(16, np.uint8)})
     assert time.monotonic() - began < 5
 
