@@ -26,6 +26,7 @@ class Rewriter:
         self._names = {tensor.name for tensor in graph.inputs}
         for op in graph.ops:
             self._names.update(tensor.name for tensor in op.outputs)
+            # A set, because an operator that reads a tensor twice is still one reader.
             for tensor in {t for t in op.inputs if t is not None}:
                 self.uses[tensor] = self.uses.get(tensor, 0) + 1
         for tensor in graph.outputs:
@@ -38,6 +39,8 @@ class Rewriter:
             current = self.resolve_op(op)
             if not rule(self, current):
                 self.keep(current)
+        # Rules put something in place of an operator and leave its inputs alone: those that have lost their readers go
+        # here.
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
         return Graph(self.graph.name, self.graph.inputs, outputs, _live(self.ops, outputs))
 
@@ -49,6 +52,7 @@ class Rewriter:
 
     def resolve_op(self, op: Op) -> Op:
         inputs = tuple(None if tensor is None else self.resolve(tensor) for tensor in op.inputs)
+        # A changed operator is made without origin and gets that of the one being rewritten when it is kept.
         same = all(new is old for new, old in zip(inputs, op.inputs, strict=True))
         return op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
 
@@ -94,6 +98,7 @@ class Rewriter:
             else:
                 self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
             return
+        # Readers of the old value will read the new one: a later rule that asks for the only use must see them all.
         self.uses[new] = self.uses.get(new, 0) + self.uses.get(old, 0)
         self._replaced[old] = new
 

@@ -59,6 +59,7 @@ def rate_type(x: DType, w: DType) -> DType:
     return x if x.itemsize >= w.itemsize else w
 
 
+# The array's multipliers are 9 bits wide, which is what a byte less a byte needs (ADR 0017).
 def weight_zeros(w: DType) -> tuple[int, int]:
     """The lowest and the highest zero point that weights of a type may have: any value of 8 bits, else none but 0."""
     if w not in (DType.INT8, DType.UINT8):
@@ -79,6 +80,7 @@ def _check_weight_zero(tile: Conv | Depthwise) -> None:
 def _drain_accesses(
     tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int
 ) -> Iterator[Access | None]:
+    # Before the last part these fields mean nothing: no bias is read and no output written.
     if not tile.last:
         return
     if tile.bias != NOTHING:
@@ -151,6 +153,7 @@ class Conv(Instruction):
 
     def check(self) -> None:
         accumulator_type(self.x_type, self.w_type)
+        # Dilations may be 0: all taps then see one pixel, which the accesses bound like any other.
         if not all((self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)):
             raise ProgramError("matrix.conv: every dimension and stride must be >= 1")
         _check_weight_zero(self)
@@ -161,6 +164,7 @@ class Conv(Instruction):
     def accesses(self) -> Iterator[Access | None]:
         xb, xr, xp = self.x_strides
         item = self.x_type.itemsize
+        # Output rows and kernel rows both walk input rows, so as dimensions of one operand their reaches add up.
         window = (self.oh, self.ow, self.kh, self.kw, self.ic)
         steps = (xr * self.sh, xp * self.sw, xr * self.dh, xp * self.dw, item)
         yield span(self.x, (self.batch, *window), (xb, *steps), item, False)

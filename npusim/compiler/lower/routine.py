@@ -54,6 +54,7 @@ class RoutineLowering(Lowering, kind="routine"):
 
     def _extent(self, number: int) -> int:
         operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
+        # A routine comes from anybody's package, so what it says of its cuts is checked against the operands.
         lengths = {tensor.shape[axis] for tensor, axes in operands if (axis := axes[number]) is not None}
         if len(lengths) != 1:
             raise CompileError(
@@ -68,6 +69,7 @@ class RoutineLowering(Lowering, kind="routine"):
         fitting = [tile for tile in product(*map(_halvings, self._extents)) if self._bytes(tile) <= budget]
         if not fitting:
             raise self._refusal(budget)
+        # The tile itself decides ties, so that compiling twice gives the same program.
         return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
 
     def _bytes(self, tile: Sequence[int]) -> int:
