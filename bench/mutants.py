@@ -33,7 +33,7 @@ ELSEWHERE = {
     "npusim/validate": "tests/validation",
     "hal/abi": "tests/abi",
 }  # packages whose tests are not below tests/unit
-MEMORY = 64 << 30
+MEMORY = 256 << 30
 """A mutant may ask for any amount of memory; this many bytes of addresses it gets. Simulated DRAM takes gibibytes of
 them, and hardly any memory."""
 _RUN = f"""

@@ -6,7 +6,7 @@ import enum
 import threading
 from collections.abc import Sequence
 
-from ..aidl.types import OMITTED, Operand, TokenValuePair
+from ..aidl.types import OMITTED, ExecutionConfig, Operand, TokenValuePair
 from ..types import LoopTimeoutDurationNs, OutputShape
 from . import extensions
 from .arguments import Argument, AtMemory, at_memory, at_pointer
@@ -15,7 +15,7 @@ from .compilation import Compilation
 from .kinds import is_specified
 from .memory import AnyMemory, RoleMemory
 from .pointers import OperandTypeValue
-from .running import Computation, Outcome, RunStep, Settings, deadline_after
+from .running import Computation, Outcome, RunStep, deadline_after
 
 
 class State(enum.Enum):
@@ -183,11 +183,11 @@ class Execution:
             if None in arguments:
                 raise bad_data(f"{what} {arguments.index(None)} is not set")
         names = extensions.known() if self._hints else ()
-        settings = Settings(self._measure, self._loop_timeout_ns, self._hints, names)
+        config = ExecutionConfig(self._measure, self._loop_timeout_ns, self._hints, names)
         inputs = [argument for argument in self._inputs if argument is not None]
         outputs = [argument for argument in self._outputs if argument is not None]
         _check_written_once(inputs, outputs)
-        return Computation(self.compilation, inputs, outputs, settings)
+        return Computation(self.compilation, inputs, outputs, config)
 
     # Results
 

@@ -201,3 +201,39 @@ def test_nodes_that_ask_for_what_there_is_not(
 ) -> None:
     with pytest.raises(UnsupportedError, match=message):
         loaded(op_type, inputs, attrs)
+
+
+def wide(*shape: int, dtype: Any = np.float32) -> Array:
+    """Any number of elements, in the memory of one."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+# operator, inputs, names of those that are constants, attributes, elements of the table
+TABLES: list[tuple[str, list[Array], list[str], dict[str, Any], int]] = [
+    ("Range", [i(0)[0], i((1 << 24) + 1)[0], i(1)[0]], ["x0", "x1", "x2"], {}, (1 << 24) + 1),
+    ("EyeLike", [wide(4097, 4097)], [], {}, 4097 * 4097),
+    ("HannWindow", [i((1 << 24) + 1)[0]], ["x0"], {}, (1 << 24) + 1),
+    ("Trilu", [wide(2, 4097, 4097)], [], {}, 4097 * 4097),
+    ("ReverseSequence", [wide(1 << 21, 9), i(*[1] * 9)], ["x1"], {}, 9 << 21),
+    (
+        "GatherND", [wide((1 << 24) + 1, 2), wide((1 << 24) + 1, 1, dtype=np.int64)], [], {"batch_dims": 1},
+        (1 << 24) + 1,
+    ),
+    ("GridSample", [wide((1 << 24) + 1, 1, 2, 2), wide((1 << 24) + 1, 1, 1, 2)], [], {}, (1 << 24) + 1),
+    ("Resize", [f(1, 1, 1, 6), f(0), f(0), i(1, 1, 1, 1 << 20)], ["x1", "x2", "x3"], {}, 8 * 4 << 20),
+    # a window of four pixels, six times as wide because the image shrinks, and its ends
+    (
+        "Resize", [wide(1, 1, 1, 600_000), f(0), f(0), i(1, 1, 1, 100_000)], ["x1", "x2", "x3"],
+        {"mode": "linear", "antialias": 1}, 8 * 100_000 * 26,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "constants", "attrs", "elements"), TABLES)
+def test_tables_that_are_too_large(
+    op_type: str, inputs: list[Array], constants: list[str], attrs: dict[str, Any], elements: int
+) -> None:
+    """The limit is looked at before the table is made."""
+    model = node_model(op_type, {f"x{index}": x for index, x in enumerate(inputs)}, constants, **attrs)
+    with pytest.raises(UnsupportedError, match=f"needs a table of {elements} elements; at most 16777216"):
+        load(model)
