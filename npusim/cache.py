@@ -64,6 +64,8 @@ def write_program(program: Program, path: Path) -> None:
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is not a regular file, and would be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same directory, since a rename is atomic within one file system only; under a name that entries() does not
+    # list.
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -72,6 +74,7 @@ def write_program(program: Program, path: Path) -> None:
             for part in parts:
                 file.write(part)
                 file.write(bytes(-len(part) % _PAD))
+        # mkstemp keeps files to their owner, but a cache may be shared.
         os.chmod(draft, 0o666 & ~_umask())
         os.replace(draft, path)
     except BaseException:
@@ -85,6 +88,8 @@ def read_program(path: Path) -> Program:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
+            # Mapped, so that constants of gigabytes are not copied: the checksum reads them once, and they stay in the
+            # page cache.
             data = np.memmap(file, np.uint8, "r") if size else np.empty(0, np.uint8)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
@@ -123,6 +128,7 @@ class Cache:
             if not path.exists():
                 return None
             program = read_program(path)
+            # A file that was renamed is sound by its checksum, and still another program.
             if program.key != key:
                 raise CacheError(f"{path}: holds the program of key {program.key[:16]}..., not of its name")
         except (CacheError, UsageError, OSError) as error:
@@ -140,6 +146,7 @@ class Cache:
 
 
 def _digest(lengths: tuple[int, ...], parts: tuple[Any, ...]) -> bytes:
+    # The lengths, too: else bytes could change from the end of one part to the beginning of the next.
     state = hashlib.sha256(struct.pack("<IIQQQ", FORMAT_VERSION, ISA_VERSION, *lengths))
     for part in parts:
         state.update(part)
@@ -147,6 +154,7 @@ def _digest(lengths: tuple[int, ...], parts: tuple[Any, ...]) -> bytes:
 
 
 def _umask() -> int:
+    # There is no reading the mask without setting it. A file that another thread makes in between has none.
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -190,6 +198,7 @@ def _peek(path: Path) -> dict[str, Any]:
     """The description alone, unchecked: for lists."""
     with path.open("rb") as file:
         meta, *_ = _header(path, file.read(_HEADER.size))
+        # The length is not checked by anything yet; read() would try to allocate what a damaged header says.
         if meta > path.stat().st_size:
             raise CacheError(f"{path}: is truncated")
         file.seek(_HEADER.size + -_HEADER.size % _PAD)

@@ -23,6 +23,7 @@ class CostModel:
         self.config = config
         kind = config.matrix.model if config.matrix else "systolic"  # without a unit any model names its absence
         self._matrix = importlib.import_module(f"npusim.hw.units.matrix_{kind}")
+        # A cache for each device: one on the method would be shared by all of them, and keep them alive.
         self.cost = functools.lru_cache(maxsize=1 << 14)(self._cost)
 
     def _cost(self, work: Work) -> Cost:

@@ -36,7 +36,7 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
     halted = False
     for index, command in enumerate(commands):
         try:
-            # Halt ends the job: what stands behind it would never be reached, and waits on it would never end.
+            # Halt ends the job: what stands behind it would never be reached.
             if halted:
                 raise ProgramError("follows halt")
             _check_issue(command, limits, present, issued)

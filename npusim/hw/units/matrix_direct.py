@@ -96,6 +96,7 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
     macs = groups * plan.mac
     terms = [("start", LATENCY, start), ("fetch", MEMORY, fetched.waited)]
     exposed = fetched.done - fetched.waited
+    # Bound by output when what shows beside the arithmetic is more than the arithmetic itself.
     if _resident(plan, groups, True) > 2 * macs:
         terms.append(("output", COMPUTE, exposed))
     else:
@@ -110,6 +111,7 @@ def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
     atoms = work.kh * work.kw * (1 if work.depthwise else ceil_div(work.ic, matrix.rows))
     rate = matrix.rate(work.dtype.label)
     stripe = ceil_div(pixels * rate.denominator, rate.numerator)
+    # While a stripe runs, the next block of weights comes in: a shorter stripe waits for it.
     least = ceil_div(matrix.rows * matrix.cols * work.dtype.itemsize, direct.weight_port_bytes)
     mac = max(stripe, least) * atoms
     gaps = pixels // direct.output_row_atoms if pixels > direct.output_row_atoms else 0
@@ -128,6 +130,8 @@ def _resident(plan: Group, groups: int, last: bool) -> int:
     for _ in range(groups):
         first = macs + plan.first
         macs += plan.mac
+        # Post-processing waits for the group before it and for its own first row; and it cannot end before the
+        # arithmetic has, and the last row after it.
         done = max(max(done, first) + plan.output, macs + plan.tail) if last else macs
     return done
 
@@ -146,6 +150,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Sc
     alone = beat
     if ceil_div(work.ic, matrix.rows) > direct.plain_surfaces:
         alone = max(beat, 1 / direct.feature_beats_per_cycle)
+    # Fractions, because a burst rarely takes whole cycles, and rounding each would add up over thousands.
     port: Fraction = 2 * beside * beat + (features - beside) * alone
     results = ceil_div(work.oh * work.ow * matrix.cols * work.out_bytes, burst) if direct.shared_port else 0
     macs = done = waited = left = 0
@@ -154,6 +159,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Sc
         missing = max(0, size - beside)
         beside = max(0, beside - size)
         if missing:
+            # Results go out over the same port: those of groups that are done by now go before the next weights.
             while left < len(finished) and finished[left] <= port:
                 port += results * beat
                 left += 1
@@ -169,6 +175,8 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Sc
 def _beat(config: Config) -> Fraction:
     """Cycles of the core's clock from one burst to the next."""
     burst, hz = config.dma.burst_bytes, config.matrix_hz
+    # A burst cannot come faster than the pins move it, nor than the bursts on the way let one be asked for (Little's
+    # law).
     pins = Fraction(burst * hz, dram_model(config).bandwidth)
     wait = Fraction(latency_ps(config) * hz, 10**12 * config.dma.max_outstanding)
     return max(Fraction(1), pins, wait)

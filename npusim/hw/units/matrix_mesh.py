@@ -33,7 +33,9 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     placed = place(matrix, work)
     rows = rows_fed(matrix, mesh, placed)
     size, rate = matrix.rows, matrix.rate(work.dtype.label)
+    # From the last row's entry to its last sum: across the mesh, down the mesh, and one stage more, as in the RTL.
     pipeline = 2 * size + 1 + (size if matrix.dataflow == "output_stationary" else 0)
+    # The first row has nothing to queue behind, so its stall is counted apart.
     later = (rows - 1) * (1 + mesh.row_stall_cycles)
     feeding = max(mesh.row_stall_cycles, 1) + ceil_div(later * rate.denominator, rate.numerator)
     drain = ceil_div(work.batch * work.oh * work.ow * work.oc, matrix.output_elements_per_cycle) if work.last else 0
@@ -56,4 +58,5 @@ def rows_fed(matrix: MatrixConfig, mesh: MeshConfig, placed: Placement) -> int:
     if matrix.dataflow == "output_stationary":
         return size + operations * size
     last = (placed.streamed - 1) % size + 1
+    # An operation that preloads feeds a full block however few rows it has: the preload takes D rows beside it.
     return size + (operations - 1) * size + max(last, mesh.least_rows)
