@@ -87,8 +87,7 @@ def covered(intervals: Iterable[tuple[int, int]]) -> int:
 
 def why(layer: Layer, config: Config) -> str:
     """One sentence, from numbers: what kept this layer from being faster."""
-    window = layer.window_ps
-    if not window:
+    if not layer.window_ps:
         return "takes no time of its own"
     match layer.timing.bound:
         case "memory":

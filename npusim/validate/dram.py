@@ -72,10 +72,6 @@ def _draws(count: int, below: int, seed: int) -> Addresses:
     return ((z ^ (z >> np.uint64(31))) % np.uint64(below)).astype(np.int64)
 
 
-def _sequential(load: Load) -> Addresses:
-    return np.arange(load.count, dtype=np.int64) * load.size
-
-
 def _random(load: Load) -> Addresses:
     return _draws(load.count, load.capacity // load.size, ADDRESSES) * load.size
 
@@ -86,10 +82,6 @@ def _blocks(load: Load) -> Addresses:
     count = ceil_div(load.count, each)
     starts = _draws(count, load.capacity // load.parameter, ADDRESSES) * load.parameter
     return (starts[:, None] + np.arange(each, dtype=np.int64) * load.size).ravel()[: load.count]
-
-
-def _strided(load: Load) -> Addresses:
-    return np.arange(load.count, dtype=np.int64) * load.parameter
 
 
 def _tile(load: Load) -> Addresses:
@@ -107,10 +99,10 @@ def _streams(load: Load, offset: int = 0) -> Addresses:
 
 
 _PATTERNS = {
-    "seq": _sequential,
+    "seq": lambda load: np.arange(load.count, dtype=np.int64) * load.size,
     "rand": _random,
     "rblk": _blocks,
-    "stride": _strided,
+    "stride": lambda load: np.arange(load.count, dtype=np.int64) * load.parameter,
     "streams": _streams,
     "streamsoff": lambda load: _streams(load, OFFSET),
     "tile2d": _tile,
@@ -140,14 +132,8 @@ def dramsim3(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         count = REQUESTS * min(4, memory.channels)
         load = Load(pattern, parameter, count, part.burst_bytes, memory.bytes)
         result = memory.serve(_requests(patterns(load), percent), outstanding)
-        yield Point(label, record.number("achieved_gbs"), memory.bandwidth_of(result) / GIGA, _kind(pattern, percent))
-
-
-def _kind(pattern: str, percent: int) -> str:
-    """The classes that the goals speak of."""
-    if percent not in {0, 100}:
-        return f"{pattern}, mixed"
-    return pattern
+        kind = pattern if percent in {0, 100} else f"{pattern}, mixed"
+        yield Point(label, record.number("achieved_gbs"), memory.bandwidth_of(result) / GIGA, kind)
 
 
 @dataclass(frozen=True, slots=True)
