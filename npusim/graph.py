@@ -159,6 +159,17 @@ def _describe(tensor: Tensor) -> str:
     return f"{tensor.name}:{tensor.dtype.label}{tensor.shape}{'!' if tensor.is_constant else ''}"
 
 
+def live(ops: Sequence[Op], outputs: Sequence[Tensor]) -> tuple[Op, ...]:
+    """The operators that an output depends on."""
+    needed = set(outputs)
+    kept = []
+    for op in reversed(ops):
+        if any(tensor in needed for tensor in op.outputs):
+            kept.append(op)
+            needed.update(tensor for tensor in op.inputs if tensor is not None)
+    return tuple(reversed(kept))
+
+
 def consumers(ops: Sequence[Op]) -> dict[Tensor, list[Op]]:
     """Which operators read each tensor, in order; an operator that reads it twice is listed once."""
     readers: dict[Tensor, list[Op]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from npusim.dtypes import DType, dtype_of
-from npusim.graph import Graph, Op, Tensor
+from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY
 
 
@@ -39,7 +39,7 @@ class Rewriter:
             if not rule(self, current):
                 self.keep(current)
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
-        return Graph(self.graph.name, self.graph.inputs, outputs, _live(self.ops, outputs))
+        return Graph(self.graph.name, self.graph.inputs, outputs, live(self.ops, outputs))
 
     def resolve(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor of the original graph by now."""
@@ -104,14 +104,3 @@ class Rewriter:
             candidate = f"{name}~{serial}"
         self._names.add(candidate)
         return candidate
-
-
-def _live(ops: Sequence[Op], outputs: Sequence[Tensor]) -> tuple[Op, ...]:
-    """The operators that an output depends on."""
-    needed = set(outputs)
-    kept = []
-    for op in reversed(ops):
-        if any(tensor in needed for tensor in op.outputs):
-            kept.append(op)
-            needed.update(tensor for tensor in op.inputs if tensor is not None)
-    return tuple(reversed(kept))

@@ -11,7 +11,7 @@ import numpy as np
 
 from npusim.dtypes import DType, dtype_of, to_storage
 from npusim.errors import ModelError, UnsupportedError, UsageError
-from npusim.graph import Graph, Op, Tensor
+from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Kind, Shape, narrow
 
 MAX_ELEMENTS = 1 << 40
@@ -163,13 +163,7 @@ class GraphBuilder:
 
     def finish(self, outputs: Sequence[Tensor]) -> Graph:
         """The validated graph without operators that no output needs."""
-        needed = set(outputs)
-        kept: list[Op] = []
-        for op in reversed(self._ops):
-            if any(output in needed for output in op.outputs):
-                kept.append(op)
-                needed.update(tensor for tensor in op.inputs if tensor is not None)
-        graph = Graph(self.name, tuple(self._inputs), tuple(outputs), tuple(reversed(kept)))
+        graph = Graph(self.name, tuple(self._inputs), tuple(outputs), live(self._ops, outputs))
         graph.validate()
         return graph
 

@@ -6,7 +6,7 @@ Both simulators were driven by us; what their drivers do is stated here and noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,7 +98,7 @@ def _streams(load: Load, offset: int = 0) -> Addresses:
     return turn % load.parameter * apart + turn // load.parameter * load.size
 
 
-_PATTERNS = {
+_PATTERNS: dict[str, Callable[[Load], Addresses]] = {
     "seq": lambda load: np.arange(load.count, dtype=np.int64) * load.size,
     "rand": _random,
     "rblk": _blocks,

@@ -126,17 +126,14 @@ class MatrixLowering(Lowering):
         while True:
             tile = choose(self.problem, self.config, budget)
             if tile is None:
-                raise refuse_size(self.group, self._smallest(), available)
+                ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
+                self.tile = Tiling(1, 1, 1, 1, ic, False)
+                raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile = tile
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
             budget -= excess
-
-    def _smallest(self) -> int:
-        ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
-        self.tile = Tiling(1, 1, 1, 1, ic, False)
-        return total_bytes(self.slots())
 
     @property
     def in_place(self) -> bool:
@@ -245,17 +242,8 @@ class MatrixLowering(Lowering):
         x, w, p = slots["x"], slots["w"], slots.get("p")
         assert x is not None
         assert w is not None
-        operands = _Operands(
-            extent,
-            chunk[1],
-            x.address,
-            w.address,
-            acc.address,
-            main.address,
-            self._drain_fields(p, extent),
-            first,
-            last,
-        )
+        drain = self._drain_fields(p, extent)
+        operands = _Operands(extent, chunk[1], x.address, w.address, acc.address, main.address, drain, first, last)
         instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
         reads = (x, w) if p is None else (x, w, p)
         return Item(instruction, reads, (acc, main) if last and main is not acc else (acc,))

@@ -47,7 +47,9 @@ class CopyLowering(Lowering):
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         ways = copy_ways(self.config)
-        parts = [part for source, target in self.pairs() for part in _cut(source, target, ways)]
+        parts = [
+            (source.slice(*box), target.slice(*box)) for source, target in self.pairs() for box in _tiles(target, ways)
+        ]
         for source, target in share(parts, core, cores):
             items = copy_items(
                 (target.address, target.strides, target), (source.address, source.strides, source), target.shape,
@@ -63,10 +65,6 @@ VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
     "expand": lambda op, source: source.broadcast(op.attrs["shape"]),
 }
 """The output of a view operator as a view of its input; None when strides cannot say it."""
-
-
-def _cut(source: View, target: View, ways: int) -> list[tuple[View, View]]:
-    return [(source.slice(*box), target.slice(*box)) for box in _tiles(target, ways)]
 
 
 def _tiles(target: View, ways: int) -> list[Box]:
@@ -225,12 +223,9 @@ class ScalarLowering(TiledLowering):
     def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
         """What computes one tile, from its operands and results."""
 
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
-
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         lanes = prod(tile) // max(tile[self._axis], 1)
-        names = [*((f"in{index}", tensor) for index, tensor in enumerate(self.op.inputs))]
+        names = [(f"in{index}", tensor) for index, tensor in enumerate(self.op.inputs)]
         names += [(f"out{index}", tensor) for index, tensor in enumerate(self.op.outputs)]
         return [
             SlotSpec(name, lanes * tensor.shape[self._axis] * tensor.dtype.itemsize)

@@ -44,13 +44,10 @@ class RoutineLowering(Lowering, kind="routine"):
         self._routine = routine_of(self.op.attrs)
         inputs = input_specs(self.op.inputs)
         cuts = self._routine.cuts(inputs, dict(self.op.attrs["params"]))
-        self._inputs = [(tensor, tuple(cut.inputs[i] for cut in cuts)) for i, tensor in enumerate(self._tensors())]
+        self._inputs = [(self.op.input(i), tuple(cut.inputs[i] for cut in cuts)) for i in range(len(inputs))]
         self._outputs = [(tensor, tuple(cut.outputs[i] for cut in cuts)) for i, tensor in enumerate(self.op.outputs)]
         self._extents = tuple(self._extent(number) for number in range(len(cuts)))
         self._tile = self._pick()
-
-    def _tensors(self) -> list[Tensor]:
-        return [self.op.input(index) for index in range(len(self.op.inputs))]
 
     def _extent(self, number: int) -> int:
         operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
@@ -65,28 +62,21 @@ class RoutineLowering(Lowering, kind="routine"):
     def _pick(self) -> tuple[int, ...]:
         """The pieces that take least traffic on the busiest core, of those that fit."""
         budget = sram_budget(self.config)
-        fitting = [tile for tile in product(*map(_halvings, self._extents)) if self._bytes(tile) <= budget]
+        fitting = [tile for tile in product(*map(_halvings, self._extents)) if total_bytes(self._slots(tile)) <= budget]
         if not fitting:
-            raise self._refusal(budget)
+            slots = self._slots([1] * len(self._extents))
+            largest = max(range(len(slots)), key=lambda index: slots[index].total)
+            tensor, _ = [*self._inputs, *self._outputs][largest]
+            raise CompileError(
+                f"{self.group.name} ({self.group.kind}): its smallest piece takes {total_bytes(slots)} bytes "
+                f"of SRAM, of which operand {tensor.name!r} takes {slots[largest].total}; the device has {budget}"
+            )
         return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
-
-    def _bytes(self, tile: Sequence[int]) -> int:
-        return total_bytes(self._slots(tile))
 
     def _cost(self, tile: Sequence[int]) -> int:
         pieces = prod(ceil_div(extent, size) for extent, size in zip(self._extents, tile, strict=True))
         once = sum(spec.nbytes for spec in self._slots(tile))
         return ceil_div(pieces, self.config.cores) * (_PIECE_BYTES + once)
-
-    def _refusal(self, budget: int) -> CompileError:
-        slots = self._slots([1] * len(self._extents))
-        operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
-        largest = max(range(len(slots)), key=lambda index: slots[index].total)
-        return CompileError(
-            f"{self.group.name} ({self.group.kind}): its smallest piece takes {total_bytes(slots)} bytes "
-            f"of SRAM, of which operand {operands[largest][0].name!r} takes {slots[largest].total}; the device has "
-            f"{budget}"
-        )
 
     def slots(self) -> list[SlotSpec]:
         return self._slots(self._tile)

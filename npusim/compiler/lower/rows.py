@@ -18,12 +18,17 @@ from npusim.ops.base import REGISTRY, Rows
 class TiledLowering(Lowering):
     """One operator with one input tile and one output tile of matching position; subclasses say which instruction."""
 
+    _tile: tuple[int, ...]
+
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         assert group.anchor is not None
         self.op = group.anchor
         self.x = context.view(self.op.input(0))
         self.out = context.view(self.op.output)
+
+    def slots(self) -> list[SlotSpec]:
+        return self.slots_for(self._tile)
 
     @abstractmethod
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
@@ -54,9 +59,6 @@ class RowLowering(TiledLowering):
         if form.single and not attrs["keepdims"]:
             self.out = insert_axis(self.out, self._axis)
 
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
-
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         elements = prod(tile)
         out = elements // max(tile[self._axis], 1) if self._form.single else elements
@@ -70,7 +72,8 @@ class RowLowering(TiledLowering):
             packed = ordered_strides(sizes, order, self.x.dtype.itemsize)
             part = self.x.slice(starts, sizes).permute(order)
             step.loads.extend(load_items((x.address, [packed[a] for a in order], x), part))
-            out_sizes = self._out_sizes(sizes)
+            single = self._form.single
+            out_sizes = tuple(1 if single and axis == self._axis else size for axis, size in enumerate(sizes))
             out_packed = ordered_strides(out_sizes, order, self.out.dtype.itemsize)
             dims = self._dims(sizes)
             x_strides, out_strides = _strides(dims, self.x), _strides(self._dims(out_sizes), self.out)
@@ -79,11 +82,6 @@ class RowLowering(TiledLowering):
             target = self.out.slice(starts, out_sizes).permute(order)
             step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
             yield step
-
-    def _out_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        if not self._form.single:
-            return tuple(sizes)
-        return tuple(1 if axis == self._axis else size for axis, size in enumerate(sizes))
 
     def _dims(self, sizes: Sequence[int]) -> tuple[int, int, int]:
         """(outer, row, inner) of a packed tile."""
@@ -114,9 +112,6 @@ class PoolLowering(TiledLowering, kind="pool"):
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
         self._tile = self.pick_tile(self.out.shape, (0, 1, 3, 2))
-
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item = self.x.dtype.itemsize
@@ -176,9 +171,6 @@ class ResampleLowering(TiledLowering, kind="resample"):
         self._index, self._weight = context.view(self.op.input(1)), context.view(self.op.input(2))
         self._order = self.x.order()
         self._tile = self.pick_tile(self.x.shape, self._order, (self._axis,))
-
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item, tables = self.x.dtype.itemsize, prod(self._index.shape) * 4

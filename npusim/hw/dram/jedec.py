@@ -41,7 +41,7 @@ class JedecDram:
         self.outstanding = max(1, config.dma.max_outstanding * config.dma.burst_bytes // part.burst_bytes)
         self._occupancy = functools.lru_cache(maxsize=1 << 14)(self._occupied)
         self._alone = functools.lru_cache(maxsize=1 << 14)(
-            lambda *pattern: memory.ps(self._serve(*pattern, self.outstanding))
+            lambda runs, run, stride, mode: memory.ps(self._serve(runs, run, stride, mode, self.outstanding))
         )
 
     def transfer_bytes(self, work: DmaWork) -> int:
