@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from npusim.dtypes import DType
@@ -49,13 +49,12 @@ class Group:
 
     def loads(self) -> list[Tensor]:
         """Tensors from outside that the chain reads, once each."""
-        made = {tensor for op in self.ops for tensor in op.outputs}
-        found: dict[Tensor, None] = {}
-        for op in self.chain:
-            for tensor in op.inputs:
-                if tensor is not None and tensor not in made:
-                    found[tensor] = None
-        return list(found)
+        return outside(self.chain, {tensor for op in self.ops for tensor in op.outputs})
+
+
+def outside(ops: Sequence[Op], made: Set[Tensor | None]) -> list[Tensor]:
+    """Tensors that operators read and that are not among those made, once each."""
+    return list(dict.fromkeys(t for op in ops for t in op.inputs if t is not None and t not in made))
 
 
 def _label(op: Op) -> str:

@@ -109,13 +109,8 @@ def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> d
             assert tensor is not None
             maker = makers.get(tensor)
             # Not a result that is itself a view, or must be dense, or is wanted twice here: it has one place only.
-            ours = maker is not None and tensor not in io and tensor not in hosts and not tensor.is_constant
-            if (
-                ours
-                and maker is not None
-                and maker.ops[0].kind not in DENSE_KINDS | VIEWS
-                and op.inputs.count(tensor) == 1
-            ):
+            ours = tensor not in io and tensor not in hosts and not tensor.is_constant and op.inputs.count(tensor) == 1
+            if ours and maker is not None and maker.ops[0].kind not in DENSE_KINDS | VIEWS:
                 hosts[tensor] = (op, at)
             at += tensor.shape[op.attrs["axis"]]
     return hosts

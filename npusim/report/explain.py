@@ -16,7 +16,8 @@ from npusim.hw.cost import Cost, cost_model
 from npusim.isa.base import Unit, decode
 from npusim.program import Program
 from npusim.report.format import counted, duration, grouped, percent, table
-from npusim.report.result import OpTiming, Result
+from npusim.report.result import Result
+from npusim.summary import OpReport
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
 
@@ -34,7 +35,7 @@ class Charge:
 class Explanation:
     """An operator's charges by unit (``matrix``, ``vector``, ``scalar``, ``dma``), most expensive first."""
 
-    timing: OpTiming
+    timing: OpReport
     charges: dict[str, list[Charge]]
     busy_ps: dict[str, int]
 

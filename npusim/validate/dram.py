@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from npusim.hw.dram._memory import Memory
 from npusim.hw.dram._parts import PARTS
-from npusim.units import PS_PER_S, ceil_div
+from npusim.units import ceil_div
 from npusim.validate.base import DataSet, Excluded, Point, Record
 
 Addresses = npt.NDArray[np.int64]
@@ -177,7 +177,8 @@ def ramulator2(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]
         preset = RAMULATOR2[name]
         memory = _memory(preset, record.integer("refresh", 0) == 1)
         if mode == "stream":
-            predicted = _stream(memory, percent)
+            load = Load("seq", 0, STREAM, memory.part.burst_bytes, memory.bytes)
+            predicted = memory.bandwidth_of(memory.serve(_requests(patterns(load), percent), UNLIMITED))
         else:
             predicted = _beside(memory, percent, 32 * nops // preset.ticks)
         group = mode if percent in {0, 100} else f"{mode}, mixed"
@@ -194,19 +195,12 @@ def _memory(preset: Preset, refresh: bool) -> Memory:
     )
 
 
-def _stream(memory: Memory, percent: int) -> int:
-    load = Load("seq", 0, STREAM, memory.part.burst_bytes, memory.bytes)
-    return memory.bandwidth_of(memory.serve(_requests(patterns(load), percent), UNLIMITED))
-
-
 def _beside(memory: Memory, percent: int, pace: int) -> int:
     """The stream goes at its pace as long as the probes last."""
     size = memory.part.burst_bytes
     stream = Load("seq", 0, BESIDE, size, memory.bytes)
     probes = _random(Load("rand", 0, PROBES, size, memory.bytes)) * 2
-    result = memory.serve(_requests(patterns(stream), percent), UNLIMITED, pace, probes, WARMUP)
-    moved = (result.reads + result.writes) * size
-    return moved * PS_PER_S // memory.ps(result.cycles)
+    return memory.bandwidth_of(memory.serve(_requests(patterns(stream), percent), UNLIMITED, pace, probes, WARMUP))
 
 
 SETS: tuple[DataSet, ...] = (

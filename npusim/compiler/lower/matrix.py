@@ -24,7 +24,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, input_extent
 from npusim.compiler.values import View
@@ -185,7 +185,9 @@ class MatrixLowering(Lowering):
                     self._instruction(task, extent, chunk, slots, acc, main, first=chunk is chunks[0], last=last)
                 )
                 if last:
-                    self._finish(step, table, self.box(task, extent), main)
+                    box = self.box(task, extent)
+                    slot = self.chain.emit(step, table, box, main)
+                    step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
                 yield step
 
     def _load(
@@ -226,14 +228,6 @@ class MatrixLowering(Lowering):
                 )
             step.loads.extend(load_items((slot.address, (1,), slot), view))
         return slot
-
-    def _finish(self, step: Step, table: SlotTable, box: Box, main: Slot) -> None:
-        slot = self.chain.emit(step, table, box, main)
-        order = self.chain.order
-        out = self.out_view()
-        packed = self.chain.packed(box[1], out.dtype)
-        part = out.slice(*box).permute(order)
-        step.stores.extend(store_items(part, (slot.address, [packed[axis] for axis in order], slot)))
 
     def _instruction(
         self, task: Task, extent: Extent, chunk: tuple[int, int], slots: dict[str, Slot | None],

@@ -13,9 +13,9 @@ import numpy as np
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share
 from npusim.compiler.lower.rows import TiledLowering, clip
-from npusim.compiler.lower.transfer import copy_items, load_items, store_items
+from npusim.compiler.lower.transfer import copy_items, load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
-from npusim.compiler.values import View, dense_strides
+from npusim.compiler.values import View
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
@@ -200,10 +200,6 @@ class _Tile:
     def address(self) -> int:
         return self.slot.address
 
-    def packed(self, part: View) -> tuple[int, Sequence[int], Slot]:
-        """The slot as one side of a transfer of ``part``."""
-        return self.address, dense_strides(part.shape, self.dtype.itemsize), self.slot
-
 
 class ScalarLowering(TiledLowering):
     """Whole rows in SRAM, element by element on the scalar unit; subclasses say which instruction."""
@@ -251,11 +247,11 @@ class ScalarLowering(TiledLowering):
         ins, outs = [], []
         for index in range(len(self.op.inputs)):
             tile, part = place(self.op.input(index), f"in{index}")
-            step.loads.extend(load_items(tile.packed(part), part))
+            step.loads.extend(load_packed(tile.slot, part, range(len(sizes))))
             ins.append(tile)
         for index, tensor in enumerate(self.op.outputs):
             tile, part = place(tensor, f"out{index}")
-            step.stores.extend(store_items(part, tile.packed(part)))
+            step.stores.extend(store_packed(part, tile.slot, range(len(sizes))))
             outs.append(tile)
         step.compute.extend(self.items(ins, outs, outer, inner))
         return step

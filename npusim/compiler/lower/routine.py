@@ -18,9 +18,8 @@ from npusim.compiler.lower.base import (
     sram_budget,
     total_bytes,
 )
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.transfer import load_packed
 from npusim.compiler.schedule import Item, Slot, Step
-from npusim.compiler.values import dense_strides
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.routine import Operand, routine_instruction
@@ -99,34 +98,28 @@ class RoutineLowering(Lowering, kind="routine"):
         held: dict[int, tuple[Box, Slot]] = {}
         pieces = boxes(self._extents, self._tile, range(len(self._tile))) if all(self._extents) else []
         for starts, sizes in share(pieces, core, cores):
-            yield self._step(table, held, starts, sizes)
-
-    def _step(
-        self, table: SlotTable, held: dict[int, tuple[Box, Slot]], starts: Sequence[int], sizes: Sequence[int]
-    ) -> Step:
-        step = Step()
-        ins: list[tuple[Operand, Slot]] = []
-        outs: list[tuple[Operand, Slot]] = []
-        for index, (tensor, axes) in enumerate(self._inputs):
-            box = _part(tensor, axes, starts, sizes)
-            if index not in held or held[index][0] != box:
-                slot = table.next(f"in{index}")
-                held[index] = box, slot
-                strides = dense_strides(box[1], tensor.dtype.itemsize)
+            step = Step()
+            ins: list[tuple[Operand, Slot]] = []
+            outs: list[tuple[Operand, Slot]] = []
+            for index, (tensor, axes) in enumerate(self._inputs):
+                box = _part(tensor, axes, starts, sizes)
+                if index not in held or held[index][0] != box:
+                    slot = table.next(f"in{index}")
+                    held[index] = box, slot
+                    part = self.context.view(tensor).slice(*box)
+                    step.loads.extend(load_packed(slot, part, range(len(part.shape))))
+                slot = held[index][1]
+                ins.append((Operand(slot.address, tensor.dtype, box[1]), slot))
+            for index, (tensor, output_axes) in enumerate(self._outputs):
+                box = _part(tensor, output_axes, starts, sizes)
+                slot = table.next(f"out{index}")
+                outs.append((Operand(slot.address, tensor.dtype, box[1]), slot))
                 part = self.context.view(tensor).slice(*box)
-                step.loads.extend(load_items((slot.address, strides, slot), part))
-            slot = held[index][1]
-            ins.append((Operand(slot.address, tensor.dtype, box[1]), slot))
-        for index, (tensor, output_axes) in enumerate(self._outputs):
-            box = _part(tensor, output_axes, starts, sizes)
-            slot = table.next(f"out{index}")
-            outs.append((Operand(slot.address, tensor.dtype, box[1]), slot))
-            part = self.context.view(tensor).slice(*box)
-            step.stores.extend(store_items(part, (slot.address, dense_strides(box[1], tensor.dtype.itemsize), slot)))
-        params = self.op.attrs["params"]
-        instruction = routine_instruction(self._routine, params, [o for o, _ in ins], [o for o, _ in outs])
-        step.compute.append(Item(instruction, tuple(slot for _, slot in ins), tuple(slot for _, slot in outs)))
-        return step
+                step.stores.extend(store_packed(part, slot, range(len(part.shape))))
+            params = self.op.attrs["params"]
+            instruction = routine_instruction(self._routine, params, [o for o, _ in ins], [o for o, _ in outs])
+            step.compute.append(Item(instruction, tuple(slot for _, slot in ins), tuple(slot for _, slot in outs)))
+            yield step
 
 
 def _part(tensor: Tensor, axes: Sequence[int | None], starts: Sequence[int], sizes: Sequence[int]) -> Box:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.base import Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Step
-from npusim.compiler.values import View, ordered_strides
+from npusim.compiler.values import View
 from npusim.isa import reduction
 from npusim.ops.base import REGISTRY, Rows
 
@@ -69,18 +69,14 @@ class RowLowering(TiledLowering):
         for starts, sizes in share(boxes(self.x.shape, self._tile, order), core, cores):
             x, out = table.next("x"), table.next("out")
             step = Step()
-            packed = ordered_strides(sizes, order, self.x.dtype.itemsize)
-            part = self.x.slice(starts, sizes).permute(order)
-            step.loads.extend(load_items((x.address, [packed[a] for a in order], x), part))
+            step.loads.extend(load_packed(x, self.x.slice(starts, sizes), order))
             single = self._form.single
             out_sizes = tuple(1 if single and axis == self._axis else size for axis, size in enumerate(sizes))
-            out_packed = ordered_strides(out_sizes, order, self.out.dtype.itemsize)
             dims = self._dims(sizes)
             x_strides, out_strides = _strides(dims, self.x), _strides(self._dims(out_sizes), self.out)
             operands = (self.x.dtype, out.address, out_strides, x.address, x_strides, dims)
             step.compute.append(Item(self._form.make(operands, self.op.attrs), (x,), (out,)))
-            target = self.out.slice(starts, out_sizes).permute(order)
-            step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
+            step.stores.extend(store_packed(self.out.slice(starts, out_sizes), out, order))
             yield step
 
     def _dims(self, sizes: Sequence[int]) -> tuple[int, int, int]:
@@ -128,30 +124,26 @@ class PoolLowering(TiledLowering, kind="pool"):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         tile = (1, *self._tile[1:])
         for box in share(boxes(self.out.shape, tile, (0, 1, 2, 3)), core, cores):
-            yield self._step(table, box)
-
-    def _step(self, table: SlotTable, box: Box) -> Step:
-        (image, row, col, channel), (_, oh, ow, channels) = box
-        attrs, item = self.op.attrs, self.x.dtype.itemsize
-        (kh, kw), (sh, sw), (dh, dw), pads = attrs["kernel"], attrs["stride"], attrs["dilation"], attrs["pads"]
-        rows, cols = self._extent(oh, ow)
-        top, above, ih, below = clip(row * sh - pads[0], rows, self.x.shape[1])
-        left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
-        x, out = table.next("x"), table.next("out")
-        step = Step()
-        part = self.x.slice((image, top, left, channel), (1, ih, iw, channels))
-        step.loads.extend(load_items((x.address, (0, iw * channels * item, channels * item, item), x), part))
-        instruction = reduction.Pool(
-            reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype,
-            out.address, (ow * channels * item, channels * item, item),
-            x.address, (iw * channels * item, channels * item, item),
-            ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
-            (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
-        )  # fmt: skip
-        step.compute.append(Item(instruction, (x,), (out,)))
-        target = self.out.slice(*box)
-        step.stores.extend(store_items(target, (out.address, (0, ow * channels * item, channels * item, item), out)))
-        return step
+            (image, row, col, channel), (_, oh, ow, channels) = box
+            attrs, item = self.op.attrs, self.x.dtype.itemsize
+            (kh, kw), (sh, sw), (dh, dw), pads = attrs["kernel"], attrs["stride"], attrs["dilation"], attrs["pads"]
+            rows, cols = self._extent(oh, ow)
+            top, above, ih, below = clip(row * sh - pads[0], rows, self.x.shape[1])
+            left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
+            x, out = table.next("x"), table.next("out")
+            step = Step()
+            part = self.x.slice((image, top, left, channel), (1, ih, iw, channels))
+            step.loads.extend(load_packed(x, part, range(4)))
+            instruction = reduction.Pool(
+                reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype,
+                out.address, (ow * channels * item, channels * item, item),
+                x.address, (iw * channels * item, channels * item, item),
+                ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
+                (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
+            )  # fmt: skip
+            step.compute.append(Item(instruction, (x,), (out,)))
+            step.stores.extend(store_packed(self.out.slice(*box), out, range(4)))
+            yield step
 
 
 def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
@@ -192,10 +184,7 @@ class ResampleLowering(TiledLowering, kind="resample"):
             if not number:
                 for slot, view in ((index, self._index), (weight, self._weight)):
                     step.loads.extend(load_items((slot.address, view.strides, slot), view))
-            packed = ordered_strides(sizes, order, item)
-            step.loads.extend(
-                load_items((x.address, [packed[a] for a in order], x), self.x.slice(starts, sizes).permute(order))
-            )
+            step.loads.extend(load_packed(x, self.x.slice(starts, sizes), order))
             out_sizes = tuple(self.out.shape[axis] if a == axis else size for a, size in enumerate(sizes))
             at = order.index(axis)
             ordered = [out_sizes[a] for a in order]
@@ -208,7 +197,5 @@ class ResampleLowering(TiledLowering, kind="resample"):
                 self._index.shape[1],
             )  # fmt: skip
             step.compute.append(Item(instruction, (x, index, weight), (out,)))
-            out_packed = ordered_strides(out_sizes, order, item)
-            target = self.out.slice(starts, out_sizes).permute(order)
-            step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
+            step.stores.extend(store_packed(self.out.slice(starts, out_sizes), out, order))
             yield step

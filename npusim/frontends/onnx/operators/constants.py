@@ -83,7 +83,11 @@ def identity(node: Node) -> Tensor:
 @handles("Dropout", limits=["training mode is refused"])
 def dropout(node: Node) -> list[Tensor | None]:
     node.ignore("ratio", "seed")
-    if node.optional(2) is not None and bool(node.value(2).any()) and node.scalar_value_or(1, 0.5) != 0:
+    if (
+        node.optional(2) is not None
+        and bool(node.value(2).any())
+        and (node.optional(1) is None or node.scalar_value(1) != 0)
+    ):
         node.refuse("training mode is not supported")
     x = node.input(0)
     if len(node.wanted) < 2 or not node.wanted[1]:
