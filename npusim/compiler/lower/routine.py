@@ -18,7 +18,7 @@ from npusim.compiler.lower.base import (
     sram_budget,
     total_bytes,
 )
-from npusim.compiler.lower.transfer import load_packed
+from npusim.compiler.lower.transfer import load_packed, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.errors import CompileError
 from npusim.graph import Tensor
