@@ -52,6 +52,11 @@ def _align_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params)
     return VectorWork("simple", DType.FLOAT32, outputs[0].size * samples, 4, 16 * outputs[0].size * samples)
 
 
+def _pool(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
+    image, rois, batches = inputs
+    check_rows(_core.roi_pool(image, rois, batches, params["stride_h"], params["stride_w"], outputs[0]), "region")
+
+
 def _pool_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> VectorWork:
     """Each pixel under the largest region once."""
     _, height, width, channels = inputs[0].shape
@@ -68,13 +73,7 @@ register_routine(
 """image [b, h, w, c], rois [n, 4], batches [n] -> [n, height, width, c]."""
 
 register_routine(
-    Routine(
-        "npusim.roi_pool", 1, _infer_regions,
-        lambda ins, params, outs: check_rows(
-            _core.roi_pool(*ins, params["stride_h"], params["stride_w"], *outs), "region"
-        ),
-        _pool_work, _REGION, _region_cuts, "vector",
-    )
+    Routine("npusim.roi_pool", 1, _infer_regions, _pool, _pool_work, _REGION, _region_cuts, "vector")
 )  # fmt: skip
 """image [b, h, w, c], rois [n, 4], batches [n] -> [n, height, width, c]."""
 
