@@ -135,7 +135,7 @@ class _Waiter:
         while True:
             with self._lock:
                 settled = self._expire()
-                if not self._pending:
+                if not self._pending:  # decided under the lock that add takes: no wait falls between two threads
                     self._epoll = None  # the next one to wait starts a new thread
                 timeout = self._timeout()
                 ended = self._epoll is None

@@ -18,8 +18,8 @@ from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
-from npusim.sim.plan import PlanError
 from npusim.sim.stepper import Stepper
+from npusim.sim.steps import RefusedError
 from npusim.timeline import Counters, Fault, FaultCode, Timeline
 from npusim.units import cycles_spanned
 
@@ -62,6 +62,7 @@ class JobQueues:
 
     def reset(self) -> None:
         """Drop every job without a trace."""
+        # Events cannot be taken back: those of before the reset see that their epoch is over.
         self._epoch += 1
         for job in self._begun:
             if job is not None and job.player is not None:
@@ -101,6 +102,7 @@ class JobQueues:
 
     def consider(self) -> None:
         """Give the machine to the job of the highest class."""
+        # Software decides what becomes of the ring after a fault; until then the device stands still, as chips do.
         if self._faulted is not None:
             return
         job = self._current
@@ -115,6 +117,7 @@ class JobQueues:
 
     def _take_next(self) -> None:
         values = self._values
+        # A parked job of a higher class comes before waiting ones of lower classes, and behind waiting ones of higher.
         for ring in _DOWN:
             job = self._begun[ring]
             if job is None:
@@ -233,7 +236,7 @@ class JobQueues:
         job.stage = Stage.RUNNING
         try:
             job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
-        except PlanError as error:
+        except RefusedError as error:
             address = entry.program_address + error.offset
             self._ended(job, Fault(FaultCode.PROGRAM, address, error.explanation))
         except AddressError as error:

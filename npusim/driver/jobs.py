@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import enum
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from npusim.driver.check import check_inputs
-from npusim.errors import NpusimError
+from npusim.errors import InputError, NpusimError
 from npusim.program import CONSTANTS, Binding, Program
 
 Array = npt.NDArray[Any]
@@ -157,7 +157,7 @@ class Job:
         self.arrays: list[tuple[Binding, Array]] = []
         if not timing_only:
             written = [item for item in program.inputs if item.region not in self.bound] if bound else program.inputs
-            self.arrays = check_inputs(written, inputs or {})
+            self.arrays = _checked_inputs(written, inputs or {})
         self.fence = self.cycles = self.flags = 0
         self.entry = 0  # the address of its ring entry
         self.loaded: LoadedProgram | None = None  # from submission until it is finished
@@ -171,3 +171,25 @@ class Job:
     def read_back(self) -> list[Binding]:
         """The outputs that the host reads when the job has ended."""
         return [] if self.timing_only else [item for item in self.program.outputs if item.region not in self.bound]
+
+
+def _checked_inputs(bindings: Sequence[Binding], inputs: Mapping[str, Array]) -> list[tuple[Binding, Array]]:
+    """Each of ``bindings`` with its array, C-contiguous.
+
+    Raises InputError for a name, dtype or shape that is wrong.
+    """
+    if len(inputs) != len(bindings) or not all(map(inputs.__contains__, [binding.name for binding in bindings])):
+        names = [binding.name for binding in bindings]
+        missing = [f"{name!r} is missing" for name in names if name not in inputs]
+        unknown = [f"{name!r} is unknown" for name in inputs if name not in names]
+        takes = ", ".join(map(repr, names)) or "none"
+        raise InputError(f"inputs: {', '.join(missing + unknown)}; the program takes {takes}")
+    return [(binding, _checked(binding, inputs[binding.name])) for binding in bindings]
+
+
+def _checked(binding: Binding, array: Array) -> Array:
+    if array.dtype != binding.dtype.storage:
+        raise InputError(f"input {binding.name!r}: dtype must be {binding.dtype.storage}, got {array.dtype}")
+    if array.shape != binding.shape:
+        raise InputError(f"input {binding.name!r}: shape must be {binding.shape}, got {array.shape}")
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -13,8 +13,8 @@ from npusim.driver.alloc import Allocator, block_bytes
 from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
-from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, UsageError
-from npusim.program import CONSTANTS, Binding, Program
+from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
+from npusim.program import CONSTANTS, Program
 
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any job should take."""
@@ -49,6 +49,10 @@ class Driver:
     def reset(self) -> None:
         """Bring the device into a state in which it takes jobs; loaded programs stay, jobs in the device fail."""
         self._rings.reset()
+
+    def lose(self, reason: NpusimError) -> None:
+        """The device is of no more use: every job in it has ended with ``reason``, and none is kept."""
+        self._rings.lose(reason)
 
     def enable_preemption(self) -> None:
         """Let a job of a higher class interrupt one of a lower; takes device memory for what is parked.
@@ -175,6 +179,7 @@ class Driver:
         """
         self._check_loaded(loaded)
         self._rings.check_room(job.priority)
+        # Everything that can fail for want of room comes before the first byte is written: a refusal leaves no trace.
         slot = self._slots.take(loaded, job.bound)
         if not job.timing_only:
             try:
@@ -213,7 +218,10 @@ class Driver:
         if job.error is not None:
             raise job.error
         for binding in job.read_back:
-            job.outputs[binding.name] = self._read_output(job.addresses[binding.region], binding)
+            address, size = job.addresses[binding.region], binding.nbytes
+            raw = self._bus.read_memory(address, size) if size else bytearray()
+            self.counters.output_bytes += size
+            job.outputs[binding.name] = np.frombuffer(raw, binding.dtype.storage).reshape(binding.shape)
         return job
 
     def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:
@@ -259,11 +267,6 @@ class Driver:
         if job.loaded is None:
             raise UsageError(f"there is no job {job.fence} in the device")
         return job.loaded
-
-    def _read_output(self, address: int, binding: Binding) -> Array:
-        raw = self._bus.read_memory(address, binding.nbytes) if binding.nbytes else bytearray()
-        self.counters.output_bytes += binding.nbytes
-        return np.frombuffer(raw, binding.dtype.storage).reshape(binding.shape)
 
     # The device
 

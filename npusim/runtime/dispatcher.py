@@ -50,7 +50,6 @@ class Dispatcher:
     def __init__(self, config: Config, injection: Injection | None = None, *, preemption: bool = True) -> None:
         self.config = config
         self.device = NpuDevice(config, injection)
-        self.device.listener = self._ended
         self._clock = self.device.machine.clock
         self.driver = Driver(self.device.bus)
         self.counters = self.driver.counters
@@ -61,6 +60,7 @@ class Dispatcher:
         self._waiting: list[deque[Job]] = [deque() for _ in Priority]
         self._running: list[Job | None] = [None for _ in Priority]
         self._timelines: dict[int, Timeline] = {}
+        self.device.listener = self._timelines.__setitem__
         self._jobs = 0  # that wait or run
         self._budgets = 0  # jobs with a deadline that wait or run
         self.memory = Residence(self.driver)
@@ -86,6 +86,7 @@ class Dispatcher:
 
     def admit(self, job: Job) -> None:
         """A job arrives, now."""
+        # From here on the job's time counts, whoever's thread this is.
         job.arrived_ps = self._clock.now
         self._jobs += 1
         self.memory.job_begins(job.program)
@@ -187,6 +188,7 @@ class Dispatcher:
         """The device is of no more use: every job fails, now and later."""
         if self.gone is None:
             self.gone = error
+        self.driver.lose(error)
         self.memory.forget()
         for ring in Priority:
             running, self._running[ring] = self._running[ring], None
@@ -200,6 +202,7 @@ class Dispatcher:
         if not self._budgets:
             return
         for ring in _RINGS:
+            # A copy: abort() takes jobs off the very queue.
             for job in [*self._waiting[ring], self._running[ring]]:
                 if job is not None and job.deadline_ps is not None and job.deadline_ps <= self._clock.now:
                     name, budget = job.program.name, job.request.budget_ps
@@ -207,6 +210,7 @@ class Dispatcher:
 
     def _begin_one(self) -> bool:
         """Hand the waiting job of the highest class to the device whose class is free; False if there is none."""
+        # A job waits for memory: a later one that would fit must not overtake it, or it might wait for ever.
         if self.memory.short:
             return False
         for ring in _DOWN:
@@ -259,8 +263,10 @@ class Dispatcher:
             deadlines = [job.deadline_ps for job in jobs if job.deadline_ps is not None]
             limit = min(deadlines, default=self._clock.now + slice_ps)
             slice_ps = max(1, min(slice_ps, limit - self._clock.now))
+        # At the latest at the next deadline; simulated time decides it, so that no host is slow enough to miss it.
         if not self.driver.poll(slice_ps):
             return
+        # Highest class first: when two end at once, the more urgent client hears of it first.
         for ring in _DOWN:
             job = self._running[ring]
             if job is not None and job.ended:
@@ -304,6 +310,3 @@ class Dispatcher:
         if error is not None:
             error.__traceback__ = None  # it would hold the frames of whoever has the turn
         self.settled.append((job, result, error))
-
-    def _ended(self, fence: int, timeline: Timeline) -> None:
-        self._timelines[fence] = timeline

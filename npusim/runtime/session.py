@@ -50,7 +50,8 @@ class Session:
         self.config = load_config(config)
         self._cache_dir = cache_dir
         # What is compiled belongs to the caller: nothing is kept here but files.
-        self._store = Store(self.config, self.unload, _open_cache(cache_dir), remembered=0)
+        folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
+        self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder), remembered=0)
         self._dispatcher: Dispatcher | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -120,16 +121,9 @@ class Session:
 
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
-        text = repr(
-            (_model_digest(source), _model_name(source), shapes, self.config.fingerprint(), self.config.name, versions)
-        )
+        name = Path(source).stem if isinstance(source, str | os.PathLike) else ""
+        text = repr((_model_digest(source), name, shapes, self.config.fingerprint(), self.config.name, versions))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _open_cache(chosen: str | os.PathLike[str] | bool | None) -> Cache | None:
-    if chosen is False:
-        return None
-    return Cache(default_directory() if chosen is None or chosen is True else Path(chosen))
 
 
 def _model_digest(source: Source) -> str:
@@ -143,10 +137,6 @@ def _model_digest(source: Source) -> str:
 
         return digest_file(Path(source))
     return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
-
-
-def _model_name(source: Source) -> str:
-    return Path(source).stem if isinstance(source, str | os.PathLike) else ""
 
 
 def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:

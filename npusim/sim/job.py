@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from npusim.errors import ProgramError
 from npusim.sim.memory import AddressError, JobMemory
-from npusim.sim.plan import Step
+from npusim.sim.steps import Step
 from npusim.timeline import Fault, FaultCode
 
 

@@ -11,9 +11,9 @@ from npusim.sim.inject import Injection
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
-from npusim.sim.plan import Planner, Step
 from npusim.sim.replayer import Course, Replayer
 from npusim.sim.stepper import RESTORE, SAVE, Stepper
+from npusim.sim.steps import Decoder, Step
 
 COURSES_KEPT = 32
 """Programs whose decoded form stays in the host's memory, the most recently used ones."""
@@ -30,10 +30,10 @@ class Machine(Parts):
 
     def __init__(self, config: Config, injection: Injection | None = None) -> None:
         super().__init__(config, injection)
-        fabric, planner = self.fabric, Planner(config, self.layout, self.fabric)
+        fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
-        self._course = lru_cache(COURSES_KEPT)(lambda code, sizes: Course(planner.plan(code, sizes)))
+        self._course = lru_cache(COURSES_KEPT)(lambda code, sizes: Course(decoder.steps(code, sizes)))
         memory = self.memory
         self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
@@ -42,13 +42,14 @@ class Machine(Parts):
     def start(self, job: Job, done: Callable[[Player], None]) -> Player:
         """Begin a job; ``done(player)`` is called when it has ended and left the machine.
 
-        Raises PlanError for a bad program, AddressError for regions outside of DRAM.
+        Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
         """
 
         def ended(player: Player) -> None:
             self.leave(player)
             done(player)
 
+        # By the bytes, not by the address: software may write another program to the same place.
         course = self._course_of(job)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
@@ -68,6 +69,7 @@ class Machine(Parts):
 
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
+        # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
         breaks = self.injection.hang or self.injection.dma_error
         on_time = self.clock.now - job.started_ps == course.lead_ps
         return on_time and not breaks and self.clock.is_quiet(course.length_ps)

@@ -8,7 +8,7 @@ from npusim.sim.clock import Clock
 from npusim.sim.fabric import Fabric
 from npusim.sim.inject import Injection
 from npusim.sim.memory import DeviceMemory
-from npusim.sim.plan import Layout
+from npusim.sim.steps import Layout
 from npusim.units import cycles_to_ps
 
 

@@ -17,8 +17,8 @@ from simpy.events import Event
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
-from npusim.sim.plan import Step
 from npusim.sim.stepper import Stepper
+from npusim.sim.steps import Step
 from npusim.timeline import Fault, Timeline
 
 MOST_STEPS = 1024

@@ -72,7 +72,7 @@ def check_allocation(
         raise invalid_argument(f"{first} is a scalar: desc.dimensions must be empty, got {list(given)}")
     for use in uses:
         dims = merge_dims(dims, use.dims, str(use))
-    roles: dict[tuple[Direction, int], WeakSet[Prepared]] = {}
+    roles: dict[tuple[Direction, int], WeakSet[Prepared]] = {}  # weak: a buffer must not keep a model's weights
     for use in uses:
         roles.setdefault((use.direction, use.index), WeakSet()).add(use.prepared)
     return Layout(first.storage(), dims), roles

@@ -27,8 +27,9 @@ class BufferTracker:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        # Weak: a client frees a buffer by dropping it, and an execution under way holds the memory itself.
         self._live: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
-        self._tokens = itertools.cycle(range(1, MAX_TOKEN + 1))
+        self._tokens = itertools.cycle(range(1, MAX_TOKEN + 1))  # a token is used again as late as possible
         self._lock = threading.Lock()
 
     def allocate(

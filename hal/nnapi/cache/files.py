@@ -68,6 +68,7 @@ def driver_key(directory: Path | None = None) -> bytes | None:
 def _make_key(path: Path) -> None:
     """Write a new key, whole or not at all; if another process is quicker, its key is the one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A draft that is linked into place: another process sees the whole key or none, and never replaces one.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -83,7 +84,7 @@ def _make_key(path: Path) -> None:
 
 def _read_key(path: Path) -> bytes:
     with path.open("rb") as file:
-        status = os.fstat(file.fileno())
+        status = os.fstat(file.fileno())  # of what was opened: the path may lead elsewhere by now
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise PermissionError(0, "the key must belong to this user and be unreadable to all others")
         key = file.read(KEY_BYTES + 1)
@@ -124,7 +125,7 @@ class Files:
             body, pieces = encode(config, model, constants, plan)
             header = _HEADER.pack(_MAGIC, _VERSION, 0, len(body))
             mac = _mac(key, self._token, header, body)
-            _rewrite(self._descriptors[1], pieces)
+            _rewrite(self._descriptors[1], pieces)  # before the model file, which alone makes a cached model valid
             constants.confirm()
             for program in plan.programs():
                 program.constants.check()

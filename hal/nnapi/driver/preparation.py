@@ -82,7 +82,7 @@ class Preparation:
         token: bytes,
     ) -> Callable[[], PreparedModel]:
         """Work that compiles a model and keeps it in the cache files, if there are any that can be used."""
-        own = own_model(model)
+        own = own_model(model)  # now, not in the work: the client may change its model as soon as the launch returns
         validate_preference(preference)
         self._check_deadline()
         constants, vocabulary = constants_of(own), vocabulary_of(own)

@@ -59,7 +59,7 @@ class BurstContext:
             target=_serve, args=(weakref.ref(self), model, requests, self._stop), name="nnapi-burst", daemon=True
         )
         self._end = weakref.finalize(self, self._stop.stop)
-        self._end.atexit = False
+        self._end.atexit = False  # the thread is a daemon: at the end of the process there is nobody left to wake
         model.pin()
         try:
             self._thread.start()
@@ -79,7 +79,7 @@ class BurstContext:
     def close(self) -> None:
         """End the burst, wait until what is under way is done, and let go of all memory."""
         self._end()
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread:  # which may drop the last reference to the burst itself
             self._thread.join()
         self._slots.clear()
 

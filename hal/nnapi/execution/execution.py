@@ -113,7 +113,7 @@ class Execution:
         self._resolved = model.rules.check(request, fenced=fenced, token=engine.buffers.check_token)
         self._uses = engine.buffers.uses(model, self._resolved.request)
         mappings = PoolMappings() if mappings is None else mappings
-        before = mappings.fresh
+        before = mappings.fresh  # mappings may have been used before: this execution pays for its own alone
         self._places = Places(self._resolved, mappings)
         self._mapped = mappings.fresh - before
         self._ended = False
@@ -179,7 +179,7 @@ class Execution:
 
     def _finish(self, shapes: list[Shape] | None) -> None:
         if not self._ended:
-            self._ended = True
+            self._ended = True  # an execution that fails late has told its buffers already
             self._uses.finish(shapes)
 
     # Inputs

@@ -75,7 +75,7 @@ class FencedExecution:
 
     def launch(self, handles: Sequence[Handle]) -> list[int]:
         """Have it run when all fences are signalled; gives the handle of the fence behind it."""
-        handle = self._fence.dup()
+        handle = self._fence.dup()  # while there is a fence to duplicate: it may be signalled before wait_all returns
         self._engine.waits.add(self)
         deadline = self._execution.deadline
         try:
@@ -85,7 +85,7 @@ class FencedExecution:
             self._execution.abandon()
             os.close(handle[0])
             raise
-        if not self.callback.over:
+        if not self.callback.over:  # else it has ended, and would hold itself until the collector comes
             self._pending = pending
         if self._engine.closed:  # since: close() may not have seen this one
             self.cancel()

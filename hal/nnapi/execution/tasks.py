@@ -38,7 +38,7 @@ class TaskPool:
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
-            entry = (-priority, next(self._serial), task)
+            entry = (-priority, next(self._serial), task)  # serials differ, so tasks are never compared
             heapq.heappush(self._waiting, entry)
             try:
                 if len(self._waiting) > self._idle and len(self._threads) < self._most * (1 + priority):

@@ -39,6 +39,7 @@ class PoolMappings:
         return mapping
 
     def _find(self, key: int, memory: Memory) -> Mapping | None:
+        # The key is only the client's word for which memory it is; what it stands for now decides.
         identity, mapping = self._kept.get(key, (None, None))
         if mapping is None or mapping.cut or identity is None or identity != memory.identity:
             return None

@@ -15,7 +15,7 @@ def check_references(model: Model) -> None:
     edges = [_references(each) for each in model.referenced]
     finished: set[int] = set()
     for root in range(len(edges)):
-        path: dict[int, list[int]] = {root: list(edges[root])}
+        path: dict[int, list[int]] = {root: list(edges[root])}  # no recursion: a client decides how deep it goes
         while path:
             current = next(reversed(path))
             if not path[current]:

@@ -26,6 +26,7 @@ def validate_model(model: Model) -> Model:
     the same objects. Of the constants' bytes only those are read that a rule asks for. An operation that this driver
     does not have is valid, if the interface or an extension named by the model may have it.
     """
+    # The copy comes first: a client that changes its model meanwhile cannot change what has been checked.
     copy = structure.copy_model(model)
     pools.check_pools(copy)
     extensions.check_names(copy)

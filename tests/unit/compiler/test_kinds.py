@@ -149,7 +149,7 @@ def test_a_device_without_the_unit_refuses_by_name(kind: str) -> None:
 
 def test_what_slips_through_is_stopped_by_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last gate knows the units, too: once a device without a vector unit had compiled a softmax."""
-    monkeypatch.setattr(pipeline, "refuse_unsupported", lambda graph, config: None)
+    monkeypatch.setattr(pipeline, "unsupported", lambda graph, config: [])
     with pytest.raises(ProgramError, match=r"\(vector.softmax\): core0.vector: the device has no such unit$"):
         compile_graph(graph_of("softmax"), without("vector"))
 

@@ -13,7 +13,7 @@ from npusim.isa.base import acc, region, sram
 from npusim.sim.job import Job
 from npusim.sim.machine import COURSES_KEPT, Machine
 from npusim.sim.memory import AddressError, DeviceMemory, JobMemory
-from npusim.sim.plan import Planner, Step
+from npusim.sim.steps import Decoder, Step
 from tests.support.programs.streams import Stream, fill
 
 TINY = load_config("tiny")
@@ -93,13 +93,13 @@ def test_slices_outside_of_dram(address: int, size: int) -> None:
 
 def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    plan = Planner.plan
+    steps = Decoder.steps
 
-    def counted(self: Planner, code: bytes, sizes: Sequence[int]) -> list[Step]:
+    def counted(self: Decoder, code: bytes, sizes: Sequence[int]) -> list[Step]:
         made.append(len(code))
-        return plan(self, code, sizes)
+        return steps(self, code, sizes)
 
-    monkeypatch.setattr(Planner, "plan", counted)
+    monkeypatch.setattr(Decoder, "steps", counted)
     machine = Machine(TINY)
 
     def start(value: int, size: int = 64) -> None:

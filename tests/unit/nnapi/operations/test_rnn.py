@@ -221,3 +221,17 @@ def test_svdf_says_what_is_wrong() -> None:
     ):
         run(O.SVDF, [*operands[:4], floats(kind, 2, 23, seed=1), *operands[5:]], outputs)
     assert "inputs 5 must be > 0" in str(problem(O.SVDF, [*operands[:5], i32(0), operands[6]], outputs))
+
+
+@pytest.mark.parametrize("wrong", range(9))
+def test_every_dimension_of_a_layer_is_looked_at(wrong: int) -> None:
+    """Batches 2, inputs 5, units 4; one dimension of one operand is another."""
+    kind = T.TENSOR_FLOAT32
+    shapes = [[2, 5], [4, 5], [4, 4], [4], [2, 4]]
+    places = [(index, axis) for index, shape in enumerate(shapes) for axis in range(len(shape))]
+    inputs = [floats(kind, *shape, seed=1) for shape in shapes]
+    assert problem(O.RNN, [*inputs, i32(0)], [result(kind)] * 2) is None
+    operand, axis = places[wrong]
+    shapes[operand][axis] += 1
+    inputs[operand] = floats(kind, *shapes[operand], seed=1)
+    assert "agree in the dimensions" in str(problem(O.RNN, [*inputs, i32(0)], [result(kind)] * 2))

@@ -76,7 +76,7 @@ class Layout:
         self.names = tuple(unit_name(core, unit) for core, unit in pairs)
 
 
-class PlanError(Exception):
+class RefusedError(Exception):
     """A program is refused. Arguments: byte offset of the command in the stream, explanation."""
 
     def __init__(self, offset: int, explanation: str, /) -> None:
@@ -85,7 +85,7 @@ class PlanError(Exception):
         self.explanation = explanation
 
 
-class Planner:
+class Decoder:
     """Makes the steps of programs for one device; looks at each distinct piece of work once."""
 
     def __init__(self, config: Config, layout: Layout, fabric: Fabric) -> None:
@@ -95,8 +95,8 @@ class Planner:
         self._cost = cost_model(config).cost
         self._charges: dict[Work, Charge] = {}
 
-    def plan(self, stream: bytes, region_bytes: Sequence[int]) -> list[Step]:
-        """The steps of a stream; raises PlanError for one that cannot be decoded or breaks a rule of ``isa.verify``."""
+    def steps(self, stream: bytes, region_bytes: Sequence[int]) -> list[Step]:
+        """The steps of a stream. Raises RefusedError for what cannot be decoded or breaks a rule of ``isa.verify``."""
         config = self._config
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
         limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units)
@@ -114,7 +114,7 @@ class Planner:
         try:
             verify(checked(), limits)
         except NpusimError as error:
-            raise PlanError(offset, str(error)) from None
+            raise RefusedError(offset, str(error)) from None
         return steps
 
     def _step(self, command: Command, begin: int, end: int) -> Step:

@@ -12,13 +12,13 @@ from npusim.isa.base import Unit, Wait, region
 from npusim.sim.fabric import Fabric
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
-from npusim.sim.plan import HALT, Layout, PlanError, Planner
 from npusim.sim.stepper import Stepper
+from npusim.sim.steps import HALT, Decoder, Layout, RefusedError
 from npusim.work import DmaWork
 from tests.support.programs.streams import Stream, add, copy, fill
 
 CONFIGS = {name: load_config(name) for name in list_configs()}
-PLANNERS = {name: Planner(config, Layout(config), Fabric(config)) for name, config in CONFIGS.items()}
+DECODERS = {name: Decoder(config, Layout(config), Fabric(config)) for name, config in CONFIGS.items()}
 TINY = CONFIGS["tiny"]
 
 
@@ -33,7 +33,7 @@ def transfers(draw: st.DrawFn) -> DmaWork:
 @given(st.sampled_from(sorted(CONFIGS)), transfers())
 @settings(max_examples=200)
 def test_a_transfer_alone_takes_what_the_cost_model_says(name: str, work: DmaWork) -> None:
-    charge = PLANNERS[name]._charge(work)
+    charge = DECODERS[name]._charge(work)
     assert charge.alone_ps == cost(CONFIGS[name], work).ps
     assert (charge.bus_bytes > 0) == bool(work.reads or work.writes)
 
@@ -58,7 +58,7 @@ def test_steps_carry_the_offsets_of_their_commands() -> None:
     stream = Stream()
     stream.dma(fill(0, 8, 1), op=3)
     stream.vector(add(0, 0, 0, 8), Wait(0, Unit.DMA, 1), Wait(0, Unit.DMA, 0), op=4)
-    steps = PLANNERS["tiny"].plan(stream.code(), (0, 0))
+    steps = DECODERS["tiny"].steps(stream.code(), (0, 0))
     first, second = stream.commands
     assert [(step.begin, step.end) for step in steps] == [
         (0, first.size),
@@ -84,7 +84,7 @@ def test_a_refused_program_says_where() -> None:
     stream = Stream()
     stream.dma(fill(0, 8, 1))
     stream.dma(fill(1 << 20, 8, 1))
-    with pytest.raises(PlanError) as caught:
-        PLANNERS["tiny"].plan(stream.code(), (0, 0))
+    with pytest.raises(RefusedError) as caught:
+        DECODERS["tiny"].steps(stream.code(), (0, 0))
     assert caught.value.offset == stream.commands[0].size
     assert caught.value.explanation.startswith("command 1 (dma.fill): writes bytes")
