@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -39,13 +39,12 @@ def check_model(model: ModelProto, lenient: bool) -> None:
     check_graph(model.graph, Scope(versions, local, lenient), frozenset(), 0)
 
 
-class Scope:
+class Scope(NamedTuple):
     """What holds for all nodes of a model."""
 
-    def __init__(self, versions: dict[str, int], local: Collection[tuple[str, str]], lenient: bool) -> None:
-        self.versions = versions
-        self.local = local
-        self.lenient = lenient
+    versions: dict[str, int]
+    local: Collection[tuple[str, str]]
+    lenient: bool
 
 
 def _invalid(message: str) -> NoReturn:
