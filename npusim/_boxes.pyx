@@ -150,15 +150,14 @@ cdef long long _each_class(
     return count if most < 0 or count < most else most
 
 
-cdef int _take(int **ids, Ranked **ranked, long long count) except -1:
-    """Room for lists of ``count`` ids."""
-    ids[0] = <int *>malloc(max(count, 1) * sizeof(int))
-    ranked[0] = <Ranked *>malloc(max(count, 1) * sizeof(Ranked))
-    if ids[0] == NULL or ranked[0] == NULL:
-        free(ids[0])
-        free(ranked[0])
+cdef Ranked *_take(int **ids, float **values, long long count, long long floats) except NULL:
+    """Room for lists of ``count`` ids and, behind them, for floats: one piece, which is freed by what is returned."""
+    cdef Ranked *ranked = <Ranked *>malloc(max(count, 1) * (sizeof(Ranked) + sizeof(int)) + floats * sizeof(float))
+    if ranked == NULL:
         raise MemoryError(f"no memory for lists of {count} boxes")
-    return 0
+    ids[0] = <int *>(ranked + count)
+    values[0] = <float *>(ids[0] + count)
+    return ranked
 
 
 cdef inline bint _malformed(const float *box) noexcept nogil:
@@ -202,8 +201,9 @@ def box_nms_limit(
     not negative; kernel 0 hard, 1 linear, 2 gaussian. Rows are by batch, class, falling score.
     """
     cdef long long rows = scores.shape[0], classes = scores.shape[1], begin = 0, end, left, i, count = 0
-    cdef int *ids = NULL
-    cdef Ranked *ranked = NULL
+    cdef int *ids
+    cdef Ranked *ranked
+    cdef float *unused
     cdef Suppression rule
     cdef const float *at
     if not (
@@ -213,7 +213,7 @@ def box_nms_limit(
     ):
         raise ValueError("box_nms_limit: shapes do not fit each other")
     rule.kernel, rule.overlap, rule.sigma, rule.least = kernel, overlap, sigma, least
-    _take(&ids, &ranked, rows * (classes - 1))
+    ranked = _take(&ids, &unused, rows * (classes - 1), 0)
     with nogil:
         while begin < rows:
             end = begin + 1
@@ -234,7 +234,6 @@ def box_nms_limit(
                 out_batches[count] = batches[begin]
                 count += 1
             begin = end
-    free(ids)
     free(ranked)
     if count < 0:
         raise ValueError(f"box_nms_limit: {out_scores.shape[0]} rows of output are too few")
@@ -253,9 +252,9 @@ def proposals(
     """
     cdef long long height = scores.shape[1], width = scores.shape[2], per = anchors.shape[0]
     cdef long long size = height * width * per, b, i, kept, chosen, count = 0
-    cdef int *ids = NULL
-    cdef Ranked *ranked = NULL
-    cdef float *boxes = NULL
+    cdef int *ids
+    cdef Ranked *ranked
+    cdef float *boxes
     cdef float *values
     cdef Suppression rule
     if not (
@@ -268,12 +267,7 @@ def proposals(
     if scores.shape[0] == 0 or size == 0:
         return 0
     rule.kernel, rule.overlap, rule.sigma, rule.least = KERNEL_DROP, overlap, 0, 0
-    _take(&ids, &ranked, size)
-    boxes = <float *>malloc(size * 20)
-    if boxes == NULL:
-        free(ids)
-        free(ranked)
-        raise MemoryError(f"proposals: no memory for {size} boxes")
+    ranked = _take(&ids, &boxes, size, 5 * size)
     values = boxes + 4 * size
     with nogil:
         for b in range(scores.shape[0]):
@@ -300,9 +294,7 @@ def proposals(
                 memcpy(&out_boxes[count, 0], boxes + 4 * ids[i], 16)
                 out_batches[count] = <int>b
                 count += 1
-    free(ids)
     free(ranked)
-    free(boxes)
     if count < 0:
         raise ValueError(f"proposals: {out_scores.shape[0]} rows of output are too few")
     return count
@@ -391,9 +383,9 @@ def detections(
     ``of_box`` classes of each box. Class 1 is called ``first_label``. What is beyond the count stays as it is.
     """
     cdef long long rows = scores.shape[1], classes = scores.shape[2], b, i, count = 0, room = out_scores.shape[1]
-    cdef int *ids = NULL
-    cdef Ranked *ranked = NULL
-    cdef float *boxes = NULL
+    cdef int *ids
+    cdef Ranked *ranked
+    cdef float *boxes
     cdef float *values
     cdef Suppression rule
     if not (
@@ -407,12 +399,7 @@ def detections(
         return
     of_box = min(of_box, classes - 1)
     rule.kernel, rule.overlap, rule.sigma, rule.least = KERNEL_DROP, overlap, 0, 0
-    _take(&ids, &ranked, rows * classes + classes)
-    boxes = <float *>malloc(rows * (4 + classes) * 4)
-    if boxes == NULL:
-        free(ids)
-        free(ranked)
-        raise MemoryError(f"detections: no memory for {rows} boxes")
+    ranked = _take(&ids, &boxes, rows * classes + classes, rows * (4 + classes))
     values = boxes + 4 * rows
     with nogil:
         for b in range(scores.shape[0]):
@@ -431,8 +418,6 @@ def detections(
                 memcpy(&out_boxes[b, i, 0], boxes + 4 * (ranked[i].id // classes), 16)
                 out_classes[b, i] = <int>(ranked[i].id % classes) - 1 + first_label
             out_counts[b] = <int>count
-    free(ids)
     free(ranked)
-    free(boxes)
     if count > room:
         raise ValueError(f"detections: {room} rows of output are too few")

@@ -1,8 +1,8 @@
 """Programs as files: versioned, checked before use, found again by fingerprint; nothing in them is executable.
 
 Layout, little-endian: magic, format version, lengths of the three parts, SHA-256 over lengths and parts; then the
-parts:
-a JSON description, the instruction stream, the constants (each padded to 64 bytes, so that constants can be mapped).
+parts: a JSON description, the instruction stream, the constants. Each is padded to 64 bytes, so that constants can be
+mapped.
 """
 
 from __future__ import annotations

@@ -76,6 +76,7 @@ class HostBus(Bus):
     def wait_irq(self, timeout_ps: int) -> int:
         if not self._clock.run_until(self._pending.__len__, timeout_ps):
             return 0
+        # Taking an interrupt is work of the host, paid once for all that have come meanwhile.
         self._clock.advance(self._host.irq_ps)
         vectors = sum(1 << vector for vector in self._pending)
         self._pending.clear()

@@ -62,6 +62,7 @@ class JobQueues:
 
     def reset(self) -> None:
         """Drop every job without a trace."""
+        # Events cannot be taken back: those of before the reset see that their epoch is over.
         self._epoch += 1
         for job in self._begun:
             if job is not None and job.player is not None:
@@ -101,6 +102,7 @@ class JobQueues:
 
     def consider(self) -> None:
         """Give the machine to the job of the highest class."""
+        # Software decides what becomes of the ring after a fault; until then the device stands still, as chips do.
         if self._faulted is not None:
             return
         job = self._current
@@ -115,6 +117,7 @@ class JobQueues:
 
     def _take_next(self) -> None:
         values = self._values
+        # A parked job of a higher class comes before waiting ones of lower classes, and behind waiting ones of higher.
         for ring in _DOWN:
             job = self._begun[ring]
             if job is None:

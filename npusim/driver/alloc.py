@@ -39,6 +39,7 @@ class Allocator:
     def allocate(self, size: int, purpose: str) -> int:
         """The address of a new block; raises DeviceMemoryError with required and available bytes."""
         needed = block_bytes(size)
+        # First fit, from the lowest address: the same requests lie at the same addresses on every machine.
         for number, (address, free) in enumerate(self._free):
             if free >= needed:
                 if free == needed:

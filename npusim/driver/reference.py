@@ -179,6 +179,7 @@ class Driver:
         """
         self._check_loaded(loaded)
         self._rings.check_room(job.priority)
+        # Everything that can fail for want of room comes before the first byte is written: a refusal leaves no trace.
         slot = self._slots.take(loaded, job.bound)
         if not job.timing_only:
             try:

@@ -61,6 +61,7 @@ class Rings:
         assert loaded is not None
         assert slot is not None
         self._bus.host_work("submit")
+        # Record, entry, TAIL, doorbell, in this order: each may be read as soon as the next is written.
         self._bus.write_memory(slot.completion, header.COMPLETION.pack(job.fence, header.JOB_PENDING, 0, 0, 0))
         entry = header.ENTRY.pack(
             header.ENTRY_MAGIC, job.flags, loaded.code, len(job.program.code), len(loaded.sizes), slot.table,
@@ -98,6 +99,8 @@ class Rings:
         if interrupted:
             self._write(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
         ended = self._collect_all()
+        # An interrupt says that something happened, not what. Where records answer for everything the register, which
+        # costs a slow read over the bus, need not be asked.
         if any(self._inside) or not ended:
             ended += self._check_status()
         return ended > 0
@@ -149,6 +152,7 @@ class Rings:
             raise gone
         if not status & header.STATUS_FAULT:
             return 0
+        # Status is read after the records, so a job that ended in between has to be looked for once more.
         ended = self._collect_all()  # it may have stopped just now
         if ended:
             return ended

@@ -54,6 +54,7 @@ class Slots:
 
     def write_table(self, loaded: LoadedProgram, slot: Slot, bound: Mapping[int, int]) -> dict[int, int]:
         """Tell the device where the regions are; their addresses."""
+        # Nearly every run uses its slot's own regions: then the table in device memory is what it was.
         if not bound and slot.usual:
             return slot.usual
         addresses = {CONSTANTS: loaded.constants, **slot.own, **bound}

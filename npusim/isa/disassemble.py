@@ -20,7 +20,9 @@ _NOTHING = 0xFFFF_FFFF_FFFF_FFFF
 def disassemble(commands: Iterable[Command], op_names: Sequence[str] = ()) -> Iterator[str]:
     """``index unit mnemonic fields; waits; operator`` for each command."""
     for index, command in enumerate(commands):
-        fields = " ".join(_field(name, value) for name, value in _values(command))
+        instruction = command.instruction
+        names = [field.name for field in (*instruction.fields, instruction.tail) if field]
+        fields = " ".join(_field(name, getattr(instruction, name)) for name in names)
         waits = " ".join(f"{unit_name(core, unit)}>={count}" for core, unit, count in command.waits)
         name = op_names[command.op] if command.op < len(op_names) else str(command.op)
         yield (
@@ -28,14 +30,6 @@ def disassemble(commands: Iterable[Command], op_names: Sequence[str] = ()) -> It
             + (f" ; wait {waits}" if waits else "")
             + f" ; {name}"
         )
-
-
-def _values(command: Command) -> Iterator[tuple[str, Any]]:
-    instruction = command.instruction
-    for field in instruction.fields:
-        yield field.name, getattr(instruction, field.name)
-    if instruction.tail:
-        yield instruction.tail.name, getattr(instruction, instruction.tail.name)
 
 
 def _field(name: str, value: Any) -> str:

@@ -82,7 +82,9 @@ class Call:
             for operand in (*self.inputs, *self.outputs):
                 rank = len(operand.shape)
                 parts.append(struct.pack(f"<QBB{rank}I", operand.address, operand.dtype, rank, *operand.shape))
-            parts.append(_pack_params(self.params))
+            parts.append(struct.pack("<B", len(self.params)))
+            for label, value in self.params:
+                parts += [struct.pack("<B", len(label.encode())), label.encode(), _pack_value(value)]
         except struct.error as error:
             raise ProgramError(f"routine {self.name}: {error} in {self}") from None
         raw = b"".join(parts)
@@ -100,11 +102,14 @@ class Call:
         reader = _Reader(raw)
         version, length, inputs, outputs = reader.take("<HBBB")
         name = reader.text(length)
-        operands = tuple(_operand(reader) for _ in range(inputs + outputs))
+        operands = []
+        for _ in range(inputs + outputs):
+            address, dtype, rank = reader.take("<QBB")
+            operands.append(Operand(address, DType(dtype), reader.take(f"<{rank}I")))
         params = tuple(
             (reader.text(*reader.take("<B")), _unpack_value(reader)) for _ in range(*reader.take("<B"))
         )  # the name of each, then its value
-        call = Call(name, version, params, operands[:inputs], operands[inputs:])
+        call = Call(name, version, params, tuple(operands[:inputs]), tuple(operands[inputs:]))
         if reader.at != len(raw) or call.to_bytes() != raw:
             raise ValueError("the call is not in canonical form")
         return call
@@ -127,18 +132,6 @@ class _Reader:
 
     def text(self, length: int) -> str:
         return bytes(self.take(f"<{length}s")[0]).decode()
-
-
-def _operand(reader: _Reader) -> Operand:
-    address, dtype, rank = reader.take("<QBB")
-    return Operand(address, DType(dtype), reader.take(f"<{rank}I"))
-
-
-def _pack_params(params: Pairs) -> bytes:
-    parts = [struct.pack("<B", len(params))]
-    for name, value in params:
-        parts += [struct.pack("<B", len(name.encode())), name.encode(), _pack_value(value)]
-    return b"".join(parts)
 
 
 def _pack_value(value: Any) -> bytes:
@@ -198,7 +191,12 @@ class _Routine(Instruction):
         if names != sorted(set(names)):
             raise ProgramError(f"{self.mnemonic}: routine {call.name}: parameters must be sorted, got {names}")
         for operand in (*call.inputs, *call.outputs):
-            _check_operand(operand, self.mnemonic)
+            if operand.dtype not in DEVICE_DTYPES:
+                raise ProgramError(f"{self.mnemonic}: no unit computes with {operand.dtype.label}")
+            if operand.address % operand.dtype.itemsize:
+                raise ProgramError(f"{self.mnemonic}: {operand} must start at a multiple of {operand.dtype.itemsize}")
+            if space_of(operand.address) != Space.SRAM:
+                raise ProgramError(f"{self.mnemonic}: {operand} must be in SRAM")
         try:
             wanted = routine.outputs([operand.spec for operand in call.inputs], dict(call.params))
         except ModelError as error:
@@ -230,15 +228,6 @@ class _Routine(Instruction):
             self.routine().execute(inputs, dict(call.params), outputs)
         except Exception as error:  # noqa: BLE001 - the routine may be anybody's; a device has no other word for it
             raise ProgramError(f"{self.mnemonic}: routine {call.name}: {error}") from None
-
-
-def _check_operand(operand: Operand, mnemonic: str) -> None:
-    if operand.dtype not in DEVICE_DTYPES:
-        raise ProgramError(f"{mnemonic}: no unit computes with {operand.dtype.label}")
-    if operand.address % operand.dtype.itemsize:
-        raise ProgramError(f"{mnemonic}: {operand} must start at a multiple of {operand.dtype.itemsize}")
-    if space_of(operand.address) != Space.SRAM:
-        raise ProgramError(f"{mnemonic}: {operand} must be in SRAM")
 
 
 def _array(operand: Operand, memory: Memory, core: int) -> Array:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
+from typing import ClassVar
 
 from npusim import _core
-from npusim._core import Strided
 from npusim.dtypes import DType
 from npusim.isa.base import (
     F64,
@@ -164,9 +164,6 @@ class Cast(Instruction):
         _core.cast(self.dst_type, dst, self.src_type, src, self.dims)
 
 
-_Operands = tuple[DType, Strided, DType, Strided, Strided, Strided, tuple[int, ...]]
-
-
 @dataclasses.dataclass(slots=True)
 class Conversion(Instruction):
     """Between stored integers and numbers: src by a FLOAT32 scale and an INT32 zero point, both strided like it."""
@@ -182,6 +179,7 @@ class Conversion(Instruction):
     zero: Address
     zero_strides: Strides4
     dims: Dims4
+    kernel: ClassVar[Callable[..., None]]
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.src_type.itemsize, False)
@@ -194,25 +192,23 @@ class Conversion(Instruction):
         operands = ((self.src_strides, self.src_type), (self.dst_strides, self.dst_type), *parameters)
         return _work("convert", self.src_type, self.dims, operands)
 
-    def _operands(self, memory: Memory, core: int) -> _Operands:
+    def execute(self, memory: Memory, core: int) -> None:
         dst = memory.at(core, self.dst, self.dst_strides)
         src = memory.at(core, self.src, self.src_strides)
         scale = memory.at(core, self.scale, self.scale_strides)
         zero = memory.at(core, self.zero, self.zero_strides)
-        return self.dst_type, dst, self.src_type, src, scale, zero, self.dims
+        self.kernel(self.dst_type, dst, self.src_type, src, scale, zero, self.dims)
 
 
 @instruction(0x35, "vector.quantize", Unit.VECTOR)
 class Quantize(Conversion):
     """dst = clamp(rint(float32(src) / scale) + zero)."""
 
-    def execute(self, memory: Memory, core: int) -> None:
-        _core.quantize(*self._operands(memory, core))
+    kernel = staticmethod(_core.quantize)
 
 
 @instruction(0x36, "vector.dequantize", Unit.VECTOR)
 class Dequantize(Conversion):
     """dst = float32(src - zero) * scale, rounded to dst_type."""
 
-    def execute(self, memory: Memory, core: int) -> None:
-        _core.dequantize(*self._operands(memory, core))
+    kernel = staticmethod(_core.dequantize)

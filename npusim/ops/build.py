@@ -106,7 +106,9 @@ class GraphBuilder:
         op = Op(label, kind, tuple(inputs), outputs, complete, self.origin)
         check_constraints(op, definition)
         if self._fold and self._foldable(op, definition.folding):
-            self._compute(op, definition)
+            arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
+            for output, array in zip(op.outputs, definition.reference(op, arrays), strict=True):
+                output.data = array
             return list(outputs)
         self._ops.append(op)
         if all(tensor is None or tensor.is_constant or tensor in self._derived for tensor in op.inputs):
@@ -190,11 +192,6 @@ class GraphBuilder:
                 real = sum(real_bytes(tensor) for tensor in operands)
                 # What a view repeats takes no memory, but it takes time, and the result would take both.
                 return size <= max(MAX_FOLDED_BYTES, real) and apparent <= max(64 * MAX_FOLDED_BYTES, real)
-
-    def _compute(self, op: Op, definition: Kind) -> None:
-        arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
-        for output, array in zip(op.outputs, definition.reference(op, arrays), strict=True):
-            output.data = array
 
 
 def real_bytes(constant: Tensor) -> int:

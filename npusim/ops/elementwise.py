@@ -12,7 +12,7 @@ from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op
 from npusim.isa import vector
-from npusim.isa.base import Instruction, Unit
+from npusim.isa.base import Unit
 from npusim.isa.functions import COMPARISONS, PREDICATES, Binary, Unary
 from npusim.ops.base import (
     REQUIRED,
@@ -20,7 +20,6 @@ from npusim.ops.base import (
     Attrs,
     Elements,
     Inputs,
-    Place,
     Result,
     broadcast,
     define,
@@ -56,18 +55,6 @@ def _softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-def _gelu_tanh(x: Array) -> Array:
-    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
-
-
-def _isinf(x: Array, positive: float, negative: float) -> Array:
-    return (np.isposinf(x) & (positive != 0)) | (np.isneginf(x) & (negative != 0))
-
-
-def _shrink(x: Array, bias: float, limit: float) -> Array:
-    return np.where(x < -limit, x + bias, np.where(x > limit, x - bias, np.where(np.isnan(x), x, 0)))
-
-
 _Function = Callable[[Any, Any, Any], Any]
 _EXACT: dict[Unary, _Function] = {
     Unary.IDENTITY: lambda x, p, q: x,
@@ -82,7 +69,7 @@ _EXACT: dict[Unary, _Function] = {
     Unary.NOT: lambda x, p, q: np.logical_not(x),
     Unary.BITWISE_NOT: lambda x, p, q: np.invert(x),
     Unary.ISNAN: lambda x, p, q: np.isnan(x),
-    Unary.ISINF: _isinf,
+    Unary.ISINF: lambda x, p, q: (np.isposinf(x) & (p != 0)) | (np.isneginf(x) & (q != 0)),
     Unary.SQUARE: lambda x, p, q: x * x,
 }
 """Functions that are exact or correctly rounded in the operand's own arithmetic."""
@@ -98,7 +85,7 @@ _DOUBLE: dict[Unary, _Function] = {
     Unary.HARD_SWISH: lambda x, p, q: x * np.clip(x + 3, 0, 6) / 6,
     Unary.TANH: lambda x, p, q: np.tanh(x),
     Unary.GELU: lambda x, p, q: 0.5 * x * _distinct(_ERFC, -x / math.sqrt(2.0)),
-    Unary.GELU_TANH: lambda x, p, q: _gelu_tanh(x),
+    Unary.GELU_TANH: lambda x, p, q: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
     Unary.MISH: lambda x, p, q: x * np.tanh(_softplus(x)),
     Unary.THRESHOLDED_RELU: lambda x, p, q: np.where((x > p) | np.isnan(x), x, 0),
     Unary.SILU: lambda x, p, q: x * _sigmoid(p * x),
@@ -119,7 +106,7 @@ _DOUBLE: dict[Unary, _Function] = {
     Unary.ASINH: lambda x, p, q: np.arcsinh(x),
     Unary.ACOSH: lambda x, p, q: np.arccosh(x),
     Unary.ATANH: lambda x, p, q: np.arctanh(x),
-    Unary.SHRINK: _shrink,
+    Unary.SHRINK: lambda x, p, q: np.where(x < -q, x + p, np.where(x > q, x - p, np.where(np.isnan(x), x, 0))),
 }
 """Functions computed in double precision and rounded once."""
 
@@ -246,10 +233,6 @@ def _infer_select(inputs: Inputs, attrs: Attrs) -> list[Result]:
     return [(broadcast(condition.shape, a.shape, b.shape), same_dtype(a, b))]
 
 
-def _select(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    return [np.where(present(arrays, 0), present(arrays, 1), present(arrays, 2))]
-
-
 def convert(x: Array, source: DType, to: DType) -> Array:
     """Cast storage to storage: floats truncate and saturate into integers (NaN to 0), integers wrap, bool is != 0."""
     wide = widen(x, source)
@@ -265,47 +248,34 @@ def convert(x: Array, source: DType, to: DType) -> Array:
     return narrow(wide, to)
 
 
-def _infer_cast(inputs: Inputs, attrs: Attrs) -> list[Result]:
-    return [(operand(inputs, 0).shape, attrs["to"])]
-
-
-def _cast(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    return [convert(present(arrays, 0), op.input(0).dtype, op.attrs["to"])]
-
-
-def _make_unary(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
-    attrs = op.attrs
-    return vector.UnaryOp(Unary(attrs["fn"]), op.input(0).dtype, *at[0], *at[1], dims, attrs["p0"], attrs["p1"])
-
-
-def _make_binary(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
-    return vector.BinaryOp(Binary(op.attrs["fn"]), op.input(0).dtype, *at[0], *at[1], *at[2], dims)
-
-
-def _make_select(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
-    return vector.Select(op.output.dtype, *at[0], *at[1], *at[2], *at[3], dims)
-
-
-def _make_cast(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
-    return vector.Cast(op.output.dtype, *at[0], op.input(0).dtype, *at[1], dims)
-
-
 define(
     "unary", "x", "a function (Unary) of each element, with parameters p0 and p1",
-    infer=_infer_unary, reference=_unary, unit=Unit.VECTOR, form=Elements(_make_unary),
+    infer=_infer_unary, reference=_unary, unit=Unit.VECTOR,
+    form=Elements(lambda op, at, dims: vector.UnaryOp(
+        Unary(op.attrs["fn"]), op.input(0).dtype, *at[0], *at[1], dims, op.attrs["p0"], op.attrs["p1"]
+    )),
     attrs={"fn": REQUIRED, "p0": 0.0, "p1": 0.0}, constraints=(_unary_types,),
 )  # fmt: skip
 define(
     "binary", "a, b", "a function (Binary) of elements of one type; comparisons give bool",
-    infer=_infer_binary, reference=_binary, unit=Unit.VECTOR, form=Elements(_make_binary),
+    infer=_infer_binary, reference=_binary, unit=Unit.VECTOR,
+    form=Elements(lambda op, at, dims: vector.BinaryOp(
+        Binary(op.attrs["fn"]), op.input(0).dtype, *at[0], *at[1], *at[2], dims
+    )),
     attrs={"fn": REQUIRED}, constraints=(_binary_types,),
 )  # fmt: skip
 define(
     "select", "condition, a, b", "a where the condition, which is bool, is true; b elsewhere",
-    infer=_infer_select, reference=_select, unit=Unit.VECTOR, form=Elements(_make_select),
+    infer=_infer_select,
+    reference=lambda op, arrays: [np.where(present(arrays, 0), present(arrays, 1), present(arrays, 2))],
+    unit=Unit.VECTOR,
+    form=Elements(lambda op, at, dims: vector.Select(op.output.dtype, *at[0], *at[1], *at[2], *at[3], dims)),
 )  # fmt: skip
 define(
     "cast", "x", "another type; float to integer truncates and saturates, to bool is != 0",
-    infer=_infer_cast, reference=_cast, unit=Unit.VECTOR, form=Elements(_make_cast),
+    infer=lambda inputs, attrs: [(operand(inputs, 0).shape, attrs["to"])],
+    reference=lambda op, arrays: [convert(present(arrays, 0), op.input(0).dtype, op.attrs["to"])],
+    unit=Unit.VECTOR,
+    form=Elements(lambda op, at, dims: vector.Cast(op.output.dtype, *at[0], op.input(0).dtype, *at[1], dims)),
     attrs={"to": REQUIRED},
 )  # fmt: skip

@@ -61,10 +61,6 @@ def _infer_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
     return [(tuple(x.shape[axis] for axis in perm), x.dtype)]
 
 
-def _transpose(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    return [present(arrays, 0).transpose(op.attrs["perm"])]
-
-
 def _infer_slice(inputs: Inputs, attrs: Attrs) -> list[Result]:
     x = operand(inputs, 0)
     starts, steps, sizes = attrs["starts"], attrs["steps"], attrs["sizes"]
@@ -98,10 +94,6 @@ def _infer_concat(inputs: Inputs, attrs: Attrs) -> list[Result]:
             raise ModelError(f"shapes {list(first.shape)} and {list(tensor.shape)} differ outside axis {axis}")
         total += tensor.shape[axis]
     return [((*first.shape[:axis], total, *first.shape[axis + 1 :]), same_dtype(*inputs))]
-
-
-def _concat(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    return [np.concatenate([present(arrays, index) for index in range(len(arrays))], axis=op.attrs["axis"])]
 
 
 def _infer_pad(inputs: Inputs, attrs: Attrs) -> list[Result]:
@@ -140,10 +132,6 @@ def _infer_expand(inputs: Inputs, attrs: Attrs) -> list[Result]:
     if broadcast(x.shape, shape) != shape:
         raise ModelError(f"cannot expand {list(x.shape)} to {list(shape)}")
     return [(shape, x.dtype)]
-
-
-def _expand(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    return [np.broadcast_to(present(arrays, 0), op.attrs["shape"])]
 
 
 def _check_indices(dtype: DType) -> None:
@@ -238,7 +226,8 @@ define(
 )  # fmt: skip
 define(
     "transpose", "x", "dimension i is dimension perm[i] of x",
-    infer=_infer_transpose, reference=_transpose, unit=Unit.DMA, form=Lowered.VIEW,
+    infer=_infer_transpose, reference=lambda op, arrays: [present(arrays, 0).transpose(op.attrs["perm"])],
+    unit=Unit.DMA, form=Lowered.VIEW,
     attrs={"perm": REQUIRED}, folding=Folding.VIEW,
 )  # fmt: skip
 define(
@@ -249,7 +238,11 @@ define(
 )  # fmt: skip
 define(
     "concat", "x, *xs", "one behind the other along the axis",
-    infer=_infer_concat, reference=_concat, unit=Unit.DMA, form=Lowered.TILES,
+    infer=_infer_concat,
+    reference=lambda op, arrays: [
+        np.concatenate([present(arrays, index) for index in range(len(arrays))], axis=op.attrs["axis"])
+    ],
+    unit=Unit.DMA, form=Lowered.TILES,
     attrs={"axis": REQUIRED},
 )  # fmt: skip
 define(
@@ -259,7 +252,8 @@ define(
 )  # fmt: skip
 define(
     "expand", "x", "broadcast to the shape, as numpy does",
-    infer=_infer_expand, reference=_expand, unit=Unit.DMA, form=Lowered.VIEW,
+    infer=_infer_expand, reference=lambda op, arrays: [np.broadcast_to(present(arrays, 0), op.attrs["shape"])],
+    unit=Unit.DMA, form=Lowered.VIEW,
     attrs={"shape": REQUIRED}, folding=Folding.VIEW,
 )  # fmt: skip
 define(

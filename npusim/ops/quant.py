@@ -10,7 +10,7 @@ from npusim.dtypes import DType
 from npusim.errors import ModelError
 from npusim.graph import Op
 from npusim.isa import vector
-from npusim.isa.base import Instruction, Unit
+from npusim.isa.base import Unit
 from npusim.ops.base import (
     REQUIRED,
     Array,
@@ -18,7 +18,6 @@ from npusim.ops.base import (
     Elements,
     Folding,
     Inputs,
-    Place,
     Result,
     broadcast,
     define,
@@ -66,22 +65,20 @@ def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         return [narrow(level.astype(np.float32) * present(arrays, 1), op.output.dtype)]
 
 
-def _make_quantize(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
-    return vector.Quantize(op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims)
-
-
-def _make_dequantize(op: Op, at: Sequence[Place], dims: tuple[int, ...]) -> Instruction:
-    return vector.Dequantize(op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims)
-
-
 define(
     "quantize", "x, scale, zero",
     "clamp(rint(float32(x) / scale) + zero); scale (float32) and zero (int32) broadcast to x",
-    infer=_infer, reference=_quantize, unit=Unit.VECTOR, form=Elements(_make_quantize),
+    infer=_infer, reference=_quantize, unit=Unit.VECTOR,
+    form=Elements(lambda op, at, dims: vector.Quantize(
+        op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims
+    )),
     attrs={"to": REQUIRED}, constraints=(_quantize_types,),
 )  # fmt: skip
 define(
     "dequantize", "x, scale, zero", "float32(x - zero) * scale; scale (float32) and zero (int32) broadcast to x",
-    infer=_infer, reference=_dequantize, unit=Unit.VECTOR, form=Elements(_make_dequantize),
+    infer=_infer, reference=_dequantize, unit=Unit.VECTOR,
+    form=Elements(lambda op, at, dims: vector.Dequantize(
+        op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims
+    )),
     attrs={"to": REQUIRED}, constraints=(_dequantize_types,), folding=Folding.NEVER,
 )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -121,10 +120,6 @@ def _arg_reduce(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [np.asarray(y).astype(np.int64)]
 
 
-def _arg_reduce_fields(attrs: Attrs) -> dict[str, Any]:
-    return {"fn": ("max", "min").index(attrs["fn"]), "select_last": attrs["select_last"]}
-
-
 def _infer_topk(inputs: Inputs, attrs: Attrs) -> list[Result]:
     x, axis, k = operand(inputs, 0), attrs["axis"], attrs["k"]
     check_axis(axis, len(x.shape))
@@ -153,7 +148,11 @@ define(
 define(
     "arg_reduce", "x", "the int64 position of the largest (fn max) or smallest (fn min) element along the axis",
     infer=_infer_arg_reduce, reference=_arg_reduce, unit=Unit.VECTOR,
-    form=Rows(ArgReduce, _arg_reduce_fields, single=True),
+    form=Rows(
+        ArgReduce,
+        lambda attrs: {"fn": ("max", "min").index(attrs["fn"]), "select_last": attrs["select_last"]},
+        single=True,
+    ),
     attrs={"fn": REQUIRED, "axis": REQUIRED, "keepdims": REQUIRED, "select_last": False}, constraints=(is_numeric,),
 )  # fmt: skip
 define(

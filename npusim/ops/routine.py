@@ -55,13 +55,10 @@ def _reference(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return outputs
 
 
-def _unit(attrs: Attrs) -> Unit:
-    return Unit[routine_of(attrs).unit.upper()]
-
-
 define(
     "routine", "*xs",
     "what the routine of npusim.routines does; its own rule says what comes out; params: sorted pairs",
-    infer=_infer, reference=_reference, unit=_unit, form=Lowered.TILES,
+    infer=_infer, reference=_reference, unit=lambda attrs: Unit[routine_of(attrs).unit.upper()],
+    form=Lowered.TILES,
     attrs={"name": REQUIRED, "version": REQUIRED, "params": REQUIRED},
 )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -68,10 +67,6 @@ def _normalize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         return _round(op, x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + op.attrs["epsilon"]))
 
 
-def _normalize_fields(attrs: Attrs) -> dict[str, Any]:
-    return {"rms": attrs["mode"] == "rms", "epsilon": attrs["epsilon"]}
-
-
 def _scan(function: np.ufunc, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     """What the function makes of the elements so far, in double precision or int64."""
     x, axis = widened(op, arrays, 0), op.attrs["axis"]
@@ -115,7 +110,9 @@ define(
     "normalize", "x",
     "(x - mean) / sqrt(variance + epsilon) over all dimensions from the axis on; mode rms: without the mean",
     infer=_infer_normalize, reference=_normalize, unit=Unit.VECTOR,
-    form=Rows(reduction.Normalize, _normalize_fields, trailing=True),
+    form=Rows(
+        reduction.Normalize, lambda attrs: {"rms": attrs["mode"] == "rms", "epsilon": attrs["epsilon"]}, trailing=True
+    ),
     attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED}, constraints=(is_float,),
 )  # fmt: skip
 define(

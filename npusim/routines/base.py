@@ -66,10 +66,6 @@ Work = Callable[[Sequence[Spec], Sequence[Spec], Params], ScalarWork | VectorWor
 Cuts = Callable[[Sequence[Spec], Params], Sequence[Cut]]
 
 
-def _uncut(inputs: Sequence[Spec], params: Params) -> Sequence[Cut]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Routine:
     """One routine.
@@ -90,7 +86,7 @@ class Routine:
     execute: Execute
     work: Work
     params: Mapping[str, type] = field(default_factory=dict)
-    cuts: Cuts = _uncut
+    cuts: Cuts = field(default=lambda inputs, params: ())
     unit: Literal["scalar", "vector"] = "scalar"
 
     def check_params(self, params: Params) -> None:

@@ -28,18 +28,11 @@ def _infer_transform(inputs: Sequence[Spec], params: Params) -> list[Spec]:
     return [Spec(deltas, F32)]
 
 
-def _transform(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
-    rois, deltas, batches, images = inputs
-    check_rows(_core.bbox_transform(rois, deltas, batches, images, outputs[0]), "box")
-
-
-def _transform_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> VectorWork:
-    return VectorWork("transcendental", DType.FLOAT32, outputs[0].size, 1, traffic(inputs, outputs))
-
-
 register_routine(
     Routine(
-        "npusim.bbox_transform", 1, _infer_transform, _transform, _transform_work,
+        "npusim.bbox_transform", 1, _infer_transform,
+        lambda ins, params, outs: check_rows(_core.bbox_transform(*ins, *outs), "box"),
+        lambda ins, outs, params: VectorWork("transcendental", DType.FLOAT32, outs[0].size, 1, traffic(ins, outs)),
         cuts=lambda inputs, params: [Cut((0, 0, 0, None), (0,))], unit="vector",
     )
 )  # fmt: skip

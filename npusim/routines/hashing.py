@@ -19,11 +19,6 @@ def _infer_search(inputs: Sequence[Spec], params: Params) -> list[Spec]:
     return [Spec(inputs[0].shape, I32), Spec(inputs[0].shape, DType.UINT8)]
 
 
-def _search(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
-    (lookups, keys), (places, hits) = inputs, outputs
-    _core.search_keys(lookups, keys, places, hits)
-
-
 def _search_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
     steps = inputs[0].size * (1 + inputs[1].size.bit_length())
     return ScalarWork(steps, 4 * steps + traffic(inputs[:1], outputs))
@@ -31,7 +26,7 @@ def _search_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params
 
 register_routine(
     Routine(
-        "npusim.search_keys", 1, _infer_search, _search, _search_work,
+        "npusim.search_keys", 1, _infer_search, lambda ins, params, outs: _core.search_keys(*ins, *outs), _search_work,
         cuts=lambda inputs, params: [Cut((0, None), (0, 0))],
     )
 )  # fmt: skip

@@ -86,18 +86,11 @@ def _infer_heatmap(inputs: Sequence[Spec], params: Params) -> list[Spec]:
     return [Spec((maps[0], maps[3]), F32), Spec((maps[0], maps[3], 2), F32)]
 
 
-def _heatmap(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
-    (maps, boxes), (scores, points) = inputs, outputs
-    check_rows(_core.heatmap_peaks(maps, boxes, scores, points), "box")
-
-
-def _heatmap_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
-    return ScalarWork(inputs[0].size + 32 * outputs[0].size, traffic(inputs, outputs))
-
-
 register_routine(
     Routine(
-        "npusim.heatmap_peaks", 1, _infer_heatmap, _heatmap, _heatmap_work,
+        "npusim.heatmap_peaks", 1, _infer_heatmap,
+        lambda ins, params, outs: check_rows(_core.heatmap_peaks(*ins, *outs), "box"),
+        lambda ins, outs, params: ScalarWork(ins[0].size + 32 * outs[0].size, traffic(ins, outs)),
         cuts=lambda inputs, params: [Cut((0, 0), (0, 0)), Cut((3, None), (1, 1))],
     )
 )  # fmt: skip

@@ -86,6 +86,7 @@ class Dispatcher:
 
     def admit(self, job: Job) -> None:
         """A job arrives, now."""
+        # From here on the job's time counts, whoever's thread this is.
         job.arrived_ps = self._clock.now
         self._jobs += 1
         self.memory.job_begins(job.program)
@@ -201,6 +202,7 @@ class Dispatcher:
         if not self._budgets:
             return
         for ring in _RINGS:
+            # A copy: abort() takes jobs off the very queue.
             for job in [*self._waiting[ring], self._running[ring]]:
                 if job is not None and job.deadline_ps is not None and job.deadline_ps <= self._clock.now:
                     name, budget = job.program.name, job.request.budget_ps
@@ -208,6 +210,7 @@ class Dispatcher:
 
     def _begin_one(self) -> bool:
         """Hand the waiting job of the highest class to the device whose class is free; False if there is none."""
+        # A job waits for memory: a later one that would fit must not overtake it, or it might wait for ever.
         if self.memory.short:
             return False
         for ring in _DOWN:
@@ -260,8 +263,10 @@ class Dispatcher:
             deadlines = [job.deadline_ps for job in jobs if job.deadline_ps is not None]
             limit = min(deadlines, default=self._clock.now + slice_ps)
             slice_ps = max(1, min(slice_ps, limit - self._clock.now))
+        # At the latest at the next deadline; simulated time decides it, so that no host is slow enough to miss it.
         if not self.driver.poll(slice_ps):
             return
+        # Highest class first: when two end at once, the more urgent client hears of it first.
         for ring in _DOWN:
             job = self._running[ring]
             if job is not None and job.ended:

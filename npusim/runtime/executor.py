@@ -126,6 +126,7 @@ class Executor:
         known = self._estimates.get(program)
         if known is None:
             self._check_program(program)
+            # On a device of its own: to ask how long a program takes must not disturb those that run.
             known = self._estimates[program] = self._try(program)
         return known
 
@@ -151,6 +152,7 @@ class Executor:
         """
         self._check_program(request.program)
         job = Job(request, self)
+        # Counted before it is sent, so that the limit holds however many threads come at once.
         with self._lock:
             if len(self._open) >= self.queue_limit:
                 raise QueueFullError(f"{len(self._open)} jobs wait or run; the limit is {self.queue_limit}")

@@ -127,6 +127,7 @@ class Job(driver.Job):
             callbacks, self._callbacks = self._callbacks, []
             self._done = True
             self._ending.release()
+        # Outside the lock: a callback may ask the job, or submit another one.
         for callback in callbacks:
             self._notify(callback)
         return True

@@ -100,6 +100,7 @@ class Store:
                 confirm()
                 if self._cache:
                     self._cache.put(program)
+            # Compiled without the lock, which would stop every other model; of two that were made at once one is kept.
             with self._lock:
                 program = self._recent.setdefault(key, program)
                 forgotten += self._trim()
@@ -248,6 +249,7 @@ class Residence:
 
     def make_room(self, wanted: LoadedProgram | None) -> bool:
         """Give up memory that nobody uses at the moment, the cheapest to restore first; False if there is none."""
+        # A slot costs a copy of tables to restore; a program costs its code and constants. So slots go first.
         for loaded in self._resident.values():
             if loaded.idle and loaded is not wanted:
                 self._driver.trim(loaded)

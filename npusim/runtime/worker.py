@@ -79,6 +79,7 @@ class Worker:
         if caller == _MAIN or not self._turn.acquire(blocking=False):
             return False
         try:
+            # Whatever was left before comes first: jobs of one thread keep their order, done here or there.
             if self._messages or self._stopping or self.stopped or self._is_busy():
                 return False
             self._owner = caller
@@ -92,6 +93,7 @@ class Worker:
         finally:
             self._owner = 0
             self._turn.release()
+        # What is left over is the thread's, which sleeps and has to be told.
         if self._is_busy():
             self._bell.put(None)
         return True
@@ -143,6 +145,7 @@ class Worker:
     def _end(self) -> None:
         """Whoever waits, and whoever comes now, hears that it is over."""
         self._dispatcher.lose(JobAbortedError("the executor was closed"))
+        # From here on send() refuses, so that nothing is left that nobody would run.
         with self._lock:
             self.stopped = True
         while self._messages:

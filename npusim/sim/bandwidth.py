@@ -94,6 +94,7 @@ class SharedLink:
                 delay = ceil_div(transfer.left, rate) if transfer.left > 0 else 0
                 if first is None or delay < first:
                     first = delay
+        # SimPy cannot take a timeout back, so one that is overtaken comes all the same and finds another number.
         self._timer += 1
         if first is not None:
             self._clock.after(first, self._ended, self._timer)
@@ -104,7 +105,9 @@ class SharedLink:
         self._flow()
         over = [transfer for transfer in self._transfers if transfer.left <= 0]
         self._transfers = [transfer for transfer in self._transfers if transfer.left > 0]
+        # By age, not by rate: who ends first when several end at once must not depend on how they are kept.
         over.sort(key=attrgetter("serial"))
+        # Before anybody is told: a transfer that one of them starts now must meet rates that are true.
         if self._transfers:
             self._share()
         for transfer in over:

@@ -51,6 +51,7 @@ class Banks:
         work = Work(duration_ps * WHOLE, share, done)
         self._works.append(work)
         self._demand += share
+        # Where the speed has not changed the others' timers are still right; only the new work needs one.
         if not self._adapt():
             self._time(work)
 

@@ -63,6 +63,7 @@ class Clock:
             raise ValueError(f"time must not go back, by {delay} ps")
         env = self.env
         queue = env._queue  # asked for itself: what SimPy offers is a call for every question
+        # Nobody outside looks before that: what is_quiet() may count on.
         self._until = target = env._now + delay  # type: ignore[assignment]
         while queue and queue[0][0] <= target:
             env.step()

@@ -130,8 +130,10 @@ class Engine:
     def _take(self) -> None:
         job = self.job
         at, self.step = self.queue.popleft()
+        # There is room in the queue now, and nobody else would tell the sequencer so: it sleeps until then.
         if job.sequencer.blocked is self:
             job.sequencer.pump()
+        # Dispatch is computed ahead of time, so a command may be in the queue before it has arrived there.
         if at > job.env.now:
             job.active += 1
             Timeout(job.env, at - job.env.now).callbacks.append(self._arrived)
@@ -161,6 +163,7 @@ class Engine:
         if step.waits:
             self._leave_stall(now)
             waits, engines = step.waits, self.job.engines
+            # Counts only grow: a wait that has once held holds for ever, and need not be looked at again.
             while self.wait_at < len(waits):
                 number, count = waits[self.wait_at]
                 other = engines[number]
@@ -184,6 +187,7 @@ class Engine:
             self.held = True
             return
         self.begin = now
+        # A unit that hangs has begun and schedules no end; `active` stays as it is, so the others find the deadlock.
         if self.completed == self.hang_at:
             return
         job.active += 1
@@ -206,9 +210,12 @@ class Engine:
             return
         assert step is not None
         job.active -= 1
+        # Before the arithmetic: a transfer that fails on the bus leaves its destination as it was.
         if self.completed == self.fail_at:
             job.fail_transfer(self.name, step)
             return
+        # The data change when the time is over, not when it begins: a program that reads too early, for want of a
+        # wait, reads old data here as on a chip.
         if job.arithmetic and not job.execute(step):
             return
         job.order.append(step)
@@ -216,6 +223,7 @@ class Engine:
         charge = step.charge
         bound = charge.bound
         late = now - self.begin - charge.alone_ps
+        # What a command took beyond its time alone is what others on the same memory cost it.
         if late:
             memory = "dram" if charge.bus_bytes else "sram"
             self.stalls[memory] = self.stalls.get(memory, 0) + late
@@ -241,6 +249,7 @@ class Engine:
         self.step = None
         job.outstanding -= 1
         if self.waiters:
+            # In the order in which they began to wait, which is a total order: nothing here depends on addresses.
             ready = [engine for count, engine in self.waiters if count <= completed]
             if ready:
                 self.waiters = [waiter for waiter in self.waiters if waiter[0] > completed]

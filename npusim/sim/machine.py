@@ -49,6 +49,7 @@ class Machine(Parts):
             self.leave(player)
             done(player)
 
+        # By the bytes, not by the address: software may write another program to the same place.
         course = self._course_of(job)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
@@ -68,6 +69,7 @@ class Machine(Parts):
 
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
+        # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
         breaks = self.injection.hang or self.injection.dma_error
         on_time = self.clock.now - job.started_ps == course.lead_ps
         return on_time and not breaks and self.clock.is_quiet(course.length_ps)

@@ -81,6 +81,7 @@ class Sequencer:
         job = self.job
         if job.over:
             return
+        # In halves: while one is dispatched the other is filled, which hides the latency of all but the first.
         size = min(FETCH_BYTES, self.total - self.requested)
         self.requested += size
         job.link.start(size, job.fetch_rate, self._fetched)
@@ -126,6 +127,7 @@ class Sequencer:
                 self.reason = self.blocked.name
                 return
             at = self.last + cycle
+            # Time computed runs behind time simulated only where something held the stream up: that is the stall.
             if at < now:
                 self.stalls[self.reason] = self.stalls.get(self.reason, 0) + now - at
                 at = now

@@ -85,6 +85,8 @@ class Stepper(Progress):
         """Nothing is under way any more: the job is complete, or it can never be."""
         if self.over:
             return
+        # Nothing is scheduled any more. Either all is done, or the job was asked to stop and every unit has, or nobody
+        # will ever wake anybody again - which on a chip is silence, and here is a fault that says who waits for whom.
         if self.sequencer.halted and not self.outstanding:
             self._end()
         elif self.holding and all(engine.begin == NEVER for engine in self.engines):
@@ -108,6 +110,7 @@ class Stepper(Progress):
         """
         self.holding = True
         self._stopped = stopped
+        # Commands that are dispatched have left the sequencer for good: parking waits until they are in their queues.
         self.active += 1
         self.clock.after(max(0, self.sequencer.last - self.clock.now), self._arrived)
 
@@ -184,6 +187,7 @@ class Stepper(Progress):
         units[SEQUENCER] = self.sequencer.close(now)
         instructions = sum(unit.instructions for unit in units.values())
         counters = Counters(duration, units, self.reads, self.writes, self._dram_busy_ps, instructions)
+        # Units end in an order that depends on how events interleave; the record must not.
         self.spans.sort(key=lambda span: (span.end_ps, span.unit, span.start_ps))
         cycles = cycles_spanned(duration, clock_hz)
         suspended = self.suspended_ps + (now - self.parked_ps if self.parked else 0)

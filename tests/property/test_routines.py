@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_refused_by_its_largest_operand() -> None:
 
 def test_cuts_that_contradict_the_shapes_are_refused() -> None:
     wrong = dataclasses.replace(SCALE, version=5, cuts=lambda inputs, params: [Cut((0, 0), (0, 1))])
-    with registered(wrong), pytest.raises(CompileError, match=r"cut 0 runs along axes of \[8, 16\] elements"):
+    with registered(wrong), pytest.raises(CompileError, match="cut 0 runs along axes of different lengths: 8, 16"):
         compile_graph(toy(BIG), SMALL)
 
 

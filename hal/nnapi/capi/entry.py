@@ -41,18 +41,6 @@ class Out(Generic[T]):
         self._write(self.address, value)
 
 
-class OutHandle:
-    """Where the handle of a new object goes."""
-
-    def __init__(self, address: int, kind: Kind) -> None:
-        self._address = address
-        self._kind = kind
-
-    def set(self, thing: Any) -> None:
-        """Make a handle for an object, and give it to the client."""
-        _write_pointer(self._address, TABLE.add(self._kind, thing))
-
-
 _write_pointer = pointers.writer(ctypes.c_uint64)
 
 
@@ -125,12 +113,14 @@ def out(kind: Any) -> Parameter:
 
 @dataclass(frozen=True, slots=True)
 class NewHandle:
-    """A pointer to where the handle of a new object goes; NULL is written there if the function fails."""
+    """A pointer to where the handle of a new object goes, which is what the function returns; NULL is written there if
+    the function fails."""
 
     kind: Kind
 
-    def __call__(self, word: int, what: str) -> OutHandle:
-        return OutHandle(pointers.require(word & _U64, what), self.kind)
+    def __call__(self, word: int, what: str) -> Out[Any]:
+        place = pointers.require(word & _U64, what)
+        return Out(place, lambda address, thing: _write_pointer(address, TABLE.add(self.kind, thing)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +130,7 @@ class Entry:
     name: str
     parameters: Sequence[Parameter]
     names: Sequence[str]
-    run: Callable[..., None]
+    run: Callable[..., Any]
 
     def arguments(self, words: Sequence[int]) -> list[Any]:
         """What the words stand for. Raises ApiError; what is NULL comes before what is wrong."""
@@ -159,16 +149,30 @@ class Entry:
             raise wrong
         return found
 
+    def answer(self, words: Sequence[int]) -> None:
+        """Do what the function does."""
+        arguments = self.arguments(words)
+        if self.parameters and isinstance(self.parameters[-1], NewHandle):
+            *arguments, new = arguments
+            new.set(self.run(*arguments))
+        else:
+            self.run(*arguments)
+
 
 ENTRIES: dict[str, Entry] = {}
 """Every function by name; the ``functions_*`` modules fill it."""
 
 
 def entry(name: str, *parameters: Parameter) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a function of the C API. Its Python parameters have the names of the C prototype."""
+    """Declare a function of the C API. Its Python parameters have the names of the C prototype; a method's ``self`` is
+    called after its class, and where a new handle goes after what is made."""
 
     def declare(run: Callable[..., Any]) -> Callable[..., Any]:
         names = list(inspect.signature(run).parameters)
+        if names[:1] == ["self"]:
+            names[0] = run.__qualname__.partition(".")[0].lower()
+        if parameters and isinstance(parameters[-1], NewHandle):
+            names.append(parameters[-1].kind.name.lower())
         if len(names) != len(parameters) or name in ENTRIES:
             raise TypeError(f"{name}: {len(parameters)} parameters are described, the function has {names}")
         ENTRIES[name] = Entry(name, parameters, names, run)
@@ -180,8 +184,7 @@ def entry(name: str, *parameters: Parameter) -> Callable[[Callable[..., Any]], C
 def call(name: str, words: Sequence[int]) -> int:
     """Call a function. Raises nothing: whatever goes wrong becomes a result code and a line in the log."""
     try:
-        found = ENTRIES[name]
-        found.run(*found.arguments(words))
+        ENTRIES[name].answer(words)
         return int(ResultCode.NO_ERROR)
     except ApiError as error:
         return _failed(name, error.code, error.message)

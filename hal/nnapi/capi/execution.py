@@ -6,7 +6,7 @@ import enum
 import threading
 from collections.abc import Sequence
 
-from ..aidl.types import OMITTED, Operand, TokenValuePair
+from ..aidl.types import OMITTED, ExecutionConfig, Operand, TokenValuePair
 from ..types import LoopTimeoutDurationNs, OutputShape
 from . import extensions
 from .arguments import Argument, AtMemory, at_memory, at_pointer
@@ -15,7 +15,7 @@ from .compilation import Compilation
 from .kinds import is_specified
 from .memory import AnyMemory, RoleMemory
 from .pointers import OperandTypeValue
-from .running import Computation, Outcome, RunStep, Settings, deadline_after
+from .running import Computation, Outcome, RunStep, deadline_after
 
 
 class State(enum.Enum):
@@ -49,35 +49,35 @@ class Execution:
 
     # Arguments
 
-    def set_input(self, index: int, given: OperandTypeValue | None, address: int, length: int) -> None:
+    def set_input(self, index: int, type: OperandTypeValue | None, address: int, length: int) -> None:
         """An input in the client's memory; NULL and 0 omit it."""
         operand = self._begin_argument("setInput", self._input_operands, index)
         _put(self._inputs, index, at_pointer(
-            operand, given, address, length, f"input {index}", written=False, padded=self._padded
+            operand, type, address, length, f"input {index}", written=False, padded=self._padded
         ))  # fmt: skip
 
-    def set_output(self, index: int, given: OperandTypeValue | None, address: int, length: int) -> None:
+    def set_output(self, index: int, type: OperandTypeValue | None, address: int, length: int) -> None:
         """An output in the client's memory; NULL and 0 omit it."""
         operand = self._begin_argument("setOutput", self._output_operands, index)
         _put(self._outputs, index, at_pointer(
-            operand, given, address, length, f"output {index}", written=True, padded=self._padded
+            operand, type, address, length, f"output {index}", written=True, padded=self._padded
         ))  # fmt: skip
 
     def set_input_memory(
-        self, index: int, given: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
+        self, index: int, type: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
     ) -> None:
         """An input in a memory object."""
         operand = self._begin_argument("setInputFromMemory", self._input_operands, index)
         role = (self.compilation.serial, "input", index)
-        _put(self._inputs, index, at_memory(operand, given, memory, (offset, length), role, padded=self._padded))
+        _put(self._inputs, index, at_memory(operand, type, memory, (offset, length), role, padded=self._padded))
 
     def set_output_memory(
-        self, index: int, given: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
+        self, index: int, type: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int
     ) -> None:
         """An output in a memory object."""
         operand = self._begin_argument("setOutputFromMemory", self._output_operands, index)
         role = (self.compilation.serial, "output", index)
-        _put(self._outputs, index, at_memory(operand, given, memory, (offset, length), role, padded=self._padded))
+        _put(self._outputs, index, at_memory(operand, type, memory, (offset, length), role, padded=self._padded))
 
     def _begin_argument(self, function: str, operands: Sequence[Operand], index: int) -> Operand:
         self._check_preparation(function)
@@ -183,11 +183,11 @@ class Execution:
             if None in arguments:
                 raise bad_data(f"{what} {arguments.index(None)} is not set")
         names = extensions.known() if self._hints else ()
-        settings = Settings(self._measure, self._loop_timeout_ns, self._hints, names)
+        config = ExecutionConfig(self._measure, self._loop_timeout_ns, self._hints, names)
         inputs = [argument for argument in self._inputs if argument is not None]
         outputs = [argument for argument in self._outputs if argument is not None]
         _check_written_once(inputs, outputs)
-        return Computation(self.compilation, inputs, outputs, settings)
+        return Computation(self.compilation, inputs, outputs, config)
 
     # Results
 

@@ -11,7 +11,7 @@ from . import pointers
 from .codes import FEATURE_LEVEL, ApiError, ResultCode, bad_data, bad_state
 from .compilation import ALIGNMENT, PADDING, Compilation
 from .devices import Device, check_distinct, devices
-from .entry import NewHandle, OutHandle, address, entry, freed, handle, i32, out, pointer, structure, u16, u32, u64
+from .entry import NewHandle, address, entry, handle, i32, out, pointer, structure, u16, u32, u64
 from .handles import TABLE, Kind
 from .model import Model
 from .partition import supported
@@ -60,9 +60,7 @@ def _device_feature_level(device: Device, featureLevel: Any) -> None:
     featureLevel.set(FEATURE_LEVEL)
 
 
-@entry("ANeuralNetworksDevice_wait", handle(Kind.Device))
-def _device_wait(device: Device) -> None:
-    device.wait()
+entry("ANeuralNetworksDevice_wait", handle(Kind.Device))(Device.wait)
 
 
 @entry("ANeuralNetworksDevice_getExtensionSupport", handle(Kind.Device), structure(read_string), out(ctypes.c_bool))
@@ -90,43 +88,24 @@ def _chosen(array: int, count: int) -> Sequence[Device]:
 
 
 @entry("ANeuralNetworksCompilation_create", handle(Kind.Model), NewHandle(Kind.Compilation))
-def _create(model: Model, compilation: OutHandle) -> None:
-    compilation.set(Compilation(model, None))
+def _create(model: Model) -> Compilation:
+    return Compilation(model, None)
 
 
 @entry("ANeuralNetworksCompilation_createForDevices", handle(Kind.Model), pointer, u32, NewHandle(Kind.Compilation))
-def _create_for_devices(model: Model, devices: int, numDevices: int, compilation: OutHandle) -> None:
-    compilation.set(Compilation(model, _chosen(devices, numDevices)))
+def _create_for_devices(model: Model, devices: int, numDevices: int) -> Compilation:
+    return Compilation(model, _chosen(devices, numDevices))
 
 
-@entry("ANeuralNetworksCompilation_free", freed(Kind.Compilation))
-def _free(compilation: Compilation | None) -> None:
-    pass
-
-
-@entry("ANeuralNetworksCompilation_setPreference", COMPILATION, i32)
-def _set_preference(compilation: Compilation, preference: int) -> None:
-    compilation.set_preference(preference)
-
-
-@entry("ANeuralNetworksCompilation_setPriority", COMPILATION, i32)
-def _set_priority(compilation: Compilation, priority: int) -> None:
-    compilation.set_priority(priority)
-
-
-@entry("ANeuralNetworksCompilation_setTimeout", COMPILATION, u64)
-def _set_timeout(compilation: Compilation, duration: int) -> None:
-    compilation.set_timeout(duration)
+entry("ANeuralNetworksCompilation_setPreference", COMPILATION, i32)(Compilation.set_preference)
+entry("ANeuralNetworksCompilation_setPriority", COMPILATION, i32)(Compilation.set_priority)
+entry("ANeuralNetworksCompilation_setTimeout", COMPILATION, u64)(Compilation.set_timeout)
+entry("ANeuralNetworksCompilation_finish", COMPILATION)(Compilation.finish)
 
 
 @entry("ANeuralNetworksCompilation_setCaching", COMPILATION, structure(read_string), pointer)
 def _set_caching(compilation: Compilation, cacheDir: str, token: int) -> None:
     compilation.set_caching(cacheDir, read_bytes(token, BYTE_SIZE_OF_CACHE_TOKEN, "token"))
-
-
-@entry("ANeuralNetworksCompilation_finish", COMPILATION)
-def _finish(compilation: Compilation) -> None:
-    compilation.finish()
 
 
 @entry("ANeuralNetworksCompilation_addExtensionAttribute", COMPILATION, structure(read_string), u16, address, u64)

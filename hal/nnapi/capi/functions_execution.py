@@ -9,102 +9,39 @@ from typing import Any
 from . import pointers
 from .burst import Burst
 from .codes import NOT_AVAILABLE, ApiError, ResultCode, bad_data
-from .compilation import Compilation
-from .entry import (
-    NewHandle,
-    OutHandle,
-    address,
-    boolean,
-    entry,
-    freed,
-    handle,
-    i32,
-    optional,
-    out,
-    structure,
-    u16,
-    u32,
-    u64,
-)
+from .entry import NewHandle, address, boolean, entry, freed, handle, i32, optional, out, structure, u16, u32, u64
 from .event import Completion, Event, FencedCompletion, ForeignFence
 from .execution import Execution
 from .functions_compilation import read_attribute
 from .handles import TABLE, Kind
-from .memory import AnyMemory
-from .pointers import OperandTypeValue, read_handles, read_operand_type, read_string
+from .pointers import read_handles, read_operand_type, read_string
 
 MAX_DEPENDENCIES = 1 << 16
 EXECUTION = handle(Kind.Execution)
 TYPE = optional(read_operand_type)
-Given = OperandTypeValue | None
 
 
-@entry("ANeuralNetworksExecution_create", handle(Kind.Compilation), NewHandle(Kind.Execution))
-def _create(compilation: Compilation, execution: OutHandle) -> None:
-    execution.set(Execution(compilation))
-
-
-@entry("ANeuralNetworksExecution_free", freed(Kind.Execution))
-def _free(execution: Execution | None) -> None:
-    pass
+entry("ANeuralNetworksExecution_create", handle(Kind.Compilation), NewHandle(Kind.Execution))(Execution)
 
 
 # Arguments
 
 
-@entry("ANeuralNetworksExecution_setInput", EXECUTION, i32, TYPE, address, u64)
-def _set_input(execution: Execution, index: int, type: Given, buffer: int, length: int) -> None:
-    execution.set_input(index, type, buffer, length)
-
-
-@entry("ANeuralNetworksExecution_setOutput", EXECUTION, i32, TYPE, address, u64)
-def _set_output(execution: Execution, index: int, type: Given, buffer: int, length: int) -> None:
-    execution.set_output(index, type, buffer, length)
-
-
 _FROM_MEMORY = (EXECUTION, i32, TYPE, handle(Kind.Memory), u64, u64)
-
-
-@entry("ANeuralNetworksExecution_setInputFromMemory", *_FROM_MEMORY)
-def _set_input_memory(
-    execution: Execution, index: int, type: Given, memory: AnyMemory, offset: int, length: int
-) -> None:  # fmt: skip
-    execution.set_input_memory(index, type, memory, offset, length)
-
-
-@entry("ANeuralNetworksExecution_setOutputFromMemory", *_FROM_MEMORY)
-def _set_output_memory(
-    execution: Execution, index: int, type: Given, memory: AnyMemory, offset: int, length: int
-) -> None:  # fmt: skip
-    execution.set_output_memory(index, type, memory, offset, length)
+entry("ANeuralNetworksExecution_setInput", EXECUTION, i32, TYPE, address, u64)(Execution.set_input)
+entry("ANeuralNetworksExecution_setOutput", EXECUTION, i32, TYPE, address, u64)(Execution.set_output)
+entry("ANeuralNetworksExecution_setInputFromMemory", *_FROM_MEMORY)(Execution.set_input_memory)
+entry("ANeuralNetworksExecution_setOutputFromMemory", *_FROM_MEMORY)(Execution.set_output_memory)
 
 
 # Settings
 
 
-@entry("ANeuralNetworksExecution_setMeasureTiming", EXECUTION, boolean)
-def _set_measure(execution: Execution, measure: bool) -> None:
-    execution.set_measure(measure)
-
-
-@entry("ANeuralNetworksExecution_setTimeout", EXECUTION, u64)
-def _set_timeout(execution: Execution, duration: int) -> None:
-    execution.set_timeout(duration)
-
-
-@entry("ANeuralNetworksExecution_setLoopTimeout", EXECUTION, u64)
-def _set_loop_timeout(execution: Execution, duration: int) -> None:
-    execution.set_loop_timeout(duration)
-
-
-@entry("ANeuralNetworksExecution_setReusable", EXECUTION, boolean)
-def _set_reusable(execution: Execution, reusable: bool) -> None:
-    execution.set_reusable(reusable)
-
-
-@entry("ANeuralNetworksExecution_enableInputAndOutputPadding", EXECUTION, boolean)
-def _enable_padding(execution: Execution, enable: bool) -> None:
-    execution.enable_padding(enable)
+entry("ANeuralNetworksExecution_setMeasureTiming", EXECUTION, boolean)(Execution.set_measure)
+entry("ANeuralNetworksExecution_setTimeout", EXECUTION, u64)(Execution.set_timeout)
+entry("ANeuralNetworksExecution_setLoopTimeout", EXECUTION, u64)(Execution.set_loop_timeout)
+entry("ANeuralNetworksExecution_setReusable", EXECUTION, boolean)(Execution.set_reusable)
+entry("ANeuralNetworksExecution_enableInputAndOutputPadding", EXECUTION, boolean)(Execution.enable_padding)
 
 
 @entry("ANeuralNetworksExecution_addExtensionAttribute", EXECUTION, structure(read_string), u16, address, u64)
@@ -127,30 +64,19 @@ def _burst_compute(execution: Execution, burst: Burst) -> None:
     burst.compute(execution)
 
 
-@entry("ANeuralNetworksExecution_startCompute", EXECUTION, NewHandle(Kind.Event))
-def _start_compute(execution: Execution, event: OutHandle) -> None:
-    event.set(Completion(execution))
+entry("ANeuralNetworksExecution_startCompute", EXECUTION, NewHandle(Kind.Event))(Completion)
 
 
 @entry("ANeuralNetworksExecution_startComputeWithDependencies", EXECUTION, address, u32, u64, NewHandle(Kind.Event))
-def _start_with_dependencies(
-    execution: Execution, dependencies: int, num_dependencies: int, duration: int, event: OutHandle
-) -> None:
+def _start_with_dependencies(execution: Execution, dependencies: int, num_dependencies: int, duration: int) -> Event:
     words = read_handles(dependencies, num_dependencies, MAX_DEPENDENCIES, "dependencies")
     before: list[Event] = [TABLE.get(Kind.Event, word, f"dependencies[{number}]") for number, word in enumerate(words)]
     if duration:
         execution.compilation.check_one_device("startComputeWithDependencies with a duration")
-    event.set(FencedCompletion(execution, before, duration))
+    return FencedCompletion(execution, before, duration)
 
 
-@entry("ANeuralNetworksBurst_create", handle(Kind.Compilation), NewHandle(Kind.Burst))
-def _burst_create(compilation: Compilation, burst: OutHandle) -> None:
-    burst.set(Burst(compilation))
-
-
-@entry("ANeuralNetworksBurst_free", freed(Kind.Burst))
-def _burst_free(burst: Burst | None) -> None:
-    pass
+entry("ANeuralNetworksBurst_create", handle(Kind.Compilation), NewHandle(Kind.Burst))(Burst)
 
 
 # Results
@@ -197,9 +123,7 @@ def _event_free(event: Event | None) -> None:
         event.settle()
 
 
-@entry("ANeuralNetworksEvent_createFromSyncFenceFd", i32, NewHandle(Kind.Event))
-def _event_from_fence(sync_fence_fd: int, event: OutHandle) -> None:
-    event.set(ForeignFence(sync_fence_fd))
+entry("ANeuralNetworksEvent_createFromSyncFenceFd", i32, NewHandle(Kind.Event))(ForeignFence)
 
 
 @entry("ANeuralNetworksEvent_getSyncFenceFd", address, out(ctypes.c_int32))

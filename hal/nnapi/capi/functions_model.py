@@ -8,50 +8,24 @@ from typing import Any
 from . import extensions, memory
 from .burst import forget_memory
 from .codes import ApiError, ResultCode
-from .entry import (
-    NewHandle,
-    OutHandle,
-    address,
-    boolean,
-    entry,
-    f32,
-    freed,
-    handle,
-    i32,
-    out,
-    pointer,
-    structure,
-    u16,
-    u32,
-    u64,
-)
+from .entry import NewHandle, address, boolean, entry, f32, freed, handle, i32, out, pointer, structure, u16, u32, u64
 from .handles import Kind
 from .memory import AnyMemory
 from .memorydesc import MemoryDesc, Role
 from .model import Model
-from .pointers import (
-    MAX_RANK,
-    ChannelQuantValue,
-    OperandTypeValue,
-    read_bytes,
-    read_channel_quant,
-    read_operand_type,
-    read_string,
-    read_u32s,
-)
+from .pointers import MAX_RANK, read_bytes, read_channel_quant, read_operand_type, read_string, read_u32s
 
 MAX_OPERANDS_OF_OPERATION = 1 << 16
 
 # Memory
 
 
-@entry("ANeuralNetworksMemory_createFromFd", u64, i32, i32, u64, NewHandle(Kind.Memory))
-def _memory_from_fd(size: int, protect: int, fd: int, offset: int, new: OutHandle) -> None:
-    new.set(memory.from_fd(size, protect, fd, offset))
+entry("ANeuralNetworksMemory_createFromFd", u64, i32, i32, u64, NewHandle(Kind.Memory))(memory.from_fd)
+entry("ANeuralNetworksMemory_copy", handle(Kind.Memory), handle(Kind.Memory))(memory.copy)
 
 
 @entry("ANeuralNetworksMemory_createFromAHardwareBuffer", pointer, NewHandle(Kind.Memory))
-def _memory_from_hardware_buffer(ahwb: int, new: OutHandle) -> None:
+def _memory_from_hardware_buffer(ahwb: int) -> None:
     raise ApiError(ResultCode.UNMAPPABLE, "there are no AHardwareBuffers on this system: use createFromFd")
 
 
@@ -61,19 +35,12 @@ def _memory_free(gone: AnyMemory | None) -> None:
         forget_memory(gone)
 
 
-@entry("ANeuralNetworksMemory_copy", handle(Kind.Memory), handle(Kind.Memory))
-def _memory_copy(src: AnyMemory, dst: AnyMemory) -> None:
-    memory.copy(src, dst)
+entry("ANeuralNetworksMemoryDesc_create", NewHandle(Kind.MemoryDesc))(MemoryDesc)
+entry("ANeuralNetworksMemoryDesc_finish", handle(Kind.MemoryDesc))(MemoryDesc.finish)
+entry("ANeuralNetworksMemory_createFromDesc", handle(Kind.MemoryDesc), NewHandle(Kind.Memory))(MemoryDesc.create)
 
-
-@entry("ANeuralNetworksMemoryDesc_create", NewHandle(Kind.MemoryDesc))
-def _desc_create(desc: OutHandle) -> None:
-    desc.set(MemoryDesc())
-
-
-@entry("ANeuralNetworksMemoryDesc_free", freed(Kind.MemoryDesc))
-def _desc_free(desc: MemoryDesc | None) -> None:
-    pass
+for _kind in (Kind.MemoryDesc, Kind.Model, Kind.Compilation, Kind.Execution, Kind.Burst):
+    entry(f"ANeuralNetworks{_kind.name}_free", freed(_kind))(lambda gone: None)  # the table lets go of it, nothing else
 
 
 def _add_role(direction: Any) -> Any:
@@ -93,101 +60,47 @@ def _desc_set_dimensions(desc: MemoryDesc, rank: int, dimensions: int) -> None:
     desc.set_dimensions(read_u32s(dimensions, rank, MAX_RANK, "dimensions"))
 
 
-@entry("ANeuralNetworksMemoryDesc_finish", handle(Kind.MemoryDesc))
-def _desc_finish(desc: MemoryDesc) -> None:
-    desc.finish()
-
-
-@entry("ANeuralNetworksMemory_createFromDesc", handle(Kind.MemoryDesc), NewHandle(Kind.Memory))
-def _memory_from_desc(desc: MemoryDesc, new: OutHandle) -> None:
-    new.set(desc.create())
-
-
 # Model
 
-
-@entry("ANeuralNetworksModel_create", NewHandle(Kind.Model))
-def _model_create(model: OutHandle) -> None:
-    model.set(Model())
-
-
-@entry("ANeuralNetworksModel_free", freed(Kind.Model))
-def _model_free(model: Model | None) -> None:
-    pass
-
-
-@entry("ANeuralNetworksModel_finish", handle(Kind.Model))
-def _model_finish(model: Model) -> None:
-    model.finish()
+MODEL = handle(Kind.Model)
+IN_MEMORY = (handle(Kind.Memory), u64, u64)
+entry("ANeuralNetworksModel_create", NewHandle(Kind.Model))(Model)
+entry("ANeuralNetworksModel_finish", MODEL)(Model.finish)
+entry("ANeuralNetworksModel_relaxComputationFloat32toFloat16", MODEL, boolean)(Model.relax)
+entry("ANeuralNetworksModel_addOperand", MODEL, structure(read_operand_type))(Model.add_operand)
+entry("ANeuralNetworksModel_setOperandValue", MODEL, i32, address, u64)(Model.set_value)
+entry("ANeuralNetworksModel_setOperandValueFromMemory", MODEL, i32, *IN_MEMORY)(Model.set_value_from_memory)
+entry("ANeuralNetworksModel_setOperandValueFromModel", MODEL, i32, MODEL)(Model.set_value_from_model)
+_PER_CHANNEL = (MODEL, i32, structure(read_channel_quant))
+entry("ANeuralNetworksModel_setOperandSymmPerChannelQuantParams", *_PER_CHANNEL)(Model.set_channel_quant)
 
 
-@entry("ANeuralNetworksModel_addOperand", handle(Kind.Model), structure(read_operand_type))
-def _add_operand(model: Model, type: OperandTypeValue) -> None:
-    model.add_operand(type)
-
-
-@entry("ANeuralNetworksModel_setOperandValue", handle(Kind.Model), i32, address, u64)
-def _set_value(model: Model, index: int, buffer: int, length: int) -> None:
-    model.set_value(index, buffer, length)
-
-
-@entry("ANeuralNetworksModel_setOperandValueFromMemory", handle(Kind.Model), i32, handle(Kind.Memory), u64, u64)
-def _set_value_from_memory(model: Model, index: int, memory: AnyMemory, offset: int, length: int) -> None:
-    model.set_value_from_memory(index, memory, offset, length)
-
-
-@entry("ANeuralNetworksModel_setOperandValueFromModel", handle(Kind.Model), i32, handle(Kind.Model))
-def _set_value_from_model(model: Model, index: int, value: Model) -> None:
-    model.set_value_from_model(index, value)
-
-
-@entry(
-    "ANeuralNetworksModel_setOperandSymmPerChannelQuantParams", handle(Kind.Model), i32, structure(read_channel_quant)
-)
-def _set_channel_quant(model: Model, index: int, channelQuant: ChannelQuantValue) -> None:
-    model.set_channel_quant(index, channelQuant)
-
-
-@entry("ANeuralNetworksModel_addOperation", handle(Kind.Model), u32, u32, pointer, u32, pointer)
+@entry("ANeuralNetworksModel_addOperation", MODEL, u32, u32, pointer, u32, pointer)
 def _add_operation(model: Model, type: int, inputCount: int, inputs: int, outputCount: int, outputs: int) -> None:
     most = MAX_OPERANDS_OF_OPERATION
     read = read_u32s(inputs, inputCount, most, "inputs"), read_u32s(outputs, outputCount, most, "outputs")
     model.add_operation(type, *read)
 
 
-@entry("ANeuralNetworksModel_identifyInputsAndOutputs", handle(Kind.Model), u32, pointer, u32, pointer)
+@entry("ANeuralNetworksModel_identifyInputsAndOutputs", MODEL, u32, pointer, u32, pointer)
 def _identify(model: Model, inputCount: int, inputs: int, outputCount: int, outputs: int) -> None:
     most = len(model.operands)
     model.identify(read_u32s(inputs, inputCount, most, "inputs"), read_u32s(outputs, outputCount, most, "outputs"))
 
 
-@entry("ANeuralNetworksModel_relaxComputationFloat32toFloat16", handle(Kind.Model), boolean)
-def _relax(model: Model, allow: bool) -> None:
-    model.relax(allow)
-
-
 # Extensions
 
 
-@entry(
-    "ANeuralNetworksModel_getExtensionOperandType", handle(Kind.Model), structure(read_string), u16, out(ctypes.c_int32)
-)
-def _extension_operand_type(model: Model, extensionName: str, operandCodeWithinExtension: int, type: Any) -> None:
-    type.set(extensions.full_type(extensionName, operandCodeWithinExtension))
+def _extension_type(model: Model, extensionName: str, codeWithinExtension: int, type: Any) -> None:
+    type.set(extensions.full_type(extensionName, codeWithinExtension))
 
 
-@entry(
-    "ANeuralNetworksModel_getExtensionOperationType",
-    handle(Kind.Model),
-    structure(read_string),
-    u16,
-    out(ctypes.c_int32),
-)
-def _extension_operation_type(model: Model, extensionName: str, operationCodeWithinExtension: int, type: Any) -> None:
-    type.set(extensions.full_type(extensionName, operationCodeWithinExtension))
+_TYPE_OF = (MODEL, structure(read_string), u16, out(ctypes.c_int32))
+entry("ANeuralNetworksModel_getExtensionOperandType", *_TYPE_OF)(_extension_type)
+entry("ANeuralNetworksModel_getExtensionOperationType", *_TYPE_OF)(_extension_type)
 
 
-@entry("ANeuralNetworksModel_setOperandExtensionData", handle(Kind.Model), i32, address, u64)
+@entry("ANeuralNetworksModel_setOperandExtensionData", MODEL, i32, address, u64)
 def _set_extension_data(model: Model, index: int, data: int, length: int) -> None:
     if not data and length:
         raise ApiError(ResultCode.UNEXPECTED_NULL, f"data is NULL, but length is {length}")

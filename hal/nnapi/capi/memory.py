@@ -84,24 +84,24 @@ class RoleMemory:
 AnyMemory = SharedMemory | RoleMemory
 
 
-def copy(source: AnyMemory, target: AnyMemory) -> None:
+def copy(src: AnyMemory, dst: AnyMemory) -> None:
     """Copy the contents of one memory to another. Raises ApiError, ServiceSpecificException."""
-    if source is target:
+    if src is dst:
         return
-    dims = _contents(source)
-    nbytes = _logical_size(source, dims)
+    dims = _contents(src)
+    nbytes = _logical_size(src, dims)
     try:
-        if isinstance(target, RoleMemory):
-            dims = _target_dims(target, dims, nbytes)
-        elif target.size != nbytes:
-            raise bad_data(f"the source has {nbytes} bytes, the destination {target.size}")
-        _transfer(source, target, dims or (), nbytes)
+        if isinstance(dst, RoleMemory):
+            dims = _target_dims(dst, dims, nbytes)
+        elif dst.size != nbytes:
+            raise bad_data(f"the source has {nbytes} bytes, the destination {dst.size}")
+        _transfer(src, dst, dims or (), nbytes)
     except BaseException:
-        if isinstance(target, RoleMemory):
-            target.contents = None
+        if isinstance(dst, RoleMemory):
+            dst.contents = None
         raise
-    if isinstance(target, RoleMemory):
-        target.contents = dims or ()
+    if isinstance(dst, RoleMemory):
+        dst.contents = dims or ()
 
 
 def _contents(source: AnyMemory) -> Dims | None:

@@ -35,10 +35,10 @@ class Model(BuiltModel):
 
     # Building
 
-    def add_operand(self, given: OperandTypeValue) -> None:
+    def add_operand(self, type: OperandTypeValue) -> None:
         """Add an operand; its index is the number of those before it."""
         self._check_open("addOperand")
-        self.operands.append(made_from(given))
+        self.operands.append(made_from(type))
 
     def set_value(self, index: int, address: int, length: int) -> None:
         """Make an operand a constant. Up to 128 bytes are copied now, more when the model is finished."""
@@ -65,30 +65,30 @@ class Model(BuiltModel):
         memory.check_range(offset, length)
         self._set(index, InMemory(memory, offset, length))
 
-    def set_value_from_model(self, index: int, model: Model) -> None:
+    def set_value_from_model(self, index: int, value: Model) -> None:
         """Make an operand of type MODEL refer to a finished model."""
         self._check_open("setOperandValueFromModel")
-        if model is self or not model.finished:
+        if value is self or not value.finished:
             raise bad_state("the model that is referred to is not finished")
         if self._operand(index).type != OperandType.SUBGRAPH:
             raise bad_data(
                 f"operand {index} must be of type ANEURALNETWORKS_MODEL, got {described(self.operands[index])}"
             )
-        self._set(index, Referenced(model))
+        self._set(index, Referenced(value))
 
-    def set_channel_quant(self, index: int, given: ChannelQuantValue) -> None:
+    def set_channel_quant(self, index: int, channelQuant: ChannelQuantValue) -> None:
         """Give an operand its scales per channel."""
         self._check_open("setOperandSymmPerChannelQuantParams")
         operand = self._operand(index)
         if operand.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
             raise bad_data(f"operand {index} must be TENSOR_QUANT8_SYMM_PER_CHANNEL, got {described(operand)}")
-        rank = len(operand.dimensions)
-        if given.channelDim >= rank or len(given.scales) != operand.dimensions[given.channelDim]:
-            raise bad_data(f"operand {index}: {len(given.scales)} scales for dimension {given.channelDim} do not fit "
+        scales, dim = channelQuant.scales, channelQuant.channelDim
+        if dim >= len(operand.dimensions) or len(scales) != operand.dimensions[dim]:
+            raise bad_data(f"operand {index}: {len(scales)} scales for dimension {dim} do not fit "
                            f"dimensions {list(operand.dimensions)}")  # fmt: skip
-        if not all(0 < scale < float("inf") for scale in given.scales):
+        if not all(0 < scale < float("inf") for scale in scales):
             raise bad_data(f"operand {index}: every scale must be > 0")
-        quant = SymmPerChannelQuantParams(given.scales, given.channelDim)
+        quant = SymmPerChannelQuantParams(scales, dim)
         self.operands[index] = replace(operand, extra=ExtraParams(channelQuant=quant))
 
     def set_extension_data(self, index: int, data: bytes | None) -> None:

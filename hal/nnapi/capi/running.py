@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..aidl.types import OMITTED, ExecutionConfig, ExecutionResult, Request, ServiceSpecificException, Timing
 from ..border import status_of
@@ -14,7 +13,7 @@ from ..types import OutputShape
 from . import extensions
 from .arguments import Argument, AtMemory, Omitted
 from .codes import ApiError, ResultCode, bad_data, code_of
-from .compilation import Compilation, Step
+from .compilation import Compilation
 from .kinds import nbytes
 from .memory import RoleMemory, anonymous
 from .requests import RequestBuilder, Staging, shape_of
@@ -35,25 +34,15 @@ class Outcome:
     timing: Timing = field(default_factory=Timing)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the client wants of a computation; times in nanoseconds, the deadline a point on the steady clock."""
-
-    measure: bool = False
-    loop_timeout_ns: int = OMITTED
-    hints: Sequence[Any] = ()
-    names: Sequence[Any] = ()
-
-
 class Computation:
     """The arguments of an execution, ready to run as often as one likes, but once at a time."""
 
     def __init__(
-        self, compilation: Compilation, inputs: Sequence[Argument], outputs: Sequence[Argument], settings: Settings
+        self, compilation: Compilation, inputs: Sequence[Argument], outputs: Sequence[Argument], config: ExecutionConfig
     ) -> None:
         self._compilation = compilation
         self._inputs, self._outputs = inputs, outputs
-        self._settings = settings
+        self._config = config
         self._staging = Staging(inputs, outputs)
         self._places = [self._staging.place(argument) for argument in outputs]
         self._temporaries: dict[int, AtMemory] = {}
@@ -82,50 +71,38 @@ class Computation:
         shapes: dict[int, OutputShape] = {}
         device = driver = 0
         enough = True
+        config, model = self._config, self._compilation.model
         for number, step in enumerate(self._compilation.steps):
-            inputs = [self._source(index) for index in step.part.inputs]
+            inputs = [
+                self._staging.place(self._inputs[model.inputs.index(index)]) if index in model.inputs
+                else self._target(index) for index in step.part.inputs
+            ]  # fmt: skip
             outputs = [self._target(index) for index in step.part.outputs]
             builder = RequestBuilder()
             request = builder.build(inputs, outputs)
-            result = self._execute(number, step, request, builder, deadline_ns, run_step)
+            if run_step is None:
+                result = step.prepared.executeSynchronouslyWithConfig(request, config, deadline_ns)
+            else:
+                result = run_step(number, request, builder.tokens, config, deadline_ns)
             for place, index in enumerate(step.part.outputs):
                 shapes[index] = shape_of(result.outputShapes, place, outputs[place])
             device, driver = device + result.timing.timeOnDeviceNs, driver + result.timing.timeInDriverNs
             enough = enough and result.outputSufficientSize
             if not enough:
                 break
-        measured = self._settings.measure and enough
-        main = self._compilation.model.outputs
-        found = [shapes.get(index, OutputShape((), False)) for index in main]
+        measured = config.measureTiming and enough
+        found = [shapes.get(index, OutputShape((), False)) for index in model.outputs]
         if not enough:
-            return Outcome(
-                ResultCode.OUTPUT_INSUFFICIENT_SIZE, "an output has more bytes than there is room for", found
-            )
-        self._staging.give_out([self._size(index, shape) for index, shape in zip(main, found, strict=True)])
+            message = "an output has more bytes than there is room for"
+            return Outcome(ResultCode.OUTPUT_INSUFFICIENT_SIZE, message, found)
+        sizes: list[int | None] = []
+        for index, shape in zip(model.outputs, found, strict=True):  # known by now, and maybe 0
+            element = extensions.context().element_bytes(model.operands[index].type)
+            sizes.append(None if element is None else element * math.prod(shape.dimensions))
+        self._staging.give_out(sizes)
         return Outcome(ResultCode.NO_ERROR, "", found, Timing(device, driver) if measured else Timing())
 
-    def _execute(
-        self,
-        number: int,
-        step: Step,
-        request: Request,
-        builder: RequestBuilder,
-        deadline_ns: int,
-        run_step: RunStep | None,
-    ) -> ExecutionResult:
-        wanted = self._settings
-        config = ExecutionConfig(wanted.measure, wanted.loop_timeout_ns, wanted.hints, wanted.names)
-        if run_step is not None:
-            return run_step(number, request, builder.tokens, config, deadline_ns)
-        return step.prepared.executeSynchronouslyWithConfig(request, config, deadline_ns)  # type: ignore[no-any-return]
-
     # Where the operands of steps lie
-
-    def _source(self, index: int) -> Argument:
-        model = self._compilation.model
-        if index in model.inputs:
-            return self._staging.place(self._inputs[model.inputs.index(index)])
-        return self._target(index)
 
     def _target(self, index: int) -> Argument:
         model = self._compilation.model
@@ -144,11 +121,6 @@ class Computation:
                 self._temporaries[index] = AtMemory(anonymous(size), 0, size, size, operand.dimensions)
             elif isinstance(self._places[model.outputs.index(index)], Omitted):
                 raise bad_data(f"output {model.outputs.index(index)} is needed by another device: it cannot be omitted")
-
-    def _size(self, index: int, shape: OutputShape) -> int | None:
-        """Bytes of an output now that its shape is known, which may be 0."""
-        element = extensions.context().element_bytes(self._compilation.model.operands[index].type)
-        return None if element is None else element * math.prod(shape.dimensions)
 
     # Memory made from descriptors
 

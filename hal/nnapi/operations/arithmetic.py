@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from npusim.dtypes import DType
-from npusim.graph import Tensor
 from npusim.isa.functions import Binary
 
 from ..types import FusedActivationFunc, OperandType, OperationType
@@ -20,7 +19,7 @@ def _plain(function: Binary) -> Callable[[Lowering], None]:
     """a (function) b."""
 
     def lower(op: Lowering) -> None:
-        op.give_real(op.add("binary", [op.numbers(0), op.numbers(1)], {"fn": function}))
+        op.give_real(op.binary(function, op.numbers(0), op.numbers(1)))
 
     return lower
 
@@ -29,8 +28,7 @@ def _fused(function: Binary) -> Callable[[Lowering], None]:
     """a (function) b, then the activation that input 2 names."""
 
     def lower(op: Lowering) -> None:
-        result = op.add("binary", [op.numbers(0), op.numbers(1)], {"fn": function})
-        op.give_real(op.activate(result, 2))
+        op.give_real(op.activate(op.binary(function, op.numbers(0), op.numbers(1)), 2))
 
     return lower
 
@@ -40,7 +38,7 @@ def _extreme(function: Binary) -> Callable[[Lowering], None]:
 
     def lower(op: Lowering) -> None:
         if op.alike(0, 1):
-            op.give(op.add("binary", [op.tensor(0), op.tensor(1)], {"fn": function}))
+            op.give(op.binary(function, op.tensor(0), op.tensor(1)))
         else:
             _plain(function)(op)
 
@@ -53,13 +51,9 @@ def _divide(op: Lowering) -> None:
         _fused(Binary.DIV)(op)
         return
     a, b = op.tensor(0), op.tensor(1)
-
-    def binary(function: Binary, left: Tensor, right: Tensor) -> Tensor:
-        return op.add("binary", [left, right], {"fn": function})
-
     # The two remainders differ exactly where the signs do and something is left: there the quotient is one too high.
-    high = binary(Binary.NE, binary(Binary.MOD, a, b), binary(Binary.FMOD, a, b))
-    quotient = binary(Binary.SUB, binary(Binary.DIV, a, b), op.cast(high, DType.INT32))
+    high = op.binary(Binary.NE, op.binary(Binary.MOD, a, b), op.binary(Binary.FMOD, a, b))
+    quotient = op.binary(Binary.SUB, op.binary(Binary.DIV, a, b), op.cast(high, DType.INT32))
     op.give(op.activate(quotient, 2))
 
 

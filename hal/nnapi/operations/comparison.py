@@ -17,22 +17,17 @@ def _compare(function: Binary) -> Callable[[Lowering], None]:
     """a (function) b: of the stored integers, if those compare as the numbers do."""
 
     def lower(op: Lowering) -> None:
-        same = op.view.quantisation(0) == op.view.quantisation(1)
-        operands = [op.tensor(0), op.tensor(1)] if same else [op.numbers(0), op.numbers(1)]
-        op.give(op.add("binary", operands, {"fn": function}))
+        read = op.tensor if op.view.quantisation(0) == op.view.quantisation(1) else op.numbers
+        op.give(op.binary(function, read(0), read(1)))
 
     return lower
 
 
 def _logical(function: Binary) -> Callable[[Lowering], None]:
     def lower(op: Lowering) -> None:
-        op.give(op.add("binary", [op.tensor(0), op.tensor(1)], {"fn": function}))
+        op.give(op.binary(function, op.tensor(0), op.tensor(1)))
 
     return lower
-
-
-def _not(op: Lowering) -> None:
-    op.give(op.unary(Unary.NOT, op.tensor(0)))
 
 
 def _select(op: Lowering) -> None:
@@ -61,5 +56,5 @@ define(OperationType.GREATER_EQUAL, _COMPARISON, _compare(Binary.GE))
 
 define(OperationType.LOGICAL_AND, forms("BOOL8 BOOL8", "BOOL8"), _logical(Binary.AND))
 define(OperationType.LOGICAL_OR, forms("BOOL8 BOOL8", "BOOL8"), _logical(Binary.OR))
-define(OperationType.LOGICAL_NOT, forms("BOOL8", "BOOL8"), _not)
+define(OperationType.LOGICAL_NOT, forms("BOOL8", "BOOL8"), lambda op: op.give(op.unary(Unary.NOT, op.tensor(0))))
 define(OperationType.SELECT, forms("BOOL8 T T", "T", rows("T", (F32, F16, I32, *QUANT8))), _select, _one_rank)

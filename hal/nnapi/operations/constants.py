@@ -23,10 +23,7 @@ class Constants:
     """
 
     def __init__(
-        self,
-        model: Model,
-        pools: Sequence[Pool] = (),
-        storage: Mapping[int, np.dtype[Any]] = STORAGE,
+        self, model: Model, pools: Sequence[Pool] = (), storage: Mapping[int, np.dtype[Any]] = STORAGE
     ) -> None:
         self._values = memoryview(model.operandValues)
         self._pools = pools
@@ -38,10 +35,8 @@ class Constants:
         raw = None if storage is None else self.raw(operand)
         if storage is None or raw is None:
             return None
-        if storage == np.bool_:
-            truth: Array = np.frombuffer(raw, np.uint8) != 0
-            return truth.reshape(tuple(operand.dimensions))
-        return np.frombuffer(raw, storage).reshape(tuple(operand.dimensions))
+        array: Array = np.frombuffer(raw, np.uint8) != 0 if storage == np.bool_ else np.frombuffer(raw, storage)
+        return array.reshape(tuple(operand.dimensions))
 
     def raw(self, operand: Operand) -> memoryview | None:
         """The bytes of a constant operand; None if it is not constant or its pool is not mapped."""

@@ -24,6 +24,10 @@ _CONV, _MULTIPLIED = Window(3, 3), Window(3, 4)
 """Padding, strides and activation; with a depth multiplier or a number of groups between the last two."""
 
 
+def _image(op: Lowering, window: Window) -> Image:
+    return image_of(op.shape(X), layout_of(op, window.layout(op.view)))
+
+
 def _convolve(op: Lowering, window: Window, image: Image, groups: int, to_weights: Sequence[int]) -> None:
     """A convolution whose filter becomes [O, I / groups, KH, KW] by a transposition."""
     x, filters, attrs = factors(op)
@@ -36,13 +40,13 @@ def _convolve(op: Lowering, window: Window, image: Image, groups: int, to_weight
 
 
 def _conv(op: Lowering) -> None:
-    image = image_of(op.shape(X), layout_of(op, _CONV.layout(op.view)))
+    image = _image(op, _CONV)
     _check_depth(op, image, 1)
     _convolve(op, _CONV, image, 1, (0, 3, 1, 2))
 
 
 def _grouped_conv(op: Lowering) -> None:
-    image = image_of(op.shape(X), layout_of(op, _MULTIPLIED.layout(op.view)))
+    image = _image(op, _MULTIPLIED)
     groups = int(op.scalar(_MULTIPLIED.activation(op.view) - 1))
     if groups < 1 or op.shape(FILTER)[0] % groups:
         raise InvalidOperationError(f"{groups} groups must divide the {op.shape(FILTER)[0]} output channels")
@@ -58,7 +62,7 @@ def _check_depth(op: Lowering, image: Image, groups: int) -> None:
 
 def _depthwise_conv(op: Lowering) -> None:
     """Output channel c * multiplier + m is made of input channel c alone."""
-    image = image_of(op.shape(X), layout_of(op, _MULTIPLIED.layout(op.view)))
+    image = _image(op, _MULTIPLIED)
     first, _, _, depth = op.shape(FILTER)
     multiplier = int(op.scalar(_MULTIPLIED.activation(op.view) - 1))
     if first != 1 or depth != image.channels * multiplier:
@@ -78,7 +82,7 @@ def _transposed(view: OpView) -> Window:
 
 def _transpose_conv(op: Lowering) -> None:
     window = _transposed(op.view)
-    image = image_of(op.shape(X), layout_of(op, window.layout(op.view)))
+    image = _image(op, window)
     _check_depth(op, image, 1)
     stride, (depth, *kernel, _) = window.strides(op), op.shape(FILTER)
     # Each pixel adds its own window to the output; windows begin a stride apart and reach over size elements.
@@ -127,38 +131,21 @@ def _asked_size(op: Lowering, image: Image, depth: int) -> Pair:
     return asked.hw
 
 
-_FILTER_RULES = (ranks(X, 4), ranks(FILTER, 4), ranks(BIAS, 1), bias_scale)
-
+_RULES = (ranks(X, 4), ranks(FILTER, 4), ranks(BIAS, 1), bias_scale)
 define(
-    OperationType.CONV_2D,
-    forms("T W B i*4 [ b [ i i ] ]", "T", _ROWS) | forms("T W B i*7 [ b [ i i ] ]", "T", _ROWS),
-    _conv,
-    *_FILTER_RULES,
-    channel_dim(0),
-    *window_rules(lambda view: _CONV),
-)
+    OperationType.CONV_2D, forms("T W B i*4 [ b [ i i ] ]", "T", _ROWS) | forms("T W B i*7 [ b [ i i ] ]", "T", _ROWS),
+    _conv, *_RULES, channel_dim(0), *window_rules(lambda view: _CONV),
+)  # fmt: skip
 define(
     OperationType.DEPTHWISE_CONV_2D,
     forms("T W B i*5 [ b [ i i ] ]", "T", _ROWS) | forms("T W B i*8 [ b [ i i ] ]", "T", _ROWS),
-    _depthwise_conv,
-    *_FILTER_RULES,
-    channel_dim(3),
-    *window_rules(lambda view: _MULTIPLIED),
-)
+    _depthwise_conv, *_RULES, channel_dim(3), *window_rules(lambda view: _MULTIPLIED),
+)  # fmt: skip
 define(
-    OperationType.GROUPED_CONV_2D,
-    forms("T W B i*5 b", "T", _ROWS) | forms("T W B i*8 b", "T", _ROWS),
-    _grouped_conv,
-    *_FILTER_RULES,
-    channel_dim(0),
-    *window_rules(lambda view: _MULTIPLIED),
-)
+    OperationType.GROUPED_CONV_2D, forms("T W B i*5 b", "T", _ROWS) | forms("T W B i*8 b", "T", _ROWS),
+    _grouped_conv, *_RULES, channel_dim(0), *window_rules(lambda view: _MULTIPLIED),
+)  # fmt: skip
 define(
-    OperationType.TRANSPOSE_CONV_2D,
-    forms("T W B I32 i*4 b", "T", _ROWS) | forms("T W B i*7 b", "T", _ROWS),
-    _transpose_conv,
-    *_FILTER_RULES,
-    channel_dim(0),
-    ranks(3, 0, 1),
-    *window_rules(_transposed),
-)
+    OperationType.TRANSPOSE_CONV_2D, forms("T W B I32 i*4 b", "T", _ROWS) | forms("T W B i*7 b", "T", _ROWS),
+    _transpose_conv, *_RULES, channel_dim(0), ranks(3, 0, 1), *window_rules(_transposed),
+)  # fmt: skip

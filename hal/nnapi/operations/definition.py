@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..types import OperationType
 from .signature import Form, type_name
@@ -18,6 +18,14 @@ Rule = Callable[[OpView], bool]
 known before the execution (dimension 0, values that are no constants) keeps every rule."""
 Matcher = Callable[[OpView], bool]
 """A signature that is no finite set (any number of inputs); the docstring describes it."""
+
+T = TypeVar("T", bound=Callable[..., bool])
+
+
+def stated(message: str, rule: T) -> T:
+    """The rule with its message, where that is not written as its docstring."""
+    rule.__doc__ = message
+    return rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +45,13 @@ class Definition:
 
     def problem(self, view: OpView) -> str | None:
         """What is wrong with an operation, or None; the first broken rule speaks."""
-        wrong = self._signature_problem(view)
-        if wrong:
-            return wrong
+        if isinstance(self.signatures, frozenset):
+            kinds = [operand.type for operand in view.inputs], [operand.type for operand in view.outputs]
+            wrong = self.types_problem(*kinds)
+            if wrong:
+                return wrong
+        elif not self.signatures(view):
+            return (self.signatures.__doc__ or "the operand types do not fit").strip()
         for index, operand in enumerate(view.inputs):
             if operand.lifetime == _NO_VALUE and index not in self.optional:
                 return f"input {index} must have a value"
@@ -47,13 +59,6 @@ class Definition:
             if not rule(view):
                 return (rule.__doc__ or rule.__name__).strip()
         return None
-
-    def _signature_problem(self, view: OpView) -> str | None:
-        if not isinstance(self.signatures, frozenset):
-            return (
-                None if self.signatures(view) else (self.signatures.__doc__ or "the operand types do not fit").strip()
-            )
-        return self.types_problem([operand.type for operand in view.inputs], [operand.type for operand in view.outputs])
 
     def types_problem(self, input_types: Sequence[int], output_types: Sequence[int]) -> str | None:
         """What is wrong with the types of an operation, or None; None, too, if its signatures are no finite set."""

@@ -13,10 +13,10 @@ from npusim.graph import Tensor
 from npusim.ops.routine import routine_attrs
 
 from ..types import OperandType, OperationType
-from .definition import Rule, define
+from .definition import Rule, define, stated
 from .dimensions import Dimensions
 from .lowering import Lowering
-from .rules import positive, ranks, same_quantisation
+from .rules import positive, ranks, same_quantisation, scalars
 from .signature import F16, F32, Q8, Q8S, Q16, Q16S, SCALAR_OF, Row, forms
 from .view import OpView
 
@@ -54,10 +54,6 @@ def _regions(op: Lowering, name: str, layout: int, more: Mapping[str, Any]) -> N
 
 def _roi_align(op: Lowering) -> None:
     _regions(op, "npusim.roi_align", 9, {"ratio_h": op.scalar(7), "ratio_w": op.scalar(8)})
-
-
-def _roi_pooling(op: Lowering) -> None:
-    _regions(op, "npusim.roi_pool", 7, {})
 
 
 def _bbox_transform(op: Lowering) -> None:
@@ -116,9 +112,7 @@ def _columns(index: int, size: int) -> Rule:
         dims = view.dims(index)
         return not dims or dims[-1] in (0, size)
 
-    rule.__doc__ = f"the last dimension of input {index} must be {size}"
-    rule.__name__ = f"input_{index}_columns"
-    return rule
+    return stated(f"the last dimension of input {index} must be {size}", rule)
 
 
 def _coordinates(inputs: Sequence[int], outputs: Sequence[int] = ()) -> Rule:
@@ -131,28 +125,18 @@ def _coordinates(inputs: Sequence[int], outputs: Sequence[int] = ()) -> Rule:
             for operand in operands
         )
 
-    rule.__doc__ = f"coordinates of type TENSOR_QUANT16 must have scale {BOX_SCALE} and zero point 0"
-    rule.__name__ = "coordinate_quantisation"
-    return rule
+    return stated(f"coordinates of type TENSOR_QUANT16 must have scale {BOX_SCALE} and zero point 0", rule)
 
 
-def _kernel(view: OpView) -> bool:
-    """input 5 must be 0 (hard), 1 (linear) or 2 (gaussian)"""
-    kernel = view.scalar(5)
-    return kernel is None or kernel in (0, 1, 2)
-
-
-def _ratios(view: OpView) -> bool:
-    """inputs 7 and 8 must be >= 0"""
-    return all((value := view.scalar(index)) is None or value >= 0 for index in (7, 8))
-
+_RATIOS = scalars("inputs 7 and 8 must be >= 0", lambda ratio: ratio >= 0, 7, 8)
+_KERNEL = scalars("input 5 must be 0 (hard), 1 (linear) or 2 (gaussian)", lambda kernel: kernel in (0, 1, 2), 5)
 
 _REGION_DIMS = Dimensions({1: "rois four", 2: "rois"})
 _REGION_RULES = (ranks(0, 4), _REGION_DIMS.agree, _columns(1, 4), positive(3, 4, 5, 6), _coordinates((1,)))
-define(OperationType.ROI_ALIGN, forms("T B I32 i i s s i i b", "T", _ROWS), _roi_align, *_REGION_RULES, _ratios)
+define(OperationType.ROI_ALIGN, forms("T B I32 i i s s i i b", "T", _ROWS), _roi_align, *_REGION_RULES, _RATIOS)
 define(
-    OperationType.ROI_POOLING, forms("T B I32 i i s s b", "T", _ROWS), _roi_pooling, *_REGION_RULES,
-    same_quantisation(0),
+    OperationType.ROI_POOLING, forms("T B I32 i i s s b", "T", _ROWS),
+    lambda op: _regions(op, "npusim.roi_pool", 7, {}), *_REGION_RULES, same_quantisation(0),
 )  # fmt: skip
 
 define(
@@ -163,7 +147,7 @@ define(
 
 define(
     OperationType.BOX_WITH_NMS_LIMIT, forms("T B I32 s i i s s s", "T B I32 I32", _ROWS), _box_nms,
-    Dimensions({0: "rois classes", 1: "rois coordinates", 2: "rois"}).agree, _kernel, same_quantisation(0),
+    Dimensions({0: "rois classes", 1: "rois coordinates", 2: "rois"}).agree, _KERNEL, same_quantisation(0),
     _coordinates((1,), (1,)),
 )  # fmt: skip
 

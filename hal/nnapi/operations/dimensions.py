@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ..types import OperandLifeTime
 from .lowering import InvalidOperationError, Lowering
@@ -46,13 +46,9 @@ class Dimensions:
                 continue
             shape = op.shape(index)
             if len(shape) != len(names) or any(sizes.setdefault(n, s) != s for n, s in zip(names, shape, strict=True)):
-                raise InvalidOperationError(f"input {index} must be {_wanted(names, sizes)}, got {list(shape)}")
+                wanted = ", ".join(f"{name} = {sizes[name]}" if name in sizes else name for name in names)
+                raise InvalidOperationError(f"input {index} must be [{wanted}], got {list(shape)}")
         return sizes
-
-
-def _wanted(names: Sequence[str], sizes: Mapping[str, int]) -> str:
-    known = (f"{name} = {sizes[name]}" if name in sizes else name for name in names)
-    return f"[{', '.join(known)}]"
 
 
 class SequenceDimensions:

@@ -20,8 +20,8 @@ def layer_norm(fixed: FixedPoint, x: Tensor, weights: Tensor, bias: Tensor, scal
     (INT16 [gates, units], of one scale a gate), plus the bias (INT32, that scale / 1024): INT32, Q3."""
     op, units = fixed.op, x.shape[2]
     wide = op.cast(x, DType.INT64)
-    mean = fixed.divide(fixed.multiply(_row_sum(fixed, wide), 1024), units)
-    squares = fixed.multiply(_row_sum(fixed, fixed.multiply(wide, wide)), (1 << 20) // units)
+    mean = fixed.divide(fixed.multiply(op.reduce(Reduce.SUM, wide, (2,)), 1024), units)
+    squares = fixed.multiply(op.reduce(Reduce.SUM, fixed.multiply(wide, wide), (2,)), (1 << 20) // units)
     variance = fixed.divide(fixed.subtract(squares, fixed.multiply(mean, mean)), 1 << 20)
     number, shift = inverse_root(fixed, variance)
     centred = fixed.subtract(fixed.multiply(wide, 1024), mean)
@@ -67,7 +67,3 @@ def _widened(fixed: FixedPoint, a: Tensor, bits: int) -> Tensor:
 def _high(fixed: FixedPoint, a: Tensor, b: Tensor | int) -> Tensor:
     """The product of 32-bit numbers (INT64) as one: a * b / 2**31 to the nearest integer, halves upwards."""
     return fixed.right(fixed.add(fixed.multiply(a, b), 1 << 30), 31)
-
-
-def _row_sum(fixed: FixedPoint, x: Tensor) -> Tensor:
-    return fixed.op.add("reduce", [x], {"fn": Reduce.SUM, "axes": (2,), "keepdims": True})

@@ -35,7 +35,7 @@ class FixedPoint:
     def binary(self, function: Binary, a: Tensor, b: Tensor | int | Array) -> Tensor:
         """An elementwise function; a number becomes a constant of the tensor's type."""
         other = b if isinstance(b, Tensor) else self.op.const(np.asarray(b, a.dtype.storage))
-        return self.op.add("binary", [a, other], {"fn": function})
+        return self.op.binary(function, a, other)
 
     def add(self, a: Tensor, b: Tensor | int | Array) -> Tensor:
         """a + b."""
@@ -47,7 +47,7 @@ class FixedPoint:
 
     def minus(self, a: int, b: Tensor) -> Tensor:
         """a - b."""
-        return self.op.add("binary", [self.op.const(np.asarray(a, b.dtype.storage)), b], {"fn": Binary.SUB})
+        return self.op.binary(Binary.SUB, self.op.const(np.asarray(a, b.dtype.storage)), b)
 
     def subtract(self, a: Tensor, b: Tensor | int) -> Tensor:
         """a - b."""
@@ -113,7 +113,7 @@ class FixedPoint:
             sign = self.binary(Binary.BIT_AND, self.right(a, 63), fix)
             return self.right(self.add(self.add(a, sign), half), bits)
         one = self.op.const(np.asarray(1, np.int64))
-        halves = self.right(self.op.add("binary", [one, bits], {"fn": Binary.SHL}), 1)
+        halves = self.right(self.op.binary(Binary.SHL, one, bits), 1)
         sign = self.binary(Binary.MAX, self.right(a, 63), self.op.unary(Unary.NEG, halves))
         return self.right(self.add(self.add(a, sign), halves), bits)
 

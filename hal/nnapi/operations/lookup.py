@@ -12,18 +12,13 @@ from npusim.ops.routine import routine_attrs
 from ..types import OperationType
 from .definition import define
 from .lowering import InvalidOperationError, Lowering
-from .rules import ranks, same_quantisation
+from .rules import ranks, same_quantisation, scalars
 from .shape import entries
 from .signature import BOOL8, F16, F32, I32, Q8, Q8S, Q8SYMM, Q16, Q16S, QUANT8, forms, rows
 from .view import OpView
 
-_SPARSE_DEPRECATED, _DENSE, _SPARSE = 1, 2, 3
-"""What LSH_PROJECTION makes of the bits of a hash."""
-
-
-def _embedding_lookup(op: Lowering) -> None:
-    """Rows by number."""
-    op.give(entries(op, op.tensor(1), 0, 0))
+_DENSE, _SPARSE = 2, 3
+"""What LSH_PROJECTION makes of the bits of a hash; with 1, SPARSE_DEPRECATED, all numbers count from 0."""
 
 
 def _hashtable_lookup(op: Lowering) -> None:
@@ -34,7 +29,7 @@ def _hashtable_lookup(op: Lowering) -> None:
     shape = (lookups.shape[0], *values.shape[1:])
     nothing = op.const(np.zeros((1,) * len(shape), values.dtype.storage), values.dtype)
     if not keys.size:
-        op.give(op.add("expand", [nothing], {"shape": shape}))
+        op.give(op.expand(nothing, shape))
         return
     found = op.reshape(op.cast(hits, DType.BOOL), (shape[0], *(1 for _ in shape[1:])))
     op.give(op.add("select", [found, op.add("gather", [values, places], {"axis": 0}), nothing]))
@@ -55,12 +50,11 @@ def _packed(op: Lowering, bits: Tensor, apart: bool) -> Tensor:
     """The bits of each row as one number, the first bit highest; ``apart``: row i counts from i << bits."""
     hashes, count = bits.shape
     powers = (np.uint64(1) << np.arange(count, dtype=np.uint64)[::-1]).astype(np.uint32).view(np.int32)
-    product = op.add("binary", [bits, op.i32(powers)], {"fn": Binary.MUL})
-    numbers = op.add("reduce", [product], {"fn": Reduce.SUM, "axes": (1,), "keepdims": False})
+    numbers = op.reduce(Reduce.SUM, op.binary(Binary.MUL, bits, op.i32(powers)), (1,), keepdims=False)
     if not apart:
         return numbers
     starts = (np.arange(hashes, dtype=np.uint64) << np.uint64(count)).astype(np.uint32).view(np.int32)
-    return op.add("binary", [numbers, op.i32(starts)], {"fn": Binary.ADD})
+    return op.binary(Binary.ADD, numbers, op.i32(starts))
 
 
 def _topk(op: Lowering) -> None:
@@ -71,12 +65,6 @@ def _topk(op: Lowering) -> None:
     values, places = op.add_all("topk", [x], {"axis": len(x.shape) - 1, "k": k, "largest": True})
     op.give(values, 0)
     op.give(op.cast(places, DType.INT32), 1)
-
-
-def _lsh_kind(view: OpView) -> bool:
-    """input 3 must be 1 (SPARSE_DEPRECATED), 2 (DENSE) or 3 (SPARSE)"""
-    kind = view.scalar(3)
-    return kind is None or kind in (_SPARSE_DEPRECATED, _DENSE, _SPARSE)
 
 
 def _rows_first(view: OpView) -> bool:
@@ -98,8 +86,8 @@ def _table_rank(view: OpView) -> bool:
 
 
 define(
-    OperationType.EMBEDDING_LOOKUP, forms("I32 T", "T", rows("T", (F32, F16, I32, *QUANT8))), _embedding_lookup,
-    ranks(0, 1), _table_rank, same_quantisation(1),
+    OperationType.EMBEDDING_LOOKUP, forms("I32 T", "T", rows("T", (F32, F16, I32, *QUANT8))),
+    lambda op: op.give(entries(op, op.tensor(1), 0, 0)), ranks(0, 1), _table_rank, same_quantisation(1),
 )  # fmt: skip
 
 define(
@@ -107,11 +95,12 @@ define(
     ranks(0, 1), ranks(1, 1), _rows_first, same_quantisation(2),
 )  # fmt: skip
 
+_KIND = "input 3 must be 1 (SPARSE_DEPRECATED), 2 (DENSE) or 3 (SPARSE)"
 _HASHED = (F32, F16, I32, Q8, Q8S, Q8SYMM, Q16, Q16S, BOOL8)
 define(
     OperationType.LSH_PROJECTION,
     forms("H T H i", "I32", [{"H": seed, "T": kind} for seed in (F32, F16) for kind in _HASHED]), _lsh_projection,
-    ranks(0, 2), ranks(2, 1), _lsh_kind, optional=(2,),
+    ranks(0, 2), ranks(2, 1), scalars(_KIND, lambda kind: kind in (1, 2, 3), 3), optional=(2,),
 )  # fmt: skip
 
 define(

@@ -15,16 +15,8 @@ from npusim.isa.functions import Binary, Unary
 from .definition import Rule
 from .lowering import InvalidOperationError, Lowering
 from .presence import Condition, all_or_none, if_given, needs
-from .recurrent import (
-    add,
-    columns,
-    joined,
-    multiply,
-    not_negative,
-    one_of,
-    part,
-    product,
-)
+from .recurrent import add, columns, joined, multiply, product
+from .rules import not_negative, one_of
 
 NORM_EPSILON = 1e-8
 """What layer normalisation adds to the variance."""
@@ -110,9 +102,6 @@ class Network:
         self.units, self.outputs = op.shape(cell.first + 7)
         self.output, self.state = op.real(cell.state), op.real(cell.state + 1)
         self._clips = float(op.scalar(cell.scalars + 1)), float(op.scalar(cell.scalars + 2))
-        self._check()
-
-    def _check(self) -> None:
         if self._projection is None and self.units != self.outputs:
             raise InvalidOperationError(
                 f"without a projection there must be as many outputs as units, {self.units}, got {self.outputs}"
@@ -144,7 +133,7 @@ class Network:
         forget = self._gate(sums, 1, self.state)
         fresh = self._activate(self._gate_sum(sums, 2, None))
         if self.coupled:
-            let_in = op.add("binary", [op.f32(1.0), forget], {"fn": Binary.SUB})
+            let_in = op.binary(Binary.SUB, op.f32(1.0), forget)
         else:
             let_in = self._gate(sums, 0, self.state)
         state = add(op, multiply(op, forget, self.state), multiply(op, let_in, fresh))
@@ -163,7 +152,7 @@ class Network:
     def _gate_sum(self, sums: Tensor, gate: int, state: Tensor | None) -> Tensor:
         """What one gate's function is applied to; the peephole looks at ``state``."""
         op, cell = self._op, self._cell
-        total = part(op, sums, 1, (gate - self._gates.start) * self.units, self.units)
+        total = op.slice(sums, 1, (gate - self._gates.start) * self.units, self.units)
         if self._peephole and state is not None:
             total = add(op, total, multiply(op, state, self._real(cell.first + PEEPHOLES[gate])))
         if not self._normal:

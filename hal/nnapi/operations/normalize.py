@@ -12,9 +12,8 @@ from npusim.isa.functions import Binary, Reduce
 from ..types import OperandType, OperationType
 from .definition import define
 from .lowering import InvalidOperationError, Lowering
-from .rules import axis_of, output_quantisation, positive, rank_at_most, ranks
+from .rules import axis_of, output_quantisation, positive, rank_at_most, ranks, scalars
 from .signature import F16, F32, QUANT8, forms, rows
-from .view import OpView
 from .windows import image_of, layout_of
 
 _SCALARS = [{"T": F32, "s": OperandType.FLOAT32}, {"T": F16, "s": OperandType.FLOAT16}]
@@ -30,9 +29,8 @@ def _axis(op: Lowering, index: int) -> int:
 def _l2_normalization(op: Lowering) -> None:
     """x / sqrt(sum of x * x along the axis); 0 where all of them are 0."""
     x, axis = op.real(0), _axis(op, 1)
-    norm = op.add("reduce", [x], {"fn": Reduce.L2, "axes": (axis,), "keepdims": True})
-    divisor = op.add("binary", [norm, op.f32(np.finfo(np.float32).tiny)], {"fn": Binary.MAX})
-    op.give_real(op.add("binary", [x, divisor], {"fn": Binary.DIV}))
+    norm = op.reduce(Reduce.L2, x, (axis,))
+    op.give_real(op.binary(Binary.DIV, x, op.binary(Binary.MAX, norm, op.f32(np.finfo(np.float32).tiny))))
 
 
 def _local_response_normalization(op: Lowering) -> None:
@@ -62,9 +60,8 @@ def _scaled(op: Lowering, x: Tensor, axis: int) -> Tensor:
     if (beta is not None and beta.item() == 1) or not x.size:
         return x
     # The largest goes first: multiplied, elements that are far from 0 would lose digits that their differences have.
-    most = op.add("reduce", [x], {"fn": Reduce.MAX, "axes": (axis,), "keepdims": True})
-    apart = op.add("binary", [x, most], {"fn": Binary.SUB})
-    return op.add("binary", [apart, op.real(1)], {"fn": Binary.MUL})
+    apart = op.binary(Binary.SUB, x, op.reduce(Reduce.MAX, x, (axis,)))
+    return op.binary(Binary.MUL, apart, op.real(1))
 
 
 def _instance_normalization(op: Lowering) -> None:
@@ -74,41 +71,21 @@ def _instance_normalization(op: Lowering) -> None:
     nchw = layout == "NCHW"
     x = op.real(0) if nchw else op.transpose(op.real(0), (0, 3, 1, 2))
     y = op.add("normalize", [x], {"axis": 2, "mode": "layer", "epsilon": op.scalar(3)})
-    y = op.add("binary", [y, op.real(1)], {"fn": Binary.MUL})
-    y = op.add("binary", [y, op.real(2)], {"fn": Binary.ADD})
+    y = op.binary(Binary.ADD, op.binary(Binary.MUL, y, op.real(1)), op.real(2))
     op.give_real(y if nchw else op.transpose(y, (0, 2, 3, 1)))
 
 
-def _radius(view: OpView) -> bool:
-    """input 1, the radius, must be >= 0"""
-    radius = view.scalar(1)
-    return radius is None or radius >= 0
-
-
 define(
-    OperationType.L2_NORMALIZATION,
-    forms("T [ i ]", "T", rows("T", (F32, F16, *QUANT8))),
-    _l2_normalization,
-    rank_at_most(0, 4),
-    axis_of(1),
-    output_quantisation(1 / 128, 128),
-)
+    OperationType.L2_NORMALIZATION, forms("T [ i ]", "T", rows("T", (F32, F16, *QUANT8))), _l2_normalization,
+    rank_at_most(0, 4), axis_of(1), output_quantisation(1 / 128, 128),
+)  # fmt: skip
 define(
-    OperationType.LOCAL_RESPONSE_NORMALIZATION,
-    forms("T i s s s [ i ]", "T", _SCALARS),
-    _local_response_normalization,
-    rank_at_most(0, 4),
-    _radius,
-    axis_of(5),
-)
+    OperationType.LOCAL_RESPONSE_NORMALIZATION, forms("T i s s s [ i ]", "T", _SCALARS), _local_response_normalization,
+    rank_at_most(0, 4), scalars("input 1, the radius, must be >= 0", lambda radius: radius >= 0, 1), axis_of(5),
+)  # fmt: skip
 define(
-    OperationType.SOFTMAX,
-    forms("T s [ i ]", "T", [*_SCALARS, *_QUANTISED_SCALARS]),
-    _softmax(log=False),
-    rank_at_most(0, 4),
-    positive(1),
-    axis_of(2),
-    output_quantisation(1 / 256, 0),
-)
+    OperationType.SOFTMAX, forms("T s [ i ]", "T", [*_SCALARS, *_QUANTISED_SCALARS]), _softmax(log=False),
+    rank_at_most(0, 4), positive(1), axis_of(2), output_quantisation(1 / 256, 0),
+)  # fmt: skip
 define(OperationType.LOG_SOFTMAX, forms("T s i", "T", _SCALARS), _softmax(log=True), positive(1), axis_of(2))
 define(OperationType.INSTANCE_NORMALIZATION, forms("T s*3 b", "T", _SCALARS), _instance_normalization, ranks(0, 4))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isinf
 from typing import Literal
 
 import numpy as np
@@ -11,13 +10,13 @@ import numpy as np
 from npusim.graph import Tensor
 from npusim.isa.functions import Unary
 
-from ..types import Operand, OperationType
+from ..types import OperationType
 from .definition import define
 from .lowering import InvalidOperationError, Lowering, activation_bounds
 from .rules import ranks, same_quantisation
 from .signature import F16, F32, QUANT8, forms, rows
-from .view import QUANTISED, STORAGE, OpView
-from .windows import Geometry, Image, Window, image_of, layout_of, output_size, window_rules
+from .view import QUANTISED, STORAGE
+from .windows import Window, image_of, layout_of, output_size, window_rules
 
 _POOL = Window(1, 5)
 """Padding, strides, filter width and height, activation."""
@@ -52,18 +51,13 @@ def _windows(op: Lowering, x: Tensor, function: Literal["max", "average"]) -> Te
     if min(kernel) < 1:
         raise InvalidOperationError(f"filter width and height must be >= 1, got {kernel[1]} and {kernel[0]}")
     geometry = _POOL.geometry(op, image.hw, kernel)
-    attrs = geometry.attrs(image.layout) | {"fn": function, "kernel": kernel}
-    return op.add("pool", [x], attrs | {"output_hw": _output(image, geometry, kernel)})
-
-
-def _output(image: Image, geometry: Geometry, kernel: tuple[int, int]) -> tuple[int, int]:
     top, left, bottom, right = geometry.pads
     if max(top, bottom) >= kernel[0] or max(left, right) >= kernel[1]:
         raise InvalidOperationError(f"padding {list(geometry.pads)} must be less than the window of {list(kernel)}")
-    return (
-        output_size(image.height, (top, bottom), geometry.stride[0], kernel[0]),
-        output_size(image.width, (left, right), geometry.stride[1], kernel[1]),
-    )
+    rows = output_size(image.height, (top, bottom), geometry.stride[0], kernel[0])
+    columns = output_size(image.width, (left, right), geometry.stride[1], kernel[1])
+    attrs = geometry.attrs(image.layout) | {"fn": function, "kernel": kernel, "output_hw": (rows, columns)}
+    return op.add("pool", [x], attrs)
 
 
 def _clip_levels(op: Lowering, tensor: Tensor, function: int) -> Tensor:
@@ -71,25 +65,19 @@ def _clip_levels(op: Lowering, tensor: Tensor, function: int) -> Tensor:
     bounds = activation_bounds(function)
     if bounds is None:
         return tensor
-    low, high = (_level(bound, op.view.outputs[0]) for bound in bounds)
+    target = op.view.outputs[0]
+    info = np.iinfo(STORAGE[target.type])
+    # An infinite bound stays one up to here: it becomes the largest integer.
+    low, high = (
+        np.clip(np.rint(np.float32(bound) / np.float32(target.scale)) + target.zeroPoint, info.min, info.max)
+        for bound in bounds
+    )
     return op.unary(Unary.CLIP, tensor, low, high)
-
-
-def _level(bound: float, operand: Operand) -> int:
-    info = np.iinfo(STORAGE[operand.type])
-    if isinf(bound):
-        return int(info.max)
-    level = int(np.rint(np.float32(bound) / np.float32(operand.scale))) + operand.zeroPoint
-    return int(np.clip(level, info.min, info.max))
 
 
 def _define(kind: OperationType, types: tuple[int, ...], lower: Callable[[Lowering], None]) -> None:
     signatures = forms("T i*6 [ b ]", "T", rows("T", types)) | forms("T i*9 [ b ]", "T", rows("T", types))
-    define(kind, signatures, lower, ranks(0, 4), same_quantisation(0), *window_rules(_at))
-
-
-def _at(view: OpView) -> Window:
-    return _POOL
+    define(kind, signatures, lower, ranks(0, 4), same_quantisation(0), *window_rules(lambda view: _POOL))
 
 
 _define(OperationType.AVERAGE_POOL_2D, (F32, F16, *QUANT8), _pool("average"))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..types import OperandLifeTime
-from .definition import Rule
+from .definition import Rule, stated
 from .lowering import InvalidOperationError, Lowering
 from .view import OpView
 
@@ -18,30 +18,20 @@ Condition = Callable[[Has], bool]
 
 def all_or_none(what: str, *indexes: int) -> Condition:
     """The condition that these inputs come together."""
-
-    def condition(has: Has) -> bool:
-        states = {has(index) for index in indexes}
-        return not states >= {True, False}
-
-    return _named(condition, f"{what}: {_listed(indexes)} must all have a value or all be omitted")
+    message = f"{what}: {_listed(indexes)} must all have a value or all be omitted"
+    return stated(message, lambda has: not {has(index) for index in indexes} >= {True, False})
 
 
 def needs(what: str, index: int, *others: int) -> Condition:
     """The condition that input ``index`` comes with all the others."""
-
-    def condition(has: Has) -> bool:
-        return has(index) is not True or all(has(other) is not False for other in others)
-
-    return _named(condition, f"{what}: with input {index}, {_listed(others)} must have a value")
+    message = f"{what}: with input {index}, {_listed(others)} must have a value"
+    return stated(message, lambda has: has(index) is not True or all(has(other) is not False for other in others))
 
 
 def if_given(index: int, condition: Condition) -> Condition:
     """The condition, asked only if input ``index`` is known to have a value."""
-
-    def asked(has: Has) -> bool:
-        return has(index) is not True or condition(has)
-
-    return _named(asked, f"{condition.__doc__}, if input {index} has one")
+    message = f"{condition.__doc__}, if input {index} has one"
+    return stated(message, lambda has: has(index) is not True or condition(has))
 
 
 def presence_rules(conditions: Sequence[Condition]) -> tuple[Rule, ...]:
@@ -65,13 +55,7 @@ def _rule(condition: Condition) -> Rule:
 
         return condition(has)
 
-    rule.__doc__, rule.__name__ = condition.__doc__, condition.__name__
-    return rule
-
-
-def _named(condition: Condition, message: str) -> Condition:
-    condition.__doc__ = message
-    return condition
+    return stated(condition.__doc__ or "", rule)
 
 
 def _listed(indexes: Sequence[int]) -> str:

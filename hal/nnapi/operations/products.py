@@ -10,7 +10,7 @@ from npusim.dtypes import DType
 from npusim.graph import Tensor
 
 from ..types import OperandType
-from .definition import Rule
+from .definition import Rule, stated
 from .lowering import Lowering
 from .view import QUANTISED, Array, OpView
 
@@ -74,6 +74,4 @@ def channel_dim(dim: int) -> Rule:
         quant = view.extra(FILTER).channelQuant
         return view.type(FILTER) != _PER_CHANNEL or (quant is not None and quant.channelDim == dim)
 
-    rule.__doc__ = f"the channel dimension of a filter with scales per channel must be {dim}"
-    rule.__name__ = f"channel_dim_{dim}"
-    return rule
+    return stated(f"the channel dimension of a filter with scales per channel must be {dim}", rule)

@@ -32,12 +32,8 @@ _SHAPES = Dimensions({
 })  # fmt: skip
 
 
-def _about(scale: float, wanted: float) -> bool:
-    return abs(scale - wanted) <= _SLACK * wanted
-
-
 def _is(operand: Operand, scale: float, zero: int) -> bool:
-    return _about(operand.scale, scale) and operand.zeroPoint == zero
+    return abs(operand.scale - scale) <= _SLACK * scale and operand.zeroPoint == zero
 
 
 def activation_quantisation(view: OpView) -> bool:
@@ -62,12 +58,6 @@ def cell_quantisation(view: OpView) -> bool:
     return all(_is(operand, 1 / 2048, 0) for operand in (view.inputs[_CELL], view.outputs[0]))
 
 
-def _weights(op: Lowering) -> Tensor:
-    """The weights of all gates, with one zero point: UINT8 [units + inputs, gates * units]."""
-    kinds = [joined(op, [op.tensor(first + gate) for gate in _GATES]) for first in (_RECURRENT_WEIGHTS, _INPUT_WEIGHTS)]
-    return columns(op, joined(op, kinds, 1))
-
-
 def _gate_sums(op: Lowering) -> Tensor:
     """What enters the functions of the gates: INT32 [batches, gates * units], Q3.
 
@@ -78,8 +68,9 @@ def _gate_sums(op: Lowering) -> Tensor:
     fixed = FixedPoint(op)
     bias = joined(op, [op.tensor(_BIASES + gate) for gate in _GATES])
     entries = joined(op, [op.tensor(0), op.tensor(_OUTPUT)], 1)
+    kinds = [joined(op, [op.tensor(first + gate) for gate in _GATES]) for first in (_RECURRENT_WEIGHTS, _INPUT_WEIGHTS)]
     zeros = {"x_zero": 128, "w_zero": op.view.inputs[_INPUT_WEIGHTS].zeroPoint}
-    sums = op.add("matmul", [entries, _weights(op), bias], zeros)
+    sums = op.add("matmul", [entries, columns(op, joined(op, kinds, 1)), bias], zeros)
     return fixed.saturate(fixed.rescale(sums, [op.view.inputs[_BIASES].scale * (1 << 12)]))
 
 
@@ -98,12 +89,6 @@ def _lower(op: Lowering) -> None:
 
 
 define(
-    OperationType.QUANTIZED_16BIT_LSTM,
-    forms("Q8*9 I32*4 Q16S Q8", "Q16S Q8"),
-    _lower,
-    _SHAPES.agree,
-    activation_quantisation,
-    weight_quantisation,
-    bias_quantisation,
-    cell_quantisation,
-)
+    OperationType.QUANTIZED_16BIT_LSTM, forms("Q8*9 I32*4 Q16S Q8", "Q16S Q8"), _lower, _SHAPES.agree,
+    activation_quantisation, weight_quantisation, bias_quantisation, cell_quantisation,
+)  # fmt: skip

@@ -21,8 +21,8 @@ from .fixed_point import ONE, FixedPoint
 from .lowering import InvalidOperationError, Lowering
 from .lstm_cell import PEEPHOLES, Cell
 from .presence import check_presence, presence_rules
-from .recurrent import columns, joined, not_negative, part, parts
-from .rules import positive
+from .recurrent import columns, joined, parts
+from .rules import not_negative, positive, scalars
 from .signature import forms
 from .view import OpView
 
@@ -41,10 +41,8 @@ def cell_scale(view: OpView) -> bool:
     return _cell_exponent(view) is not None
 
 
-def hidden_zero(view: OpView) -> bool:
-    """input 30, the zero point of the hidden state, must be in [-128, 127]"""
-    zero = view.scalar(_HIDDEN_ZERO)
-    return zero is None or -128 <= zero <= 127
+_ZERO_TEXT = "input 30, the zero point of the hidden state, must be in [-128, 127]"
+hidden_zero = scalars(_ZERO_TEXT, lambda zero: -128 <= zero <= 127, _HIDDEN_ZERO)
 
 
 def _cell_exponent(view: OpView) -> int | None:
@@ -74,7 +72,7 @@ class _Network:
         self._exponent = exponent
         self._hidden_zero = int(op.scalar(_HIDDEN_ZERO))
         if not -128 <= self._hidden_zero <= 127:
-            raise InvalidOperationError(f"{(hidden_zero.__doc__ or '').strip()}, got {self._hidden_zero}")
+            raise InvalidOperationError(f"{_ZERO_TEXT}, got {self._hidden_zero}")
         self._gates = [gate for gate in (_IN, _FORGET, _OUT, _CELL) if gate != _IN or not self._coupled]
 
     def lower(self) -> None:
@@ -143,9 +141,9 @@ class _Network:
             scales = [op.view.inputs[_NORMS + gate].scale for gate in gates]
             stack = layer_norm(self._fixed, stack, weights, bias, scales)
         sigmoids = len(gates) - (gates[-1] == _CELL)
-        results = parts(op, self._fixed.logistic(part(op, stack, 1, 0, sigmoids)), 1, sigmoids)
+        results = parts(op, self._fixed.logistic(op.slice(stack, 1, 0, sigmoids)), 1, sigmoids)
         if sigmoids < len(gates):
-            results.append(self._fixed.tanh(part(op, stack, 1, sigmoids, 1), 3))
+            results.append(self._fixed.tanh(op.slice(stack, 1, sigmoids, 1), 3))
         flat = [op.reshape(tensor, (self._batches, self._units)) for tensor in results]
         return dict(zip(gates, flat, strict=True))
 
@@ -206,13 +204,7 @@ def _lower(op: Lowering) -> None:
 
 define(
     OperationType.QUANTIZED_LSTM,
-    forms("Q8S Q8SYMM*8 Q16S*3 I32*4 Q8SYMM I32 Q8S Q16S Q16S*4 f*6 i f", "Q8S Q16S Q8S"),
-    _lower,
-    *presence_rules(_CONDITIONS),
-    _SHAPES.agree,
-    cell_scale,
-    hidden_zero,
-    not_negative(_CELL_CLIP, _PROJECTION_CLIP),
-    positive(_SUM_SCALES + _FORGET, _SUM_SCALES + _CELL, _SUM_SCALES + _OUT, _HIDDEN_SCALE),
-    optional=_OPTIONAL,
-)
+    forms("Q8S Q8SYMM*8 Q16S*3 I32*4 Q8SYMM I32 Q8S Q16S Q16S*4 f*6 i f", "Q8S Q16S Q8S"), _lower,
+    *presence_rules(_CONDITIONS), _SHAPES.agree, cell_scale, hidden_zero, not_negative(_CELL_CLIP, _PROJECTION_CLIP),
+    positive(_SUM_SCALES + _FORGET, _SUM_SCALES + _CELL, _SUM_SCALES + _OUT, _HIDDEN_SCALE), optional=_OPTIONAL,
+)  # fmt: skip

@@ -10,19 +10,19 @@ import numpy as np
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary
 
-from .definition import Rule
+from .definition import Rule, stated
 from .lowering import InvalidOperationError, Lowering
 from .view import OpView
 
 
 def add(op: Lowering, a: Tensor, b: Tensor) -> Tensor:
     """a + b."""
-    return op.add("binary", [a, b], {"fn": Binary.ADD})
+    return op.binary(Binary.ADD, a, b)
 
 
 def multiply(op: Lowering, a: Tensor, b: Tensor) -> Tensor:
     """a * b, element by element."""
-    return op.add("binary", [a, b], {"fn": Binary.MUL})
+    return op.binary(Binary.MUL, a, b)
 
 
 def columns(op: Lowering, weights: Tensor) -> Tensor:
@@ -40,20 +40,10 @@ def joined(op: Lowering, tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return tensors[0] if len(tensors) == 1 else op.add("concat", list(tensors), {"axis": axis})
 
 
-def part(op: Lowering, tensor: Tensor, axis: int, start: int, size: int) -> Tensor:
-    """``size`` entries of a dimension from ``start`` on."""
-    starts, sizes = [0] * len(tensor.shape), list(tensor.shape)
-    if size == sizes[axis]:
-        return tensor
-    starts[axis], sizes[axis] = start, size
-    attrs = {"starts": tuple(starts), "steps": (1,) * len(sizes), "sizes": tuple(sizes)}
-    return op.add("slice", [tensor], attrs)
-
-
 def parts(op: Lowering, tensor: Tensor, axis: int, count: int) -> list[Tensor]:
     """A dimension cut into ``count`` equal parts."""
     size = tensor.shape[axis] // count
-    return [part(op, tensor, axis, index * size, size) for index in range(count)]
+    return [op.slice(tensor, axis, index * size, size) for index in range(count)]
 
 
 class Sequence3(NamedTuple):
@@ -67,7 +57,7 @@ class Sequence3(NamedTuple):
     def split(self, op: Lowering, tensor: Tensor) -> list[Tensor]:
         """The time steps of a sequence, each of shape [batches, features]."""
         shape = (self.batches, tensor.shape[2])
-        return [op.reshape(part(op, tensor, self.time, step, 1), shape) for step in range(self.steps)]
+        return [op.reshape(op.slice(tensor, self.time, step, 1), shape) for step in range(self.steps)]
 
     def merge(self, op: Lowering, steps: Sequence[Tensor], features: int) -> Tensor:
         """The sequence of these time steps, each of shape [batches, features]."""
@@ -106,8 +96,7 @@ def merged_outputs(merge: int, sequences: int, states: int) -> Rule:
         count = 1 if merging else sequences
         return len(view.outputs) in (count, count + states)
 
-    rule.__doc__, rule.__name__ = _outputs_text(sequences, states), "merged_outputs"
-    return rule
+    return stated(_outputs_text(sequences, states), rule)
 
 
 def _outputs_text(sequences: int, states: int) -> str:
@@ -115,29 +104,6 @@ def _outputs_text(sequences: int, states: int) -> str:
         f"there must be {sequences} outputs, or 1 if they are merged, and the {states} states behind them or none of "
         "the states"
     )
-
-
-def one_of(index: int, what: str, *allowed: int) -> Rule:
-    """The rule that scalar input ``index`` has one of these values."""
-
-    def rule(view: OpView) -> bool:
-        value = view.scalar(index)
-        return value is None or value in allowed
-
-    rule.__doc__ = f"input {index} must be {what}: {', '.join(map(str, allowed))}"
-    rule.__name__ = f"input_{index}_value"
-    return rule
-
-
-def not_negative(*indexes: int) -> Rule:
-    """The rule that these scalar inputs are >= 0."""
-
-    def rule(view: OpView) -> bool:
-        return all((value := view.scalar(index)) is None or value >= 0 for index in indexes)
-
-    rule.__doc__ = f"inputs {', '.join(map(str, indexes))} must be >= 0"
-    rule.__name__ = f"inputs_{'_'.join(map(str, indexes))}_not_negative"
-    return rule
 
 
 Step = Callable[[Tensor], Tensor]

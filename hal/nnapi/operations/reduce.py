@@ -19,10 +19,10 @@ from .view import OpView
 def _reduced(op: Lowering, x: Tensor, function: Reduce) -> Tensor:
     """The reduction over the axes of input 1, none if that is empty. A tensor has at least one dimension."""
     rank, keep = len(x.shape), op.scalar(2) > 0
-    axes = tuple(sorted({normal_axis(axis, rank) for axis in op.ints(1)}))
+    axes = sorted({normal_axis(axis, rank) for axis in op.ints(1)})
     if not axes:
         return x
-    y = op.add("reduce", [x], {"fn": function, "axes": axes, "keepdims": keep})
+    y = op.reduce(function, x, axes, keep)
     return op.reshape(y, y.shape or (1,))
 
 
@@ -33,10 +33,6 @@ def _stored(function: Reduce) -> Callable[[Lowering], None]:
         op.give(_reduced(op, op.tensor(0), function))
 
     return lower
-
-
-def _mean(op: Lowering) -> None:
-    op.give_real(_reduced(op, op.numbers(0), Reduce.MEAN))
 
 
 def _arg(function: str) -> Callable[[Lowering], None]:
@@ -72,7 +68,10 @@ _SUMS = forms("T I32 b", "T", rows("T", FLOATS))
 define(OperationType.REDUCE_PROD, _SUMS, _stored(Reduce.PROD), *_RULES)
 define(OperationType.REDUCE_SUM, _SUMS, _stored(Reduce.SUM), *_RULES)
 
-define(OperationType.MEAN, forms("T I32 i", "T", rows("T", (*FLOATS, *QUANT8))), _mean, *_RULES, same_quantisation(0))
+define(
+    OperationType.MEAN, forms("T I32 i", "T", rows("T", (*FLOATS, *QUANT8))),
+    lambda op: op.give_real(_reduced(op, op.numbers(0), Reduce.MEAN)), *_RULES, same_quantisation(0),
+)  # fmt: skip
 
 _ARGS = forms("T i", "I32", rows("T", (F32, F16, I32, *QUANT8)))
 define(OperationType.ARGMAX, _ARGS, _arg("max"), axis_of(1))

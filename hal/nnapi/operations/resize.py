@@ -83,18 +83,13 @@ def _one_convention(view: OpView) -> bool:
 
 
 _SIZES = [{"T": kind, "n": OperandType.INT32} for kind in (F32, F16, *QUANT8)]
-_SCALES = [
-    {"T": F16, "n": OperandType.FLOAT16},
-    *({"T": kind, "n": OperandType.FLOAT32} for kind in (F32, *QUANT8)),
-]
+_SCALES = [{"T": F16, "n": OperandType.FLOAT16}, *({"T": kind, "n": OperandType.FLOAT32} for kind in (F32, *QUANT8))]
 _RULES = (ranks(0, 4), positive(1, 2), _one_convention, same_quantisation(0))
 
 define(
     OperationType.RESIZE_BILINEAR, forms("T n n [ b [ b [ b ] ] ]", "T", _SIZES + _SCALES), _resize_bilinear, *_RULES
 )
 define(
-    OperationType.RESIZE_NEAREST_NEIGHBOR,
-    forms("T n n b [ b [ b ] ]", "T", _SIZES + _SCALES),
-    _resize_nearest_neighbor,
-    *_RULES,
-)
+    OperationType.RESIZE_NEAREST_NEIGHBOR, forms("T n n b [ b [ b ] ]", "T", _SIZES + _SCALES),
+    _resize_nearest_neighbor, *_RULES,
+)  # fmt: skip

@@ -14,17 +14,8 @@ from .definition import define
 from .dimensions import Dimensions, SequenceDimensions
 from .lowering import Lowering
 from .presence import all_or_none, check_presence, needs, presence_rules
-from .recurrent import (
-    add,
-    columns,
-    give_directions,
-    merged_outputs,
-    one_of,
-    product,
-    run_steps,
-    sequence_of,
-)
-from .rules import activation
+from .recurrent import add, columns, give_directions, merged_outputs, product, run_steps, sequence_of
+from .rules import activation, one_of
 from .signature import FLOATS, forms, rows
 
 
@@ -94,15 +85,11 @@ def _unidirectional(op: Lowering) -> None:
         op.give_real(tensor, index)
 
 
-_SEQUENCE_FORMS = "T*5 i i"
 define(
     OperationType.UNIDIRECTIONAL_SEQUENCE_RNN,
-    forms(_SEQUENCE_FORMS, "T", rows("T", FLOATS)) | forms(_SEQUENCE_FORMS, "T*2", rows("T", FLOATS)),
-    _unidirectional,
-    _UNIDIRECTIONAL_SHAPES.agree,
-    activation(5),
-    one_of(6, "the layout of time", 0, 1),
-)
+    forms("T*5 i i", "T", rows("T", FLOATS)) | forms("T*5 i i", "T*2", rows("T", FLOATS)), _unidirectional,
+    _UNIDIRECTIONAL_SHAPES.agree, activation(5), one_of(6, "the layout of time", 0, 1),
+)  # fmt: skip
 
 
 _FORWARD = Layer(first=1, state=4, activation=12, auxiliary=10)
@@ -141,12 +128,7 @@ def _bidirectional(op: Lowering) -> None:
 
 _BIDIRECTIONAL_FORMS = [forms("T*12 i b b", f"T*{count}", rows("T", FLOATS)) for count in (1, 2, 3, 4)]
 define(
-    OperationType.BIDIRECTIONAL_SEQUENCE_RNN,
-    frozenset().union(*_BIDIRECTIONAL_FORMS),
-    _bidirectional,
-    *presence_rules(_LINKING),
-    _BIDIRECTIONAL_SHAPES.agree,
-    activation(12),
-    merged_outputs(_MERGE, 2, 2),
+    OperationType.BIDIRECTIONAL_SEQUENCE_RNN, frozenset().union(*_BIDIRECTIONAL_FORMS), _bidirectional,
+    *presence_rules(_LINKING), _BIDIRECTIONAL_SHAPES.agree, activation(12), merged_outputs(_MERGE, 2, 2),
     optional=_OPTIONAL,
-)
+)  # fmt: skip

@@ -112,9 +112,7 @@ def _split(op: Lowering) -> None:
         raise InvalidOperationError(f"{x.shape[axis]} cannot be split into {count} parts for {op.output_count} outputs")
     size = x.shape[axis] // count
     for index in range(count):
-        ranges = [range(dim) for dim in x.shape]
-        ranges[axis] = range(index * size, (index + 1) * size)
-        op.give(slice_of(op, x, ranges), index)
+        op.give(op.slice(x, axis, index * size, size), index)
 
 
 def _split_types(view: OpView) -> bool:
@@ -171,7 +169,7 @@ def _tile(op: Lowering) -> None:
         if times != 1:
             before, after = x.shape[:axis], x.shape[axis:]
             outer, inner = math.prod(before), math.prod(after)
-            spread = op.add("expand", [op.reshape(x, (outer, 1, inner))], {"shape": (outer, times, inner)})
+            spread = op.expand(op.reshape(x, (outer, 1, inner)), (outer, times, inner))
             x = op.reshape(spread, (*before, times * after[0], *after[1:]))
     op.give(x)
 
@@ -181,15 +179,9 @@ def entries(op: Lowering, x: Tensor, axis: int, index: int) -> Tensor:
     unless there are none, they are moved out of range."""
     places, known = op.tensor(index), op.known(index)
     if known is None or (known < 0).any():
-        negative = op.add("binary", [places, op.i32(0)], {"fn": Binary.LT})
+        negative = op.binary(Binary.LT, places, op.i32(0))
         places = op.add("select", [negative, op.i32(x.shape[axis]), places])
     return op.add("gather", [x, places], {"axis": axis})
-
-
-def _gather(op: Lowering) -> None:
-    """Entries of the axis of input 1, those that input 2 lists."""
-    x = op.tensor(0)
-    op.give(entries(op, x, op.axis(1, len(x.shape)), 2))
 
 
 def _gather_indices(view: OpView) -> bool:
@@ -204,12 +196,7 @@ def _gather_indices(view: OpView) -> bool:
 def _fill(op: Lowering) -> None:
     """One value, in the shape of input 0."""
     shape = op.ints(0)
-    value = op.reshape(op.tensor(1), (1,) * len(shape))
-    op.give(op.add("expand", [value], {"shape": shape}))
-
-
-def _rank(op: Lowering) -> None:
-    op.give(op.i32(len(op.shape(0))))
+    op.give(op.expand(op.reshape(op.tensor(1), (1,) * len(shape)), shape))
 
 
 _MOVED = (*FLOATS, *QUANT8)
@@ -237,10 +224,14 @@ define(OperationType.SPLIT, _split_types, _split, axis_of(1), _split_outputs, _s
 define(OperationType.CONCATENATION, _concatenation_types, _concatenate, _UP_TO_4, _concatenation_axis)
 define(OperationType.TILE, forms("T I32", "T", rows("T", _ALSO_INTEGERS)), _tile, one_each(1), _SAME)
 define(
-    OperationType.GATHER, forms("T i I32", "T", rows("T", _ALSO_INTEGERS)), _gather, axis_of(1), _gather_indices, _SAME
-)
+    OperationType.GATHER, forms("T i I32", "T", rows("T", _ALSO_INTEGERS)),
+    lambda op: op.give(entries(op, op.tensor(0), op.axis(1, len(op.shape(0))), 2)), axis_of(1), _gather_indices, _SAME,
+)  # fmt: skip
 define(
     OperationType.FILL, forms("I32 S", "T", [{"S": SCALAR_OF[each], "T": each} for each in (F32, F16, I32)]), _fill,
     ranks(0, 1),
 )  # fmt: skip
-define(OperationType.RANK, forms("T", "i", rows("T", (*_ALSO_INTEGERS, BOOL8, Q8C, Q8SYMM, Q16, Q16S))), _rank)
+define(
+    OperationType.RANK, forms("T", "i", rows("T", (*_ALSO_INTEGERS, BOOL8, Q8C, Q8SYMM, Q16, Q16S))),
+    lambda op: op.give(op.i32(len(op.shape(0)))),
+)  # fmt: skip

@@ -3,12 +3,12 @@ border, or exchange height and width for channels or batches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from npusim.graph import Tensor
 
 from ..types import OperandType, OperationType
-from .definition import Rule, define
+from .definition import Rule, define, stated
 from .lowering import InvalidOperationError, Lowering
 from .rules import axis_of, positive, rank_at_most, ranks, same_quantisation
 from .signature import F16, F32, FLOATS, QUANT8, forms, rows
@@ -30,13 +30,9 @@ def _zero(op: Lowering) -> int:
     return op.view.inputs[0].zeroPoint
 
 
-def _pad(op: Lowering) -> None:
-    op.give(_padded(op, op.tensor(0), op.value(1).tolist(), _zero(op)))
-
-
-def _pad_v2(op: Lowering) -> None:
-    """With a value that is in storage form, as input 0 is."""
-    op.give(_padded(op, op.tensor(0), op.value(1).tolist(), op.scalar(2)))
+def _pad(value: Callable[[Lowering], float]) -> Callable[[Lowering], None]:
+    """Padding with a value that is in storage form, as input 0 is."""
+    return lambda op: op.give(_padded(op, op.tensor(0), op.value(1).tolist(), value(op)))
 
 
 def _paddings(index: int, fixed: int | None = None) -> Rule:
@@ -51,9 +47,7 @@ def _paddings(index: int, fixed: int | None = None) -> Rule:
         shaped = len(dims) == 2 and dims[1] in (0, 2) and (not pairs or dims[0] in (0, pairs))
         return shaped and (values is None or not (values < 0).any())
 
-    rule.__doc__ = f"input {index} must be of shape [{fixed or 'rank of input 0'}, 2], its entries >= 0"
-    rule.__name__ = f"input_{index}_paddings"
-    return rule
+    return stated(f"input {index} must be of shape [{fixed or 'rank of input 0'}, 2], its entries >= 0", rule)
 
 
 def _image(op: Lowering, layout: int) -> tuple[Tensor, bool]:
@@ -158,10 +152,10 @@ _IMAGE = (ranks(0, 4), same_quantisation(0))
 _TENSOR = (rank_at_most(0, 4), same_quantisation(0))
 _PADDED_BY = {F32: OperandType.FLOAT32, F16: OperandType.FLOAT16} | dict.fromkeys(QUANT8, OperandType.INT32)
 
-define(OperationType.PAD, forms("T I32", "T", rows("T", _TYPES)), _pad, *_TENSOR, _paddings(1))
+define(OperationType.PAD, forms("T I32", "T", rows("T", _TYPES)), _pad(_zero), *_TENSOR, _paddings(1))
 define(
-    OperationType.PAD_V2, forms("T I32 S", "T", [{"T": each, "S": _PADDED_BY[each]} for each in _TYPES]), _pad_v2,
-    *_TENSOR, _paddings(1),
+    OperationType.PAD_V2, forms("T I32 S", "T", [{"T": each, "S": _PADDED_BY[each]} for each in _TYPES]),
+    _pad(lambda op: op.scalar(2)), *_TENSOR, _paddings(1),
 )  # fmt: skip
 define(OperationType.SPACE_TO_DEPTH, forms("T i [b]", "T", rows("T", _TYPES)), _space_to_depth, *_IMAGE, positive(1))
 define(OperationType.DEPTH_TO_SPACE, forms("T i [b]", "T", rows("T", _TYPES)), _depth_to_space, *_IMAGE, positive(1))

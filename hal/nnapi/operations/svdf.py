@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from npusim.graph import Tensor
 from npusim.isa.functions import Reduce
 
 from ..types import OperationType
 from .definition import define
 from .dimensions import Dimensions
 from .lowering import InvalidOperationError, Lowering
-from .recurrent import add, columns, joined, multiply, part, product
+from .recurrent import add, columns, joined, multiply, product
 from .rules import activation, positive
 from .signature import FLOATS, forms, rows
 
@@ -45,28 +44,19 @@ def _svdf(op: Lowering) -> None:
     batches, units, rank, memory = _sizes(op)
     filters = units * rank
     features = op.reshape(product(op, op.real(0), columns(op, op.real(1))), (batches, filters, 1))
-    past = part(op, op.reshape(op.real(_STATE), (batches, filters, memory)), 2, 0, memory - 1)
+    past = op.slice(op.reshape(op.real(_STATE), (batches, filters, memory)), 2, 0, memory - 1)
     filled = joined(op, [past, features], 2)
     weighted = op.reshape(multiply(op, filled, op.real(2)), (batches, units, rank * memory))
-    output = op.add("reduce", [weighted], {"fn": Reduce.SUM, "axes": (2,), "keepdims": False})
+    output = op.reduce(Reduce.SUM, weighted, (2,), keepdims=False)
     if not op.omitted(_BIAS):
         output = add(op, output, op.real(_BIAS))
-    op.give_real(op.reshape(_shifted(op, filled), (batches, filters * memory)), 0)
+    # One step older, with room for the next features at the end.
+    older = joined(op, [op.slice(filled, 2, 1, memory - 1), op.f32(np.zeros((batches, filters, 1)))], 2)
+    op.give_real(op.reshape(older, (batches, filters * memory)), 0)
     op.give_real(op.activate(output, _ACTIVATION), 1)
 
 
-def _shifted(op: Lowering, filled: Tensor) -> Tensor:
-    """The memory one step older, with room for the next features at its end."""
-    batches, filters, memory = filled.shape
-    return joined(op, [part(op, filled, 2, 1, memory - 1), op.f32(np.zeros((batches, filters, 1)))], 2)
-
-
 define(
-    OperationType.SVDF,
-    forms("T*5 i i", "T*2", rows("T", FLOATS)),
-    _svdf,
-    _SHAPES.agree,
-    positive(_RANK),
-    activation(_ACTIVATION),
-    optional=(_BIAS,),
-)
+    OperationType.SVDF, forms("T*5 i i", "T*2", rows("T", FLOATS)), _svdf,
+    _SHAPES.agree, positive(_RANK), activation(_ACTIVATION), optional=(_BIAS,),
+)  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
 
 from ..types import FusedActivationFunc, OperationType
@@ -40,13 +39,9 @@ def _elu(op: Lowering) -> None:
         return
     # A negative alpha bends the other side: the second term is that of x > 0.
     x = op.real(0)
-
-    def binary(function: Binary, a: Tensor, b: Tensor) -> Tensor:
-        return op.add("binary", [a, b], {"fn": function})
-
-    growth = binary(Binary.SUB, op.unary(Unary.EXP, x), op.f32(1.0))
-    bend = binary(Binary.MIN, op.f32(0.0), binary(Binary.MUL, growth, op.f32(alpha)))
-    op.give_real(binary(Binary.ADD, op.unary(Unary.RELU, x), bend))
+    growth = op.binary(Binary.SUB, op.unary(Unary.EXP, x), op.f32(1.0))
+    bend = op.binary(Binary.MIN, op.f32(0.0), op.binary(Binary.MUL, growth, op.f32(alpha)))
+    op.give_real(op.binary(Binary.ADD, op.unary(Unary.RELU, x), bend))
 
 
 _RANK = rank_at_most(0, 4)

@@ -32,15 +32,10 @@ STORAGE: dict[int, np.dtype[Any]] = {
 }
 """How elements lie in memory; extension types bring their own."""
 
-QUANTISED = frozenset(
-    {
-        OperandType.TENSOR_QUANT8_ASYMM,
-        OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
-        OperandType.TENSOR_QUANT8_SYMM,
-        OperandType.TENSOR_QUANT16_ASYMM,
-        OperandType.TENSOR_QUANT16_SYMM,
-    }
-)
+QUANTISED = frozenset({
+    OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED, OperandType.TENSOR_QUANT8_SYMM,
+    OperandType.TENSOR_QUANT16_ASYMM, OperandType.TENSOR_QUANT16_SYMM,
+})  # fmt: skip
 """Types with one scale; per-channel types have their own."""
 
 SCALARS = frozenset({OperandType.FLOAT32, OperandType.INT32, OperandType.UINT32, OperandType.BOOL, OperandType.FLOAT16})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -134,26 +134,22 @@ class Window:
             pads = self.explicit_pads(op)
         else:
             scheme = self.scheme(op)
-            (top, bottom), (left, right) = (
-                implicit_pads(*each, scheme) for each in zip(hw, stride, extent, strict=True)
-            )
+            top, bottom = implicit_pads(hw[0], stride[0], extent[0], scheme)
+            left, right = implicit_pads(hw[1], stride[1], extent[1], scheme)
             pads = (top, left, bottom, right)
         padded = hw[0] + pads[0] + pads[2], hw[1] + pads[1] + pads[3]
         # Steps beyond the image and distances between taps of which there is one are never taken.
         stride = _each(min, stride, padded)
         dilation = _each(lambda taps, factor: factor if taps > 1 else 1, kernel, dilation)
-        _check_fields(op, (*kernel, *stride, *dilation))
+        most = max(*kernel, *stride, *dilation)
+        if most > _MOST:
+            reason = f"windows, strides and dilation factors of at most {_MOST} are supported, got {most}"
+            raise UnsupportedError([(operation_label(op.view), "window", reason)])
         return Geometry(stride, dilation, pads)
 
 
 def _each(function: Callable[[int, int], int], a: Pair, b: Pair) -> Pair:
     return function(a[0], b[0]), function(a[1], b[1])
-
-
-def _check_fields(op: Lowering, numbers: Sequence[int]) -> None:
-    if max(numbers) > _MOST:
-        reason = f"windows, strides and dilation factors of at most {_MOST} are supported, got {max(numbers)}"
-        raise UnsupportedError([(operation_label(op.view), "window", reason)])
 
 
 def implicit_pads(size: int, stride: int, extent: int, scheme: int) -> Pair:

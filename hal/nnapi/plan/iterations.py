@@ -42,15 +42,14 @@ class Iterations:
         nbytes = bytes_of(shape, dtype)
         if not nbytes:
             return None
-        self._new.append(self._take_spare(nbytes) or self._backend.allocate(nbytes))
-        return self._new[-1]
-
-    def _take_spare(self, nbytes: int) -> Buffer | None:
-        for number, buffer in enumerate(self._spare):
-            if buffer.nbytes == nbytes:
-                return self._spare.pop(number)
-        self._release_spare()  # shapes change: that memory may be needed
-        return None
+        fitting = next((buffer for buffer in self._spare if buffer.nbytes == nbytes), None)
+        if fitting is None:
+            self._release_spare()  # shapes change: that memory may be needed
+            fitting = self._backend.allocate(nbytes)
+        else:
+            self._spare.remove(fitting)
+        self._new.append(fitting)
+        return fitting
 
     def _release_spare(self) -> None:
         while self._spare:

@@ -83,7 +83,7 @@ class Plan:
         Raises UnsupportedError, CompileError.
         """
         declared = [tuple(self.subgraph.operands[number].dimensions) for number in self.subgraph.inputIndexes]
-        scalars = [self._is_scalar(number) for number in self.subgraph.inputIndexes]
+        scalars = [self.subgraph.operands[number].type in SCALARS for number in self.subgraph.inputIndexes]
         if all(scalar or (dims and all(dims)) for dims, scalar in zip(declared, scalars, strict=True)):
             shapes = dict(zip(self.subgraph.inputIndexes, declared, strict=True))
             try:
@@ -154,7 +154,7 @@ class Plan:
                 if segment.ask or segment.counts:
                     start, key = segment.stop, state.answer(segment)
                 elif segment.stop < len(self.subgraph.operations):
-                    self._control(state, segment.stop, loop_timeout_ps)
+                    self._run_control(state, segment.stop, loop_timeout_ps)
                     # A branch may have made any shape: what follows is compiled for the shapes that came out of it.
                     results = self.subgraph.operations[segment.stop].outputs
                     start, key = segment.stop + 1, _shape_key(state.shapes[number] for number in results)
@@ -162,7 +162,7 @@ class Plan:
                     return state.results()
                 children = node.children
 
-    def _control(self, state: State, number: int, loop_timeout_ps: int) -> None:
+    def _run_control(self, state: State, number: int, loop_timeout_ps: int) -> None:
         operation = self.subgraph.operations[number]
         run = run_if if operation.type == OperationType.IF else run_while
         results = run(self, state, number, loop_timeout_ps)
@@ -188,9 +188,6 @@ class Plan:
     def _nothing(self) -> Recent[bytes, Node]:
         """No nodes yet. They do not know the plan: a circle would keep the client's memory until it is collected."""
         return Recent(CHILDREN_KEPT, partial(_forget, self._drop))
-
-    def _is_scalar(self, number: int) -> bool:
-        return self.subgraph.operands[number].type in SCALARS
 
 
 def _forget(drop: Drop, node: Node) -> None:

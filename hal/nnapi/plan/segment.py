@@ -132,7 +132,9 @@ class SegmentBuilder:
         lowering = Lowering(
             view, self._builder, self._shapes, self._read, self._look, relaxed=self._relaxed, absent=self._absent
         )
-        self._constant_shapes(view)
+        for number in view.operation.inputs:
+            if number not in self._shapes and number not in self._absent:
+                self._shapes[number] = tuple(self._subgraph.operands[number].dimensions)
         self._check_ranks(definition, view)
         definition.lower(lowering)
         for index, number in enumerate(view.operation.outputs):
@@ -146,11 +148,6 @@ class SegmentBuilder:
         for number, count in lowering.counts.items():
             if self._needed_after(number, view.index + 1):  # nobody asks how long the others are: no reason to stop
                 self._counts[number] = count
-
-    def _constant_shapes(self, view: OpView) -> None:
-        for number in view.operation.inputs:
-            if number not in self._shapes and number not in self._absent:
-                self._shapes[number] = tuple(self._subgraph.operands[number].dimensions)
 
     def _check_ranks(self, definition: Definition, view: OpView) -> None:
         """Hold inputs whose rank the model leaves open to the rules that it could not be held to before."""
@@ -193,12 +190,15 @@ class SegmentBuilder:
 
     def _finish(self, stop: int, ask: tuple[int, ...] = ()) -> Segment:
         wanted = [number for number in self._made if number in ask or self._needed_after(number, stop)]
+        named = {f"operand {number}": self._made[number] for number in wanted}
+        named |= {f"count {number}": tensor for number, tensor in self._counts.items()}
         outputs: list[Tensor] = []
-        for name, tensor in (
-            *((f"operand {number}", self._made[number]) for number in wanted),
-            *((f"count {number}", tensor) for number, tensor in self._counts.items()),
-        ):
-            outputs.append(self._output(name, tensor, outputs))
+        for name, tensor in named.items():
+            # Each has its own name: a tensor that is an input, a constant or another output too is copied.
+            if tensor.is_constant or self._builder.is_input(tensor) or tensor in outputs:
+                tensor = self._builder.add("reshape", [tensor], {"shape": tensor.shape}, f"copy of {tensor.name}")
+            self._builder.rename(tensor, name)
+            outputs.append(tensor)
         graph = self._builder.finish(outputs) if outputs else None
         return Segment(
             self._start, stop, graph, self._shapes, tuple(self._inputs), tuple(wanted), tuple(self._counts), ask
@@ -207,13 +207,6 @@ class SegmentBuilder:
     def _needed_after(self, number: int, stop: int) -> bool:
         later = self._subgraph.operations[stop:]
         return number in self._subgraph.outputIndexes or any(number in operation.inputs for operation in later)
-
-    def _output(self, name: str, tensor: Tensor, others: Collection[Tensor]) -> Tensor:
-        """The tensor under its own name: a tensor that is an input, a constant or another output too is copied."""
-        if tensor.is_constant or self._builder.is_input(tensor) or tensor in others:
-            tensor = self._builder.add("reshape", [tensor], {"shape": tensor.shape}, f"copy of {tensor.name}")
-        self._builder.rename(tensor, name)
-        return tensor
 
 
 def check_declared(operand: Operand, shape: Shape, where: str) -> None:

@@ -129,19 +129,17 @@ class State(Situation):
 
     def results(self) -> list[Value]:
         """The outputs of the subgraph: in the buffers of their targets where these gave one, else on the host."""
-        return [self._result(number) for number in self._subgraph.outputIndexes]
-
-    def _result(self, number: int) -> Value:
-        array = self.values[number]
-        if isinstance(array, Held):
-            if array.buffer is self._bound.get(number):
-                return array
-            array = self.host(array)
-        buffer = self._targets[number](array.shape, array.dtype) if array.size else None
-        if buffer is None:
-            return array
-        self.backend.write(buffer, array)  # it came out of a loop, or how large it is has only been counted now
-        return Held(buffer, array.shape, array.dtype)
+        found: list[Value] = []
+        for number in self._subgraph.outputIndexes:
+            value = self.values[number]
+            if not isinstance(value, Held) or value.buffer is not self._bound.get(number):
+                value = array = self.host(value)
+                buffer = self._targets[number](array.shape, array.dtype) if array.size else None
+                if buffer is not None:  # it came out of a loop, or how large it is has only been counted now
+                    self.backend.write(buffer, array)
+                    value = Held(buffer, array.shape, array.dtype)
+            found.append(value)
+        return found
 
 
 def leading(value: Value, count: int) -> Value:

@@ -23,13 +23,9 @@ class Support:
     """Examines one model for one device; ``compile`` makes a program of a graph and may remember it."""
 
     def __init__(
-        self,
-        model: Model,
-        constants: Constants,
-        vocabulary: Vocabulary,
-        config: Config,
+        self, model: Model, constants: Constants, vocabulary: Vocabulary, config: Config,
         compile: Callable[[Graph], Program],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._model = model
         self._constants = constants
         self._vocabulary = vocabulary
@@ -43,7 +39,11 @@ class Support:
 
     def _examine(self, subgraph: Subgraph) -> Reasons:
         reasons: Reasons = {}
-        shapes = _declared(subgraph)
+        shapes: dict[int, Shape] = {
+            number: tuple(operand.dimensions)
+            for number, operand in enumerate(subgraph.operands)
+            if operand.type in SCALARS or (operand.dimensions and all(operand.dimensions))
+        }
         start = 0
         while start < len(subgraph.operations):
             if subgraph.operations[start].type not in self._vocabulary.definitions:
@@ -123,8 +123,7 @@ class Support:
 
     def _control(self, subgraph: Subgraph, number: int, reasons: Reasons) -> None:
         operation = subgraph.operations[number]
-        places = (1, 2) if operation.type == OperationType.IF else (0, 1)
-        for place in places:
+        for place in (1, 2) if operation.type == OperationType.IF else (0, 1):
             index = subgraph.operands[operation.inputs[place]].location.offset
             if index not in self._examined:
                 self._examined[index] = self._examine(self._model.referenced[index])
@@ -143,19 +142,8 @@ class Support:
         units = {"matrix": config.matrix, "vector": config.vector, "scalar": config.scalar}
         missing = [name for name, unit in units.items() if unit is None]
         if missing:
-            lacking = " and no ".join(missing)
-            reasons[number] = (
-                f"its shapes come with an execution; {config.name} has no {lacking} unit, which it may need"
-            )
+            lacking = f"{config.name} has no {' and no '.join(missing)} unit"
+            reasons[number] = f"its shapes come with an execution; {lacking}, which it may need"
 
 
 _WITHOUT_SHAPE = (5, 6)  # NO_VALUE, SUBGRAPH
-
-
-def _declared(subgraph: Subgraph) -> dict[int, Shape]:
-    """Shapes that the model says completely."""
-    return {
-        number: tuple(operand.dimensions)
-        for number, operand in enumerate(subgraph.operands)
-        if operand.type in SCALARS or (operand.dimensions and all(operand.dimensions))
-    }

@@ -8,16 +8,7 @@ from itertools import product
 from math import prod
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import (
-    Box,
-    Context,
-    Lowering,
-    SlotSpec,
-    SlotTable,
-    boxes,
-    share,
-    small_tile,
-)
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, store_items
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.values import View, collapse, ordered_strides, pad4

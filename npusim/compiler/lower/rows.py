@@ -7,16 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import (
-    Box,
-    Context,
-    Lowering,
-    SlotSpec,
-    SlotTable,
-    boxes,
-    share,
-    small_tile,
-)
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, store_items
 from npusim.compiler.schedule import Item, Step
 from npusim.compiler.values import View, ordered_strides
@@ -69,10 +60,7 @@ class RowLowering(TiledLowering):
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         elements = prod(tile)
         out = elements // max(tile[self._axis], 1) if self._form.single else elements
-        return [
-            SlotSpec("x", elements * self.x.dtype.itemsize),
-            SlotSpec("out", out * self.out.dtype.itemsize),
-        ]
+        return [SlotSpec("x", elements * self.x.dtype.itemsize), SlotSpec("out", out * self.out.dtype.itemsize)]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         order = self._order

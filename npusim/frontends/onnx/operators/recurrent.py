@@ -23,9 +23,7 @@ ACTIVATIONS = {
     "Tanh": (Unary.TANH, 0.0, 0.0),
 }
 
-_LIMITS = [
-    f"up to {MAX_ITERATIONS} steps; activations {', '.join(ACTIVATIONS)} with their default parameters",
-]
+_LIMITS = [f"up to {MAX_ITERATIONS} steps; activations {', '.join(ACTIVATIONS)} with their default parameters"]
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import pytest
 from hal.nnapi.aidl.types import ServiceSpecificException
 from hal.nnapi.capi import compilation as compilations
 from hal.nnapi.capi import devices
+from hal.nnapi.capi import model as models
 from hal.nnapi.capi.codes import ResultCode, code_of
 from hal.nnapi.capi.compilation import Compilation, Step
 from hal.nnapi.capi.handles import TABLE, Kind
-from hal.nnapi.capi.model import Model
 from hal.nnapi.types import ErrorStatus
 from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, device, handles, set_inputs
 
@@ -92,11 +92,12 @@ def test_the_host_has_no_memory(api: Api, monkeypatch: pytest.MonkeyPatch) -> No
     _, execution = failing(api, MemoryError())
     assert api.Execution_compute(execution) == code("OUT_OF_MEMORY")
 
-    def finish(model: Model) -> None:
+    def no_memory(*arguments: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(Model, "finish", finish)
-    assert api.Model_finish(api.make("Model_create")) == code("OUT_OF_MEMORY")
+    model = api.make("Model_create")
+    monkeypatch.setattr(models, "sort_operations", no_memory)
+    assert api.Model_finish(model) == code("OUT_OF_MEMORY")
 
 
 def test_an_error_of_the_runtime_is_no_crash(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

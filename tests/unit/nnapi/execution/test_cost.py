@@ -16,9 +16,9 @@ from tests.support.call_counts import calls_of
 from tests.support.nnapi.client import prepared_model
 from tests.support.nnapi.models import add, add_case
 
-MOST_CALLS = 650
+MOST_CALLS = 600
 """Of functions of Python and C for an addition that is done on the caller's thread, where the device rests. It has been
-634, of which 225 are the NNAPI driver's and the others those of ``Executor.submit``."""
+580."""
 MOST_OF_OURS = {"hal": 125, "npusim": 30}
 """Functions of ours in Python that the client's thread calls if the device's thread does the work: 122 and 24."""
 
