@@ -15,7 +15,6 @@ import logging
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,8 +73,11 @@ def write_program(program: Program, path: Path) -> None:
             for part in parts:
                 file.write(part)
                 file.write(bytes(-len(part) % _PAD))
-        # mkstemp keeps files to their owner, but a cache may be shared.
-        os.chmod(draft, 0o666 & ~_umask())
+        # mkstemp keeps files to their owner, but a cache may be shared. There is no reading the mask without setting
+        # it; a file that another thread makes in between has none.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(draft, 0o666 & ~mask)
         os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -153,13 +155,6 @@ def _digest(lengths: tuple[int, ...], parts: tuple[Any, ...]) -> bytes:
     return state.digest()
 
 
-def _umask() -> int:
-    # There is no reading the mask without setting it. A file that another thread makes in between has none.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _header(path: Path, data: bytes) -> tuple[int, int, int, bytes]:
     if len(data) < _HEADER.size:
         raise CacheError(f"{path}: {len(data)} bytes, too short for a program file")
@@ -176,8 +171,10 @@ def _header(path: Path, data: bytes) -> tuple[int, int, int, bytes]:
 
 def _split(path: Path, data: Any) -> tuple[Any, Any, Any]:
     *lengths, digest = _header(path, data[: _HEADER.size].tobytes())
-    spans = list(_spans(lengths))
-    end = spans[-1][1] + -spans[-1][1] % _PAD
+    spans, end = [], _HEADER.size + -_HEADER.size % _PAD
+    for length in lengths:
+        spans.append((end, end + length))
+        end += length + -length % _PAD
     if data.size != end:
         kind = "is truncated" if data.size < end else "has bytes behind its end"
         raise CacheError(f"{path}: {kind}: {data.size} bytes, its header says {end}")
@@ -185,13 +182,6 @@ def _split(path: Path, data: Any) -> tuple[Any, Any, Any]:
     if _digest(tuple(lengths), parts) != digest:
         raise CacheError(f"{path}: has been altered: its checksum does not match")
     return parts[0], parts[1], parts[2]
-
-
-def _spans(lengths: list[Any]) -> Iterator[tuple[int, int]]:
-    position = _HEADER.size + -_HEADER.size % _PAD
-    for length in lengths:
-        yield position, position + length
-        position += length + -length % _PAD
 
 
 def _peek(path: Path) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
             continue
         matrix = rewriter.made_by(value, "conv") or rewriter.made_by(value, "matmul")
         # Another reader wants the value without the scale, and folding it would compute the product twice.
-        if matrix is not None and rewriter.only_use(value) and _fold_into(rewriter, matrix, op, other):
+        if matrix is not None and rewriter.uses.get(value) == 1 and _fold_into(rewriter, matrix, op, other):
             return True
     return False
 

@@ -117,7 +117,7 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         if results is None:
             return [POISON] * (len(body.output) - 1)
         # How often a loop runs must follow from the model alone: a program is a fixed list of instructions.
-        condition = node.known(results[0])
+        condition = node.builder.value_of(results[0])
         if condition is None:
             node.refuse("the condition must be known for every iteration")
         going = bool(condition.all())
