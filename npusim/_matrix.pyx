@@ -291,8 +291,8 @@ cdef int _place(Conv *t, Strided x, Strided w, Strided acc) except -1:
     cdef long long[4] n
     n[0], n[1] = t.batch, reach(t.oh, t.win.kh, t.win.sh, t.win.dh)
     n[2], n[3] = reach(t.ow, t.win.kw, t.win.sw, t.win.dw), t.ic
-    # Everything else runs without the interpreter's lock and without bounds checks. These three are what makes that
-    # safe.
+    # Everything else runs without the interpreter's lock and without bounds checks. These three
+    # are what makes that safe.
     dense(&o, x, n, 4, t.x_size, "x")
     t.x, t.xs[0], t.xs[1], t.xs[2] = o.p, o.s[0], o.s[1], o.s[2]
     n[1], n[2], n[3] = t.oh, t.ow, t.oc

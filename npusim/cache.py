@@ -63,8 +63,8 @@ def write_program(program: Program, path: Path) -> None:
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is not a regular file, and would be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same directory, since a rename is atomic within one file system only; under a name that entries() does not
-    # list.
+    # In the same directory, since a rename is atomic within one file system only; under a name
+    # that entries() does not list.
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -90,8 +90,8 @@ def read_program(path: Path) -> Program:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            # Mapped, so that constants of gigabytes are not copied: the checksum reads them once, and they stay in the
-            # page cache.
+            # Mapped, so that constants of gigabytes are not copied: the checksum reads them once, and they
+            # stay in the page cache.
             data = np.memmap(file, np.uint8, "r") if size else np.empty(0, np.uint8)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None

@@ -81,8 +81,8 @@ def _transposed_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tens
 
 def _cancel_pair(rewriter: Rewriter, op: Op) -> bool:
     source = rewriter.made_by(op.inputs[0], "dequantize")
-    # Only by way of float32 does every quantised value come back as itself: float16 has 11 bits, and overflows at
-    # 65504.
+    # Only by way of float32 does every quantised value come back as itself: float16 has 11
+    # bits, and overflows at 65504.
     if source is None or not _per_tensor(source) or source.output.dtype is not DType.FLOAT32:
         return False
     same = all(_equal(mine, other) for mine, other in zip(op.inputs[1:], source.inputs[1:], strict=True))
@@ -122,8 +122,8 @@ def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     if weights is None or not np.isfinite(scales).all() or not (scales > 0).all():
         return False
     bias = op.optional(2)
-    # A bias that is no multiple of the scales stays a float addition behind the product: rounding it would change
-    # results.
+    # A bias that is no multiple of the scales stays a float addition behind the product:
+    # rounding it would change results.
     exact = None if bias is None else _integer_bias(bias, scales, rewriter)
     attrs = {**op.attrs, "x_zero": int(x_zero.item()), "w_zero": w_zero}
     inputs = (x.input(0), weights) if exact is None else (x.input(0), weights, rewriter.const(f"{op.name}.bias", exact))

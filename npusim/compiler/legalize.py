@@ -163,8 +163,8 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     for number, axis in enumerate(axes):
         # What is put between the elements is x_zero, which the unit subtracts: it adds nothing to any sum.
         value = _spread(rewriter, name, value, axis, attrs["stride"][number], attrs["x_zero"])
-        # The forward direction in reverse: padded by the kernel's whole reach on both sides, less what the forward one
-        # padded.
+        # The forward direction in reverse: padded by the kernel's whole reach on both sides, less
+        # what the forward one padded.
         reach = (kernel[number] - 1) * dilation[number]
         low = reach - pads[number]
         high = output[number] + reach - value.shape[axis] - low

@@ -110,8 +110,8 @@ def _schedule(placement: Placement, context: Context, config: Config) -> list[Co
             raise refuse_size(group, taken, available)
         if total_bytes(specs, Space.ACC) > acc_bytes(config):
             raise refuse_size(group, total_bytes(specs, Space.ACC), acc_bytes(config), "accumulators")
-        # Neighbouring groups use opposite ends of SRAM, so that one may load while the other still computes, if both
-        # fit.
+        # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
+        # still computes, if both fit.
         base = 0 if low_end else available - taken
         low_end = not low_end
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.

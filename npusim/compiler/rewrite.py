@@ -41,8 +41,8 @@ class Rewriter:
             current = op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
             if not rule(self, current):
                 self.keep(current)
-        # Rules put something in place of an operator and leave its inputs alone: those that have lost their readers go
-        # here.
+        # Rules put something in place of an operator and leave its inputs alone: those that have
+        # lost their readers go here.
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
         return Graph(self.graph.name, self.graph.inputs, outputs, live(self.ops, outputs))
 

@@ -209,8 +209,8 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     per_core = ceil_div(spatial * channels, config.cores)
     # Loads are counted for the whole problem. A core that has most tasks is taken to have the same part of the loads.
     share = per_core / (spatial * channels)
-    # Tiles at the edges are charged as whole ones: this ranks cuts, the price of each step is what the simulator
-    # charges.
+    # Tiles at the edges are charged as whole ones: this ranks cuts, the price of each step
+    # is what the simulator charges.
     compute = per_core * chunks * model.cost(_work(problem, tile)).ps
     x_cost, w_cost = model.cost(_dma(bytes_.x, _x_run(problem, tile))).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
     out_cost = model.cost(_dma(bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, write=True)).ps

@@ -213,8 +213,8 @@ class Arena:
         """Set the buffer's offset; ``born`` and ``dies`` must be known."""
         size = max(buffer.nbytes, 1)
         rivals = sorted(
-            # Both ends count: the group in which one value dies and another is born reads the first and writes the
-            # second.
+            # Both ends count: the group in which one value dies and another is born reads the
+            # first and writes the second.
             (other for other in self.placed if other.born <= buffer.dies and buffer.born <= other.dies),
             key=lambda other: other.offset,
         )

@@ -130,8 +130,8 @@ class Access(NamedTuple):
 
 def span(address: int, dims: Iterable[int], strides: Iterable[int], itemsize: int, write: bool) -> Access | None:
     """The Access of a strided operand (strides in bytes); None when it has no elements."""
-    # Each stride is constant, so the extreme bytes are at corners of the box: a sum over dimensions bounds all
-    # elements.
+    # Each stride is constant, so the extreme bytes are at corners of the box: a sum
+    # over dimensions bounds all elements.
     low, high = 0, itemsize
     for dim, stride in zip(dims, strides, strict=True):
         if dim == 0:

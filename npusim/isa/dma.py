@@ -118,8 +118,8 @@ class Copy(Instruction):
     def execute(self, memory: Memory, core: int) -> None:
         dst = memory.at(core, self.dst, self.dst_strides)
         if self.before != _NONE or self.after != _NONE:
-            # The whole target, frame and inside: simpler than four strips, and the price is that of the padded size
-            # anyway.
+            # The whole target, frame and inside: simpler than four strips, and the price is that
+            # of the padded size anyway.
             _core.fill(dst, self.padded, self.itemsize, self.pattern)
         # A source without elements has no checked address, so it must not be looked up.
         if 0 not in self.dims:

@@ -262,8 +262,8 @@ class Pool(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         item = self.dtype.itemsize
-        # Windows may be larger than the source: the kernel clips each to the ih x iw valid pixels, so that box is the
-        # bound.
+        # Windows may be larger than the source: the kernel clips each to the ih x iw valid pixels, so
+        # that box is the bound.
         yield span(self.src, (self.ih, self.iw, self.channels), self.src_strides, item, False)
         yield span(self.dst, (self.oh, self.ow, self.channels), self.dst_strides, item, True)
 
@@ -302,8 +302,8 @@ class Resample(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, results, inner = self.dims
-        # Which elements are read is in the table, so the whole axis is bounded and the kernel refuses an index beyond
-        # it.
+        # Which elements are read is in the table, so the whole axis is bounded and the kernel
+        # refuses an index beyond it.
         yield span(self.src, (outer, self.axis, inner), self.src_strides, self.dtype.itemsize, False)
         yield span(self.index, (results * self.taps,), (4,), 4, False)
         yield span(self.weight, (results * self.taps,), (4,), 4, False)

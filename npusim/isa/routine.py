@@ -110,8 +110,8 @@ class Call:
             (reader.text(*reader.take("<B")), _unpack_value(reader)) for _ in range(*reader.take("<B"))
         )  # the name of each, then its value
         call = Call(name, version, params, tuple(operands[:inputs]), tuple(operands[inputs:]))
-        # One meaning, one encoding: bytes that decode but would not be written so (a flag of 2, bytes behind the end)
-        # are refused.
+        # One meaning, one encoding: bytes that decode but would not be written so (a flag of 2, bytes
+        # behind the end) are refused.
         if reader.at != len(raw) or call.to_bytes() != raw:
             raise ValueError("the call is not in canonical form")
         return call
@@ -196,8 +196,8 @@ class _Routine(Instruction):
         for operand in (*call.inputs, *call.outputs):
             if operand.dtype not in DEVICE_DTYPES:
                 raise ProgramError(f"{self.mnemonic}: no unit computes with {operand.dtype.label}")
-            # Other instructions take any address; a routine gets numpy arrays, and code behind them may rely on
-            # alignment.
+            # Other instructions take any address; a routine gets numpy arrays, and code behind
+            # them may rely on alignment.
             if operand.address % operand.dtype.itemsize:
                 raise ProgramError(f"{self.mnemonic}: {operand} must start at a multiple of {operand.dtype.itemsize}")
             if space_of(operand.address) != Space.SRAM:

@@ -45,8 +45,8 @@ class GatherElements(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
-        # The data says where to read, so all of the axis must be readable; an index outside of it is a fault at run
-        # time.
+        # The data says where to read, so all of the axis must be readable; an index outside of it is
+        # a fault at run time.
         yield span(self.data, (outer, self.axis_size, inner), self.data_strides, self.itemsize, False)
         yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
         yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)

@@ -117,8 +117,8 @@ class GraphBuilder:
             return list(outputs)
         self._ops.append(op)
         if all(tensor is None or tensor.is_constant or tensor in self._derived for tensor in op.inputs):
-            # Frontends read shapes and sizes from such values; large ones are data, and computing them here would take
-            # time twice.
+            # Frontends read shapes and sizes from such values; large ones are data, and computing them
+            # here would take time twice.
             self._derived.update((output, op) for output in outputs if output.nbytes <= MAX_FOLDED_BYTES)
         return list(outputs)
 

@@ -248,8 +248,8 @@ def convert(x: Array, source: DType, to: DType) -> Array:
     if source.is_float and to.is_integer:
         info = np.iinfo(to.storage)
         with np.errstate(invalid="ignore"):
-            # float(2**63 - 1) is 2**63, which int64 does not hold: below it values are converted, from it on they
-            # saturate.
+            # float(2**63 - 1) is 2**63, which int64 does not hold: below it values are converted,
+            # from it on they saturate.
             whole = np.trunc(np.nan_to_num(wide.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
             inside = np.where((whole > info.min) & (whole < float(info.max)), whole, 0).astype(to.storage)
         saturated = np.where(whole <= info.min, info.min, np.where(whole >= float(info.max), info.max, inside))

@@ -162,8 +162,8 @@ def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     for index in range(n):
         columns = _columns(x[index : index + 1], w.shape[2:], attrs, (oh, ow))[0]
         if dtype is DType.INT32:
-            # Pixels first: less their zero point they are int32, and it is the second factor that may have at most 16
-            # bits.
+            # Pixels first: less their zero point they are int32, and it is the second factor that may
+            # have at most 16 bits.
             product = multiply(columns.transpose(0, 2, 1), weights.transpose(0, 2, 1), dtype).transpose(0, 2, 1)
         else:
             product = multiply(weights, columns, dtype)

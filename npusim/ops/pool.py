@@ -97,8 +97,8 @@ def _pool(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
             y = part.copy() if y is None else np.maximum(y, part)
         assert y is not None  # a kernel has at least one tap
     else:
-        # In double or int64: sums of integers are exact whatever the window, those of floats are rounded once, at the
-        # end.
+        # In double or int64: sums of integers are exact whatever the window, those of floats are
+        # rounded once, at the end.
         wide = x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64)
         total = np.zeros((), wide.dtype)
         for part in _windows(wide, attrs, 0):

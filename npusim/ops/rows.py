@@ -77,8 +77,8 @@ def _scan(function: np.ufunc, op: Op, arrays: Sequence[Array | None]) -> list[Ar
     with np.errstate(all="ignore"):
         y = function.accumulate(wide, axis=axis)
     if op.attrs["exclusive"]:
-        # Nothing has been taken in before the first element: the neutral one stands there, and the last total drops
-        # out.
+        # Nothing has been taken in before the first element: the neutral one stands there, and
+        # the last total drops out.
         first = np.full_like(np.take(y, [0], axis=axis), function.identity) if y.shape[axis] else y
         y = np.concatenate([first, np.take(y, np.arange(max(y.shape[axis] - 1, 0)), axis=axis)], axis=axis)
     y = np.flip(y, axis) if op.attrs["reverse"] else y

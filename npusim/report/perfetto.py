@@ -34,8 +34,8 @@ def write_trace(
     """
     slices, tracks = _Slices(ops, clock_hz), _Tracks()
     with open(path, "wb") as file:
-        # Interned names are state of the sequence; a viewer that has not seen it cleared ignores all packets that use
-        # them.
+        # Interned names are state of the sequence; a viewer that has not seen it cleared ignores
+        # all packets that use them.
         file.write(_packet(_uint(13, _STATE_CLEARED)))
         # By unit and not by time: a viewer sorts by itself, and each track is described right before its first slice.
         by_unit = sorted(timeline.spans, key=lambda span: (span.unit, span.start_ps, span.end_ps))

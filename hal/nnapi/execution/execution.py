@@ -142,8 +142,8 @@ class Execution:
         for pool in self._places.pools:
             pool.check()  # the file may have been cut since the launch
         plan.constants.check()  # weights are read when they go to the device
-        # From here on what it writes has no contents, whatever becomes of it: a failure leaves output buffers
-        # uninitialised.
+        # From here on what it writes has no contents, whatever becomes of it: a
+        # failure leaves output buffers uninitialised.
         self._uses.start()
         backend = DeviceBackend(executor, self._model.queue, deadline, self._mapped)
         inputs = [self._input(index) for index in range(len(self._places.inputs))]

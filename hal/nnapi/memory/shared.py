@@ -254,8 +254,8 @@ def _anonymous(name: str, size: int, ints: Sequence[int]) -> Memory:
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, size)
-        # Nobody can cut it under a mapping then; and with the last seal nobody can add another, such as one against
-        # writing.
+        # Nobody can cut it under a mapping then; and with the last seal nobody can add another,
+        # such as one against writing.
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return Memory(name, (descriptor,), size, ints)
     finally:

@@ -102,8 +102,8 @@ class FixedPoint:
         wide = self.op.cast(a, DType.INT64)
         if shifts.max() > 0:
             wide = self.left(wide, np.maximum(shifts, 0))
-        # Rounded twice, here and in the shift that follows, as TFLite's multiplier and shift do; once would be another
-        # number.
+        # Rounded twice, here and in the shift that follows, as TFLite's multiplier and shift do;
+        # once would be another number.
         wide = self.right(self.add(self.multiply(wide, numbers), 1 << 30), 31)
         return self.op.cast(self.shifted(wide, np.maximum(-shifts, 0)), DType.INT32)
 

@@ -38,8 +38,8 @@ class ConstantPool:
     def add(self, array: npt.NDArray[Any], name: str, dtype: DType | None = None) -> View:
         """Place an array (storage dtype) densely; small equal ones share their bytes."""
         kind = dtype_of(array) if dtype is None else dtype
-        # Only small ones are compared: scales, zero points and the like repeat, and large weights would be hashed for
-        # nothing.
+        # Only small ones are compared: scales, zero points and the like repeat, and large weights
+        # would be hashed for nothing.
         small = array.nbytes <= _SHARED_BYTES
         key = (kind.label, array.shape, array.tobytes() if small else b"")
         if small and key in self._placed:

@@ -41,8 +41,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
         in_place = self.drain.out_type.itemsize == 4
         self.problem = MatrixProblem(
             out_shape[0], out_shape[1], out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
-            # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it would have nothing
-            # to cut.
+            # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
+            # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, per_element(self.chain), in_place,
         )  # fmt: skip
         self.tile = self.choose_tile()

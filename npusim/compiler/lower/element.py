@@ -126,8 +126,8 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -
     for index, op in enumerate(ops):
         dying = [t for t in dict.fromkeys(op.inputs) if t is not None and last_use[t] == index]
         size = op.output.dtype.itemsize
-        # Elementwise instructions read an element before they write it, so a result may replace an operand of the same
-        # width.
+        # Elementwise instructions read an element before they write it, so a result may replace an
+        # operand of the same width.
         same = next((t for t in dying if t in reusable and t.dtype.itemsize == size), None)
         if same is not None:
             place[op.output] = place[same]

@@ -133,8 +133,8 @@ class MatrixLowering(Lowering):
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
-            # The search knew only bytes for each output element. Asking again with less is finite: the budget falls
-            # every time.
+            # The search knew only bytes for each output element. Asking again with less is finite:
+            # the budget falls every time.
             budget -= excess
 
     @property
@@ -176,8 +176,8 @@ class MatrixLowering(Lowering):
         chunks = [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
         for task in share(self.tasks(), core, cores):
             extent = self.extent(task)
-            # One output tile and one accumulator for all parts of a reduction: each adds to what the part before has
-            # left there.
+            # One output tile and one accumulator for all parts of a reduction: each adds to what the
+            # part before has left there.
             main = table.next(MAIN)
             acc = main if self.in_place else table.next("acc")
             for chunk in chunks:
@@ -185,8 +185,8 @@ class MatrixLowering(Lowering):
                 slots = self._load(step, table, held, task, extent, chunk)
                 last = chunk is chunks[-1]
                 if last:
-                    # Bias and scale are wanted when the sum is complete, so they load with the last part and not with
-                    # the first.
+                    # Bias and scale are wanted when the sum is complete, so they load with the last part
+                    # and not with the first.
                     slots["p"] = self._parameters(step, table, held, task, extent)
                 step.compute.append(
                     self._instruction(task, extent, chunk, slots, acc, main, first=chunk is chunks[0], last=last)

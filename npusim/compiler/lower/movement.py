@@ -187,8 +187,8 @@ class GatherLowering(Lowering, kind="gather"):
                 (length * inner * item, inner * item, item), slot.address, kind.itemsize, kind, (outer, count, inner),
                 length, item,
             )  # fmt: skip
-            # With the stores: it waits for its index list, and on a load channel the next list would have to wait
-            # behind it.
+            # With the stores: it waits for its index list, and on a load channel the next list would
+            # have to wait behind it.
             step.stores.append(Item(instruction, (slot, data), (out,)))
             yield step
 

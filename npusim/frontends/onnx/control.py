@@ -109,8 +109,8 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     while going and step < limit:
         if step == MAX_ITERATIONS:
             node.refuse(f"more than {MAX_ITERATIONS} iterations are not supported")
-        # The condition goes in as true, since otherwise there would be no such iteration; what counts is the one that
-        # comes out.
+        # The condition goes in as true, since otherwise there would be no such iteration; what counts is
+        # the one that comes out.
         counters = [node.const(np.int64(step)), node.const(np.bool_(True))]
         bound = dict(zip(names, [*counters, *states], strict=True))
         results = _tensors(run(body, f"{node.name}/{step}", bound, scope))

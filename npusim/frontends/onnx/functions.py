@@ -32,8 +32,8 @@ def schema_function(
             return None
         call = NodeProto()
         call.CopyFrom(node)
-        # The schema's builder reads the attributes of the node, where references to those of a function are not
-        # resolved yet.
+        # The schema's builder reads the attributes of the node, where references to those of a
+        # function are not resolved yet.
         del call.attribute[:]
         call.attribute.extend(attributes.values())
         types = [_type(tensor) for tensor in inputs]

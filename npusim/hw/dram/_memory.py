@@ -116,8 +116,8 @@ class Memory:
         values = {
             **{name: getattr(part, name) for name in same},
             "burst": part.burst_clocks,
-            # The write's data follow its command by CWL, the read's by CL and last a burst: they must not meet on the
-            # bus.
+            # The write's data follow its command by CWL, the read's by CL and last a burst: they must
+            # not meet on the bus.
             "rtw": max(1, part.cl + part.burst_clocks + BUBBLE - part.cwl),
             "rtrs": RANK_SWITCH,
             "refi": part.refi if self.refresh else 0,

@@ -165,8 +165,8 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
 def _beat(config: Config) -> Fraction:
     """Cycles of the core's clock from one burst to the next."""
     burst, hz = config.dma.burst_bytes, config.matrix_hz
-    # A burst cannot come faster than the pins move it, nor than the bursts on the way let one be asked for (Little's
-    # law).
+    # A burst cannot come faster than the pins move it, nor than the bursts on the way let one
+    # be asked for (Little's law).
     pins = Fraction(burst * hz, dram_model(config).bandwidth)
     wait = Fraction(latency_ps(config) * hz, 10**12 * config.dma.max_outstanding)
     return max(Fraction(1), pins, wait)

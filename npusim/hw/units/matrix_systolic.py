@@ -88,8 +88,8 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     else:
         terms += [("stream", COMPUTE, streams), ("swap", LATENCY, exposed_swaps), ("skew", LATENCY, skew)]
     if serial:
-        # The bytes pass before and after the array's work (what TPU v4 shows), so they are added and hidden behind
-        # nothing.
+        # The bytes pass before and after the array's work (what TPU v4 shows), so they are
+        # added and hidden behind nothing.
         terms.append(("port", MEMORY, max(traffic, ceil_div(_once(work), serial))))
     return total(config.matrix_hz, terms, traffic)
 

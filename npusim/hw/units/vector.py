@@ -34,8 +34,8 @@ def cost(config: Config, work: VectorWork) -> Cost:
     compute = groups * vector.cost[work.function] * work.passes
     hz = config.vector_hz
     start = first_datum(config, vector.setup_cycles, hz)
-    # The port is the unit's own and bounds its time; the banks are everybody's, so what it takes of them is counted
-    # apart.
+    # The port is the unit's own and bounds its time; the banks are everybody's, so what it takes
+    # of them is counted apart.
     traffic = banks = sram_cycles(config, work.bytes, hz)
     if vector.port_bytes_per_cycle:
         traffic = max(traffic, ceil_div(work.bytes, vector.port_bytes_per_cycle))

@@ -30,8 +30,8 @@ def parse(node: Node, equation: str, ranks: list[int]) -> tuple[list[str], str]:
     parts = left.split(",")
     if len(parts) != len(ranks):
         node.damaged(f"equation {equation!r} has {len(parts)} operands, the node has {len(ranks)} inputs")
-    # Dimensions of an ellipsis get letters that the equation does not use; from the end, for messages that do not
-    # confuse.
+    # Dimensions of an ellipsis get letters that the equation does not use; from the end, for
+    # messages that do not confuse.
     free = [letter for letter in reversed(string.ascii_letters) if letter not in equation]
     counts = [rank - len(part.replace("...", "")) for part, rank in zip(parts, ranks, strict=True)]
     most = max((count for part, count in zip(parts, counts, strict=True) if "..." in part), default=0)

@@ -201,8 +201,8 @@ def recurrent(node: Node) -> list[Tensor]:
     sequences, finals = [], []
     for index, (cell, weights, bias) in enumerate(_cells(node, hidden, directions, x)):
         state = _initial(node, 2 if node.op_type == "LSTM" else 1, index, (batch, hidden), batch_first, x)
-        # One product for all steps: what the input adds to the gates hangs on no state, and a large product fills the
-        # array.
+        # One product for all steps: what the input adds to the gates hangs on no state, and a
+        # large product fills the array.
         share = node.add("matmul", flat, weights, bias)
         outputs = _run(node, cell, share, state, backwards=direction == "reverse" or index == 1)
         sequences.append(node.add("concat", *(node.reshape(y, (1, 1, batch, hidden)) for y in outputs), axis=0))

@@ -100,8 +100,8 @@ def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
         if rule.antialias:
             weight = weight / weight.sum(axis=1, keepdims=True)
     if rule.exclude_outside:
-        # What lies outside loses its weight to those inside; without the flag the edge pixel stands in for it (clip
-        # below).
+        # What lies outside loses its weight to those inside; without the flag the edge pixel stands
+        # in for it (clip below).
         weight = np.where((index >= 0) & (index < axis.size), weight, 0.0)
         weight = weight / weight.sum(axis=1, keepdims=True)
     index = np.clip(index, 0, axis.size - 1).astype(np.int32)
