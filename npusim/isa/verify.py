@@ -40,7 +40,8 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
             if halted:
                 raise ProgramError("follows halt")
             _check_issue(command, limits, present, issued)
-            # Before its accesses, which rely on what this promises: known types, sizes that are none of them 0.
+            # Before its accesses, which rely on what this has checked: item sizes, types that go together, no empty
+            # windows.
             command.instruction.check()
             for access in command.instruction.accesses():
                 # An operand without elements touches no byte, so there is none to bound.
