@@ -22,12 +22,16 @@ def read_inputs(texts: Sequence[str], bindings: Sequence[Binding], allow_nan: bo
     known = {binding.name: binding for binding in bindings}
     found: dict[str, Array] = {}
     for text in texts:
-        name, file = _split(text, bindings)
+        name, equals, file = text.partition("=")
+        if not equals and len(bindings) == 1:
+            name, file = bindings[0].name, text
+        elif not name or not file:
+            raise UsageError(f"--input {text}: must be NAME=FILE.npy; the model's inputs are {_names(bindings)}")
         if name not in known:
             raise InputError(f"--input {text}: the model has no input {name!r}; it has {_names(bindings)}")
         if name in found:
             raise UsageError(f"--input {text}: input {name!r} is given already")
-        found[name] = _read(file, known[name], allow_nan)
+        found[name] = _read(Path(file), known[name], allow_nan)
     return found
 
 
@@ -63,15 +67,6 @@ def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
             np.save(file, array.astype(np.float32) if array.dtype.kind == "V" else array, allow_pickle=False)
         written.append(path)
     return written
-
-
-def _split(text: str, bindings: Sequence[Binding]) -> tuple[str, Path]:
-    name, equals, file = text.partition("=")
-    if equals and name and file:
-        return name, Path(file)
-    if not equals and len(bindings) == 1:
-        return bindings[0].name, Path(text)
-    raise UsageError(f"--input {text}: must be NAME=FILE.npy; the model's inputs are {_names(bindings)}")
 
 
 def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:

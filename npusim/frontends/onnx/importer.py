@@ -136,14 +136,12 @@ class Importer:
                 outputs = [POISON] * len(node.output)
             for index, output in enumerate(node.output):
                 value = outputs[index] if index < len(outputs) else None
-                if output and value is not None:
-                    self._bind(scope, output, value, name)
-
-    def _bind(self, scope: Scope, output: str, value: Value, where: str) -> None:
-        scope.define(output, value, where)
-        if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
-            self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
-            self._named[value] = scope.depth
+                if not output or value is None:
+                    continue
+                scope.define(output, value, name)
+                if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
+                    self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
+                    self._named[value] = scope.depth
 
     def _import_node(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value]:
         values = [self._read(operand, name, node, scope) for operand in node.input]
