@@ -17,7 +17,7 @@ from npusim.cli.base import (
     shape_option,
     shapes,
 )
-from npusim.cli.models import device_of, load_program, open_session
+from npusim.cli.models import load_program, open_session
 from npusim.cli.output import check_destination, progress, replacing, write_json
 from npusim.errors import UsageError
 
@@ -127,11 +127,19 @@ def prepare(
     no_cache: bool,
 ) -> tuple[Any, Program, Config]:
     """A session, the program of a model file on it, and the device: what commands that simulate start with."""
+    from npusim.hw.config import list_configs
+
     if model.suffix == ".npu":
         if input_shapes:
             raise UsageError("--input-shape: the shapes of a compiled program are fixed")
         program = load_program(model)
-        found = device(config, overrides) if config is not None else device_of(program, model, overrides)
+        name = program.config_name if config is None else config
+        if config is None and name not in list_configs():
+            raise UsageError(
+                f"{model}: was compiled for a device called {name!r}, which does not come with npusim; "
+                "give its description with --config FILE"
+            )
+        found = device(name, overrides)
         if program.config_fingerprint != found.fingerprint():
             raise UsageError(
                 f"{model}: was compiled for a device called {program.config_name!r} that is not this {found.name!r}; "

@@ -32,22 +32,15 @@ PARAMETERS = {
     "ThresholdedRelu": (Unary.THRESHOLDED_RELU, ("alpha", 1.0), None),
 }
 PLAIN_BINARY = {
-    "Add": Binary.ADD,
-    "And": Binary.AND,
+    **{name: Binary[name.upper()] for name in ("Add", "And", "Div", "Mul", "Or", "PRelu", "Sub", "Xor")},
     "BitwiseAnd": Binary.BIT_AND,
     "BitwiseOr": Binary.BIT_OR,
     "BitwiseXor": Binary.BIT_XOR,
-    "Div": Binary.DIV,
     "Equal": Binary.EQ,
     "Greater": Binary.GT,
     "GreaterOrEqual": Binary.GE,
     "Less": Binary.LT,
     "LessOrEqual": Binary.LE,
-    "Mul": Binary.MUL,
-    "Or": Binary.OR,
-    "PRelu": Binary.PRELU,
-    "Sub": Binary.SUB,
-    "Xor": Binary.XOR,
 }
 
 
