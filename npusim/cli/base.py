@@ -131,17 +131,16 @@ def device(name: str, overrides: tuple[str, ...]) -> Config:
         if name not in list_configs() and not Path(name).exists():
             raise UsageError(str(error)) from None
         raise
-    return config.with_(**dict(_override(text) for text in overrides)) if overrides else config
-
-
-def _override(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise UsageError(f"--set {text}: must be KEY=VALUE such as dram.bandwidth='8 GB/s'")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()  # a quantity without its quotes, which the shell has eaten
+    changes: dict[str, Any] = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {text}: must be KEY=VALUE such as dram.bandwidth='8 GB/s'")
+        try:
+            changes[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            changes[key.strip()] = value.strip()  # a quantity without its quotes, which the shell has eaten
+    return config.with_(**changes) if changes else config
 
 
 def shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]] | None:

@@ -86,16 +86,9 @@ def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
         got = f"{mapped.dtype.name}{list(mapped.shape)}"
         raise InputError(f"input {binding.name!r} must be {wanted.name}{list(binding.shape)}, got {got} from {file}")
     array = np.array(mapped, dtype=wanted, order="C")
-    if not allow_nan:
-        _refuse_nan(array, binding, file)
-    return array
-
-
-def _refuse_nan(array: Array, binding: Binding, file: Path) -> None:
-    if not binding.dtype.is_float:
-        return
-    values = bfloat16_to_float32(array.view(np.uint16)) if binding.dtype is DType.BFLOAT16 else array
-    bad = np.isnan(values)
+    if allow_nan or not binding.dtype.is_float:
+        return array
+    bad = np.isnan(bfloat16_to_float32(array.view(np.uint16)) if binding.dtype is DType.BFLOAT16 else array)
     count = int(np.count_nonzero(bad))
     if count:
         first = [int(i) for i in np.unravel_index(int(np.argmax(bad)), binding.shape)]
@@ -103,6 +96,7 @@ def _refuse_nan(array: Array, binding: Binding, file: Path) -> None:
             f"input {binding.name!r}: {count} of {array.size} values in {file} are NaN, the first at {first}; "
             "--allow-nan if they are meant"
         )
+    return array
 
 
 def _random(binding: Binding, generator: np.random.Generator) -> Array:

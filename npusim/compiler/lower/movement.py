@@ -105,11 +105,8 @@ class ConcatLowering(CopyLowering, kind="concat"):
         return pairs
 
 
-class PadLowering(Lowering, kind="pad"):
+class PadLowering(CopyLowering, kind="pad"):
     """Constant padding, written by the copy itself; cut along the output's outermost dimension."""
-
-    def slots(self) -> list[SlotSpec]:
-        return []
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         op = self.group.ops[0]

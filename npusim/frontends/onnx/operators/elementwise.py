@@ -115,17 +115,14 @@ def clip_between(node: Node, x: Tensor, low: Tensor | None, high: Tensor | None)
         # Bounds that are not known, or that a double does not hold exactly.
         x = x if low is None else node.binary(Binary.MAX, x, low)
         return x if high is None else node.binary(Binary.MIN, x, high)
-    least, most = (-np.inf, np.inf) if x.dtype.is_float else _limits(x.dtype)
+    least, most = -np.inf, np.inf
+    if not x.dtype.is_float:
+        least, most = float(np.iinfo(x.dtype.storage).min), float(np.iinfo(x.dtype.storage).max)
     p0, p1 = (
         default if value is None else float(value.reshape(-1)[0])
         for default, value in zip((least, most), bounds, strict=True)
     )
     return node.unary(Unary.CLIP, x, p0, p1)
-
-
-def _limits(dtype: DType) -> tuple[float, float]:
-    info = np.iinfo(dtype.storage)
-    return float(info.min), float(info.max)
 
 
 @handles("Clip")
