@@ -26,6 +26,7 @@ WORKS: dict[str, Work] = {
     "convolution of int16": MatrixWork(I16, 2, 7, 9, 130, 3, 7, 7, False, True, True, 2),
     "depthwise": MatrixWork(I8, 1, 14, 15, 72, 36, 3, 3, True, True, True, 1),
     "depthwise of one pixel": MatrixWork(I8, 1, 1, 1, 300, 300, 5, 5, True, True, False, 4),
+    "depthwise of float16, two each": MatrixWork(F16, 2, 9, 10, 50, 25, 3, 2, True, True, True, 2),
     "few results, many outputs": MatrixWork(I8, 1, 40, 50, 9, 1, 1, 1, False, True, True, 4),
     "vector": VectorWork("simple", F32, 1001, 1, 12012),
     "vector, bytes": VectorWork("divide", I8, 3003, 1, 6006),
