@@ -15,7 +15,6 @@ import logging
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,9 @@ def write_program(program: Program, path: Path) -> None:
             for part in parts:
                 file.write(part)
                 file.write(bytes(-len(part) % _PAD))
-        os.chmod(draft, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(draft, 0o666 & ~mask)
         os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -146,12 +147,6 @@ def _digest(lengths: tuple[int, ...], parts: tuple[Any, ...]) -> bytes:
     return state.digest()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _header(path: Path, data: bytes) -> tuple[int, int, int, bytes]:
     if len(data) < _HEADER.size:
         raise CacheError(f"{path}: {len(data)} bytes, too short for a program file")
@@ -168,8 +163,10 @@ def _header(path: Path, data: bytes) -> tuple[int, int, int, bytes]:
 
 def _split(path: Path, data: Any) -> tuple[Any, Any, Any]:
     *lengths, digest = _header(path, data[: _HEADER.size].tobytes())
-    spans = list(_spans(lengths))
-    end = spans[-1][1] + -spans[-1][1] % _PAD
+    spans, end = [], _HEADER.size + -_HEADER.size % _PAD
+    for length in lengths:
+        spans.append((end, end + length))
+        end += length + -length % _PAD
     if data.size != end:
         kind = "is truncated" if data.size < end else "has bytes behind its end"
         raise CacheError(f"{path}: {kind}: {data.size} bytes, its header says {end}")
@@ -177,13 +174,6 @@ def _split(path: Path, data: Any) -> tuple[Any, Any, Any]:
     if _digest(tuple(lengths), parts) != digest:
         raise CacheError(f"{path}: has been altered: its checksum does not match")
     return parts[0], parts[1], parts[2]
-
-
-def _spans(lengths: list[Any]) -> Iterator[tuple[int, int]]:
-    position = _HEADER.size + -_HEADER.size % _PAD
-    for length in lengths:
-        yield position, position + length
-        position += length + -length % _PAD
 
 
 def _peek(path: Path) -> dict[str, Any]:
