@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
@@ -56,10 +57,24 @@ def _line(config: Config, work: Work) -> str:
     return f"{found.cycles} cycles, {found.ps} ps, sram {found.sram_ps} ps, {found.bound} ({terms})"
 
 
+EXTREMES: dict[str, dict[str, Any]] = {
+    "slow output": {"matrix.output_elements_per_cycle": 1},
+    "narrow SRAM": {"sram.bytes_per_cycle": 1, "sram.banks": 1},
+    "both ways at once": {"dma.duplex": True, "dma.gather_bytes": 256, "dma.local_least_cycles": 40},
+}
+"""Devices on which something else decides than on those that ship."""
+
+
+def _devices() -> Iterator[tuple[str, Config]]:
+    yield from ((name, load_config(name)) for name in list_configs())
+    for name in ("gemmini_mesh16", "intel_npu27", "nvdla_small", "tiny"):
+        for what, overrides in EXTREMES.items():
+            yield f"{name}, {what}", load_config(name).with_(**overrides)
+
+
 def record() -> Iterator[str]:
     """One line for each work on each device."""
-    for name in list_configs():
-        config = load_config(name)
+    for name, config in _devices():
         yield from (f"{name}: {what}: {_line(config, work)}" for what, work in WORKS.items())
 
 
