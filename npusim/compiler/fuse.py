@@ -39,9 +39,11 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
         return _cancel_pair(rewriter, op)
     first = op.inputs[0] if op.inputs else None
     source = rewriter.made_by(first, "dequantize")
-    maximum = op.kind == "pool" and op.attrs["fn"] == "max"
-    if source is None or not (op.kind in _MOVEMENT or maximum):
+    if source is None or not (op.kind in _MOVEMENT or (op.kind == "pool" and op.attrs["fn"] == "max")):
         return False
+    scale = source.input(1).data
+    if op.kind == "pool" and (scale is None or not (scale > 0).all()):
+        return False  # a negative scale turns the order round: the greatest value is the least of the integers
     parameters = (
         _uniform_parameters(rewriter, op, source)
         if _per_tensor(source)
