@@ -15,7 +15,6 @@ import logging
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +63,8 @@ def write_program(program: Program, path: Path) -> None:
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is not a regular file, and would be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same directory, since a rename is atomic within one file system only; under a name
+    # that entries() does not list.
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -72,7 +73,11 @@ def write_program(program: Program, path: Path) -> None:
             for part in parts:
                 file.write(part)
                 file.write(bytes(-len(part) % _PAD))
-        os.chmod(draft, 0o666 & ~_umask())
+        # mkstemp keeps files to their owner, but a cache may be shared. There is no reading the mask without setting
+        # it; a file that another thread makes in between has none.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(draft, 0o666 & ~mask)
         os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -85,6 +90,8 @@ def read_program(path: Path) -> Program:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
+            # Mapped, so that constants of gigabytes are not copied: the checksum reads them once, and they
+            # stay in the page cache.
             data = np.memmap(file, np.uint8, "r") if size else np.empty(0, np.uint8)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
@@ -123,6 +130,7 @@ class Cache:
             if not path.exists():
                 return None
             program = read_program(path)
+            # A file that was renamed is sound by its checksum, and still another program.
             if program.key != key:
                 raise CacheError(f"{path}: holds the program of key {program.key[:16]}..., not of its name")
         except (CacheError, UsageError, OSError) as error:
@@ -140,16 +148,11 @@ class Cache:
 
 
 def _digest(lengths: tuple[int, ...], parts: tuple[Any, ...]) -> bytes:
+    # The lengths, too: else bytes could change from the end of one part to the beginning of the next.
     state = hashlib.sha256(struct.pack("<IIQQQ", FORMAT_VERSION, ISA_VERSION, *lengths))
     for part in parts:
         state.update(part)
     return state.digest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _header(path: Path, data: bytes) -> tuple[int, int, int, bytes]:
@@ -168,8 +171,10 @@ def _header(path: Path, data: bytes) -> tuple[int, int, int, bytes]:
 
 def _split(path: Path, data: Any) -> tuple[Any, Any, Any]:
     *lengths, digest = _header(path, data[: _HEADER.size].tobytes())
-    spans = list(_spans(lengths))
-    end = spans[-1][1] + -spans[-1][1] % _PAD
+    spans, end = [], _HEADER.size + -_HEADER.size % _PAD
+    for length in lengths:
+        spans.append((end, end + length))
+        end += length + -length % _PAD
     if data.size != end:
         kind = "is truncated" if data.size < end else "has bytes behind its end"
         raise CacheError(f"{path}: {kind}: {data.size} bytes, its header says {end}")
@@ -179,17 +184,11 @@ def _split(path: Path, data: Any) -> tuple[Any, Any, Any]:
     return parts[0], parts[1], parts[2]
 
 
-def _spans(lengths: list[Any]) -> Iterator[tuple[int, int]]:
-    position = _HEADER.size + -_HEADER.size % _PAD
-    for length in lengths:
-        yield position, position + length
-        position += length + -length % _PAD
-
-
 def _peek(path: Path) -> dict[str, Any]:
     """The description alone, unchecked: for lists."""
     with path.open("rb") as file:
         meta, *_ = _header(path, file.read(_HEADER.size))
+        # The length is not checked by anything yet; read() would try to allocate what a damaged header says.
         if meta > path.stat().st_size:
             raise CacheError(f"{path}: is truncated")
         file.seek(_HEADER.size + -_HEADER.size % _PAD)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from npusim.cli.base import Command, Group, config_options, device, json_option
-from npusim.cli.output import progress, write_json
+from npusim.cli.output import answer, progress, write_json
 from npusim.errors import NpusimError
 
 
@@ -53,11 +53,12 @@ def doctor(json_file: str | None) -> None:
     from npusim.report.format import table
 
     found = examine(default_directory())
-    if json_file is not None:
-        write_json(json_file, [{"subject": f.subject, "verdict": f.verdict.value, "detail": f.detail} for f in found])
-    if json_file != "-":
-        rows = [(finding.subject, finding.verdict.value, finding.detail) for finding in found]
-        click.echo("\n".join(table(("what", "verdict", "found"), rows)))
+    rows = [(finding.subject, finding.verdict.value, finding.detail) for finding in found]
+    answer(
+        json_file,
+        lambda: [dict(zip(("subject", "verdict", "detail"), row, strict=True)) for row in rows],
+        lambda: "\n".join(table(("what", "verdict", "found"), rows)),
+    )
     failed = [finding.subject for finding in found if finding.verdict is Verdict.FAILED]
     if failed:
         raise NpusimError(f"this installation does not work: {', '.join(failed)}")
@@ -89,14 +90,11 @@ def list_(cache_dir: Path | None, json_file: str | None) -> None:
 
     directory = cache_dir if cache_dir is not None else default_directory()
     found = entries(directory)
-    if json_file is not None:
-        kept = [{"file": str(e.path), "model": e.model, "config": e.config, "bytes": e.bytes} for e in found]
-        write_json(json_file, kept)
-    if json_file != "-":
-        rows = [(e.model, e.config, capacity(e.bytes), e.path.name) for e in found]
-        total = capacity(sum(e.bytes for e in found))
-        lines = table(("model", "config", "size", "file"), rows, right="<<><")
-        click.echo("\n".join([*lines, f"{total} in {directory}"]))
+    kept = [{"file": str(e.path), "model": e.model, "config": e.config, "bytes": e.bytes} for e in found]
+    rows = [(e.model, e.config, capacity(e.bytes), e.path.name) for e in found]
+    lines = table(("model", "config", "size", "file"), rows, right="<<><")
+    lines.append(f"{capacity(sum(e.bytes for e in found))} in {directory}")
+    answer(json_file, lambda: kept, lambda: "\n".join(lines))
 
 
 @cache.command()

@@ -35,11 +35,8 @@ def _missing(op: Op, config: Config) -> list[str]:
     unit = REGISTRY[op.kind].unit_of(op.attrs)
     if unit is not Unit.DMA and unit.name.lower() not in config.units:
         return [f"{config.name} has no {unit.name.lower()} unit"]
-    return _matrix_missing(op, config) if unit is Unit.MATRIX else []
-
-
-def _matrix_missing(op: Op, config: Config) -> list[str]:
-    assert config.matrix is not None
+    if unit is not Unit.MATRIX or config.matrix is None:
+        return []
     x, w = op.input(0).dtype, op.input(1).dtype
     try:
         accumulator_type(x, w)
@@ -81,13 +78,10 @@ _PADDED_DIMENSIONS = 4
 """Dimensions that one transfer can pad."""
 
 
-def _padded_axes(op: Op) -> list[int]:
-    return [axis for axis, ends in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)) if any(ends)]
-
-
 def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor | None:
     """Constant padding of many dimensions, a few at a time."""
-    value, axes = op.input(0), _padded_axes(op)
+    value = op.input(0)
+    axes = [axis for axis, ends in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)) if any(ends)]
     if len(axes) <= _PADDED_DIMENSIONS:
         return None
     for turn in range(0, len(axes), _PADDED_DIMENSIONS):
@@ -105,6 +99,7 @@ def _sum_of_nothing(rewriter: Rewriter, op: Op) -> Tensor | None:
     if op.input(0).size or not op.output.size:
         return None
     plain = Op(op.name, op.kind, op.inputs[:2], op.outputs, op.attrs)
+    # There is no element to feed in, so the reference is asked once, here, and its answer is a constant.
     arrays = [None if t is None else np.zeros(t.shape, t.dtype.storage) for t in plain.inputs]
     (value,) = REGISTRY[op.kind].reference(plain, arrays)
     nothing = rewriter.const(f"{op.name}.empty", np.asarray(value, order="C"), op.output.dtype)
@@ -116,10 +111,6 @@ def _beyond(op: Op) -> list[int]:
     """Per dimension: elements of the data that the indices of a scatter do not reach; 0 along its axis."""
     x, index, axis = op.input(0).shape, op.input(1).shape, op.attrs["axis"]
     return [0 if number == axis else dim - index[number] for number, dim in enumerate(x)]
-
-
-def _partial_scatter(rewriter: Rewriter, op: Op) -> Tensor | None:
-    return _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None
 
 
 def _scatter_from(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor:
@@ -152,6 +143,7 @@ def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor | None:
     mode: Literal["edge", "reflect", "wrap"] = op.attrs["mode"]
     for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
         if before or after:
+            # numpy pads a list of positions as it would pad the values: the result says where each element comes from.
             index = np.pad(np.arange(value.shape[axis], dtype=np.int32), (before, after), mode=mode)
             table = rewriter.const(f"{op.name}.index{axis}", index.astype(np.int32))
             value = rewriter.add(f"{op.name}.axis{axis}", "gather", (value, table), {"axis": axis})
@@ -169,7 +161,10 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     value = x
     around = []
     for number, axis in enumerate(axes):
+        # What is put between the elements is x_zero, which the unit subtracts: it adds nothing to any sum.
         value = _spread(rewriter, name, value, axis, attrs["stride"][number], attrs["x_zero"])
+        # The forward direction in reverse: padded by the kernel's whole reach on both sides, less
+        # what the forward one padded.
         reach = (kernel[number] - 1) * dilation[number]
         low = reach - pads[number]
         high = output[number] + reach - value.shape[axis] - low
@@ -229,7 +224,9 @@ RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
     "matmul": (_sum_of_nothing, _separate_bias),
     "pad": (_indexed_pad, _pad_in_turns),
     "reduce": (_sum_of_nothing,),
-    "scatter_elements": (_partial_scatter,),
+    "scatter_elements": (
+        lambda rewriter, op: _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None,
+    ),
 }
 """For each kind that may have to be rewritten: rules in the order in which they are asked, None where one does not
 apply. A kind whose form is REWRITTEN has one that always does."""
@@ -242,6 +239,8 @@ def separate_outputs(graph: Graph) -> Graph:
     ops = list(graph.ops)
     outputs: list[Tensor] = []
     for tensor in graph.outputs:
+        # An output is a region of its own that the program writes. Constants and inputs lie in regions it does not
+        # write, and one tensor cannot be in two regions.
         if tensor.is_constant or tensor in taken:
             copy = Tensor(f"{tensor.name}~output{len(outputs)}", tensor.shape, tensor.dtype)
             ops.append(Op(copy.name, "reshape", (tensor,), (copy,), {"shape": tensor.shape}))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from npusim.dtypes import DType, dtype_of
-from npusim.graph import Graph, Op, Tensor
+from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY
 
 
@@ -26,6 +26,7 @@ class Rewriter:
         self._names = {tensor.name for tensor in graph.inputs}
         for op in graph.ops:
             self._names.update(tensor.name for tensor in op.outputs)
+            # A set, because an operator that reads a tensor twice is still one reader.
             for tensor in {t for t in op.inputs if t is not None}:
                 self.uses[tensor] = self.uses.get(tensor, 0) + 1
         for tensor in graph.outputs:
@@ -35,22 +36,21 @@ class Rewriter:
         """Offer every operator to the rule; it returns True when it has put something in its place."""
         for op in self.graph.ops:
             self._origin = op.origin
-            current = self.resolve_op(op)
+            inputs = tuple(None if tensor is None else self.resolve(tensor) for tensor in op.inputs)
+            same = all(new is old for new, old in zip(inputs, op.inputs, strict=True))
+            current = op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
             if not rule(self, current):
                 self.keep(current)
+        # Rules put something in place of an operator and leave its inputs alone: those that have
+        # lost their readers go here.
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
-        return Graph(self.graph.name, self.graph.inputs, outputs, _live(self.ops, outputs))
+        return Graph(self.graph.name, self.graph.inputs, outputs, live(self.ops, outputs))
 
     def resolve(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor of the original graph by now."""
         while tensor in self._replaced:
             tensor = self._replaced[tensor]
         return tensor
-
-    def resolve_op(self, op: Op) -> Op:
-        inputs = tuple(None if tensor is None else self.resolve(tensor) for tensor in op.inputs)
-        same = all(new is old for new, old in zip(inputs, op.inputs, strict=True))
-        return op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
 
     def keep(self, op: Op) -> None:
         if op.origin is None:  # made by the rule, in place of the operator that it was offered
@@ -63,10 +63,6 @@ class Rewriter:
         """The operator that makes a tensor, if it is of this kind."""
         op = self.producer.get(tensor) if tensor is not None else None
         return op if op is not None and op.kind == kind else None
-
-    def only_use(self, tensor: Tensor) -> bool:
-        """Exactly one operator (or the caller) reads the tensor."""
-        return self.uses.get(tensor, 0) == 1
 
     def add(
         self, name: str, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None
@@ -94,6 +90,7 @@ class Rewriter:
             else:
                 self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
             return
+        # Readers of the old value will read the new one: a later rule that asks for the only use must see them all.
         self.uses[new] = self.uses.get(new, 0) + self.uses.get(old, 0)
         self._replaced[old] = new
 
@@ -104,14 +101,3 @@ class Rewriter:
             candidate = f"{name}~{serial}"
         self._names.add(candidate)
         return candidate
-
-
-def _live(ops: Sequence[Op], outputs: Sequence[Tensor]) -> tuple[Op, ...]:
-    """The operators that an output depends on."""
-    needed = set(outputs)
-    kept = []
-    for op in reversed(ops):
-        if any(tensor in needed for tensor in op.outputs):
-            kept.append(op)
-            needed.update(tensor for tensor in op.inputs if tensor is not None)
-    return tuple(reversed(kept))

@@ -111,14 +111,15 @@ def acc_bytes(config: Config) -> int:
     return config.matrix.accumulator_bytes if config.matrix else 0
 
 
+# Networks repeat their layers. A problem is a value without names or addresses, so equal layers are searched once.
 @functools.lru_cache(maxsize=4096)
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
     model = cost_model(config)
-    scored = [
-        (_estimate(problem, tile, config, model), _tasks(problem, tile) * _chunks(problem, tile), tile)
-        for tile in _candidates(problem, config, budget)
-    ]
+    scored = []
+    for tile in _candidates(problem, config, budget):
+        steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
+        scored.append((_estimate(problem, tile, config, model), steps, tile))
     if not scored:
         return None
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
@@ -130,27 +131,23 @@ _SLACK_PERCENT = 3
 """Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
 
 
-def _fits(problem: MatrixProblem, tile: Tiling, config: Config, budget: int) -> bool:
-    limit = acc_bytes(config)
-    if limit and footprint(problem, tile).acc > limit:
-        return False
-    if products(_work(problem, tile)) > MAX_PRODUCTS or tile.oh * tile.ow * tile.groups * tile.oc > MAX_ELEMENTS:
-        return False
-    return sram_bytes(problem, tile, config) <= budget
-
-
 def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator[Tiling]:
+    limit = acc_bytes(config)
     for groups, oc, ic in _channel_cuts(problem, config):
         found = 0
         # Large cuts first. Either loop may be the outer one: that decides whether weights or pixels are loaded again.
         for oh, ow in _spatial_cuts(problem):
             tile = Tiling(groups, oh, ow, oc, ic, False)
-            if _fits(problem, tile, config, budget):
-                yield tile
-                yield tile._replace(weights_outer=True)
-                found += 1
-                if found == _SPATIAL_CHOICES:
-                    break
+            if (limit and footprint(problem, tile).acc > limit) or sram_bytes(problem, tile, config) > budget:
+                continue
+            # On a large SRAM it is what one instruction may do that cuts: the matrix unit's, or those of the chain.
+            if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
+                continue
+            yield tile
+            yield tile._replace(weights_outer=True)
+            found += 1
+            if found == _SPATIAL_CHOICES:
+                break
 
 
 _SPATIAL_CHOICES = 3
@@ -196,10 +193,6 @@ def _spatial_cuts(problem: MatrixProblem) -> Iterator[tuple[int, int]]:
             yield 1, ow
 
 
-def _tasks(problem: MatrixProblem, tile: Tiling) -> int:
-    return _spatial(problem, tile) * _channel_tiles(problem, tile)
-
-
 def _spatial(problem: MatrixProblem, tile: Tiling) -> int:
     return problem.images * ceil_div(problem.oh, tile.oh) * ceil_div(problem.ow, tile.ow)
 
@@ -218,14 +211,23 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     bytes_ = footprint(problem, tile)
     x_loads, w_loads = _loads(problem, tile, spatial, channels, chunks)
     per_core = ceil_div(spatial * channels, config.cores)
+    # Loads are counted for the whole problem. A core that has most tasks is taken to have the same part of the loads.
     share = per_core / (spatial * channels)
+    # Tiles at the edges are charged as whole ones: this ranks cuts, the price of each step
+    # is what the simulator charges.
     compute = per_core * chunks * model.cost(_work(problem, tile)).ps
-    x_cost, w_cost = model.cost(_dma(bytes_.x, _x_run(problem, tile))).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
+    # Channels are innermost: all of them make one run of a whole row of pixels.
+    run = tile.groups * tile.ic * problem.x_type.itemsize
+    if tile.groups * tile.ic == problem.groups * problem.ic:
+        run *= input_extent(problem, tile.oh, tile.ow)[1]
+    x_cost, w_cost = model.cost(_dma(bytes_.x, run)).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
     out_cost = model.cost(_dma(bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, write=True)).ps
+    # The scheduler keeps one channel of a core free for stores, so loads have the others.
     loading = int(share * (x_loads * x_cost + w_loads * w_cost)) // max(1, config.dma.channels - 1)
     storing = per_core * out_cost
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
+    # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
     traffic = x_loads * bytes_.x + w_loads * bytes_.w + spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
     first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
@@ -249,30 +251,19 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
         x = spatial if channels == 1 else tasks
         return x, channels if problem.shared_weights else tasks
     w = channels if spatial == 1 or (channels == 1 and problem.shared_weights) else tasks
+    # Output channels of one group use the same input, those of the next group other channels of it.
     grouped = ceil_div(problem.groups, tile.groups)
     return spatial * grouped, w
 
 
 def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
-    wide = rate_type(problem.x_type, problem.w_type)
-    if problem.depthwise:
-        channels = tile.groups
-        return MatrixWork(
-            wide, 1, tile.oh, tile.ow, channels * tile.oc, channels, problem.kh, problem.kw, True, True, True,
-            problem.out_type.itemsize,
-        )  # fmt: skip
+    groups, oc, ic = tile.groups, tile.oc, tile.ic
+    if problem.depthwise:  # the groups are the channels of one image
+        groups, oc, ic = 1, tile.groups * tile.oc, tile.groups
     return MatrixWork(
-        wide, tile.groups, tile.oh, tile.ow, tile.oc, tile.ic, problem.kh, problem.kw, False, True, True,
-        problem.out_type.itemsize,
+        rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
+        problem.depthwise, True, True, problem.out_type.itemsize,
     )  # fmt: skip
-
-
-def _x_run(problem: MatrixProblem, tile: Tiling) -> int:
-    """Contiguous bytes of an input tile, channels innermost."""
-    _, cols = input_extent(problem, tile.oh, tile.ow)
-    channels = tile.groups * tile.ic
-    whole = channels == problem.groups * problem.ic
-    return channels * problem.x_type.itemsize * (cols if whole else 1)
 
 
 def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:

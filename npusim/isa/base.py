@@ -145,6 +145,8 @@ class Access(NamedTuple):
 
 def span(address: int, dims: Iterable[int], strides: Iterable[int], itemsize: int, write: bool) -> Access | None:
     """The Access of a strided operand (strides in bytes); None when it has no elements."""
+    # Each stride is constant, so the extreme bytes are at corners of the box: a sum
+    # over dimensions bounds all elements.
     low, high = 0, itemsize
     for dim, stride in zip(dims, strides, strict=True):
         if dim == 0:
@@ -243,6 +245,10 @@ class Instruction(ABC):
     def check(self) -> None:  # noqa: B027 - most instructions have nothing more to check
         """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this."""
 
+    def operands(self, memory: Memory, core: int, *names: str) -> list[Strided]:
+        """The operands of these names as kernels take them: at ``name``, with the strides ``name_strides``."""
+        return [memory.at(core, getattr(self, name), getattr(self, f"{name}_strides")) for name in names]
+
     def to_bytes(self) -> bytes:
         values: list[Any] = []
         for field in self.fields:
@@ -280,6 +286,7 @@ def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], 
         if cls.__abstractmethods__:
             raise TypeError(f"{mnemonic} does not say its {', '.join(sorted(cls.__abstractmethods__))}")
         made = dataclasses.dataclass(slots=True)(cls)
+        # "<" also switches off the alignment of C structs: the encoding is the same on every host.
         formats, fields, position = ["<"], [], 0
         hints = get_type_hints(made, include_extras=True)
         for declared in dataclasses.fields(made):
@@ -345,6 +352,7 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
             raise ProgramError(f"command at byte {position}: unknown opcode {opcode:#04x}")
         body = position + _HEADER.size + count * _WAIT.size
         least = body - position + cls.layout.size
+        # Reserved bits must be 0 now, or a stream that works today could mean something else when they get a meaning.
         if length < least or (length > least and cls.tail is None) or zero or position + length > end:
             raise ProgramError(f"command at byte {position}: {cls.mnemonic} of length {length} does not fit its fields")
         waits = []

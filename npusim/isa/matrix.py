@@ -71,6 +71,7 @@ def products(work: MatrixWork) -> int:
     return work.macs // work.oc * ceil_div(work.oc, CHANNEL_STEP) * CHANNEL_STEP
 
 
+# The array's multipliers are 9 bits wide, which is what a byte less a byte needs (ADR 0017).
 def weight_zeros(w: DType) -> tuple[int, int]:
     """The lowest and the highest zero point that weights of a type may have: any value of 8 bits, else none but 0."""
     if w not in (DType.INT8, DType.UINT8):
@@ -79,7 +80,10 @@ def weight_zeros(w: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _check_weight_zero(tile: Conv | Depthwise) -> None:
+def _check(tile: Conv | Depthwise, *sizes: int) -> None:
+    accumulator_type(tile.x_type, tile.w_type)
+    if not all(sizes):
+        raise ProgramError(f"{tile.mnemonic}: every dimension and stride must be >= 1")
     low, high = weight_zeros(tile.w_type)
     if not low <= tile.w_zero <= high:
         allowed = f"from {low} to {high}" if low < high else "0"
@@ -91,6 +95,7 @@ def _check_weight_zero(tile: Conv | Depthwise) -> None:
 def _drain_accesses(
     tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int
 ) -> Iterator[Access | None]:
+    # Before the last part these fields mean nothing: no bias is read and no output written.
     if not tile.last:
         return
     if tile.bias != NOTHING:
@@ -163,10 +168,8 @@ class Conv(Instruction):
     limit: ClassVar[int] = MAX_PRODUCTS
 
     def check(self) -> None:
-        accumulator_type(self.x_type, self.w_type)
-        if not all((self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)):
-            raise ProgramError("matrix.conv: every dimension and stride must be >= 1")
-        _check_weight_zero(self)
+        # Dilations may be 0: all taps then see one pixel, which the accesses bound like any other.
+        _check(self, self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return self.acc_strides, self.out_strides
@@ -177,6 +180,7 @@ class Conv(Instruction):
     def accesses(self) -> Iterator[Access | None]:
         xb, xr, xp = self.x_strides
         item = self.x_type.itemsize
+        # Output rows and kernel rows both walk input rows, so as dimensions of one operand their reaches add up.
         window = (self.oh, self.ow, self.kh, self.kw, self.ic)
         steps = (xr * self.sh, xp * self.sw, xr * self.dh, xp * self.dw, item)
         yield span(self.x, (self.batch, *window), (xb, *steps), item, False)
@@ -249,10 +253,7 @@ class Depthwise(Instruction):
     limit: ClassVar[int] = MAX_PRODUCTS
 
     def check(self) -> None:
-        accumulator_type(self.x_type, self.w_type)
-        if not all((self.oh, self.ow, self.channels, self.mult, self.kh, self.kw, self.sh, self.sw)):
-            raise ProgramError("matrix.depthwise: every dimension and stride must be >= 1")
-        _check_weight_zero(self)
+        _check(self, self.oh, self.ow, self.channels, self.mult, self.kh, self.kw, self.sh, self.sw)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (0, self.acc_row, self.acc_pixel), (0, self.out_row, self.out_pixel)

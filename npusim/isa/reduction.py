@@ -67,6 +67,7 @@ class ReduceTile(Instruction):
 
     @property
     def acc_dims(self) -> tuple[int, ...]:
+        # A stride of 0 is what says that a dimension is reduced; the encoding has no field for it.
         return tuple(dim if stride else 1 for dim, stride in zip(self.dims, self.acc_strides, strict=True))
 
     def elements(self) -> int:
@@ -85,15 +86,11 @@ class ReduceTile(Instruction):
         return VectorWork("reduce", self.dtype, elements + results * self.last, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        acc = memory.at(core, self.acc, self.acc_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        acc, src = self.operands(memory, core, "acc", "src")
         _core.reduce(self.fn, self.dtype, acc, src, self.dims, self.first)
         if self.last:
             dst = memory.at(core, self.dst, self.dst_strides)
             _core.reduce_finish(self.fn, self.dtype, dst, acc, self.acc_dims, self.count)
-
-
-_RowOperands = tuple[DType, Strided, Strided, tuple[int, ...]]
 
 
 @dataclasses.dataclass(slots=True)
@@ -121,10 +118,9 @@ class RowInstruction(Instruction):
         elements = prod(self.dims)
         return VectorWork(function, self.dtype, elements, passes, elements * self.dtype.itemsize * (passes + 1))
 
-    def _operands(self, memory: Memory, core: int) -> _RowOperands:
+    def _operands(self, memory: Memory, core: int) -> tuple[DType, Strided, Strided, tuple[int, ...]]:
         """The leading arguments of a row kernel."""
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         return self.dtype, dst, src, self.dims
 
 
@@ -209,6 +205,7 @@ class CumProd(RowInstruction):
         _, to, at, _ = self._operands(memory, core)
         dst = np.ndarray(self.dims, self.dtype.storage, to.memory, to.offset, self.dst_strides)
         src = np.ndarray(self.dims, self.dtype.storage, at.memory, at.offset, self.src_strides)
+        # bfloat16 is stored as uint16 and would otherwise be multiplied as that.
         exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
         wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
         products = np.ones_like(wide)
@@ -282,6 +279,8 @@ class Pool(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         item = self.dtype.itemsize
+        # Windows may be larger than the source: the kernel clips each to the ih x iw valid pixels, so
+        # that box is the bound.
         yield span(self.src, (self.ih, self.iw, self.channels), self.src_strides, item, False)
         yield span(self.dst, (self.oh, self.ow, self.channels), self.dst_strides, item, True)
 
@@ -292,8 +291,7 @@ class Pool(Instruction):
         return VectorWork("reduce", self.dtype, elements, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         _core.pool(
             self.fn, self.dtype, dst, src, (self.oh, self.ow, self.channels), (self.ih, self.iw),
             (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), self.pads, self.count_include_pad,
@@ -324,6 +322,8 @@ class Resample(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, results, inner = self.dims
+        # Which elements are read is in the table, so the whole axis is bounded and the kernel
+        # refuses an index beyond it.
         yield span(self.src, (outer, self.axis, inner), self.src_strides, self.dtype.itemsize, False)
         yield span(self.index, (results * self.taps,), (4,), 4, False)
         yield span(self.weight, (results * self.taps,), (4,), 4, False)
@@ -336,8 +336,7 @@ class Resample(Instruction):
         return VectorWork("simple", self.dtype, elements, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         index = memory.at(core, self.index)
         weight = memory.at(core, self.weight)
         bad = _core.resample(self.dtype, dst, src, self.dims, self.axis, index, weight, self.taps)

@@ -52,6 +52,8 @@ class GatherElements(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
+        # The data says where to read, so all of the axis must be readable; an index outside of it is
+        # a fault at run time.
         yield span(self.data, (outer, self.axis_size, inner), self.data_strides, self.itemsize, False)
         yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
         yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
@@ -61,9 +63,7 @@ class GatherElements(Instruction):
         return ScalarWork(count, count * (2 * self.itemsize + self.index_type.itemsize))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        data = memory.at(core, self.data, self.data_strides)
-        index = memory.at(core, self.index, self.index_strides)
+        dst, data, index = self.operands(memory, core, "dst", "data", "index")
         bad = _core.gather(dst, data, index, self.index_type, self.dims, self.axis_size, self.itemsize)
         if bad >= 0:
             raise ProgramError(f"scalar.gather_elements: index {bad} is outside the axis of {self.axis_size}")
@@ -97,6 +97,7 @@ class Scatter(Instruction):
         outer, _, inner = self.dims
         yield span(self.updates, self.dims, self.updates_strides, self.dtype.itemsize, False)
         yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
+        # The data says where to write: any element of the axis may be hit, none outside of it.
         yield span(self.dst, (outer, self.axis_size, inner), self.dst_strides, self.dtype.itemsize, True)
 
     def work(self) -> Work:
@@ -104,9 +105,7 @@ class Scatter(Instruction):
         return ScalarWork(count, count * (2 * self.dtype.itemsize + self.index_type.itemsize))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        updates = memory.at(core, self.updates, self.updates_strides)
-        index = memory.at(core, self.index, self.index_strides)
+        dst, updates, index = self.operands(memory, core, "dst", "updates", "index")
         bad = _core.scatter(dst, updates, index, self.index_type, self.dims, self.axis_size, self.dtype, self.reduction)
         if bad >= 0:
             raise ProgramError(f"scalar.scatter: index {bad} is outside the axis of {self.axis_size}")
@@ -152,7 +151,5 @@ class TopK(Instruction):
         )
 
     def execute(self, memory: Memory, core: int) -> None:
-        values = memory.at(core, self.values, self.values_strides)
-        indices = memory.at(core, self.indices, self.indices_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        values, indices, src = self.operands(memory, core, "values", "indices", "src")
         _core.topk(self.dtype, values, indices, src, self.dims, self.k, self.largest)

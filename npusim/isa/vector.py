@@ -34,6 +34,7 @@ def _work(
 ) -> VectorWork:
     """Elementwise work: every operand's distinct elements are read or written once."""
     moved = sum(
+        # What is broadcast is taken to stay in a register of the unit, with no further trip through its port.
         prod(dim for dim, stride in zip(dims, strides, strict=True) if stride) * kind.itemsize
         for strides, kind in operands
     )
@@ -70,8 +71,7 @@ class UnaryOp(Instruction):
         return _work(unary_cost(self.fn), self.dtype, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         _core.unary(self.fn, self.dtype, dst, src, self.dims, self.p0, self.p1)
 
 
@@ -106,9 +106,7 @@ class BinaryOp(Instruction):
         return _work(binary_cost(self.fn), self.dtype, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        a = memory.at(core, self.a, self.a_strides)
-        b = memory.at(core, self.b, self.b_strides)
+        dst, a, b = self.operands(memory, core, "dst", "a", "b")
         _core.binary(self.fn, self.dtype, dst, a, b, self.dims)
 
 
@@ -141,10 +139,7 @@ class Select(Instruction):
         return _work("simple", self.dtype, self.dims, ((self.condition_strides, DType.BOOL), *operands))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        condition = memory.at(core, self.condition, self.condition_strides)
-        a = memory.at(core, self.a, self.a_strides)
-        b = memory.at(core, self.b, self.b_strides)
+        dst, condition, a, b = self.operands(memory, core, "dst", "condition", "a", "b")
         _core.select(self.dtype.itemsize, dst, condition, a, b, self.dims)
 
 
@@ -172,8 +167,7 @@ class Cast(Instruction):
         return _work("convert", self.src_type, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         _core.cast(self.dst_type, dst, self.src_type, src, self.dims)
 
 
@@ -209,10 +203,7 @@ class Conversion(Instruction):
         return _work("convert", self.src_type, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
-        scale = memory.at(core, self.scale, self.scale_strides)
-        zero = memory.at(core, self.zero, self.zero_strides)
+        dst, src, scale, zero = self.operands(memory, core, "dst", "src", "scale", "zero")
         self.kernel(self.dst_type, dst, self.src_type, src, scale, zero, self.dims)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from npusim.dtypes import DType, dtype_of, to_storage
 from npusim.errors import ModelError, UnsupportedError, UsageError
-from npusim.graph import Graph, Op, Tensor
-from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Kind, Shape, narrow
+from npusim.graph import Graph, Op, Tensor, live
+from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Shape, narrow
 
 MAX_ELEMENTS = 1 << 40
 """No tensor may have more elements: what is larger is a damaged or hostile model."""
@@ -34,6 +34,7 @@ class Names:
         while candidate in self._taken:
             self._taken[name] += 1
             candidate = f"{name}_{self._taken[name]}"
+        # The made name is taken, too: a model may have a tensor that is really called "name_1".
         self._taken[candidate] = 0
         return candidate
 
@@ -73,6 +74,7 @@ class GraphBuilder:
             data = to_storage(data)
         elif data.dtype != dtype.storage:
             data = to_storage(data)
+            # numpy has no bfloat16; its bits travel as uint16, and converting them as numbers would destroy them.
             if not (dtype is DType.BFLOAT16 and data.dtype == np.uint16):
                 data = narrow(data, dtype)
         return Tensor(self._tensor_names.unique(name or "const"), data.shape, dtype, data)
@@ -104,7 +106,10 @@ class GraphBuilder:
         names = [self._tensor_names.unique(f"{base}:{index}" if index else base) for index in range(len(results))]
         outputs = tuple(Tensor(n, s, dtype) for n, s, (_, dtype) in zip(names, shapes, results, strict=True))
         op = Op(label, kind, tuple(inputs), outputs, complete, self.origin)
-        check_constraints(op, definition)
+        broken = [constraint for constraint in definition.constraints if not constraint(op.inputs, op.attrs)]
+        if broken:
+            types = ", ".join(tensor.dtype.label for tensor in op.inputs if tensor is not None)
+            raise UnsupportedError([(op.name, op.kind, f"{(c.__doc__ or '').strip()} (got {types})") for c in broken])
         if self._fold and self._foldable(op, definition.folding):
             arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
             for output, array in zip(op.outputs, definition.reference(op, arrays), strict=True):
@@ -112,6 +117,8 @@ class GraphBuilder:
             return list(outputs)
         self._ops.append(op)
         if all(tensor is None or tensor.is_constant or tensor in self._derived for tensor in op.inputs):
+            # Frontends read shapes and sizes from such values; large ones are data, and computing them
+            # here would take time twice.
             self._derived.update((output, op) for output in outputs if output.nbytes <= MAX_FOLDED_BYTES)
         return list(outputs)
 
@@ -121,6 +128,7 @@ class GraphBuilder:
             return tensor.data
         if tensor not in self._derived:
             return None
+        # A stack of its own: shape arithmetic in exported models makes chains that are deeper than Python's.
         pending = [tensor]
         while pending:
             op = self._derived[pending[-1]]
@@ -163,13 +171,7 @@ class GraphBuilder:
 
     def finish(self, outputs: Sequence[Tensor]) -> Graph:
         """The validated graph without operators that no output needs."""
-        needed = set(outputs)
-        kept: list[Op] = []
-        for op in reversed(self._ops):
-            if any(output in needed for output in op.outputs):
-                kept.append(op)
-                needed.update(tensor for tensor in op.inputs if tensor is not None)
-        graph = Graph(self.name, tuple(self._inputs), tuple(outputs), tuple(reversed(kept)))
+        graph = Graph(self.name, tuple(self._inputs), tuple(outputs), live(self._ops, outputs))
         graph.validate()
         return graph
 
@@ -204,6 +206,7 @@ def real_bytes(constant: Tensor) -> int:
 
 def checked_shape(shape: Sequence[int], name: str) -> Shape:
     """The shape as a tuple of ints; raises ModelError for a negative dimension or an absurd size."""
+    # Python's integers, because the product of a hostile shape would wrap in those of numpy and pass for a small one.
     dims = tuple(int(dim) for dim in shape)
     elements = 1
     for dim in dims:
@@ -213,11 +216,3 @@ def checked_shape(shape: Sequence[int], name: str) -> Shape:
     if elements > MAX_ELEMENTS:
         raise ModelError(f"{name}: shape {list(dims)} has {elements} elements, at most {MAX_ELEMENTS} are possible")
     return dims
-
-
-def check_constraints(op: Op, definition: Kind) -> None:
-    """Raise UnsupportedError with the docstring of every constraint that the operator breaks."""
-    types = ", ".join(tensor.dtype.label for tensor in op.inputs if tensor is not None)
-    broken = [c for c in definition.constraints if not c(op.inputs, op.attrs)]
-    if broken:
-        raise UnsupportedError([(op.name, op.kind, f"{(c.__doc__ or '').strip()} (got {types})") for c in broken])

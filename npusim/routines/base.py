@@ -7,6 +7,7 @@ that names the routine; a routine says how shapes follow, what the work is, how 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +40,7 @@ class Spec(NamedTuple):
     @property
     def size(self) -> int:
         """Number of elements."""
-        count = 1
-        for dim in self.shape:
-            count *= dim
-        return count
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -189,6 +187,7 @@ def canonical(params: Params) -> Pairs:
 def _plain(value: Any, depth: int = 3) -> bool:
     if type(value) is tuple:
         return depth > 0 and all(_plain(item, depth - 1) for item in value)
+    # By exact type, since bool is an int in Python and another tag in the encoding.
     if type(value) is int:
         return -_INT64 <= value < _INT64
     return type(value) in (bool, float, str)

@@ -34,10 +34,6 @@ def _read(size: int) -> DmaWork:
     return DmaWork(size, 1, size, size, 0)
 
 
-def _write(size: int) -> DmaWork:
-    return DmaWork(size, 1, size, 0, size)
-
-
 def matmul_v4(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """A compiled product, from the first transfer's start to the last one's end: the kernel without its dispatch."""
     session = Session(machine("tpuv4"), cache_dir=False)
@@ -76,7 +72,9 @@ def vector(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         elif op not in _CLASSES:
             yield Excluded(label, f"{op} is no single function of the vector unit")
         else:
-            stored = _stored(record.shape("shape"))
+            # With the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so.
+            extents = record.shape("shape")
+            stored = min(prod(extents) // extent * ceil_div(extent, 128) * 128 for extent in extents)
             dtype = DType.BFLOAT16 if op in _NARROW else DType.FLOAT32
             yield Point(label, record.number("avg_us"), _streamed(config, op, dtype, stored) / _PS, op)
 
@@ -85,16 +83,12 @@ def _streamed(config: Config, op: str, dtype: DType, elements: int) -> int:
     """Picoseconds of an element by element kernel."""
     writes = elements * dtype.itemsize
     reads = writes * (2 if op in _TWO_OPERANDS else 1)
-    lead, tail = cost(config, _read(_BLOCK)), cost(config, _write(_BLOCK))
+    lead, tail = cost(config, _read(_BLOCK)), cost(config, DmaWork(_BLOCK, 1, _BLOCK, 0, _BLOCK))
     both = cost(config, DmaWork(reads + writes, (reads + writes) // writes, writes, reads, writes))
+    # Blocks follow each other, so set-up and latency of a transfer count once, with the first and the last block.
     moving = dict(both.terms)["transfer"] * 10**12 // config.clock_hz
     work = VectorWork(_CLASSES[op], dtype, elements, 1, reads + writes)
     return lead.ps + max(moving, cost(config, work).ps) + tail.ps
-
-
-def _stored(shape: Sequence[int]) -> int:
-    """Elements of an array with the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so."""
-    return min(prod(shape) // extent * ceil_div(extent, 128) * 128 for extent in shape)
 
 
 _CHIPS = {"TPU_v6e": "tpuv6e", "TPU_v7": "tpuv7"}
@@ -116,6 +110,7 @@ def gemm(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         name = (chip, dtype, (m, k, n))
         if name not in known:
             known[name] = _run(session, product(m, k, n, _TYPES[dtype])).time_ps
+        # A trace starts on the device; who timed on the host has waited for the submission as well.
         hosted = 0 if timing == "trace" else session.config.host.submit_ps
         yield Point(label, record.number("latency_us"), (known[name] + hosted) / _PS, f"{chip} {timing}")
 
@@ -145,9 +140,11 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
     assert config.matrix is not None
     for record in records:
         app, rows, layers = record.text("app"), record.size("ops_per_weight_byte"), record.size("layers")
+        # A rule on the row itself, so that the choice does not look at how well the prediction fits.
         if record.number("unused_macs_pct") > record.number("useful_macs_pct"):
             yield Excluded(app, "more MACs lie idle for the layers' shapes than work, and the shapes are not published")
             continue
+        # Equal square layers, because that is all that the published total of weights allows to say.
         side = isqrt(_millions(record.text("weights")) // layers)
         work = MatrixWork(DType.INT8, 1, 1, rows, side, side, 1, 1, False, True, True, 1)
         tiles = ceil_div(side, config.matrix.rows) * ceil_div(side, config.matrix.cols)

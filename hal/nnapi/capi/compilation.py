@@ -106,6 +106,7 @@ class Compilation:
     def finish(self) -> None:
         """Compile. Raises ApiError: BAD_STATE the second time, BAD_DATA if no device can execute the model."""
         self._check_open("finish")
+        # Even if it fails now: a compilation gets one try, as on Android.
         self._finished = True
         deadline = OMITTED
         if self._timeout_ns:
@@ -113,7 +114,7 @@ class Compilation:
         choice = available(self._chosen or devices())
         kept = None
         if self._cache is not None:
-            types = [int(operation.type) for operation in self.model.composed.model.main.operations]
+            types = [int(operation.type) for operation in self.model.composed.main.operations]
             kept = CachedCompilation(self._cache, choice, len(types), types, int(self._preference), int(self._priority))
         self.steps = (self._from_cache(kept, deadline) if kept else []) or self._compile(choice, kept, deadline)
 
@@ -130,12 +131,12 @@ class Compilation:
                     break
                 prepared.append(found)
             else:
-                parts = parts_of(self.model.composed.model, stretches)
+                parts = parts_of(self.model.composed, stretches)
                 return [Step(part, each) for part, each in zip(parts, prepared, strict=True)]
         return []
 
     def _compile(self, choice: Sequence[Device], kept: CachedCompilation | None, deadline: int) -> list[Step]:
-        model = self.model.composed.model
+        model = self.model.composed
         stretches = spread(model, choice, self._preference)
         steps = []
         for stretch, part in zip(stretches, parts_of(model, stretches), strict=True):
@@ -194,6 +195,7 @@ def _prepare_cached(device: Device, files: tuple[list[int], list[int]], config: 
         return _prepared(
             lambda callback: device.aidl.prepareModelFromCache(config.deadlineNs, *files, config.cacheToken, callback)
         )
+    # Whatever the reason, the answer is to compile: the cache is only a shortcut.
     except (ApiError, ServiceSpecificException):
         return None
 

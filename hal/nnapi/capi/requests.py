@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from npusim.units import ceil_div
 
 from ..aidl.types import OMITTED, Request, RequestMemoryPool
-from ..types import DataLocation, OutputShape, RequestArgument
+from ..types import DataLocation, RequestArgument
 from . import pointers
 from .arguments import Argument, AtMemory, AtPointer, Omitted
 from .memory import RoleMemory, SharedMemory, anonymous
@@ -39,6 +39,7 @@ class Staging:
 
     def take_in(self) -> None:
         """Copy the inputs from the client."""
+        # With every computation: a client that computes again has written new inputs to the same place.
         for argument in self._inputs:
             pointers.copy(self._base + self._offsets[id(argument)], argument.address, argument.size)
 
@@ -92,10 +93,3 @@ class RequestBuilder:
                 self._pools.append(RequestMemoryPool(token=known.device.token))
                 self.tokens.append(OMITTED)
         return self._index[known.serial]
-
-
-def shape_of(shapes: Sequence[OutputShape], index: int, argument: Argument) -> OutputShape:
-    """What the driver says of an output; it may say nothing of those that were known before."""
-    if index < len(shapes):
-        return shapes[index]
-    return OutputShape(argument.dims, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -40,6 +40,7 @@ class DeviceBackend:
         self._deadline = deadline
         self._budget_ps = None if deadline is None else deadline.budget_ps()
         self._mappings = mappings
+        # Two iterations of a loop, condition and body each: what `again` needs to know of the past.
         self._past: deque[Job] = deque(maxlen=4)
         self.device_ps = 0
         self.driver_ps = 0
@@ -58,6 +59,7 @@ class DeviceBackend:
         )
         job = self._executor.submit(request, here=True)
         done = self._wait(job)
+        # The first job has paid for the mappings; later ones find them.
         self._mappings = 0
         self._past.append(job)
         self.device_ps += done.time_ps
@@ -67,7 +69,8 @@ class DeviceBackend:
     def again(self, limit_ps: int) -> int:
         """As a Backend's, as long as nobody else wants the device."""
         past = list(self._past)
-        if not _two_iterations(past):
+        # A condition, of which one truth value came back, and a body, of which nothing did, twice.
+        if [[out.nbytes for out in job.read_back] for job in past] != [[1], [], [1], []]:
             return 0
         done = [job.wait() for job in past[2:]]
         device_ps = sum(result.time_ps for result in done)
@@ -85,6 +88,7 @@ class DeviceBackend:
 
     def _most(self, limit_ps: int, condition_ps: int, body_ps: int) -> int:
         """How many iterations fit into the time of the loop and what is left of the budget."""
+        # A body may begin until the limit has passed, so one more than fits; but it must end before the budget does.
         most = 1 + (limit_ps - self.driver_ps - condition_ps) // (condition_ps + body_ps)
         rest = self._rest_ps()
         return most if rest is None else min(most, (rest - 1) // (condition_ps + body_ps))
@@ -128,8 +132,3 @@ class DeviceBackend:
                     raise StatusError(
                         ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed during the execution"
                     ) from None
-
-
-def _two_iterations(past: Sequence[Job]) -> bool:
-    """Whether these are a condition, of which one truth value came back, and a body, of which nothing did, twice."""
-    return [[out.nbytes for out in job.read_back] for job in past] == [[1], [], [1], []]

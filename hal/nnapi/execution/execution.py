@@ -117,6 +117,7 @@ class Execution:
         self._places = Places(self._resolved, mappings)
         self._mapped = mappings.fresh - before
         self._ended = False
+        # Last, because a request that breaks a rule is INVALID_ARGUMENT however late it comes.
         if self.deadline is not None:
             self.deadline.check("execution")
 
@@ -127,6 +128,7 @@ class Execution:
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a status
             status = status_of(error, "execution")
             self._finish(None)
+            # A device that is closed makes executions fail in many ways; to the client it is one.
             return Outcome(ErrorStatus.DEVICE_UNAVAILABLE if self._engine.closed else status)
 
     def abandon(self) -> None:
@@ -136,11 +138,12 @@ class Execution:
     def _run(self, deadline: Deadline | None) -> Outcome:
         executor, plan = self._engine.executor, self._model.plan
         if deadline is not None:
-            needed = self._least_ps()
-            deadline.check_fit(needed, executor.backlog_ps(self._model.queue))
+            deadline.check_fit(self._least_ps(), executor.backlog_ps(self._model.queue))
         for pool in self._places.pools:
             pool.check()  # the file may have been cut since the launch
         plan.constants.check()  # weights are read when they go to the device
+        # From here on what it writes has no contents, whatever becomes of it: a
+        # failure leaves output buffers uninitialised.
         self._uses.start()
         backend = DeviceBackend(executor, self._model.queue, deadline, self._mapped)
         inputs = [self._input(index) for index in range(len(self._places.inputs))]
@@ -148,7 +151,11 @@ class Execution:
         try:
             values = plan.execute(backend, inputs, targets, self._loop_timeout_ps)
         finally:
-            self._confirm()
+            # Whatever came of it counts for nothing if a file was cut while it was read.
+            plan.constants.confirm()
+            for pool in self._places.read:
+                pool.confirm()
+        # All of them before any is found too small: the client is to learn at once how much room each output needs.
         stored = [self._store(index, value) for index, value in enumerate(values)]
         if False in [output.isSufficient for output in stored]:
             self._finish(None)
@@ -158,12 +165,6 @@ class Execution:
         self._finish([value.shape for value in values])
         times = (backend.device_ps, backend.driver_ps) if self._measure else (None, None)
         return Outcome(ErrorStatus.NONE, stored, *times)
-
-    def _confirm(self) -> None:
-        """Whatever came of it counts for nothing if a file was cut while it was read."""
-        self._model.plan.constants.confirm()
-        for pool in self._places.read:
-            pool.confirm()
 
     def _least_ps(self) -> int:
         """What the execution takes at the least: its first program, the only one of most models. 0 if that is not

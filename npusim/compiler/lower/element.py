@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from npusim.compiler.groups import Group
+from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.values import View, collapse, ordered_strides, pad4
 from npusim.dtypes import DType
@@ -38,7 +38,8 @@ class Chain:
         self.shape = shape
         self.order = tuple(order)
         self.main = main
-        self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in _inputs(self.ops, main)}
+        made = {main, *(op.output for op in self.ops)}
+        self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in outside(self.ops, made)}
         self._loaded: dict[tuple[int, str], tuple[Box, Slot]] = {}
         self._place = _assign(self.ops, main, self._views)
 
@@ -54,6 +55,7 @@ class Chain:
             view = self._views.get(tensor)
             elements = prod(_distinct(tile, view) if view else tile)
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
+        # What is made and used within one step needs no second copy: the unit runs its instructions in order.
         return [SlotSpec(name, size, 1 if name.startswith("t") else 2) for name, size in sizes.items() if name != MAIN]
 
     def emit(self, step: Step, table: SlotTable, box: Box, main: Slot | None = None) -> Slot:
@@ -89,6 +91,7 @@ class Chain:
         packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
         strides = tuple(p if s else 0 for p, s in zip(packed, view.strides, strict=True))
         name = self._place[tensor]
+        # Only what is broadcast can repeat from tile to tile; every other operand has a new part for each.
         broadcast = not all(view.strides)
         last = self._loaded.get((table.core, name))
         if broadcast and last is not None and last[0] == (corner, extent):
@@ -104,16 +107,6 @@ MAIN = "main"
 """The slot in which an anchor leaves its tile."""
 
 
-def _inputs(ops: Sequence[Op], main: Tensor | None) -> list[Tensor]:
-    made = {op.output for op in ops}
-    found: dict[Tensor, None] = {}
-    for op in ops:
-        for tensor in op.inputs:
-            if tensor is not None and tensor not in made and tensor is not main:
-                found[tensor] = None
-    return list(found)
-
-
 def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
     """The part of a tile that an operand has elements of its own for."""
     return tuple(size if stride else min(size, 1) for size, stride in zip(sizes, view.strides, strict=True))
@@ -122,6 +115,7 @@ def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
 def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -> dict[Tensor, str]:
     """Slot names: ``i*`` loaded, ``t*`` between, ``out``; a result takes over a dying operand's place."""
     place = {tensor: f"i{index}" for index, tensor in enumerate(views)}
+    # A broadcast operand has fewer elements than the result, and later tiles may read it again: its place is not free.
     reusable = {tensor for tensor, view in views.items() if all(view.strides)}
     if main is not None:
         place[main] = MAIN
@@ -132,6 +126,8 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -
     for index, op in enumerate(ops):
         dying = [t for t in dict.fromkeys(op.inputs) if t is not None and last_use[t] == index]
         size = op.output.dtype.itemsize
+        # Elementwise instructions read an element before they write it, so a result may replace an
+        # operand of the same width.
         same = next((t for t in dying if t in reusable and t.dtype.itemsize == size), None)
         if same is not None:
             place[op.output] = place[same]
@@ -157,6 +153,7 @@ def _instructions(
     assert isinstance(form, Elements), f"{op.kind} is in a chain, but its form is {form}"
     dims = [sizes[axis] for axis in order]
     strides = [[operand.strides[axis] for axis in order] for operand in (dst, *sources)]
+    # On packed tiles nearly all dimensions merge; what broadcasts is what keeps them apart.
     dims, strides = collapse(dims, *strides)
     outer, inner = dims[: max(0, len(dims) - 4)], dims[max(0, len(dims) - 4) :]
     reads = tuple(dict.fromkeys(source.slot for source in sources))
@@ -187,7 +184,5 @@ class Elementwise(Lowering):
         for box in share(tiles, core, cores):
             step = Step()
             slot = self._chain.emit(step, table, box)
-            part = self._out.slice(*box).permute(self._chain.order)
-            packed = self._chain.packed(box[1], self._out.dtype)
-            step.stores.extend(store_items(part, (slot.address, [packed[axis] for axis in self._chain.order], slot)))
+            step.stores.extend(store_packed(self._out.slice(*box), slot, self._chain.order))
             yield step

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, input_extent
 from npusim.compiler.values import View
@@ -67,15 +66,8 @@ class _Operands(NamedTuple):
     last: bool
 
 
-@dataclass(slots=True)
-class _Held:
-    """What a core's slots hold at the moment, so that a tile that is still there is not loaded again."""
-
-    keys: dict[str, tuple[Any, Slot]]
-
-    def get(self, name: str, key: Any) -> Slot | None:
-        held = self.keys.get(name)
-        return held[1] if held is not None and held[0] == key else None
+_Held = dict[str, tuple[Any, Slot]]
+"""What a core's slots hold at the moment, by key, so that a tile that is still there is not loaded again."""
 
 
 class MatrixLowering(Lowering):
@@ -126,17 +118,16 @@ class MatrixLowering(Lowering):
         while True:
             tile = choose(self.problem, self.config, budget)
             if tile is None:
-                raise refuse_size(self.group, self._smallest(), available)
+                ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
+                self.tile = Tiling(1, 1, 1, 1, ic, False)
+                raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile = tile
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
+            # The search knew only bytes for each output element. Asking again with less is finite:
+            # the budget falls every time.
             budget -= excess
-
-    def _smallest(self) -> int:
-        ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
-        self.tile = Tiling(1, 1, 1, 1, ic, False)
-        return total_bytes(self.slots())
 
     @property
     def in_place(self) -> bool:
@@ -172,10 +163,13 @@ class MatrixLowering(Lowering):
         )
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
-        held = _Held({})
+        # Empty at the start of each operator: slots of the one before lie elsewhere, or have other contents.
+        held: _Held = {}
         chunks = [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
         for task in share(self.tasks(), core, cores):
             extent = self.extent(task)
+            # One output tile and one accumulator for all parts of a reduction: each adds to what the
+            # part before has left there.
             main = table.next(MAIN)
             acc = main if self.in_place else table.next("acc")
             for chunk in chunks:
@@ -183,12 +177,16 @@ class MatrixLowering(Lowering):
                 slots = self._load(step, table, held, task, extent, chunk)
                 last = chunk is chunks[-1]
                 if last:
+                    # Bias and scale are wanted when the sum is complete, so they load with the last part
+                    # and not with the first.
                     slots["p"] = self._parameters(step, table, held, task, extent)
                 step.compute.append(
                     self._instruction(task, extent, chunk, slots, acc, main, first=chunk is chunks[0], last=last)
                 )
                 if last:
-                    self._finish(step, table, self.box(task, extent), main)
+                    box = self.box(task, extent)
+                    slot = self.chain.emit(step, table, box, main)
+                    step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
                 yield step
 
     def _load(
@@ -200,12 +198,10 @@ class MatrixLowering(Lowering):
             ("x", (task.image, task.row, task.col, x_group, chunk), self.load_x),
             ("w", (self.weights_key(task), chunk), self.load_weights),
         ):
-            slot = held.get(name, key)
-            if slot is None:
-                slot = table.next(name)
-                step.loads.extend(load(task, extent, chunk, slot))
-                held.keys[name] = (key, slot)
-            slots[name] = slot
+            if name not in held or held[name][0] != key:
+                held[name] = (key, table.next(name))
+                step.loads.extend(load(task, extent, chunk, held[name][1]))
+            slots[name] = held[name][1]
         return slots
 
     def _parameters(self, step: Step, table: SlotTable, held: _Held, task: Task, extent: Extent) -> Slot | None:
@@ -214,29 +210,21 @@ class MatrixLowering(Lowering):
         if drain.bias is None and drain.scale is None:
             return None
         key = (task.group, task.channel)
-        slot = held.get("p", key)
-        if slot is None:
+        if "p" not in held or held["p"][0] != key:
             slot = table.next("p")
-            held.keys["p"] = (key, slot)
+            held["p"] = (key, slot)
             view = self._packed.get(("p", key))
             if view is None:
                 low = task.group * self.problem.oc + task.channel
                 count = extent.groups * extent.channels
                 rows = [row[low : low + count] for row in (drain.bias, drain.scale) if row is not None]
+                # As bytes, because a bias may be int32 beside a float scale; so both come in one transfer.
                 data = np.concatenate([row.view(np.uint8) for row in rows])
                 view = self._packed["p", key] = self.context.constants.add(
                     data, f"{self.op.name}.parameters", DType.UINT8
                 )
             step.loads.extend(load_items((slot.address, (1,), slot), view))
-        return slot
-
-    def _finish(self, step: Step, table: SlotTable, box: Box, main: Slot) -> None:
-        slot = self.chain.emit(step, table, box, main)
-        order = self.chain.order
-        out = self.out_view()
-        packed = self.chain.packed(box[1], out.dtype)
-        part = out.slice(*box).permute(order)
-        step.stores.extend(store_items(part, (slot.address, [packed[axis] for axis in order], slot)))
+        return held["p"][1]
 
     def _instruction(
         self, task: Task, extent: Extent, chunk: tuple[int, int], slots: dict[str, Slot | None],
@@ -245,19 +233,11 @@ class MatrixLowering(Lowering):
         x, w, p = slots["x"], slots["w"], slots.get("p")
         assert x is not None
         assert w is not None
-        operands = _Operands(
-            extent,
-            chunk[1],
-            x.address,
-            w.address,
-            acc.address,
-            main.address,
-            self._drain_fields(p, extent),
-            first,
-            last,
-        )
+        drain = self._drain_fields(p, extent)
+        operands = _Operands(extent, chunk[1], x.address, w.address, acc.address, main.address, drain, first, last)
         instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
         reads = (x, w) if p is None else (x, w, p)
+        # Sums in the output's own slot are one resource with it; before the last part the output is not touched.
         return Item(instruction, reads, (acc, main) if last and main is not acc else (acc,))
 
     def _drain_fields(self, slot: Slot | None, extent: Extent) -> tuple[Any, ...]:
@@ -275,6 +255,7 @@ class MatrixLowering(Lowering):
         p, (extent, ic, x, w, acc, out, drain, first, last) = self.problem, tile
         item, out_item = p.x_type.itemsize, self.drain.out_type.itemsize
         _, cols = input_extent(p, extent.rows, extent.cols)
+        # Strides of the tile as it is, not of the largest one: tiles at the edges are packed as densely as others.
         pixel, channels = extent.groups * ic * item, extent.groups * extent.channels
         k_bytes = ic * p.kh * p.kw * extent.channels * p.w_type.itemsize
         return Conv(

@@ -22,9 +22,9 @@ from npusim.compiler.lower.base import (
     share,
 )
 from npusim.compiler.lower.rows import TiledLowering, clip
-from npusim.compiler.lower.transfer import copy_items, load_items, store_items
+from npusim.compiler.lower.transfer import copy_items, load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
-from npusim.compiler.values import View, dense_strides
+from npusim.compiler.values import View
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
@@ -57,12 +57,15 @@ class CopyLowering(Lowering):
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         ways = copy_ways(self.config)
-        parts = [part for source, target in self.pairs() for part in _cut(source, target, ways)]
+        parts = [
+            (source.slice(*box), target.slice(*box)) for source, target in self.pairs() for box in _tiles(target, ways)
+        ]
         for source, target in share(parts, core, cores):
             items = copy_items(
                 (target.address, target.strides, target), (source.address, source.strides, source), target.shape,
                 target.dtype.itemsize,
             )  # fmt: skip
+            # As loads, because those may use all channels but one, and stores only that one.
             yield Step(loads=items)
 
 
@@ -75,15 +78,12 @@ VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
 """The output of a view operator as a view of its input; None when strides cannot say it."""
 
 
-def _cut(source: View, target: View, ways: int) -> list[tuple[View, View]]:
-    return [(source.slice(*box), target.slice(*box)) for box in _tiles(target, ways)]
-
-
 def _tiles(target: View, ways: int) -> list[Box]:
     """Cut the outermost dimension in memory into at most ``ways`` boxes that are worth a transfer of their own."""
     rank = range(len(target.shape))
     nbytes = prod(target.shape) * target.dtype.itemsize
     ways = max(1, min(ways, nbytes // _SMALLEST_PART))
+    # By strides and not by number: cutting the outermost dimension in memory leaves every part one run.
     axis = max(rank, key=lambda a: (abs(target.strides[a]) if target.shape[a] > 1 else -1, -a), default=0)
     tile = [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
     return boxes(target.shape, tile, rank)
@@ -117,37 +117,26 @@ class ConcatLowering(CopyLowering, kind="concat"):
         return pairs
 
 
-class PadLowering(Lowering, kind="pad"):
+class PadLowering(CopyLowering, kind="pad"):
     """Constant padding, written by the copy itself; cut along the output's outermost dimension."""
-
-    def slots(self) -> list[SlotSpec]:
-        return []
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         op = self.group.ops[0]
         x, out = self.context.view(op.input(0)), self.context.view(op.output)
         pattern = bit_pattern(op.attrs["value"], x.dtype)
         order = out.order()
+        # In the order of the output's memory, so that a part is one range of addresses.
         source, target = x.permute(order), out.permute(order)
         before = [op.attrs["before"][axis] for axis in order]
-        for part in share(_tiles(target, copy_ways(self.config)), core, cores):
-            yield Step(loads=_padded_copy(source, target.slice(*part), part, before, pattern))
-
-
-def _padded_copy(source: View, target: View, box: Box, before: Sequence[int], pattern: int) -> list[Item]:
-    """One box of the output: the elements of the source that fall into it, and padding around them."""
-    starts, lows, sizes, highs = [], [], [], []
-    for start, size, limit, low in zip(*box, source.shape, before, strict=True):
-        first, above, valid, below = clip(start - low, size, limit)
-        starts.append(first)
-        lows.append(above)
-        sizes.append(valid)
-        highs.append(below)
-    part = source.slice(starts, sizes)
-    return copy_items(
-        (target.address, target.strides, target), (part.address, part.strides, part), part.shape, part.dtype.itemsize,
-        lows, highs, pattern,
-    )  # fmt: skip
+        for box in share(_tiles(target, copy_ways(self.config)), core, cores):
+            # The elements of the source that fall into a box of the output, and padding around them.
+            clips = [clip(start - b, size, dim) for start, size, dim, b in zip(*box, source.shape, before, strict=True)]
+            starts, lows, sizes, highs = zip(*clips, strict=True) if clips else ((),) * 4
+            part, to = source.slice(starts, sizes), target.slice(*box)
+            yield Step(loads=copy_items(
+                (to.address, to.strides, to), (part.address, part.strides, part), part.shape, part.dtype.itemsize,
+                lows, highs, pattern,
+            ))  # fmt: skip
 
 
 def bit_pattern(value: Any, dtype: DType) -> int:
@@ -173,6 +162,7 @@ class GatherLowering(Lowering, kind="gather"):
         self._op = group.ops[0]
         self._index = context.view(self._op.input(1))
         self._count = prod(self._index.shape)
+        # For each of two slots, so that half of SRAM is left for the operators before and after.
         room = context.config.sram.bytes // 4 // self._index.dtype.itemsize
         outer, _, inner = _three(context.view(self._op.input(0)).shape, self._op.attrs["axis"])
         self._tile = max(1, min(self._count, room, MAX_ITEMS // max(outer * inner, 1)))
@@ -198,6 +188,8 @@ class GatherLowering(Lowering, kind="gather"):
                 (length * inner * item, inner * item, item), slot.address, kind.itemsize, kind, (outer, count, inner),
                 length, item,
             )  # fmt: skip
+            # With the stores: it waits for its index list, and on a load channel the next list would
+            # have to wait behind it.
             step.stores.append(Item(instruction, (slot, data), (out,)))
             yield step
 
@@ -214,10 +206,6 @@ class _Tile:
     @property
     def address(self) -> int:
         return self.slot.address
-
-    def packed(self, part: View) -> tuple[int, Sequence[int], Slot]:
-        """The slot as one side of a transfer of ``part``."""
-        return self.address, dense_strides(part.shape, self.dtype.itemsize), self.slot
 
 
 class ScalarLowering(TiledLowering):
@@ -238,12 +226,9 @@ class ScalarLowering(TiledLowering):
     def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
         """What computes one tile, from its operands and results."""
 
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
-
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         lanes = prod(tile) // max(tile[self._axis], 1)
-        names = [*((f"in{index}", tensor) for index, tensor in enumerate(self.op.inputs))]
+        names = [(f"in{index}", tensor) for index, tensor in enumerate(self.op.inputs)]
         names += [(f"out{index}", tensor) for index, tensor in enumerate(self.op.outputs)]
         return [
             SlotSpec(name, lanes * tensor.shape[self._axis] * tensor.dtype.itemsize)
@@ -273,11 +258,11 @@ class ScalarLowering(TiledLowering):
         ins, outs = [], []
         for index in range(len(self.op.inputs)):
             tile, part = place(self.op.input(index), f"in{index}")
-            step.loads.extend(load_items(tile.packed(part), part))
+            step.loads.extend(load_packed(tile.slot, part, range(len(sizes))))
             ins.append(tile)
         for index, tensor in enumerate(self.op.outputs):
             tile, part = place(tensor, f"out{index}")
-            step.stores.extend(store_items(part, tile.packed(part)))
+            step.stores.extend(store_packed(part, tile.slot, range(len(sizes))))
             outs.append(tile)
         step.compute.extend(self.items(ins, outs, outer, inner))
         return step
@@ -314,6 +299,7 @@ class ScatterElementsLowering(ScalarLowering, kind="scatter_elements"):
     def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
         (x, index, updates), (out,) = ins, outs
         size = outer * x.length * inner * x.dtype.itemsize
+        # What no index names keeps its value. Both tiles are packed alike, so they are copied as plain bytes.
         yield from copy_items((out.address, (1,), out.slot), (x.address, (1,), x.slot), (size,), 1)
         reduction = scalar.REDUCTIONS.index(self.op.attrs["reduction"])
         instruction = scalar.Scatter(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
-from npusim.compiler.schedule import Item, Resource
-from npusim.compiler.values import View, pad4
+from npusim.compiler.schedule import Item, Resource, Slot
+from npusim.compiler.values import View, ordered_strides, pad4
 from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Copy
 
@@ -43,6 +43,7 @@ def copy_items(
             )  # fmt: skip
         return halves
     rows = _merge(dims, dst_strides, src_strides, before, after)
+    # Nothing to write. Zero elements with padding around them are a fill, which the instruction does by itself.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
         return []
     items = []
@@ -70,6 +71,21 @@ def store_items(view: View, slot: tuple[int, Sequence[int], Resource]) -> list[I
     return copy_items((view.address, view.strides, view), slot, view.shape, view.dtype.itemsize)
 
 
+def load_packed(slot: Slot, view: View, order: Sequence[int]) -> list[Item]:
+    """Copy a whole view into a slot without gaps, its dimensions in ``order``, the outermost first."""
+    return load_items(_packed(slot, view, order), view.permute(order))
+
+
+def store_packed(view: View, slot: Slot, order: Sequence[int]) -> list[Item]:
+    """Copy a slot that is laid out as by :func:`load_packed` into a whole view."""
+    return store_items(view.permute(order), _packed(slot, view, order))
+
+
+def _packed(slot: Slot, view: View, order: Sequence[int]) -> tuple[int, Sequence[int], Resource]:
+    strides = ordered_strides(view.shape, order, view.dtype.itemsize)
+    return slot.address, [strides[axis] for axis in order], slot
+
+
 _Row = tuple[int, int, int, int, int]
 """(items, dst stride, src stride, padding before, padding after) of one dimension."""
 
@@ -85,6 +101,7 @@ def _merge(
             continue
         if rows and not low and not high:
             outer_size, outer_to, outer_source, outer_low, outer_high = rows[-1]
+            # Both sides must step alike, or the joined dimension would walk one of them wrongly.
             if not outer_low and not outer_high and outer_to == to * size and outer_source == source * size:
                 rows[-1] = (outer_size * size, to, source, 0, 0)
                 continue
@@ -97,6 +114,8 @@ def _split(rows: list[_Row]) -> Iterator[tuple[int, int, list[_Row]]]:
     inner = list(rows)
     looped: list[_Row] = []
     while len(inner) > 4:
+        # A padded dimension cannot be a loop of instructions: only the instruction writes the padding. No operator pads
+        # more than four (legalize).
         plain = [row for row in inner if not row[3] and not row[4]]
         shortest = min(plain, key=lambda row: row[0])
         inner.remove(shortest)

@@ -18,7 +18,7 @@ from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_
 from npusim.frontends.onnx.signature import check_declared, declared_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
-from npusim.graph import Graph, Op, Tensor
+from npusim.graph import Graph, Tensor
 from npusim.ops.build import GraphBuilder
 
 OLDEST_OPSET = 7
@@ -49,23 +49,20 @@ class Importer:
     def run(self) -> Graph:
         """The graph; raises ModelError, or UnsupportedError with every reason."""
         try:
-            return self._build()
+            scope = Scope(self._opsets())
+            nodes, needed = needed_nodes(self.graph.node, (output.name for output in self.graph.output))
+            self._reserve(nodes)
+            self._define_inputs(scope)
+            self._define_initializers(scope, needed)
+            self._import_nodes(nodes, needed, scope)
+            outputs = self._outputs(scope)
+            if self.reasons:
+                raise UnsupportedError(self.reasons)
+            for output in self.graph.output:
+                assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
+            return self.builder.finish(outputs)
         except STUMBLES as error:
             raise ModelError(f"the model cannot be understood: {error}") from error
-
-    def _build(self) -> Graph:
-        scope = Scope(self._opsets())
-        nodes, needed = needed_nodes(self.graph.node, (output.name for output in self.graph.output))
-        self._reserve(scope, nodes)
-        self._define_inputs(scope)
-        self._define_initializers(scope, needed)
-        self._import_nodes(nodes, needed, scope)
-        outputs = self._outputs(scope)
-        if self.reasons:
-            raise UnsupportedError(self.reasons)
-        for output in self.graph.output:
-            assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
-        return self.builder.finish(outputs)
 
     def _opsets(self) -> dict[str, int]:
         opsets = opset_imports(self.model.proto.opset_import)
@@ -78,7 +75,7 @@ class Importer:
             raise UnsupportedError([(self.graph.name, "model", reason)])
         return opsets
 
-    def _reserve(self, scope: Scope, nodes: Sequence[NodeProto]) -> None:
+    def _reserve(self, nodes: Sequence[NodeProto]) -> None:
         check_text(value.name for value in (*self.graph.input, *self.graph.output, *self.graph.initializer))
         defined = [name for node in nodes for name in node.output if name]
         weights = {tensor.name for tensor in self.graph.initializer}
@@ -87,6 +84,7 @@ class Importer:
         for value in self._inputs:
             if value.name in produced:
                 raise ModelError(f"graph input {value.name!r} is also the output of a node")
+        # The model's names are its own: tensors that importers make in between must not take one that comes later.
         self.builder.reserve(dict.fromkeys([*weights, *defined]))
 
     def _define_inputs(self, scope: Scope) -> None:
@@ -97,6 +95,7 @@ class Importer:
             self._named[tensor] = 0
             scope.define(name, tensor, "graph inputs")
         for value in self._inputs:
+            # What was refused above is known by name all the same, so that its readers are not reported for it.
             scope.values.setdefault(value.name, POISON)
 
     def _define_initializers(self, scope: Scope, needed: set[str]) -> None:
@@ -113,17 +112,14 @@ class Importer:
                 self.reasons.extend(error.reasons)
                 scope.define(proto.name, POISON, where)
                 continue
-            tensor = self._constant(proto.name, data, dtype)
+            tensor = self.builder.const(data, None, dtype)
+            self.builder.rename(tensor, proto.name, reserved=True)
+            self._named[tensor] = 0
             scope.define(proto.name, tensor, where)
             if proto.data_type in PACKED:
                 self._packed.add(tensor)
+        # Constants are views of what was read, or copies: the message itself is not needed any more.
         self.model.release()
-
-    def _constant(self, name: str, data: object, dtype: object) -> Tensor:
-        tensor = self.builder.const(data, None, dtype)  # type: ignore[arg-type]
-        self.builder.rename(tensor, name, reserved=True)
-        self._named[tensor] = 0
-        return tensor
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -133,6 +129,7 @@ class Importer:
             check_text(attribute.name for attribute in node.attribute)
             name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
             self._nodes += 1
+            # Counted when expanded: a few functions that call each other twice are exponentially many nodes.
             if self._nodes > MAX_NODES:
                 raise ModelError(f"{name}: the model has more than {MAX_NODES} nodes when its functions are expanded")
             outputs: Sequence[Value]
@@ -143,17 +140,20 @@ class Importer:
                 outputs = [POISON] * len(node.output)
             for index, output in enumerate(node.output):
                 value = outputs[index] if index < len(outputs) else None
-                if output and value is not None:
-                    self._bind(scope, output, value, name)
-
-    def _bind(self, scope: Scope, output: str, value: Value, where: str) -> None:
-        scope.define(output, value, where)
-        if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
-            self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
-            self._named[value] = scope.depth
+                if not output or value is None:
+                    continue
+                scope.define(output, value, name)
+                # A value that passes through functions has a name in each; the outermost is the one that a user knows.
+                if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
+                    self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
+                    self._named[value] = scope.depth
 
     def _import_node(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value]:
-        values = [self._read(operand, name, node, scope) for operand in node.input]
+        try:
+            values = [scope.find(operand) if operand else None for operand in node.input]
+        except KeyError as missing:
+            problem = f"reads {missing.args[0]!r} before anything produces it"
+            raise ModelError(f"{name} ({node.op_type}): {problem}") from None
         poisoned = any(value is POISON for value in values)
         inputs = [value if isinstance(value, Tensor) else None for value in values]
         domain = domain_of(node)
@@ -161,6 +161,7 @@ class Importer:
         if function is not None:
             return [POISON] * len(node.output) if poisoned else self._call(function, node, name, inputs, scope)
         if poisoned:
+            # Whether it could be computed hangs on what is missing, but whether there is such an operator does not.
             self._check_known(node, name, domain, scope)
             return [POISON] * len(node.output)
         attributes = self._attributes(node, scope)
@@ -169,6 +170,7 @@ class Importer:
             raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
         region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
+        # Last of all the schema's own definition, since an importer of ours makes fewer and better operators.
         if handler is None and region is None:
             try:
                 body = schema_function(node, version, inputs, attributes)
@@ -200,17 +202,15 @@ class Importer:
         result = handler(node)
         node.check_all_read()
         added = self.builder.ops_since(before)
-        self._check_types(added)
+        for op in added:
+            for tensor in (*op.inputs, *op.outputs):
+                if tensor is not None and tensor.dtype not in DEVICE_DTYPES:
+                    reason = f"the device does not compute with {tensor.dtype.label}"
+                    raise UnsupportedError([(op.name, op.kind, reason)])
         if added:
             # The operator that does the node's work has the node's name; its helpers have longer ones.
             self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)
         return [result] if isinstance(result, Tensor) else list(result)
-
-    def _read(self, operand: str, name: str, node: NodeProto, scope: Scope) -> Value:
-        try:
-            return scope.find(operand) if operand else None
-        except KeyError:
-            raise ModelError(f"{name} ({node.op_type}): reads {operand!r} before anything produces it") from None
 
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown whatever its inputs are."""
@@ -218,13 +218,6 @@ class Importer:
         known = node.op_type in CONTROL or lookup(domain, node.op_type, version) or is_function(node, version)
         if not known:
             raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
-
-    def _check_types(self, added: Sequence[Op]) -> None:
-        for op in added:
-            for tensor in (*op.inputs, *op.outputs):
-                if tensor is not None and tensor.dtype not in DEVICE_DTYPES:
-                    reason = f"the device does not compute with {tensor.dtype.label}"
-                    raise UnsupportedError([(op.name, op.kind, reason)])
 
     def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
         """The node's attributes by name, references to a function's attributes replaced by their values."""
@@ -306,6 +299,7 @@ class Importer:
             return tensor
         if tensor.data is not None:
             return Tensor(name, tensor.shape, tensor.dtype, tensor.data)
+        # Under two names of outputs, or as an input, it needs a second tensor: each output is a region of its own.
         if tensor.name in names or self.builder.is_input(tensor):
             copy = self.builder.add("reshape", [tensor], {"shape": tensor.shape}, name)
             if not any(value.name == name for value in self._inputs):

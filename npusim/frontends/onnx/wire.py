@@ -24,6 +24,7 @@ class MalformedError(Exception):
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
+        # Ten bytes hold 64 bits; whatever goes on longer is no varint, and could go on to the end of the file.
         if at >= len(data) or shift > 63:
             raise MalformedError
         byte = data[at]
@@ -79,6 +80,7 @@ def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None
         if number == NAME and wire == _LENGTH_DELIMITED:
             name = bytes(data[content:end]).decode("utf-8", "replace")
         rest.append(data[start:end])
+    # In doubt it stays where it is: of a repeated field protobuf takes the last, and small data is quicker copied.
     if raw is None or count != 1 or not name or name in blobs or len(raw) < SMALLEST:
         return None
     blobs[name] = raw
@@ -92,22 +94,20 @@ def lift_initializers(data: bytes | mmap.mmap) -> tuple[bytes, dict[str, memoryv
     """
     blobs: dict[str, memoryview] = {}
     try:
-        return b"".join(_lift_model(memoryview(data), blobs)), blobs
+        model, parts = memoryview(data), []
+        for number, wire, start, content, end in _fields(model):
+            graph = number == GRAPH and wire == _LENGTH_DELIMITED
+            parts.append(_message(GRAPH, _lift_graph(model[content:end], blobs)) if graph else model[start:end])
+        return b"".join(parts), blobs
     except MalformedError:
         return bytes(data), {}
 
 
-def _lift_model(data: memoryview, blobs: dict[str, memoryview]) -> Iterator[bytes | memoryview]:
-    for number, wire, start, content, end in _fields(data):
-        if number == GRAPH and wire == _LENGTH_DELIMITED:
-            yield _message(GRAPH, b"".join(_lift_graph(data[content:end], blobs)))
-        else:
-            yield data[start:end]
-
-
-def _lift_graph(data: memoryview, blobs: dict[str, memoryview]) -> Iterator[bytes | memoryview]:
+def _lift_graph(data: memoryview, blobs: dict[str, memoryview]) -> bytes:
+    parts = []
     for number, wire, start, content, end in _fields(data):
         small = None
         if number == INITIALIZER and wire == _LENGTH_DELIMITED and end - content >= SMALLEST:
             small = _lift_tensor(data[content:end], blobs)
-        yield data[start:end] if small is None else _message(INITIALIZER, small)
+        parts.append(data[start:end] if small is None else _message(INITIALIZER, small))
+    return b"".join(parts)

@@ -108,28 +108,22 @@ class Memory:
 
     def parameters(self) -> dict[str, int]:
         """The numbers that ``_core.dram_serve`` wants, by the names of its fields."""
-        return {**self._timings(), **self._queues(), **self._fields()}
-
-    def _timings(self) -> dict[str, int]:
-        part = self.part
+        part, levels, window = self.part, self.levels, not self.bank_queue
         same = (
             "cl", "cwl", "rcd_rd", "rcd_wr", "rp", "ras", "rc", "rtp", "wr", "rrd_s", "rrd_l", "faw", "ccd_s", "ccd_l",
             "wtr_s", "wtr_l", "rfc", "act_slots",
         )  # fmt: skip
-        return {
+        values = {
             **{name: getattr(part, name) for name in same},
             "burst": part.burst_clocks,
+            # The write's data follow its command by CWL, the read's by CL and last a burst: they must
+            # not meet on the bus.
             "rtw": max(1, part.cl + part.burst_clocks + BUBBLE - part.cwl),
             "rtrs": RANK_SWITCH,
             "refi": part.refi if self.refresh else 0,
             "dual": int(part.dual),
             "pseudo": int(part.pseudo > 1),
             "turn": self.turn,
-        }
-
-    def _queues(self) -> dict[str, int]:
-        window = not self.bank_queue
-        return {
             "read_queue": self.read_queue,
             "write_queue": self.write_queue,
             "bank_queue": self.bank_queue,
@@ -138,15 +132,16 @@ class Memory:
             "write_low": self.write_queue * 2 // 10 + 1 if window else 0,
             "write_idle": 1 if window else min(9, self.write_queue),
             "hit_cap": HIT_CAP,
-            "stagger": int(not self.shared and self.part.pseudo == 1),
+            "stagger": int(not self.shared and part.pseudo == 1),
+            "channels": levels["ch"],
+            "ranks": levels["ra"],
+            "groups": levels["bg"],
+            "banks": levels["ba"],
         }
-
-    def _fields(self) -> dict[str, int]:
-        levels = self.levels
-        values = {"channels": levels["ch"], "ranks": levels["ra"], "groups": levels["bg"], "banks": levels["ba"]}
         at = 0
         for name in reversed([self.mapping[i : i + 2] for i in range(0, len(self.mapping), 2)]):
             values[f"{name}_shift"] = at
+            # Rows are the highest field and take all bits that are left.
             if name != "ro":
                 values[f"{name}_bits"] = levels[name].bit_length() - 1
                 at += values[f"{name}_bits"]
@@ -170,7 +165,9 @@ class Memory:
         Refresh takes its share of the time, wherever in its interval the transfer begins: everything stops while the
         rows are closed, refreshed, and one of them is opened again.
         """
+        # Half of the memory, in bursts: a copy reads and writes different rows, so each switch may cost an activation.
         other = self.bytes >> self.unit + 1
+        # Without refresh the pattern repeats itself, which lets most of a long stream be skipped.
         quiet = replace(self, refresh=False).parameters()
         found = Result(**_core.dram_serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
         if not self.refresh:

@@ -50,19 +50,13 @@ class Group(NamedTuple):
     tail: int
 
 
-class Schedule(NamedTuple):
-    """When the core is done, and what of that it waited for operands, in cycles."""
-
-    done: int
-    waited: int
-
-
 def cost(config: Config, work: MatrixWork) -> Cost:
     """A tile in the buffer; raises ProgramError if there is no matrix unit or it does not know the work's type."""
     matrix = unit_for(config, work)
     passes = work.batch * (work.ic if work.depthwise else 1)
     plan = group(matrix, work)
-    groups = ceil_div(_kernels(work), matrix.cols)
+    kernels = ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
+    groups = ceil_div(kernels, matrix.cols)
     done = _resident(plan, passes * groups, work.last)
     traffic = traffic_cycles(config, work, place(matrix, work))
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
@@ -90,12 +84,13 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
     plan = group(matrix, work)
     atoms = input_pixels * ceil_div(work.ic, matrix.rows)
     features = ceil_div(atoms * matrix.rows * work.dtype.itemsize, config.dma.burst_bytes)
-    fetched = _fetched(config, work, features, plan)
+    done, waited = _fetched(config, work, features, plan)
     start = direct.start_cycles + direct.start_latencies * latency
     groups = ceil_div(work.oc, matrix.cols)
     macs = groups * plan.mac
-    terms = [("start", LATENCY, start), ("fetch", MEMORY, fetched.waited)]
-    exposed = fetched.done - fetched.waited
+    terms = [("start", LATENCY, start), ("fetch", MEMORY, waited)]
+    exposed = done - waited
+    # Bound by output when what shows beside the arithmetic is more than the arithmetic itself.
     if _resident(plan, groups, True) > 2 * macs:
         terms.append(("output", COMPUTE, exposed))
     else:
@@ -110,6 +105,7 @@ def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
     atoms = work.kh * work.kw * (1 if work.depthwise else ceil_div(work.ic, matrix.rows))
     rate = matrix.rate(work.dtype.label)
     stripe = ceil_div(pixels * rate.denominator, rate.numerator)
+    # While a stripe runs, the next block of weights comes in: a shorter stripe waits for it.
     least = ceil_div(matrix.rows * matrix.cols * work.dtype.itemsize, direct.weight_port_bytes)
     mac = max(stripe, least) * atoms
     gaps = pixels // direct.output_row_atoms if pixels > direct.output_row_atoms else 0
@@ -118,34 +114,37 @@ def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
     return Group(mac, min(mac, direct.output_row_atoms * atoms), output, tail)
 
 
-def _kernels(work: MatrixWork) -> int:
-    return ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
-
-
 def _resident(plan: Group, groups: int, last: bool) -> int:
     """When groups whose operands are in the buffer are done, one after the other."""
     macs = done = 0
     for _ in range(groups):
         first = macs + plan.first
         macs += plan.mac
+        # Post-processing waits for the group before it and for its own first row; and it cannot end before the
+        # arithmetic has, and the last row after it.
         done = max(max(done, first) + plan.output, macs + plan.tail) if last else macs
     return done
 
 
-def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Schedule:
-    """The schedule of a job whose operands come over the port, features (in bursts) first."""
+def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tuple[int, int]:
+    """When a job is done whose operands come over the port, features (in bursts) first, and what of that it waited."""
     matrix, burst = config.matrix, config.dma.burst_bytes
     assert matrix is not None
     direct = matrix.direct or DirectConfig()
     groups = [min(matrix.cols, work.oc - first) for first in range(0, work.oc, matrix.cols)]
     taps = work.ic * work.kh * work.kw * work.dtype.itemsize
     bursts = [ceil_div(taps * kernels, burst) for kernels in groups]
-    beat = _beat(config)
+    # A burst cannot come faster than the pins move it, nor than the bursts on the way let one be asked for (Little's
+    # law).
+    pins = Fraction(burst * config.matrix_hz, dram_model(config).bandwidth)
+    wait = Fraction(latency_ps(config) * config.matrix_hz, 10**12 * config.dma.max_outstanding)
+    beat = max(Fraction(1), pins, wait)  # cycles of the core's clock from one burst to the next
     room = config.sram.bytes // burst - features
     beside = min(features, sum(bursts), max(0, room))
     alone = beat
     if ceil_div(work.ic, matrix.rows) > direct.plain_surfaces:
         alone = max(beat, 1 / direct.feature_beats_per_cycle)
+    # Fractions, because a burst rarely takes whole cycles, and rounding each would add up over thousands.
     port: Fraction = 2 * beside * beat + (features - beside) * alone
     results = ceil_div(work.oh * work.ow * matrix.cols * work.out_bytes, burst) if direct.shared_port else 0
     macs = done = waited = left = 0
@@ -154,6 +153,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Sc
         missing = max(0, size - beside)
         beside = max(0, beside - size)
         if missing:
+            # Results go out over the same port: those of groups that are done by now go before the next weights.
             while left < len(finished) and finished[left] <= port:
                 port += results * beat
                 left += 1
@@ -163,12 +163,4 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Sc
         macs = begin + plan.mac
         done = max(max(done, begin + plan.first) + plan.output, macs + plan.tail)
         finished.append(done)
-    return Schedule(done, waited)
-
-
-def _beat(config: Config) -> Fraction:
-    """Cycles of the core's clock from one burst to the next."""
-    burst, hz = config.dma.burst_bytes, config.matrix_hz
-    pins = Fraction(burst * hz, dram_model(config).bandwidth)
-    wait = Fraction(latency_ps(config) * hz, 10**12 * config.dma.max_outstanding)
-    return max(Fraction(1), pins, wait)
+    return done, waited

@@ -13,16 +13,10 @@ from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce
 
 
-@handles("Gather")
+@handles("Gather", "GatherElements")
 def gather(node: Node) -> Tensor:
-    x = node.input(0)
-    return node.add("gather", x, node.input(1), axis=node.axis(len(x.shape), default=0))
-
-
-@handles("GatherElements")
-def gather_elements(node: Node) -> Tensor:
-    x = node.input(0)
-    return node.add("gather_elements", x, node.input(1), axis=node.axis(len(x.shape), default=0))
+    x, kind = node.input(0), "gather" if node.op_type == "Gather" else "gather_elements"
+    return node.add(kind, x, node.input(1), axis=node.axis(len(x.shape), default=0))
 
 
 @handles("ScatterElements", "Scatter")
@@ -64,6 +58,7 @@ def gather_nd(node: Node) -> Tensor:
         offsets = np.arange(count, dtype=np.int64) * math.prod(dims)
         shape = (*x.shape[:batch], *(1 for _ in positions.shape[batch:]))
         positions = node.binary(Binary.ADD, positions, node.const(offsets.reshape(shape)))
+    # Several indices into several dimensions are one index into their product, and so one gather of rows.
     rows = node.reshape(x, (math.prod(x.shape[: batch + depth]), *rest))
     return node.add("gather", rows, positions, axis=0)
 

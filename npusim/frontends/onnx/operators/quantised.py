@@ -29,6 +29,7 @@ def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
     if parameter.shape != (*x.shape[:axis], groups, *x.shape[axis + 1 :]):
         node.damaged(f"scale and zero point {list(parameter.shape)} must have one entry per {block} of axis {axis}")
     steps = node.iota(x.shape[axis])
+    # Which block each index of the axis falls into; the gather repeats its parameter as often.
     places = node.binary(Binary.DIV, steps, node.like(block, steps))
     return node.add("gather", parameter, places, axis=axis)
 
@@ -73,16 +74,14 @@ def integer_operand(node: Node, x: Tensor, zero: Tensor | None) -> tuple[Tensor,
         return x, 0
     if zero.dtype is not x.dtype:
         node.damaged(f"the zero point must be {x.dtype.label}, is {zero.dtype.label}")
-    value = node.known(zero)
-    if value is not None and value.size and (value == value.flat[0]).all() and _spans(zero, x):
+    value = node.builder.value_of(zero)
+    # x has every dimension of its zero point, or that is one number.
+    pairs = zip(reversed(zero.shape), reversed(x.shape), strict=False)
+    spanned = zero.size == 1 or (len(zero.shape) <= len(x.shape) and all(a in (1, b) for a, b in pairs))
+    # The instruction has one number; subtracting in the graph instead makes int16 operands, at a lower rate.
+    if value is not None and value.size and (value == value.flat[0]).all() and spanned:
         return x, int(value.flat[0])
     return _shifted(node, x, zero), 0
-
-
-def _spans(zero: Tensor, x: Tensor) -> bool:
-    """Whether x has every dimension of its zero point, or the zero point is one number."""
-    pairs = zip(reversed(zero.shape), reversed(x.shape), strict=False)
-    return zero.size == 1 or (len(zero.shape) <= len(x.shape) and all(a in (1, b) for a, b in pairs))
 
 
 def _shifted(node: Node, x: Tensor, zero: Tensor) -> Tensor:
@@ -116,13 +115,10 @@ def conv_integer(node: Node) -> Tensor:
     return _convolution(node, node.input(0), node.input(1), None, node.optional(2), node.optional(3))
 
 
-def _row_zero(node: Node, zero: Tensor | None) -> Tensor | None:
-    """A zero point of a, one number, one per row, or of a's own rank."""
-    return node.reshape(zero, (zero.size, 1)) if zero is not None and len(zero.shape) == 1 and zero.size > 1 else zero
-
-
 def _product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
-    left, zero = integer_operand(node, a, _row_zero(node, a_zero))
+    if a_zero is not None and len(a_zero.shape) == 1 and a_zero.size > 1:  # one per row
+        a_zero = node.reshape(a_zero, (a_zero.size, 1))
+    left, zero = integer_operand(node, a, a_zero)
     right, right_zero = integer_weights(node, b, b_zero)
     return multiply(node, left, right, zero, right_zero)
 
@@ -138,6 +134,7 @@ def requantize(node: Node, total: Tensor, scales: tuple[Tensor, Tensor, Tensor],
     rank = len(total.shape)
     b = node.reshape(b, ()) if b.size == 1 else node.along(b, axis, rank)
     a = node.reshape(a, ()) if a.size == 1 else node.along(a, rank - 2, rank)
+    # The scales become one number first, so that each sum is divided once.
     factor = node.binary(Binary.DIV, node.reshape(y, ()), node.binary(Binary.MUL, a, b))
     return node.add("quantize", total, factor, node.reshape(zero_like(node, zero), ()), to=zero.dtype)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from npusim.dtypes import DType
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
@@ -22,21 +24,15 @@ PLAIN = {
 }
 
 
-def _axes(node: Node, rank: int) -> list[int] | None:
-    """The axes of a reduction from attribute or input; None when there are none and none means the input itself."""
-    given = node.ints_attr("axes")
-    if given is None and node.optional(1) is not None:
-        given = node.int_values(1)
-    noop = node.int_attr("noop_with_empty_axes", 0)
-    if not given:
-        return None if noop else list(range(rank))
-    return node.normal_axes(given, rank)
-
-
 @handles(*PLAIN)
 def reduction(node: Node) -> Tensor:
     x = node.input(0)
-    axes = _axes(node, len(x.shape))
+    given = node.ints_attr("axes")
+    if given is None and node.optional(1) is not None:
+        given = node.int_values(1)
+    # Without axes it is a reduction over all of them, or no reduction at all, which None stands for.
+    empty = None if node.int_attr("noop_with_empty_axes", 0) else list(range(len(x.shape)))
+    axes = node.normal_axes(given, len(x.shape)) if given else empty
     keep = bool(node.int_attr("keepdims", 1))
     if node.op_type == "ReduceLogSumExp":
         return _log_sum_exp(node, x, axes, keep)
@@ -54,7 +50,7 @@ def _log_sum_exp(node: Node, x: Tensor, axes: list[int] | None, keep: bool) -> T
     """log(sum(exp(x - max))) + max, which does not overflow."""
     if axes is None:
         return x
-    if node.size([x.shape[axis] for axis in axes]) == 0:
+    if math.prod([x.shape[axis] for axis in axes]) == 0:
         return node.unary(Unary.LOG, node.reduce(Reduce.SUM, node.unary(Unary.EXP, x), axes, keep))
     most = node.reduce(Reduce.MAX, x, axes)
     if x.dtype.is_float:
