@@ -207,7 +207,8 @@ class CumProd(RowInstruction):
         src = np.ndarray(self.dims, self.dtype.storage, at.memory, at.offset, self.src_strides)
         # bfloat16 is stored as uint16 and would otherwise be multiplied as that.
         exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
-        wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
+        with np.errstate(all="ignore"):
+            wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
         products = np.ones_like(wide)
         forth = slice(None, None, -1 if self.reverse else 1)
         late = int(self.exclusive)
