@@ -12,28 +12,37 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import os
+import reprlib
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.dtypes import DType
 from npusim.errors import CacheError, UsageError
 from npusim.isa.base import ISA_VERSION
-from npusim.program import Binding, ConstantData, OpEntry, Program
+from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
 
 FORMAT_VERSION = 1
 """Of the file's layout; raise it with any change to the layout or the description."""
 SUFFIX = ".npu"
+LONGEST_DESCRIPTION = 1 << 26
+"""Bytes of JSON that are looked at: some 100 for each operator."""
+LONGEST_NAME = 1 << 16
+MOST_DIMENSIONS = 32
+"""As many as every NumPy has."""
 
 _MAGIC = b"NPUSIM\x00\x1a"
 _HEADER = struct.Struct("<8sIIQQQ32s")
 _PAD = 64
+_NONSENSE = "the description does not make sense"
 _log = logging.getLogger("npusim.cache")
 
 
@@ -56,9 +65,13 @@ def default_directory() -> Path:
 
 
 def write_program(program: Program, path: Path) -> None:
-    """Write the file whole or not at all, whoever else writes it at the same time. Raises OSError."""
-    meta = json.dumps(describe(program), separators=(",", ":"), sort_keys=True).encode()
-    parts = (meta, program.code, program.constants.joined().data)
+    """Write the file whole or not at all, whoever else writes it at the same time. Raises OSError, and CacheError for
+    a program that could not be read again (see :func:`restore`)."""
+    description, constants = describe(program), program.constants.joined()
+    restore(description, program.code, constants)
+    meta = json.dumps(description, separators=(",", ":"), sort_keys=True).encode()
+    _check_description(path, len(meta))
+    parts = (meta, program.code, constants.data)
     lengths = tuple(len(part) for part in parts)
     header = _HEADER.pack(_MAGIC, FORMAT_VERSION, ISA_VERSION, *lengths, _digest(lengths, parts))
     if path.exists() and not path.is_file():
@@ -89,10 +102,11 @@ def read_program(path: Path) -> Program:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     meta, code, constants = _split(path, data)
+    description = _parsed(path, meta.tobytes())
     try:
-        return restore(json.loads(meta.tobytes()), code.tobytes(), constants)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CacheError(f"{path}: the description does not make sense: {error!r}") from None
+        return restore(description, code.tobytes(), constants)
+    except CacheError as error:
+        raise CacheError(f"{path}: {_NONSENSE}: {error}") from None
 
 
 def entries(directory: Path) -> list[Entry]:
@@ -101,8 +115,8 @@ def entries(directory: Path) -> list[Entry]:
     for path in sorted(directory.glob(f"*{SUFFIX}")) if directory.is_dir() else ():
         try:
             meta = _peek(path)
-            found.append(Entry(path, str(meta["name"]), str(meta["config"]), path.stat().st_size))
-        except (OSError, ValueError, KeyError, CacheError) as error:
+            found.append(Entry(path, meta["name"], meta["config"], path.stat().st_size))
+        except (OSError, CacheError) as error:
             _log.info("%s: not a program of ours: %s", path, error)
     return found
 
@@ -135,8 +149,8 @@ class Cache:
         """Keep a program under its key."""
         try:
             write_program(program, self.path(program.key))
-        except OSError as error:
-            _log.warning("%s: the program is not kept: %s", self.directory, error.strerror or error)
+        except (OSError, CacheError) as error:
+            _log.warning("%s: the program is not kept: %s", self.directory, getattr(error, "strerror", None) or error)
 
 
 def _digest(lengths: tuple[int, ...], parts: tuple[Any, ...]) -> bytes:
@@ -168,6 +182,7 @@ def _header(path: Path, data: bytes) -> tuple[int, int, int, bytes]:
 
 def _split(path: Path, data: Any) -> tuple[Any, Any, Any]:
     *lengths, digest = _header(path, data[: _HEADER.size].tobytes())
+    _check_description(path, lengths[0])
     spans = list(_spans(lengths))
     end = spans[-1][1] + -spans[-1][1] % _PAD
     if data.size != end:
@@ -177,6 +192,11 @@ def _split(path: Path, data: Any) -> tuple[Any, Any, Any]:
     if _digest(tuple(lengths), parts) != digest:
         raise CacheError(f"{path}: has been altered: its checksum does not match")
     return parts[0], parts[1], parts[2]
+
+
+def _check_description(path: Path, size: int) -> None:
+    if size > LONGEST_DESCRIPTION:
+        raise CacheError(f"{path}: the description must have at most {LONGEST_DESCRIPTION} bytes, got {size}")
 
 
 def _spans(lengths: list[Any]) -> Iterator[tuple[int, int]]:
@@ -190,13 +210,9 @@ def _peek(path: Path) -> dict[str, Any]:
     """The description alone, unchecked: for lists."""
     with path.open("rb") as file:
         meta, *_ = _header(path, file.read(_HEADER.size))
-        if meta > path.stat().st_size:
-            raise CacheError(f"{path}: is truncated")
+        _check_description(path, meta)
         file.seek(_HEADER.size + -_HEADER.size % _PAD)
-        found = json.loads(file.read(meta))
-    if not isinstance(found, dict):
-        raise CacheError(f"{path}: the description does not make sense")
-    return found
+        return _fields(_parsed(path, file.read(meta)))
 
 
 def describe(program: Program) -> dict[str, Any]:
@@ -219,18 +235,123 @@ def _binding(binding: Binding) -> tuple[str, int, tuple[int, ...], str]:
     return binding.name, binding.region, binding.shape, binding.dtype.label
 
 
-def restore(meta: dict[str, Any], code: bytes, constants: Any) -> Program:
-    """The program of a description (see :func:`describe`).
-
-    Raises ValueError, KeyError, TypeError, AttributeError for one that makes no sense.
-    """
-
-    def bindings(rows: list[Any]) -> tuple[Binding, ...]:
-        return tuple(Binding(name, region, tuple(shape), DType[kind.upper()]) for name, region, shape, kind in rows)
-
+def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
+    """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
+    rows = _fields(meta)
+    bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
+    regions = rows["regions"]
+    if len(regions) != FIRST_IO + len(bindings):
+        raise CacheError(
+            f"regions: there must be {FIRST_IO}, and one for each of {len(bindings)} inputs and outputs, "
+            f"got {len(regions)}"
+        )
+    if constants.size > regions[CONSTANTS]:
+        raise CacheError(f"regions[0]: must hold {constants.size} bytes of constants, got {regions[CONSTANTS]}")
+    for number, binding in enumerate(bindings, FIRST_IO):
+        if binding.region != number:
+            raise CacheError(f"{binding.name!r}: its region must be {number}, got {binding.region}")
+        if binding.nbytes > regions[number]:
+            raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {regions[number]}")
+    count = len(rows["inputs"])
+    inputs, outputs = tuple(bindings[:count]), tuple(bindings[count:])
+    for what, group in (("inputs", inputs), ("outputs", outputs)):
+        if len({binding.name for binding in group}) < len(group):
+            raise CacheError(f"{what}: no two may have the same name")
     return Program(
-        meta["name"], meta["config"], meta["fingerprint"], meta["key"], code, ConstantData.of(constants),
-        tuple(meta["regions"]),
-        bindings(meta["inputs"]), bindings(meta["outputs"]), tuple(OpEntry(name, kind) for name, kind in meta["ops"]),
-        meta["commands"], tuple((DType[name.upper()], count) for name, count in meta["macs"]),
+        rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
+        inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
     )  # fmt: skip
+
+
+# The schema. A reader takes a value and where it stands, and gives what it means, or raises CacheError.
+
+
+def _wrong(where: str, wanted: str, value: object) -> CacheError:
+    if isinstance(value, list | tuple | dict):
+        got = f"{len(value)} entries" if isinstance(value, list | tuple) else "an object"
+    else:
+        got = reprlib.repr(value)
+    return CacheError(f"{where}: must be {wanted}, got {got}")
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST_NAME:
+        raise _wrong(where, f"a string of at most {LONGEST_NAME} characters", value)
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise _wrong(where, "text without half surrogates", value)
+    return value
+
+
+def _upto(power: int) -> Callable[[object, str], int]:
+    def read(value: object, where: str) -> int:
+        if type(value) is not int or not 0 <= value <= 1 << power:
+            raise _wrong(where, f"an integer from 0 to 2^{power}", value)
+        return value
+
+    return read
+
+
+def _dtype(value: object, where: str) -> DType:
+    if not isinstance(value, str) or value not in _DTYPES:
+        raise _wrong(where, f"one of {', '.join(_DTYPES)}", value)
+    return _DTYPES[value]
+
+
+def _shape(value: object, where: str) -> tuple[int, ...]:
+    found = _many(_size)(value, where)
+    # Dimensions of 0 do not count: NumPy refuses (0, 2^48, 2^48), too.
+    if len(found) > MOST_DIMENSIONS or math.prod(size for size in found if size) > 1 << 48:
+        raise _wrong(where, f"at most {MOST_DIMENSIONS} dimensions with a product of at most 2^48", value)
+    return found
+
+
+def _many(item: Callable[[object, str], Any]) -> Callable[[object, str], tuple[Any, ...]]:
+    def read(value: object, where: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise _wrong(where, "a list", value)
+        return tuple(item(each, f"{where}[{index}]") for index, each in enumerate(value))
+
+    return read
+
+
+def _row(*items: Callable[[object, str], Any]) -> Callable[[object, str], tuple[Any, ...]]:
+    def read(value: object, where: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or len(value) != len(items):
+            raise _wrong(where, f"a list of {len(items)}", value)
+        return tuple(
+            item(each, f"{where}[{index}]") for index, (item, each) in enumerate(zip(items, value, strict=True))
+        )
+
+    return read
+
+
+_size = _upto(48)
+"""An address has 48 bits for the offset in a region."""
+_DTYPES = {dtype.label: dtype for dtype in DType}
+_BINDINGS = _many(_row(_text, _size, _shape, _dtype))
+_SCHEMA: dict[str, Callable[[object, str], Any]] = {
+    "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
+    "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
+    "macs": _many(_row(_dtype, _upto(64))),
+}  # fmt: skip
+
+
+def _fields(meta: object) -> dict[str, Any]:
+    if not isinstance(meta, dict) or meta.keys() != _SCHEMA.keys():
+        raise _wrong("the description", f"an object with {', '.join(_SCHEMA)} and nothing else", meta)
+    return {name: read(meta[name], name) for name, read in _SCHEMA.items()}
+
+
+def _parsed(path: Path, text: bytes) -> object:
+    """JSON as values; the same key twice is an error. The parser bounds depth and digits by itself."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a key stands there twice")
+        return found
+
+    try:
+        return json.loads(text.decode(), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise CacheError(f"{path}: {_NONSENSE}: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import multiprocessing
 import os
@@ -165,6 +166,90 @@ def test_a_sound_checksum_around_nonsense(program: Program, tmp_path: Path, monk
         monkeypatch.undo()
         with pytest.raises(CacheError, match="the description does not make sense"):
             read_program(path)
+
+
+def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(json.dumps(cache.describe(program)))
+    owner: Any = document
+    for key in way[:-1]:
+        owner = owner[key]
+    owner[way[-1]] = to
+    return document
+
+
+@pytest.mark.parametrize(
+    ("way", "value", "message"),
+    [
+        (("name",), 5, "name: must be a string of at most 65536 characters, got 5"),
+        (("name",), "x" * 65537, "name: must be a string of at most 65536 characters, got 'xxx"),
+        (("key",), "\ud800", "key: must be text without half surrogates"),
+        (("more",), 1, "the description: must be an object with name, config, .* and nothing else, got an object"),
+        (("regions",), {}, "regions: must be a list, got an object"),
+        (("regions",), [0], "regions: there must be 2, and one for each of 2 inputs and outputs, got 1"),
+        (("regions", 1), -1, r"regions\[1\]: must be an integer from 0 to 2\^48, got -1"),
+        (("regions", 1), True, r"regions\[1\]: must be an integer from 0 to 2\^48, got True"),
+        (("regions", 1), 2**48 + 1, r"regions\[1\]: must be an integer from 0 to 2\^48, got 281474976710657"),
+        (("regions", 0), 0, r"regions\[0\]: must hold \d+ bytes of constants, got 0"),
+        (("regions", 2), 1, "'x': takes 768 bytes, but its region has 1"),
+        (("inputs", 0, 1), 3, "'x': its region must be 2, got 3"),
+        (("outputs", 0, 1), 2, "'.*': its region must be 3, got 2"),
+        (("inputs", 0, 2), [2**25, 2**24], r"inputs\[0\]\[2\]: must be at most 32 dimensions with a product"),
+        (("inputs", 0, 2), [0, 2**48, 2], r"inputs\[0\]\[2\]: must be at most 32 dimensions with a product"),
+        (("inputs", 0, 2), [1] * 33, r"inputs\[0\]\[2\]: must be at most 32 dimensions .* got 33 entries"),
+        (("inputs", 0, 3), "Float32", r"inputs\[0\]\[3\]: must be one of bool, int8, .*, got 'Float32'"),
+        (("inputs", 0), ["x"], r"inputs\[0\]: must be a list of 4, got 1 entries"),
+        (("ops", 0), ["a", None], r"ops\[0\]\[1\]: must be a string"),
+        (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
+        (("macs",), [["float32", 2**65]], r"macs\[0\]\[1\]: must be an integer from 0 to 2\^64"),
+    ],
+)  # fmt: skip
+def test_a_description_that_breaks_a_rule(program: Program, way: tuple[Any, ...], value: Any, message: str) -> None:
+    with pytest.raises(CacheError, match=f"^{message}"):
+        cache.restore(changed(program, *way, to=value), program.code, program.constants.joined())
+
+
+def test_two_inputs_of_one_name(program: Program) -> None:
+    ((name, _, shape, kind),) = cache.describe(program)["inputs"]
+    document = changed(program, "inputs", to=[[name, 2, shape, kind], [name, 3, shape, kind]])
+    document["outputs"][0][1] = 4
+    document["regions"].insert(3, document["regions"][2])
+    with pytest.raises(CacheError, match=r"^inputs: no two may have the same name$"):
+        cache.restore(document, program.code, program.constants.joined())
+
+
+@pytest.mark.parametrize(
+    "text", ['{"name": 1, "name": 2}', "[" * 100_000, "1" * 5000, '"\\x"'], ids=["twice", "deep", "digits", "escape"]
+)
+def test_json_that_no_reader_should_take(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "odd.npu"
+    monkeypatch.setattr("npusim.cache.json.dumps", lambda *args, **kwargs: text)
+    write_program(program, path)
+    monkeypatch.undo()
+    with pytest.raises(CacheError, match=r"odd\.npu: the description does not make sense: "):
+        read_program(path)
+
+
+def test_a_description_that_is_too_long(program: Program, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npusim.cache.LONGEST_DESCRIPTION", 100)
+    with pytest.raises(CacheError, match=r"the description must have at most 100 bytes, got \d+"):
+        read_program(file)
+    with pytest.raises(CacheError, match=r"the description must have at most 100 bytes, got \d+"):
+        write_program(program, file)
+    assert entries(file.parent) == []
+
+
+def test_a_program_that_could_not_be_read_again_is_not_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = compile_graph(product(4, 4, 4), TINY, "k" * 70_000)
+    with pytest.raises(CacheError, match=r"^key: must be a string"):
+        write_program(program, tmp_path / "x.npu")
+    program.key, program.name = KEY, "n" * 70_000
+    Cache(tmp_path).put(program)
+    assert "the program is not kept: name: must be a string" in caplog.text
+    assert list(tmp_path.iterdir()) == []
 
 
 # The directory
