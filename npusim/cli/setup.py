@@ -84,11 +84,11 @@ _DIRECTORY = click.option(
 @json_option("the list")
 def list_(cache_dir: Path | None, json_file: str | None) -> None:
     """The programs that are kept, with their sizes."""
-    from npusim.cache import default_directory, entries
+    from npusim.cache import Cache, default_directory
     from npusim.report.format import capacity, table
 
     directory = cache_dir if cache_dir is not None else default_directory()
-    found = entries(directory)
+    found = Cache(directory).entries()
     if json_file is not None:
         kept = [{"file": str(e.path), "model": e.model, "config": e.config, "bytes": e.bytes} for e in found]
         write_json(json_file, kept)
@@ -103,14 +103,12 @@ def list_(cache_dir: Path | None, json_file: str | None) -> None:
 @_DIRECTORY
 def clear(cache_dir: Path | None) -> None:
     """Remove every kept program; other files in the directory stay."""
-    from npusim.cache import default_directory, entries
+    from npusim.cache import Cache, default_directory
     from npusim.report.format import capacity, counted
 
     directory = cache_dir if cache_dir is not None else default_directory()
-    found = entries(directory)
-    for entry in found:
-        entry.path.unlink(missing_ok=True)
-    click.echo(f"removed {counted(len(found), 'program')}, {capacity(sum(e.bytes for e in found))}, from {directory}")
+    sizes = Cache(directory).clear()
+    click.echo(f"removed {counted(len(sizes), 'program')}, {capacity(sum(sizes))}, from {directory}")
 
 
 @click.command(cls=Command, short_help="Completion for bash, zsh or fish.")
