@@ -73,7 +73,9 @@ def write_program(program: Program, path: Path) -> None:
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is not a regular file, and would be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, _packed(program, None, path), mode=0o666 & ~_umask())
+    mask = os.umask(0)
+    os.umask(mask)
+    replace_file(path, _packed(program, None, path), mode=0o666 & ~mask)
 
 
 def read_program(path: Path) -> Program:
@@ -205,12 +207,6 @@ def _digest(lengths: Iterable[int], parts: Iterable[Any], key: bytes | None) -> 
     for part in parts:
         state.update(part)
     return state.digest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _header(path: Path, start: bytes, size: int, cached: bool) -> tuple[list[int], bytes]:

@@ -13,6 +13,7 @@ attribute ``layout`` says.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -36,10 +37,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        count = 1
-        for dim in self.shape:
-            count *= dim
-        return count
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -157,6 +155,17 @@ def _define(known: dict[str, Tensor], tensor: Tensor, where: str) -> None:
 
 def _describe(tensor: Tensor) -> str:
     return f"{tensor.name}:{tensor.dtype.label}{tensor.shape}{'!' if tensor.is_constant else ''}"
+
+
+def live(ops: Sequence[Op], outputs: Sequence[Tensor]) -> tuple[Op, ...]:
+    """The operators that an output depends on."""
+    needed = set(outputs)
+    kept = []
+    for op in reversed(ops):
+        if any(tensor in needed for tensor in op.outputs):
+            kept.append(op)
+            needed.update(tensor for tensor in op.inputs if tensor is not None)
+    return tuple(reversed(kept))
 
 
 def consumers(ops: Sequence[Op]) -> dict[Tensor, list[Op]]:

@@ -58,14 +58,15 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
         if ".dma" in span.unit:
             total.bytes += span.bytes
         total.busy[span.unit] = total.busy.get(span.unit, 0) + span.end_ps - span.start_ps
-    return [_row(entries[op], totals[op], config) for op in sorted(totals) if op < len(entries)]
-
-
-def _row(entry: OpEntry, total: _Total, config: Config) -> OpReport:
-    duration = total.end - total.start
-    unit = min(total.busy, key=lambda name: (-total.busy[name], name))
-    bound = "latency"
-    if 2 * total.busy[unit] > duration:
-        bound = "memory" if ".dma" in unit else "compute"
-    cycles = ps_to_cycles(duration, config.clock_hz)
-    return OpReport(entry.name, entry.kind, unit, total.start, total.end, cycles, total.macs, total.bytes, bound)
+    rows = []
+    for op, total in sorted(totals.items()):
+        if op >= len(entries):
+            continue
+        name, kind, duration = entries[op].name, entries[op].kind, total.end - total.start
+        busiest, unit = min((-spent, unit) for unit, spent in total.busy.items())
+        bound = "latency"
+        if 2 * -busiest > duration:
+            bound = "memory" if ".dma" in unit else "compute"
+        cycles = ps_to_cycles(duration, config.clock_hz)
+        rows.append(OpReport(name, kind, unit, total.start, total.end, cycles, total.macs, total.bytes, bound))
+    return rows

@@ -40,16 +40,7 @@ LIB = HERE / "lib"
 LIBRARIES = (
     Library("onnxifi-npusim", LIB, "onnxifi.h", "ONNXIFI, tensor descriptors of 96 bytes"),
     Library(
-        "onnxifi-npusim-v1",
-        LIB / "v1",
-        "onnxifi.h",
-        "ONNXIFI, tensor descriptors of 56 bytes",
-        ("ONNXIFI_NPUSIM_V1",),
+        "onnxifi-npusim-v1", LIB / "v1", "onnxifi.h", "ONNXIFI, tensor descriptors of 56 bytes", ("ONNXIFI_NPUSIM_V1",)
     ),
     Library("neuralnetworks", LIB, "NeuralNetworks.h", "the NNAPI C API"),
 )
-
-
-def library_path() -> list[Path]:
-    """The folders for ``LD_LIBRARY_PATH``, that of the usual flavour first."""
-    return list(dict.fromkeys(library.folder for library in LIBRARIES))

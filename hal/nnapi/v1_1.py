@@ -14,11 +14,9 @@ __all__ = ["Capabilities", "Model", "Operand", "Request", "model_to_1_3"]
 
 
 @dataclass(slots=True)
-class Capabilities:
+class Capabilities(v1_0.Capabilities):
     """Performance of a driver."""
 
-    float32Performance: PerformanceInfo
-    quantized8Performance: PerformanceInfo
     relaxedFloat32toFloat16Performance: PerformanceInfo
 
 

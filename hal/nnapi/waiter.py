@@ -169,7 +169,11 @@ class _Waiter:
             pending = self._pending.get(descriptor)
             if pending is None:  # cancelled since
                 continue
-            state = _state(descriptor)
+            try:
+                state = status(descriptor)
+            except StatusError as error:
+                _log.warning("a fence became unreadable: %s", error)
+                state = FenceStatus.ERROR
             if state is FenceStatus.ERROR:
                 self._drop(pending)
             elif state is FenceStatus.SIGNALED:
@@ -191,14 +195,6 @@ class _Waiter:
 
 
 _WAITER = _Waiter()
-
-
-def _state(descriptor: int) -> FenceStatus:
-    try:
-        return status(descriptor)
-    except StatusError as error:
-        _log.warning("a fence became unreadable: %s", error)
-        return FenceStatus.ERROR
 
 
 def _call_all(settled: Sequence[tuple[Then, FenceStatus]]) -> None:

@@ -19,12 +19,6 @@ import sys
 from typing import TYPE_CHECKING
 
 
-def _own_symbols() -> int:
-    """The flag with which a library binds to its own symbols; a sanitizer in the process would end that for it."""
-    sanitized = hasattr(ctypes.CDLL(None), "__sanitizer_print_stack_trace")
-    return 0 if sanitized else getattr(os, "RTLD_DEEPBIND", 0)
-
-
 def _preload() -> None:
     """Import onnx so that its C++ part binds to its own symbols.
 
@@ -33,7 +27,9 @@ def _preload() -> None:
     if "onnx" in sys.modules:
         return
     flags = sys.getdlopenflags()
-    sys.setdlopenflags(os.RTLD_NOW | _own_symbols())
+    # A library that binds to its own symbols would be the end of a sanitizer in the process.
+    sanitized = hasattr(ctypes.CDLL(None), "__sanitizer_print_stack_trace")
+    sys.setdlopenflags(os.RTLD_NOW | (0 if sanitized else getattr(os, "RTLD_DEEPBIND", 0)))
     try:
         import onnx  # noqa: F401
     except ModuleNotFoundError as error:

@@ -198,12 +198,9 @@ cdef int32_t engine_start(
         return failed(error)
 
 
-cdef void engine_drop_backend(void *backend) noexcept with gil:
-    try:
-        engine.release_backend(<object>backend)
-    except BaseException as error:  # noqa: BLE001
-        failed(error)
-    drop(backend)
+cdef void engine_drop(void *kept) noexcept with gil:
+    """For what has no more to do: a binding, and a backend, whose device is off when nobody holds its executor."""
+    drop(kept)
 
 
 cdef void engine_drop_graph(void *graph) noexcept with gil:
@@ -212,10 +209,6 @@ cdef void engine_drop_graph(void *graph) noexcept with gil:
     except BaseException as error:  # noqa: BLE001
         failed(error)
     drop(graph)
-
-
-cdef void engine_drop_binding(void *binding) noexcept with gil:
-    drop(binding)
 
 
 cdef void engine_set_plugged(uint32_t device, c_bool plugged) noexcept with gil:
@@ -288,9 +281,9 @@ TABLE.init_backend = engine_init_backend
 TABLE.init_graph = engine_init_graph
 TABLE.set_io = engine_set_io
 TABLE.start = engine_start
-TABLE.drop_backend = engine_drop_backend
+TABLE.drop_backend = engine_drop
 TABLE.drop_graph = engine_drop_graph
-TABLE.drop_binding = engine_drop_binding
+TABLE.drop_binding = engine_drop
 TABLE.set_plugged = engine_set_plugged
 
 _C_API = PyCapsule_New(&TABLE, "hal.onnxifi._table._C_API", NULL)

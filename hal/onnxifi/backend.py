@@ -33,14 +33,13 @@ class Backend:
     device: Device
     power: Power
     optimization: Optimization
-    log_level: LogLevel
 
 
 def init_backend(device: Device, properties: Sequence[tuple[int, int]]) -> Backend:
     """Switch a device on. Raises UNSUPPORTED_PROPERTY, INVALID_PROPERTY, BACKEND_UNAVAILABLE, and what the system
     lacks.
     """
-    values: dict[int, int] = {BackendProperty.OPTIMIZATION: 0, BackendProperty.LOG_LEVEL: LogLevel.WARNING}
+    values: dict[int, int] = {BackendProperty.OPTIMIZATION: 0}
     for identifier, value in properties:
         if identifier not in _ALLOWED:
             raise OnnxifiError(Status.UNSUPPORTED_PROPERTY, f"backend property {identifier} is not supported")
@@ -51,10 +50,9 @@ def init_backend(device: Device, properties: Sequence[tuple[int, int]]) -> Backe
                 f"{BackendProperty(identifier).name}: must be {allowed[0]} to {allowed[-1]}, got {value}",
             )
         values[identifier] = value
-    level = LogLevel(values[BackendProperty.LOG_LEVEL])
-    if any(identifier == BackendProperty.LOG_LEVEL for identifier, _ in properties):
-        _set_log_level(level)
-    return Backend(device, device.power(), Optimization(values[BackendProperty.OPTIMIZATION]), level)
+    if BackendProperty.LOG_LEVEL in values:
+        _set_log_level(LogLevel(values[BackendProperty.LOG_LEVEL]))
+    return Backend(device, device.power(), Optimization(values[BackendProperty.OPTIMIZATION]))
 
 
 def _set_log_level(level: LogLevel) -> None:

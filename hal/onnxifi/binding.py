@@ -9,7 +9,6 @@ from typing import Any
 import numpy.typing as npt
 
 from npusim.program import Binding as ProgramBinding
-from npusim.program import Program
 from npusim.runtime import Request
 
 from .descriptor import Descriptor, array_at
@@ -48,9 +47,14 @@ def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descrip
         if outs[name].data_type not in OUTPUTS:
             raise OnnxifiError(Status.MISMATCHING_DATATYPE, f"{name!r}: the device quantises to 8 and 16 bits only")
     _check_symbols(ins, graph.inputs)
-    program = graph.program(Form(_open_shapes(ins, graph.inputs), quantized_in, quantized_out))
+    shapes = tuple((name, ins[name].shape or ()) for name, value in sorted(graph.inputs.items()) if not value.is_static)
+    program = graph.program(Form(shapes, quantized_in, quantized_out))
     results = {binding.name: outs[name] for binding, name in zip(program.outputs, graph.outputs, strict=True)}
-    _check_outputs(results, program)
+    for made in program.outputs:  # of the shapes that those of the inputs lead to
+        shape = results[made.name].shape
+        if shape != made.shape:
+            message = f"{made.name!r} is {list(made.shape)} for these inputs, {shape} here"
+            raise OnnxifiError(Status.MISMATCHING_SHAPE, message)
     request = Request(program, _views(ins, program.inputs), priority=graph.priority)
     return IO(request, _views(results, program.outputs))
 
@@ -67,25 +71,8 @@ def _check_symbols(found: Mapping[str, Descriptor], wanted: Mapping[str, Declare
     for name, descriptor in found.items():
         for dim, size in zip(wanted[name].dims or (), descriptor.shape or (), strict=False):
             if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
-                raise OnnxifiError(
-                    Status.MISMATCHING_SHAPE, f"{name!r}: {dim} is {size} here and {sizes[dim]} elsewhere"
-                )
-
-
-def _open_shapes(
-    found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]
-) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple((name, found[name].shape or ()) for name, value in sorted(wanted.items()) if not value.is_static)
-
-
-def _check_outputs(found: Mapping[str, Descriptor], program: Program) -> None:
-    """An output's memory has the shape that the inputs' shapes lead to."""
-    for binding in program.outputs:
-        shape = found[binding.name].shape
-        if shape != binding.shape:
-            raise OnnxifiError(
-                Status.MISMATCHING_SHAPE, f"{binding.name!r} is {list(binding.shape)} for these inputs, {shape} here"
-            )
+                message = f"{name!r}: {dim} is {size} here and {sizes[dim]} elsewhere"
+                raise OnnxifiError(Status.MISMATCHING_SHAPE, message)
 
 
 def _views(found: Mapping[str, Descriptor], bindings: Sequence[ProgramBinding]) -> dict[str, Array]:

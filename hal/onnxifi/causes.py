@@ -42,12 +42,9 @@ CAUSES: tuple[tuple[str, Status], ...] = (
 
 _PATTERNS = tuple((re.compile(pattern), status) for pattern, status in CAUSES)
 _ORDER = (
-    Status.UNSUPPORTED_VERSION,
-    Status.UNSUPPORTED_OPERATOR,
-    Status.UNSUPPORTED_DATATYPE,
-    Status.UNSUPPORTED_ATTRIBUTE,
+    Status.UNSUPPORTED_VERSION, Status.UNSUPPORTED_OPERATOR, Status.UNSUPPORTED_DATATYPE, Status.UNSUPPORTED_ATTRIBUTE,
     Status.UNSUPPORTED_SHAPE,
-)
+)  # fmt: skip
 
 
 def cause(reason: str) -> Status:

@@ -52,10 +52,6 @@ def status_of(error: BaseException) -> Status:
     return next((ONNXIFI_STATUS[kind] for kind in kinds if kind in ONNXIFI_STATUS), Status.INTERNAL_ERROR)
 
 
-def _is_unforeseen(error: BaseException) -> bool:
-    return not isinstance(error, (OnnxifiError, *ONNXIFI_STATUS))
-
-
 def answers(function: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """What goes wrong in the decorated function is an OnnxifiError with a status that ``function`` may return.
 
@@ -70,7 +66,7 @@ def answers(function: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
                 return work(*args, **kwargs)
             except Exception as error:
                 status = within(function, status_of(error))
-                if _is_unforeseen(error):
+                if not isinstance(error, (OnnxifiError, *ONNXIFI_STATUS)):
                     _log.error("%s: %s", function, error, exc_info=error)
                 else:
                     level = logging.ERROR if isinstance(error, errors.ConfigError) else logging.INFO

@@ -107,10 +107,6 @@ def init_backend(device: int, properties: Sequence[tuple[int, int]]) -> Backend:
     return backends.init_backend(devices()[device], properties)
 
 
-def release_backend(backend: Backend) -> None:
-    """Nothing to do: the device is off when nobody holds its executor any more."""
-
-
 @answers("onnxInitGraph")
 def init_graph(
     backend: Backend, properties: Sequence[int], model: bytes, weights: Sequence[Descriptor] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -133,16 +134,10 @@ def read_weights(
         quantization = check_against(descriptor, inputs[name], any_type=lenient)
         if quantization is not None:
             quantized[name] = quantization
-        weights.append(_copied(name, descriptor))
+        code, shape = descriptor.data_type, descriptor.shape or ()
+        dtype = ELEMENT_TYPES.get(code)
+        if dtype is None:
+            raise OnnxifiError(Status.UNSUPPORTED_DATATYPE, f"{name!r}: data type {code} is not supported")
+        data = ctypes.string_at(descriptor.buffer, math.prod(shape) * dtype.itemsize)
+        weights.append(Weight(name, code, shape, data))
     return weights, quantized
-
-
-def _copied(name: str, descriptor: Descriptor) -> Weight:
-    dtype = ELEMENT_TYPES.get(descriptor.data_type)
-    if dtype is None:
-        raise OnnxifiError(Status.UNSUPPORTED_DATATYPE, f"{name!r}: data type {descriptor.data_type} is not supported")
-    shape = descriptor.shape or ()
-    nbytes = dtype.itemsize
-    for dim in shape:
-        nbytes *= dim
-    return Weight(name, descriptor.data_type, shape, ctypes.string_at(descriptor.buffer, nbytes))

@@ -39,14 +39,7 @@ def ir_versions() -> range:
 def opset_versions() -> dict[str, range]:
     """The versions of each domain's operator set; the standard domain is the empty string."""
     newest = max((entry.since for entry in entries() if entry.domain == MICROSOFT), default=1)
-    return {
-        "": range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1),
-        MICROSOFT: range(1, newest + 1),
-    }
-
-
-def _opset_text(_: Config) -> str:
-    return " ".join(f"{domain or 'ai.onnx'}:{versions[-1]}" for domain, versions in opset_versions().items())
+    return {"": range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1), MICROSOFT: range(1, newest + 1)}
 
 
 _TEXTS: dict[int, Callable[[Config], str]] = {
@@ -56,7 +49,9 @@ _TEXTS: dict[int, Callable[[Config], str]] = {
     BackendInfo.EXTENSIONS: lambda _: " ".join(EXTENSIONS),
     BackendInfo.DEVICE: lambda config: config.name,
     BackendInfo.ONNX_IR_VERSION: lambda _: " ".join(map(str, ir_versions())),
-    BackendInfo.OPSET_VERSION: _opset_text,
+    BackendInfo.OPSET_VERSION: lambda _: " ".join(
+        f"{domain or 'ai.onnx'}:{versions[-1]}" for domain, versions in opset_versions().items()
+    ),
 }
 _NUMBERS: dict[int, Callable[[Config], int]] = {
     BackendInfo.ONNXIFI_VERSION: lambda _: ONNXIFI_VERSION,

@@ -62,15 +62,10 @@ def quantization_of(descriptor: Descriptor) -> Quantization | None:
         raise OnnxifiError(
             Status.INVALID_SHAPE, f"{name!r}: {count} parameters for equal groups along axis {axis} of {list(shape)}"
         )
-    dtype = ELEMENT_TYPES[descriptor.data_type]
-    _check_values(name, dtype, descriptor.scales, descriptor.biases)
-    return Quantization(dtype, axis if count > 1 else 0, descriptor.scales, descriptor.biases)
-
-
-def _check_values(name: object, dtype: DType, scales: tuple[float, ...], biases: tuple[int, ...]) -> None:
-    """Scales are positive numbers; a bias is a value of the tensor's type."""
-    if not all(math.isfinite(scale) and scale > 0 for scale in scales):
+    if not all(math.isfinite(scale) and scale > 0 for scale in descriptor.scales):
         raise OnnxifiError(Status.INVALID_DATATYPE, f"{name!r}: scales must be positive and finite")
+    dtype = ELEMENT_TYPES[descriptor.data_type]
     info = np.iinfo(dtype.storage)
-    if not all(info.min <= bias <= info.max for bias in biases):
+    if not all(info.min <= bias <= info.max for bias in descriptor.biases):
         raise OnnxifiError(Status.INVALID_DATATYPE, f"{name!r}: biases must be values of {dtype.label}")
+    return Quantization(dtype, axis if count > 1 else 0, descriptor.scales, descriptor.biases)

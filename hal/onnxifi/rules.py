@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -39,13 +39,12 @@ def check_model(model: ModelProto, lenient: bool) -> None:
     check_graph(model.graph, Scope(versions, local, lenient), frozenset(), 0)
 
 
-class Scope:
+class Scope(NamedTuple):
     """What holds for all nodes of a model."""
 
-    def __init__(self, versions: dict[str, int], local: Collection[tuple[str, str]], lenient: bool) -> None:
-        self.versions = versions
-        self.local = local
-        self.lenient = lenient
+    versions: dict[str, int]
+    local: Collection[tuple[str, str]]
+    lenient: bool
 
 
 def _invalid(message: str) -> NoReturn:
@@ -161,7 +160,7 @@ def check_graph(graph: GraphProto, scope: Scope, outer: frozenset[str], depth: i
     own |= {sparse.values.name for sparse in graph.sparse_initializer}
     defined = set(own)
     for index, node in enumerate(graph.node):
-        label = _label(node, index)
+        label = f"node {node.name or index!r} ({node.op_type})"
         check_text((node.op_type, node.domain, *node.input, *node.output))
         for name in node.input:
             if name and name not in defined and name not in outer:
@@ -177,10 +176,6 @@ def check_graph(graph: GraphProto, scope: Scope, outer: frozenset[str], depth: i
     for value in graph.output:
         if value.name not in defined and value.name not in outer:
             _invalid(f"graph output {value.name!r} is produced by nothing")
-
-
-def _label(node: NodeProto, index: int) -> str:
-    return f"node {node.name or index!r} ({node.op_type})"
 
 
 def check_node(node: NodeProto, label: str, scope: Scope) -> None:
@@ -200,7 +195,8 @@ def check_node(node: NodeProto, label: str, scope: Scope) -> None:
     schema = schema_of(domain, node.op_type, version)
     if schema is None:
         return  # whether the device knows it is another question
-    _check_count(label, "inputs", _used(node.input), schema.inputs)
+    used = max((place for place, name in enumerate(node.input, 1) if name), default=0)  # those behind are left out
+    _check_count(label, "inputs", used, schema.inputs)
     _check_count(label, "outputs", len(node.output), schema.outputs)
     missing = schema.required.difference(names)
     if missing:
@@ -226,14 +222,6 @@ def check_attribute(attribute: AttributeProto, wanted: int, label: str) -> None:
     member = _MEMBERS.get(wanted)
     if member in ("t", "g", "sparse_tensor", "tp") and not attribute.HasField(member):
         _invalid(f"{label}: attribute {attribute.name} has no value")
-
-
-def _used(names: Sequence[str]) -> int:
-    """How many operands there are up to the last that is not left out."""
-    count = len(names)
-    while count and not names[count - 1]:
-        count -= 1
-    return count
 
 
 def _check_count(label: str, kind: str, count: int, limits: tuple[int, int]) -> None:

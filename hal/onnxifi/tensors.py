@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -77,10 +78,7 @@ def check_descriptor(descriptor: Descriptor) -> None:
         raise OnnxifiError(Status.INVALID_SHAPE, f"{name!r}: every dimension must be > 0, got {shape}")
     if not descriptor.buffer:
         raise OnnxifiError(Status.INVALID_MEMORY_LOCATION, f"{name!r}: the buffer must not be NULL")
-    elements = 1
-    for dim in shape:
-        elements *= dim
-    if elements > MAX_ELEMENTS:
+    if math.prod(shape) > MAX_ELEMENTS:
         raise OnnxifiError(Status.UNSUPPORTED_SHAPE, f"{name!r}: {list(shape)} has more than {MAX_ELEMENTS} elements")
 
 

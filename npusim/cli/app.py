@@ -63,27 +63,23 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Every error is one paragraph on standard error."""
     state = State()
     with _warnings():
-        return _run(arguments, state)
-
-
-def _run(arguments: Sequence[str], state: State) -> int:
-    try:
-        code = app.main(list(arguments), prog_name="npusim", standalone_mode=False, obj=state)
-        sys.stdout.flush()  # a full disk shows here, not in the interpreter's shutdown
-        return code if isinstance(code, int) else DONE
-    except (Interrupted, KeyboardInterrupt, click.Abort):
-        click.echo("npusim: interrupted", err=True)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        _abandon_stdout()
-        return FAILED
-    except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
-        if state.debug:
-            traceback.print_exc()
-        code, message = explain(error)
-        click.echo(f"npusim: error: {message}", err=True)
-        _abandon_stdout()
-        return code
+        try:
+            code = app.main(list(arguments), prog_name="npusim", standalone_mode=False, obj=state)
+            sys.stdout.flush()  # a full disk shows here, not in the interpreter's shutdown
+            return code if isinstance(code, int) else DONE
+        except (Interrupted, KeyboardInterrupt, click.Abort):
+            click.echo("npusim: interrupted", err=True)
+            return INTERRUPTED
+        except BrokenPipeError:  # the reader (head, less) has seen enough
+            _abandon_stdout()
+            return FAILED
+        except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
+            if state.debug:
+                traceback.print_exc()
+            code, message = explain(error)
+            click.echo(f"npusim: error: {message}", err=True)
+            _abandon_stdout()
+            return code
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from npusim.cli.base import (
     shapes,
 )
 from npusim.cli.models import load_program, open_session, save_program
-from npusim.cli.output import check_destination, progress, write_json
+from npusim.cli.output import answer, check_destination, progress, write_json
 
 
 @click.command("compile", cls=Command, short_help="Compile a model into a program file.")
@@ -57,10 +57,7 @@ def compile_(
     with progress(f"compiling {model.name} for {found.name}"):
         program = open_session(found, cache_dir, no_cache).compile(model, shapes(input_shapes))
     save_program(program, target)
-    if json_file is not None:
-        write_json(json_file, {"file": str(target), **as_json(program)})
-    if json_file != "-":
-        click.echo(text(program, str(target)))
+    answer(json_file, lambda: {"file": str(target), **as_json(program)}, lambda: text(program, str(target)))
 
 
 @click.command(cls=Command, short_help="Show the instructions of a program.")

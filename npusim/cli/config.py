@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
 from npusim.cli.base import Group, complete_config, device, json_option
-from npusim.cli.output import write_json
+from npusim.cli.output import answer, write_json
 from npusim.errors import ConfigError
-
-if TYPE_CHECKING:
-    from npusim.hw.config import Config
 
 
 @click.group(cls=Group, short_help="List, show and check device descriptions.")
@@ -36,11 +31,12 @@ def list_(json_file: str | None) -> None:
     from npusim.report.format import table
 
     configs = [load_config(name) for name in list_configs()]
-    if json_file is not None:
-        write_json(json_file, [{"name": c.name, "description": c.description, "origin": c.origin} for c in configs])
-    if json_file != "-":
-        rows = [(found.name, summary(found), found.description) for found in configs]
-        click.echo("\n".join(table(("name", "device", "description"), rows)))
+    rows = [(found.name, summary(found), found.description) for found in configs]
+    answer(
+        json_file,
+        lambda: [{"name": c.name, "description": c.description, "origin": c.origin} for c in configs],
+        lambda: "\n".join(table(("name", "device", "description"), rows)),
+    )
 
 
 @config.command()
@@ -56,7 +52,9 @@ def show(name: str, keys: bool, json_file: str | None) -> None:
 
     found = device(name, ())
     if json_file is not None:
-        write_json(json_file, _as_json(found))
+        origins = {key: origin for key, _, origin, _ in found.resolved()}
+        facts = {"name": found.name, "origin": found.origin, "fingerprint": found.fingerprint()}
+        write_json(json_file, {**facts, "values": found.to_table(), "origins": origins})
     if json_file == "-":
         return
     if keys:
@@ -70,7 +68,12 @@ def show(name: str, keys: bool, json_file: str | None) -> None:
 @json_option("the problems of each file")
 def check(names: tuple[str, ...], json_file: str | None) -> None:
     """Check descriptions; names every problem of every file, not only the first."""
-    problems = {name: _problems(name) for name in names}
+    problems: dict[str, list[str]] = {name: [] for name in names}
+    for name in names:
+        try:
+            device(name, ())
+        except ConfigError as error:
+            problems[name] = list(error.problems)
     if json_file is not None:
         write_json(json_file, problems)
     if json_file != "-":
@@ -80,22 +83,3 @@ def check(names: tuple[str, ...], json_file: str | None) -> None:
     if bad:
         count = sum(map(len, problems.values()))
         raise ConfigError(f"{count} problem{'s' * (count > 1)} in {', '.join(bad)}")
-
-
-def _problems(name: str) -> list[str]:
-    try:
-        device(name, ())
-    except ConfigError as error:
-        return list(error.problems)
-    return []
-
-
-def _as_json(found: Config) -> dict[str, Any]:
-    origins = {key: origin for key, _, origin, _ in found.resolved()}
-    return {
-        "name": found.name,
-        "origin": found.origin,
-        "fingerprint": found.fingerprint(),
-        "values": found.to_table(),
-        "origins": origins,
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from npusim.cli.base import Command, config_options, device, json_option
-from npusim.cli.output import write_json
+from npusim.cli.output import answer
 
 
 @click.command(cls=Command, short_help="What a device can do.")
@@ -23,7 +23,4 @@ def info(config: str, overrides: tuple[str, ...], json_file: str | None) -> None
     from npusim.report.device import as_json, text
 
     found = device(config, overrides)
-    if json_file is not None:
-        write_json(json_file, as_json(found))
-    if json_file != "-":
-        click.echo(text(found))
+    answer(json_file, lambda: as_json(found), lambda: text(found))

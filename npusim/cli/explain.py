@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from npusim.cli.base import Command, cache_options, config_options, json_option, model_argument, shape_option
-from npusim.cli.output import progress, write_json
+from npusim.cli.output import answer, progress
 from npusim.cli.run import prepare
 
 
@@ -43,7 +43,4 @@ def explain(
     with progress(f"simulating {program.name} on {found.name}"):
         result = session.run(program, timing_only=True)
     explanation = explained(program, result, found, index)
-    if json_file is not None:
-        write_json(json_file, as_json(explanation))
-    if json_file != "-":
-        click.echo(text(explanation, found))
+    answer(json_file, lambda: as_json(explanation), lambda: text(explanation, found))

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from npusim.cli.base import Command, json_option
-from npusim.cli.output import write_json
+from npusim.cli.output import answer
 from npusim.errors import NpusimError
 
 
@@ -82,11 +82,8 @@ def libs(json_file: str | None) -> None:
       npusim libs --json -
     """
     found = find_libraries()
-    if json_file is not None:
-        described = [library.to_json_dict() for library in found]
-        write_json(json_file, {"libraries": described, "environment": variables(found)})
-    if json_file != "-":
-        click.echo(_text(found))
+    described = [library.to_json_dict() for library in found]
+    answer(json_file, lambda: {"libraries": described, "environment": variables(found)}, lambda: _text(found))
     missing = [library.name for library in found if not library.path.exists()]
     if missing:
         raise NpusimError(f"not built: {', '.join(missing)}; install the package again on a Linux machine with gcc")

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,14 @@ def write_json(destination: str, value: Any) -> None:
         click.echo(text, nl=False)
     else:
         write_text(Path(destination), text)
+
+
+def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], str]) -> None:
+    """A command's result: as JSON where --json says, and as text unless that is standard output."""
+    if json_file is not None:
+        write_json(json_file, value())
+    if json_file != "-":
+        click.echo(text())
 
 
 @contextlib.contextmanager

@@ -92,12 +92,17 @@ def run(
       npusim run m.onnx --set dram.bandwidth='8 GB/s' --timing-only --trace m.perfetto-trace
       npusim run m.onnx --input-shape ids=1,128
     """
+    from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+
     destinations = Destinations(json_file, trace, output_dir)
     destinations.check(timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
     session, program, found = prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
-    arrays, note = _inputs(program, inputs, seed, allow_nan, timing_only)
+    arrays = None
+    if not timing_only:
+        arrays = read_inputs(inputs, program.inputs, allow_nan) if inputs else random_inputs(program.inputs, seed)
+    note = describe_inputs(program.inputs, inputs, None if timing_only else seed)
     with progress(f"simulating {program.name} on {found.name}"):
         result: Result = session.run(program, arrays, timing_only=timing_only)
     _deliver(result, program, found, note, destinations, top)
@@ -130,17 +135,6 @@ def prepare(
     session = open_session(found, cache_dir, no_cache)
     with progress(f"compiling {model.name} for {found.name}"):
         return session, session.compile(model, shapes(input_shapes)), found
-
-
-def _inputs(
-    program: Program, texts: tuple[str, ...], seed: int, allow_nan: bool, timing_only: bool
-) -> tuple[dict[str, Any] | None, str]:
-    from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
-
-    if timing_only:
-        return None, describe_inputs(program.inputs, (), None)
-    arrays = read_inputs(texts, program.inputs, allow_nan) if texts else random_inputs(program.inputs, seed)
-    return arrays, describe_inputs(program.inputs, texts, seed)
 
 
 def _deliver(result: Result, program: Program, found: Config, note: str, destinations: Destinations, top: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from npusim.cli.base import Command, Group, config_options, device, json_option
-from npusim.cli.output import progress, write_json
+from npusim.cli.output import answer, progress, write_json
 from npusim.errors import NpusimError
 
 
@@ -53,11 +53,12 @@ def doctor(json_file: str | None) -> None:
     from npusim.report.format import table
 
     found = examine(default_directory())
-    if json_file is not None:
-        write_json(json_file, [{"subject": f.subject, "verdict": f.verdict.value, "detail": f.detail} for f in found])
-    if json_file != "-":
-        rows = [(finding.subject, finding.verdict.value, finding.detail) for finding in found]
-        click.echo("\n".join(table(("what", "verdict", "found"), rows)))
+    rows = [(finding.subject, finding.verdict.value, finding.detail) for finding in found]
+    answer(
+        json_file,
+        lambda: [dict(zip(("subject", "verdict", "detail"), row, strict=True)) for row in rows],
+        lambda: "\n".join(table(("what", "verdict", "found"), rows)),
+    )
     failed = [finding.subject for finding in found if finding.verdict is Verdict.FAILED]
     if failed:
         raise NpusimError(f"this installation does not work: {', '.join(failed)}")

@@ -86,7 +86,7 @@ def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
         raise InputError(f"{file}: not a readable .npy file: {error}") from None
     if not isinstance(mapped, np.ndarray):
         raise InputError(f"{file}: holds several arrays; a .npy file of one is needed")
-    wanted = _numpy_dtype(binding.dtype)
+    wanted = from_storage(np.empty(0, binding.dtype.storage), binding.dtype).dtype
     if mapped.shape != binding.shape or mapped.dtype.newbyteorder("=") != wanted:
         got = f"{mapped.dtype.name}{list(mapped.shape)}"
         raise InputError(f"input {binding.name!r} must be {wanted.name}{list(binding.shape)}, got {got} from {file}")
@@ -108,10 +108,6 @@ def _refuse_nan(array: Array, binding: Binding, file: Path) -> None:
             f"input {binding.name!r}: {count} of {array.size} values in {file} are NaN, the first at {first}; "
             "--allow-nan if they are meant"
         )
-
-
-def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    return from_storage(np.empty(0, dtype.storage), dtype).dtype
 
 
 def _random(binding: Binding, generator: np.random.Generator) -> Array:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from npusim.cli.base import Command, json_option
-from npusim.cli.output import check_destination, progress, replacing, write_json
+from npusim.cli.output import answer, check_destination, progress, replacing
 from npusim.errors import UsageError
 
 
@@ -52,8 +52,6 @@ def validate(data: Path | None, json_file: str | None, plot_file: Path | None) -
     if plot_file is not None:
         with replacing(plot_file) as draft:
             plot(draft, outcomes, plot_file.suffix.removeprefix(".") or "png")
-    if json_file is not None:
-        write_json(json_file, {"unit": "percent", "datasets": [outcome.to_json_dict() for outcome in outcomes],
-                               "skipped": [data_set.name for data_set in missing]})  # fmt: skip
-    if json_file != "-":
-        click.echo(text(outcomes, missing))
+    found_sets = {"unit": "percent", "datasets": [outcome.to_json_dict() for outcome in outcomes]}
+    skipped = [data_set.name for data_set in missing]
+    answer(json_file, lambda: {**found_sets, "skipped": skipped}, lambda: text(outcomes, missing))

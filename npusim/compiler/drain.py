@@ -47,7 +47,9 @@ def absorb(group: Group) -> Drain:
     """The drain of a group's matrix operator, and the chain that is left."""
     anchor = group.anchor
     assert anchor is not None
-    channels, axis = _channels(anchor)
+    rank = len(anchor.output.shape)
+    axis = 1 if anchor.kind == "conv" and anchor.attrs["layout"] == "NCHW" else rank - 1
+    channels = anchor.output.shape[axis]
     drain = Drain(anchor.output, group.chain, _bias(anchor, channels))
     # In the order of the hardware, and only the one reader of the value so far: if two want it, it must be in SRAM.
     while True:
@@ -58,28 +60,16 @@ def absorb(group: Group) -> Drain:
         drain.result = users[0].output
 
 
-def _channels(anchor: Op) -> tuple[int, int]:
-    """(output channels, the axis of the output that they are on)."""
-    rank = len(anchor.output.shape)
-    axis = 1 if anchor.kind == "conv" and anchor.attrs["layout"] == "NCHW" else rank - 1
-    return anchor.output.shape[axis], axis
-
-
 def _bias(anchor: Op, channels: int) -> npt.NDArray[Any] | None:
     bias = anchor.optional(2)
     if bias is None:
         return None
     if bias.data is None:
         raise CompileError(f"internal: {anchor.name}: the bias is not constant")
+    data = bias.data.reshape(channels)
     if anchor.output.dtype is DType.INT32:
-        return bias.data.reshape(channels).astype(np.int32)
-    return _as_float32(bias).reshape(channels)
-
-
-def _as_float32(tensor: Tensor) -> npt.NDArray[np.float32]:
-    data = tensor.data
-    assert data is not None
-    return bfloat16_to_float32(data) if tensor.dtype is DType.BFLOAT16 else data.astype(np.float32)
+        return data.astype(np.int32)
+    return bfloat16_to_float32(data) if bias.dtype is DType.BFLOAT16 else data.astype(np.float32)
 
 
 def _row(tensor: Tensor | None, channels: int, axis: int, rank: int) -> npt.NDArray[Any] | None:
@@ -102,19 +92,24 @@ def _take(drain: Drain, op: Op, channels: int, axis: int) -> bool:
             return _take_bounds(drain, op)
         # The bias is added before scale and bounds, so a sum that comes after either of them is not one.
         case "binary" if drain.out_type is DType.FLOAT32 and untouched and drain.scale is None and drain.bias is None:
-            return _take_bias(drain, op, _row(_other(op, drain.result), channels, axis, rank))
+            row = _row(op.inputs[1 if op.inputs[0] is drain.result else 0], channels, axis, rank)
+            if row is None or op.attrs["fn"] != Binary.ADD or op.inputs[0] is op.inputs[1]:
+                return False
+            drain.bias = np.ascontiguousarray(row, np.float32)
+            return True
         case "dequantize" if (
             drain.out_type is DType.INT32 and op.output.dtype is DType.FLOAT32 and op.inputs[0] is drain.result
         ):
-            return _take_scale(drain, _row(op.inputs[1], channels, axis, rank), op.inputs[2])
+            row, zero = _row(op.inputs[1], channels, axis, rank), op.inputs[2]
+            # The zero points of the factors are gone by now (x_zero, w_zero); one of the sum itself the drain cannot
+            # subtract.
+            if row is None or zero is None or zero.data is None or zero.data.any():
+                return False
+            drain.scale = np.ascontiguousarray(row, np.float32)
+            return True
         case "quantize" if drain.out_type is DType.FLOAT32 and op.inputs[0] is drain.result:
             return _take_quantize(drain, op)
     return False
-
-
-def _other(op: Op, tensor: Tensor) -> Tensor | None:
-    a, b = op.inputs
-    return b if a is tensor else a
 
 
 def _take_bounds(drain: Drain, op: Op) -> bool:
@@ -130,32 +125,11 @@ def _take_bounds(drain: Drain, op: Op) -> bool:
     return True
 
 
-def _take_bias(drain: Drain, op: Op, row: npt.NDArray[Any] | None) -> bool:
-    if row is None or op.attrs["fn"] != Binary.ADD or op.inputs[0] is op.inputs[1]:
-        return False
-    drain.bias = np.ascontiguousarray(row, np.float32)
-    return True
-
-
-def _take_scale(drain: Drain, row: npt.NDArray[Any] | None, zero: Tensor | None) -> bool:
-    # The zero points of the factors are gone by now (x_zero, w_zero); one of the sum itself the drain cannot subtract.
-    if row is None or zero is None or zero.data is None or zero.data.any():
-        return False
-    drain.scale = np.ascontiguousarray(row, np.float32)
-    return True
-
-
 def _take_quantize(drain: Drain, op: Op) -> bool:
     scale, zero = op.inputs[1], op.inputs[2]
-    if (
-        op.output.dtype not in _INTEGER_OUTPUTS
-        or scale is None
-        or scale.data is None
-        or zero is None
-        or zero.data is None
-    ):
+    if op.output.dtype not in _INTEGER_OUTPUTS or scale is None or zero is None:
         return False
-    if scale.data.size != 1 or zero.data.size != 1:
+    if scale.data is None or zero.data is None or scale.data.size != 1 or zero.data.size != 1:
         return False
     step, offset = np.float32(scale.data.item()), int(zero.data.item())
     if not step > 0 or np.isinf(step):

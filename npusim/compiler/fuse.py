@@ -213,7 +213,7 @@ def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
         if value is None or other is None or (op.attrs["fn"] == Binary.SUB and value is op.inputs[1]):
             continue
         matrix = rewriter.made_by(value, "conv") or rewriter.made_by(value, "matmul")
-        if matrix is not None and rewriter.only_use(value) and _fold_into(rewriter, matrix, op, other):
+        if matrix is not None and rewriter.uses.get(value) == 1 and _fold_into(rewriter, matrix, op, other):
             return True
     return False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from npusim.dtypes import DType
@@ -49,13 +49,12 @@ class Group:
 
     def loads(self) -> list[Tensor]:
         """Tensors from outside that the chain reads, once each."""
-        made = {tensor for op in self.ops for tensor in op.outputs}
-        found: dict[Tensor, None] = {}
-        for op in self.chain:
-            for tensor in op.inputs:
-                if tensor is not None and tensor not in made:
-                    found[tensor] = None
-        return list(found)
+        return outside(self.chain, {tensor for op in self.ops for tensor in op.outputs})
+
+
+def outside(ops: Sequence[Op], made: Set[Tensor | None]) -> list[Tensor]:
+    """Tensors that operators read and that are not among those made, once each."""
+    return list(dict.fromkeys(t for op in ops for t in op.inputs if t is not None and t not in made))
 
 
 def _label(op: Op) -> str:
@@ -77,7 +76,9 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
     groups: dict[int, list[Op]] = {}
     for op in ops:
         members = [op]
-        while fuse and op.kind in ELEMENTWISE and not _widens(op):
+        # Dequantisation of stored values goes with whoever reads it: stored, the result would be four times as large.
+        widens = op.kind == "dequantize" and op.input(0).dtype is not DType.INT32
+        while fuse and op.kind in ELEMENTWISE and not widens:
             joined = _joinable(members, users, kept, group_of)
             if joined is None:
                 break
@@ -87,12 +88,11 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
         for member in members:
             for tensor in member.outputs:
                 group_of[tensor] = members
-    return [_group(index, members) for index, members in enumerate(groups.values())]
-
-
-def _widens(op: Op) -> bool:
-    """Dequantisation of stored values goes with whoever reads it: stored, the result would be four times as large."""
-    return op.kind == "dequantize" and op.input(0).dtype is not DType.INT32
+    found = []
+    for index, members in enumerate(groups.values()):
+        anchor = next((op for op in members if op.kind not in ELEMENTWISE), None)
+        found.append(Group(index, anchor, tuple(op for op in members if op is not anchor)))
+    return found
 
 
 def _joinable(
@@ -123,8 +123,3 @@ def _compatible(joined: list[Op], members: list[Op]) -> bool:
     read = {tensor for member in chain for tensor in member.inputs if tensor is not None and tensor not in made}
     loads = [tensor for tensor in read if tensor.size == members[-1].output.size]
     return anchors <= 1 and len(loads) <= MAX_LOADS
-
-
-def _group(index: int, members: list[Op]) -> Group:
-    anchor = next((op for op in members if op.kind not in ELEMENTWISE), None)
-    return Group(index, anchor, tuple(op for op in members if op is not anchor))

@@ -19,18 +19,14 @@ from npusim.compiler.lower.rows import RowLowering
 from npusim.ops.base import REGISTRY, Kind, Lowered, Rows
 
 
-def lowering_of(kind: str) -> type[Lowering]:
-    """The lowering of a group that this kind anchors."""
-    if isinstance(REGISTRY[kind].form, Rows):
-        return RowLowering
-    return CopyLowering if kind in VIEWS else TILES[kind]
-
-
 def lower(context: Context, group: Group) -> Lowering:
     """The lowering of a group for the context's device."""
     if group.anchor is None:
         return Elementwise(context, group)
-    return lowering_of(group.anchor.kind)(context, group)
+    kind = group.anchor.kind
+    if isinstance(REGISTRY[kind].form, Rows):
+        return RowLowering(context, group)
+    return (CopyLowering if kind in VIEWS else TILES[kind])(context, group)
 
 
 def check_kinds(kinds: Mapping[str, Kind], known: Mapping[Lowered, Collection[str]]) -> None:

@@ -35,11 +35,8 @@ def _missing(op: Op, config: Config) -> list[str]:
     unit = REGISTRY[op.kind].unit_of(op.attrs)
     if unit is not Unit.DMA and unit.name.lower() not in config.units:
         return [f"{config.name} has no {unit.name.lower()} unit"]
-    return _matrix_missing(op, config) if unit is Unit.MATRIX else []
-
-
-def _matrix_missing(op: Op, config: Config) -> list[str]:
-    assert config.matrix is not None
+    if unit is not Unit.MATRIX or config.matrix is None:
+        return []
     x, w = op.input(0).dtype, op.input(1).dtype
     try:
         accumulator_type(x, w)
@@ -81,13 +78,10 @@ _PADDED_DIMENSIONS = 4
 """Dimensions that one transfer can pad."""
 
 
-def _padded_axes(op: Op) -> list[int]:
-    return [axis for axis, ends in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)) if any(ends)]
-
-
 def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor | None:
     """Constant padding of many dimensions, a few at a time."""
-    value, axes = op.input(0), _padded_axes(op)
+    value = op.input(0)
+    axes = [axis for axis, ends in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)) if any(ends)]
     if len(axes) <= _PADDED_DIMENSIONS:
         return None
     for turn in range(0, len(axes), _PADDED_DIMENSIONS):
@@ -116,10 +110,6 @@ def _beyond(op: Op) -> list[int]:
     """Per dimension: elements of the data that the indices of a scatter do not reach; 0 along its axis."""
     x, index, axis = op.input(0).shape, op.input(1).shape, op.attrs["axis"]
     return [0 if number == axis else dim - index[number] for number, dim in enumerate(x)]
-
-
-def _partial_scatter(rewriter: Rewriter, op: Op) -> Tensor | None:
-    return _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None
 
 
 def _scatter_from(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor:
@@ -229,7 +219,9 @@ RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
     "matmul": (_sum_of_nothing, _separate_bias),
     "pad": (_indexed_pad, _pad_in_turns),
     "reduce": (_sum_of_nothing,),
-    "scatter_elements": (_partial_scatter,),
+    "scatter_elements": (
+        lambda rewriter, op: _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None,
+    ),
 }
 """For each kind that may have to be rewritten: rules in the order in which they are asked, None where one does not
 apply. A kind whose form is REWRITTEN has one that always does."""

@@ -47,26 +47,17 @@ def _split(rewriter: Rewriter, op: Op) -> bool:
     if op.kind not in ANCHORS:
         return False
     x, w = op.input(0), op.input(1)
-    if w.dtype is not DType.INT16 or x.dtype not in _BYTES or not _has_nine_bits(w):
+    if w.dtype is not DType.INT16 or x.dtype not in _BYTES or w.data is None:
         return False
-    weights = _near_and_rest(rewriter, op, w)
-    rewriter.substitute(
-        op.output, rewriter.add(op.name, op.kind, (_twice(rewriter, op, x), weights, *op.inputs[2:]), op.attrs)
-    )
-    return True
-
-
-def _has_nine_bits(w: Tensor) -> bool:
-    """Whether the weights are constants from -256 to 254."""
-    return w.data is not None and bool(w.data.min(initial=0) >= 2 * _LOW and w.data.max(initial=0) <= 2 * _HIGH)
-
-
-def _near_and_rest(rewriter: Rewriter, op: Op, w: Tensor) -> Tensor:
-    """The weights within 8 bits, and what is beyond, one behind the other along the input channels."""
-    assert w.data is not None
+    if w.data.min(initial=0) < 2 * _LOW or w.data.max(initial=0) > 2 * _HIGH:
+        return False
+    # The weights within 8 bits, and what is beyond, one behind the other along the input channels.
     near = np.clip(w.data, _LOW, _HIGH)
     both = np.concatenate([near, w.data - near], axis=1 if op.kind == "conv" else len(w.shape) - 2)
-    return rewriter.const(f"{w.name}.split", both.astype(np.int8))
+    weights = rewriter.const(f"{w.name}.split", both.astype(np.int8))
+    inputs = (_twice(rewriter, op, x), weights, *op.inputs[2:])
+    rewriter.substitute(op.output, rewriter.add(op.name, op.kind, inputs, op.attrs))
+    return True
 
 
 def _twice(rewriter: Rewriter, op: Op, x: Tensor) -> Tensor:

@@ -32,7 +32,11 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
     """Fill ``context.views`` for every tensor that is kept in memory."""
     # Twice, because each depends on the other: the order that suits a tensor follows from how its source lies, and that
     # from whether it is computed into a concatenation, whose own order comes from its sources.
-    inputs = _bind_io(graph, context)
+    for index, tensor in enumerate((*graph.inputs, *graph.outputs)):
+        strides = dense_strides(tensor.shape, tensor.dtype.itemsize)
+        buffer = Buffer(tensor.name, FIRST_IO + index, tensor.nbytes)
+        context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
+    inputs = [context.views[tensor].buffer for tensor in graph.inputs]
     trial = Context(context.config, context.constants, dict(context.views))
     orders = _orders(groups, trial)
     hosts = _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
@@ -52,16 +56,6 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
         if buffer.is_scratch:
             arena.place(buffer)
     return Placement(groups, buffers, arena.nbytes)
-
-
-def _bind_io(graph: Graph, context: Context) -> list[Buffer]:
-    buffers = []
-    for index, tensor in enumerate((*graph.inputs, *graph.outputs)):
-        buffer = Buffer(tensor.name, FIRST_IO + index, tensor.nbytes)
-        strides = dense_strides(tensor.shape, tensor.dtype.itemsize)
-        context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
-        buffers.append(buffer)
-    return buffers[: len(graph.inputs)]
 
 
 def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, ...]]:
@@ -115,13 +109,8 @@ def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> d
             assert tensor is not None
             maker = makers.get(tensor)
             # Not a result that is itself a view, or must be dense, or is wanted twice here: it has one place only.
-            ours = maker is not None and tensor not in io and tensor not in hosts and not tensor.is_constant
-            if (
-                ours
-                and maker is not None
-                and maker.ops[0].kind not in DENSE_KINDS | VIEWS
-                and op.inputs.count(tensor) == 1
-            ):
+            ours = tensor not in io and tensor not in hosts and not tensor.is_constant and op.inputs.count(tensor) == 1
+            if ours and maker is not None and maker.ops[0].kind not in DENSE_KINDS | VIEWS:
                 hosts[tensor] = (op, at)
             at += tensor.shape[op.attrs["axis"]]
     return hosts

@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from npusim.dtypes import DType, dtype_of
-from npusim.graph import Graph, Op, Tensor
+from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY
 
 
@@ -35,22 +35,19 @@ class Rewriter:
         """Offer every operator to the rule; it returns True when it has put something in its place."""
         for op in self.graph.ops:
             self._origin = op.origin
-            current = self.resolve_op(op)
+            inputs = tuple(None if tensor is None else self.resolve(tensor) for tensor in op.inputs)
+            same = all(new is old for new, old in zip(inputs, op.inputs, strict=True))
+            current = op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
             if not rule(self, current):
                 self.keep(current)
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
-        return Graph(self.graph.name, self.graph.inputs, outputs, _live(self.ops, outputs))
+        return Graph(self.graph.name, self.graph.inputs, outputs, live(self.ops, outputs))
 
     def resolve(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor of the original graph by now."""
         while tensor in self._replaced:
             tensor = self._replaced[tensor]
         return tensor
-
-    def resolve_op(self, op: Op) -> Op:
-        inputs = tuple(None if tensor is None else self.resolve(tensor) for tensor in op.inputs)
-        same = all(new is old for new, old in zip(inputs, op.inputs, strict=True))
-        return op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
 
     def keep(self, op: Op) -> None:
         if op.origin is None:  # made by the rule, in place of the operator that it was offered
@@ -63,10 +60,6 @@ class Rewriter:
         """The operator that makes a tensor, if it is of this kind."""
         op = self.producer.get(tensor) if tensor is not None else None
         return op if op is not None and op.kind == kind else None
-
-    def only_use(self, tensor: Tensor) -> bool:
-        """Exactly one operator (or the caller) reads the tensor."""
-        return self.uses.get(tensor, 0) == 1
 
     def add(
         self, name: str, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None
@@ -104,14 +97,3 @@ class Rewriter:
             candidate = f"{name}~{serial}"
         self._names.add(candidate)
         return candidate
-
-
-def _live(ops: Sequence[Op], outputs: Sequence[Tensor]) -> tuple[Op, ...]:
-    """The operators that an output depends on."""
-    needed = set(outputs)
-    kept = []
-    for op in reversed(ops):
-        if any(tensor in needed for tensor in op.outputs):
-            kept.append(op)
-            needed.update(tensor for tensor in op.inputs if tensor is not None)
-    return tuple(reversed(kept))

@@ -112,6 +112,11 @@ def raise_fence(fences: Fences, key: Key, count: int) -> None:
         fences[key] = count
 
 
+def raise_fences(fences: Fences, others: Fences) -> None:
+    for key, count in others.items():
+        raise_fence(fences, key, count)
+
+
 def _buffers_read(items: Iterable[Item]) -> set[Buffer]:
     return {resource.buffer for item in items for resource in item.reads if isinstance(resource, View)}
 
@@ -149,7 +154,8 @@ class Scheduler:
 
     def finish(self) -> list[Command]:
         """Issue what is pending and halt; the commands of the program."""
-        self._flush_all()
+        for core in sorted(self._pending):
+            self._flush(core)
         self.commands.append(Command(0, Unit.CONTROL, self.commands[-1].op if self.commands else 0, (), Halt()))
         return self.commands
 
@@ -166,8 +172,7 @@ class Scheduler:
         for other in self._scratch:
             start, end = other.offset, other.offset + other.nbytes
             if start < high and low < end:
-                for key, count in self._histories[other].summary().items():
-                    raise_fence(before, key, count)
+                raise_fences(before, self._histories[other].summary())
                 if low <= start and end <= high:
                     continue
             remaining.append(other)
@@ -203,10 +208,6 @@ class Scheduler:
             stored = _buffers_written(pending)
             if read & stored or any(slot.overlaps(used) for slot in written for used in pending.slots()):
                 self._flush(core)
-
-    def _flush_all(self) -> None:
-        for core in sorted(self._pending):
-            self._flush(core)
 
     def _flush(self, core: int) -> None:
         pending = self._pending.pop(core, None)
@@ -257,8 +258,7 @@ class Scheduler:
     def _need_for_read(self, resource: Resource, needs: Fences) -> None:
         if isinstance(resource, Slot):
             self._activate(resource)
-            for key, count in resource.writers.items():
-                raise_fence(needs, key, count)
+            raise_fences(needs, resource.writers)
             return
         if resource.buffer.is_constant:
             return  # the driver writes constants before the job starts, and the verifier lets no command write them
@@ -270,14 +270,12 @@ class Scheduler:
     def _need_for_write(self, resource: Resource, op: int, needs: Fences) -> None:
         if isinstance(resource, Slot):
             self._activate(resource)
-            for fences in (resource.writers, resource.readers):
-                for key, count in fences.items():
-                    raise_fence(needs, key, count)
+            raise_fences(needs, resource.writers)
+            raise_fences(needs, resource.readers)
             return
         history = self._history(resource.buffer)
         # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
-        for key, count in history.before.items():
-            raise_fence(needs, key, count)
+        raise_fences(needs, history.before)
         low, high = resource.extent()
         for use in (*history.reads, *history.writes):
             # the stores of one operator never overlap, though the byte ranges around them may
@@ -317,9 +315,8 @@ class Scheduler:
         kept = []
         for other in others:
             if other.overlaps(slot):
-                for fences in (other.writers, other.readers):
-                    for key, count in fences.items():
-                        raise_fence(slot.readers, key, count)
+                raise_fences(slot.readers, other.writers)
+                raise_fences(slot.readers, other.readers)
                 # Wholly covered, the older slot is spoken for by this one; else its other bytes are still on record.
                 if slot.start <= other.start and other.start + other.nbytes <= slot.start + slot.nbytes:
                     continue

@@ -114,10 +114,10 @@ def acc_bytes(config: Config) -> int:
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
     model = cost_model(config)
-    scored = [
-        (_estimate(problem, tile, config, model), _tasks(problem, tile) * _chunks(problem, tile), tile)
-        for tile in _candidates(problem, config, budget)
-    ]
+    scored = []
+    for tile in _candidates(problem, config, budget):
+        steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
+        scored.append((_estimate(problem, tile, config, model), steps, tile))
     if not scored:
         return None
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
@@ -129,25 +129,20 @@ _SLACK_PERCENT = 3
 """Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
 
 
-def _fits(problem: MatrixProblem, tile: Tiling, config: Config, budget: int) -> bool:
-    limit = acc_bytes(config)
-    if limit and footprint(problem, tile).acc > limit:
-        return False
-    return sram_bytes(problem, tile, config) <= budget
-
-
 def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator[Tiling]:
+    limit = acc_bytes(config)
     for groups, oc, ic in _channel_cuts(problem, config):
         found = 0
         # Large cuts first. Either loop may be the outer one: that decides whether weights or pixels are loaded again.
         for oh, ow in _spatial_cuts(problem):
             tile = Tiling(groups, oh, ow, oc, ic, False)
-            if _fits(problem, tile, config, budget):
-                yield tile
-                yield tile._replace(weights_outer=True)
-                found += 1
-                if found == _SPATIAL_CHOICES:
-                    break
+            if (limit and footprint(problem, tile).acc > limit) or sram_bytes(problem, tile, config) > budget:
+                continue
+            yield tile
+            yield tile._replace(weights_outer=True)
+            found += 1
+            if found == _SPATIAL_CHOICES:
+                break
 
 
 _SPATIAL_CHOICES = 3
@@ -191,10 +186,6 @@ def _spatial_cuts(problem: MatrixProblem) -> Iterator[tuple[int, int]]:
     for ow in _halvings(problem.ow, 1):
         if ow < problem.ow:
             yield 1, ow
-
-
-def _tasks(problem: MatrixProblem, tile: Tiling) -> int:
-    return _spatial(problem, tile) * _channel_tiles(problem, tile)
 
 
 def _spatial(problem: MatrixProblem, tile: Tiling) -> int:
@@ -251,16 +242,12 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
 
 
 def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
-    wide = rate_type(problem.x_type, problem.w_type)
-    if problem.depthwise:
-        channels = tile.groups
-        return MatrixWork(
-            wide, 1, tile.oh, tile.ow, channels * tile.oc, channels, problem.kh, problem.kw, True, True, True,
-            problem.out_type.itemsize,
-        )  # fmt: skip
+    groups, oc, ic = tile.groups, tile.oc, tile.ic
+    if problem.depthwise:  # the groups are the channels of one image
+        groups, oc, ic = 1, tile.groups * tile.oc, tile.groups
     return MatrixWork(
-        wide, tile.groups, tile.oh, tile.ow, tile.oc, tile.ic, problem.kh, problem.kw, False, True, True,
-        problem.out_type.itemsize,
+        rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
+        problem.depthwise, True, True, problem.out_type.itemsize,
     )  # fmt: skip
 
 

@@ -35,19 +35,14 @@ def read_section(cls: type[Any], raw: object, path: str, reading: Reading) -> An
     for name in raw:
         if name not in names:
             reading.refuse(_join(path, name), unknown(name, names))
-    values = {
-        field: _read_entry(entry, raw.get(entry.name), _join(path, entry.name), reading)
-        for field, entry in fields
-        if entry.name in raw or isinstance(entry, Section) or _report_missing(entry, path, reading)
-    }
+    values = {}
+    for field, entry in fields:
+        below = _join(path, entry.name)
+        if entry.name in raw or isinstance(entry, Section):
+            values[field] = _read_entry(entry, raw.get(entry.name), below, reading)
+        elif entry.required:  # any other field is left to its default
+            reading.refuse(below, f"missing; must be given: {entry.doc} ({entry.kind.allowed()})")
     return cls(**values) if len(reading.problems) == before else None
-
-
-def _report_missing(entry: Key, path: str, reading: Reading) -> bool:
-    """False: the caller leaves the field to its default; a required key is a problem."""
-    if entry.required:
-        reading.refuse(_join(path, entry.name), f"missing; must be given: {entry.doc} ({entry.kind.allowed()})")
-    return False
 
 
 def _read_entry(entry: Key | Section, value: object, path: str, reading: Reading) -> Any:

@@ -343,7 +343,10 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
     if config.matrix is not None:
         yield from _bad_matrix(config.matrix)
     yield from _bad_dram(config.dram)
-    yield from _bad_energy(config)
+    if config.energy is not None and config.matrix is not None:
+        for dtype, rate in config.matrix.throughput.items():
+            if rate and dtype not in config.energy.mac:
+                yield f"energy.mac.{dtype}", "missing; must be given for every type of matrix.throughput"
 
 
 def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:
@@ -390,24 +393,9 @@ def _bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
         yield "dram.efficiency", f'must be 1 with kind = "jedec", whose banks decide that, got {dram.efficiency}'
     peak = dram.channels * part.bandwidth
     if abs(dram.bandwidth - peak) * 100 > peak:
-        yield (
-            "dram.bandwidth",
-            (
-                f"must be that of {dram.channels} x {part.name} = {show(peak, Dimension.BANDWIDTH)} within 1 %, "
-                f"got {show(dram.bandwidth, Dimension.BANDWIDTH)}"
-            ),
-        )
+        wanted, given = show(peak, Dimension.BANDWIDTH), show(dram.bandwidth, Dimension.BANDWIDTH)
+        yield "dram.bandwidth", f"must be that of {dram.channels} x {part.name} = {wanted} within 1 %, got {given}"
     most = dram.channels * max(dram.ranks, part.pseudo) * part.rank_bytes
     if dram.bytes > most:
-        yield (
-            "dram.bytes",
-            (f"must be <= what the parts hold = {show(most, Dimension.SIZE)}, got {show(dram.bytes, Dimension.SIZE)}"),
-        )
-
-
-def _bad_energy(config: Config) -> Iterator[tuple[str, str]]:
-    if config.energy is None or config.matrix is None:
-        return
-    for dtype, rate in config.matrix.throughput.items():
-        if rate and dtype not in config.energy.mac:
-            yield f"energy.mac.{dtype}", "missing; must be given for every type of matrix.throughput"
+        wanted, given = show(most, Dimension.SIZE), show(dram.bytes, Dimension.SIZE)
+        yield "dram.bytes", f"must be <= what the parts hold = {wanted}, got {given}"

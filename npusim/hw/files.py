@@ -61,22 +61,18 @@ def _find(source: str, beside: Path | None) -> tuple[str, Path]:
     if not path.exists():
         if beside is not None:
             raise FileNotFoundError(source)
-        raise ConfigError(_missing(source))
+        if _is_path(source):
+            raise ConfigError(f"{source}: no such file; {_known()}")
+        from difflib import get_close_matches
+
+        close = get_close_matches(source, config_names(), 1)
+        hint = f" (did you mean '{close[0]}'?)" if close else ""
+        raise ConfigError(f"{source}: no such config{hint}; {_known()}")
     return str(path), path
 
 
 def _is_path(source: str) -> bool:
     return source.endswith(".toml") or os.sep in source or "/" in source
-
-
-def _missing(source: str) -> str:
-    from difflib import get_close_matches
-
-    if _is_path(source):
-        return f"{source}: no such file; {_known()}"
-    close = get_close_matches(source, config_names(), 1)
-    hint = f" (did you mean '{close[0]}'?)" if close else ""
-    return f"{source}: no such config{hint}; {_known()}"
 
 
 def _known() -> str:

@@ -69,11 +69,6 @@ class Kind(ABC):
         """JSON Schema of the value as written in TOML."""
 
 
-def _kind_name(value: object) -> str:
-    names = {bool: "a flag", int: "a whole number", float: "a number", str: "a string", dict: "a table", list: "a list"}
-    return names.get(type(value), f"a {type(value).__name__}")
-
-
 @dataclasses.dataclass(frozen=True)
 class Count(Kind):
     """A whole number without a unit."""
@@ -84,16 +79,10 @@ class Count(Kind):
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         if isinstance(value, bool) or not isinstance(value, int):
-            refuse("", f"must be a whole number, got {value!r} ({_kind_name(value)})")
-        elif value < self.minimum:
-            refuse("", f"must be >= {self.minimum}, got {value}")
-        elif value > self.maximum:
-            refuse("", f"must be <= {self.maximum}, got {value}")
-        elif self.power_of_two and value & (value - 1):
-            refuse("", f"must be a power of two, got {value}")
-        else:
-            return value
-        return None
+            names = {bool: "flag", float: "number", str: "string", dict: "table"}
+            refuse("", f"must be a whole number, got {value!r} (a {names.get(type(value), type(value).__name__)})")
+            return None
+        return _within(value, self, refuse, str, str(value))
 
     def allowed(self) -> str:
         return f"{'power of two' if self.power_of_two else 'whole number'}, {self.minimum} to {self.maximum}"
@@ -128,15 +117,9 @@ class Quantity(Kind):
         else:
             refuse("", f'must be {dimension.noun} with its unit, such as "{dimension.example}", got {value!r}')
             return None
-        if number < self.minimum:
-            refuse("", f"must be >= {show(self.minimum, dimension)}, got {_echo(value, number, dimension)}")
-        elif number > self.maximum:
-            refuse("", f"must be <= {show(self.maximum, dimension)}, got {_echo(value, number, dimension)}")
-        elif self.power_of_two and number & (number - 1):
-            refuse("", f"must be a power of two, got {_echo(value, number, dimension)}")
-        else:
-            return number
-        return None
+        # A refused value is shown as its author wrote it, with the unit that a bare number was taken in.
+        got = value if isinstance(value, str) else f"{number} {dimension.base}"
+        return _within(number, self, refuse, lambda limit: show(limit, dimension), got)
 
     def text(self, value: Any) -> str:
         return f'"{show(value, self.dimension)}"'
@@ -154,9 +137,17 @@ class Quantity(Kind):
         return {"anyOf": [text, {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}]}
 
 
-def _echo(value: object, number: int, dimension: Dimension) -> str:
-    """A refused value as its author wrote it, with the unit that a bare number was taken in."""
-    return value if isinstance(value, str) else f"{number} {dimension.base}"
+def _within(number: int, kind: Count | Quantity, refuse: Refuse, shown: Callable[[int], str], got: str) -> int | None:
+    """The number, unless it is refused for being outside of the limits."""
+    if number < kind.minimum:
+        refuse("", f"must be >= {shown(kind.minimum)}, got {got}")
+    elif number > kind.maximum:
+        refuse("", f"must be <= {shown(kind.maximum)}, got {got}")
+    elif kind.power_of_two and number & (number - 1):
+        refuse("", f"must be a power of two, got {got}")
+    else:
+        return number
+    return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,26 +96,22 @@ def _object(cls: type[Any]) -> dict[str, Any]:
             below = {"anyOf": [below, {"const": False}]} if entry.optional else below
             properties[entry.name] = {**below, "description": entry.doc}
         else:
-            properties[entry.name] = {**entry.kind.schema(), "description": _described(field, entry, cls)}
+            kind, default = entry.kind, "" if entry.required else _default(field, entry, cls)
+            unit = f" (in {kind.dimension.noun.split(' ', 1)[1]} units)" if isinstance(kind, Quantity) else ""
+            described = f"{entry.doc}{unit}{f'; default {default}' if default else ''}"
+            properties[entry.name] = {**kind.schema(), "description": described}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _described(field: str, entry: Key, cls: type[Any]) -> str:
-    unit = f" (in {entry.kind.dimension.noun.split(' ', 1)[1]} units)" if isinstance(entry.kind, Quantity) else ""
-    default = "" if entry.required else _default(field, entry, cls)
-    return f"{entry.doc}{unit}{f'; default {default}' if default else ''}"
-
-
 def _required(cls: type[Any]) -> dict[str, Any]:
-    needed = [entry.name for _, entry in entries(cls) if _needed(entry)]
     below = {entry.name: _required(entry.cls) for _, entry in entries(cls) if isinstance(entry, Section)}
-    return {"required": needed, "properties": {name: rule for name, rule in below.items() if rule["required"]}}
-
-
-def _needed(entry: Key | Section) -> bool:
-    if isinstance(entry, Key):
-        return entry.required
-    return not entry.optional and bool(_required(entry.cls)["required"])
+    rules = {name: rule for name, rule in below.items() if rule["required"]}
+    needed = [
+        entry.name
+        for _, entry in entries(cls)
+        if (entry.required if isinstance(entry, Key) else entry.name in rules and not entry.optional)
+    ]
+    return {"required": needed, "properties": rules}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

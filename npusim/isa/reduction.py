@@ -87,9 +87,6 @@ class ReduceTile(Instruction):
             _core.reduce_finish(self.fn, self.dtype, dst, acc, self.acc_dims, self.count)
 
 
-_RowOperands = tuple[DType, Strided, Strided, tuple[int, ...]]
-
-
 @dataclasses.dataclass(slots=True)
 class RowInstruction(Instruction):
     """What the instructions on whole rows share: src to dst, rows along the middle of dims (outer, row, inner)."""
@@ -109,7 +106,7 @@ class RowInstruction(Instruction):
         elements = prod(self.dims)
         return VectorWork(function, self.dtype, elements, passes, elements * self.dtype.itemsize * (passes + 1))
 
-    def _operands(self, memory: Memory, core: int) -> _RowOperands:
+    def _operands(self, memory: Memory, core: int) -> tuple[DType, Strided, Strided, tuple[int, ...]]:
         """The leading arguments of a row kernel."""
         dst = memory.at(core, self.dst, self.dst_strides)
         src = memory.at(core, self.src, self.src_strides)

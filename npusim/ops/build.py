@@ -11,8 +11,8 @@ import numpy as np
 
 from npusim.dtypes import DType, dtype_of, to_storage
 from npusim.errors import ModelError, UnsupportedError, UsageError
-from npusim.graph import Graph, Op, Tensor
-from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Kind, Shape, narrow
+from npusim.graph import Graph, Op, Tensor, live
+from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Shape, narrow
 
 MAX_ELEMENTS = 1 << 40
 """No tensor may have more elements: what is larger is a damaged or hostile model."""
@@ -104,7 +104,10 @@ class GraphBuilder:
         names = [self._tensor_names.unique(f"{base}:{index}" if index else base) for index in range(len(results))]
         outputs = tuple(Tensor(n, s, dtype) for n, s, (_, dtype) in zip(names, shapes, results, strict=True))
         op = Op(label, kind, tuple(inputs), outputs, complete, self.origin)
-        check_constraints(op, definition)
+        broken = [constraint for constraint in definition.constraints if not constraint(op.inputs, op.attrs)]
+        if broken:
+            types = ", ".join(tensor.dtype.label for tensor in op.inputs if tensor is not None)
+            raise UnsupportedError([(op.name, op.kind, f"{(c.__doc__ or '').strip()} (got {types})") for c in broken])
         if self._fold and self._foldable(op, definition.folding):
             arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
             for output, array in zip(op.outputs, definition.reference(op, arrays), strict=True):
@@ -163,13 +166,7 @@ class GraphBuilder:
 
     def finish(self, outputs: Sequence[Tensor]) -> Graph:
         """The validated graph without operators that no output needs."""
-        needed = set(outputs)
-        kept: list[Op] = []
-        for op in reversed(self._ops):
-            if any(output in needed for output in op.outputs):
-                kept.append(op)
-                needed.update(tensor for tensor in op.inputs if tensor is not None)
-        graph = Graph(self.name, tuple(self._inputs), tuple(outputs), tuple(reversed(kept)))
+        graph = Graph(self.name, tuple(self._inputs), tuple(outputs), live(self._ops, outputs))
         graph.validate()
         return graph
 
@@ -213,11 +210,3 @@ def checked_shape(shape: Sequence[int], name: str) -> Shape:
     if elements > MAX_ELEMENTS:
         raise ModelError(f"{name}: shape {list(dims)} has {elements} elements, at most {MAX_ELEMENTS} are possible")
     return dims
-
-
-def check_constraints(op: Op, definition: Kind) -> None:
-    """Raise UnsupportedError with the docstring of every constraint that the operator breaks."""
-    types = ", ".join(tensor.dtype.label for tensor in op.inputs if tensor is not None)
-    broken = [c for c in definition.constraints if not c(op.inputs, op.attrs)]
-    if broken:
-        raise UnsupportedError([(op.name, op.kind, f"{(c.__doc__ or '').strip()} (got {types})") for c in broken])

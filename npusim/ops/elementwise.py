@@ -245,8 +245,6 @@ def convert(x: Array, source: DType, to: DType) -> Array:
             inside = np.where((whole > info.min) & (whole < float(info.max)), whole, 0).astype(to.storage)
         saturated = np.where(whole <= info.min, info.min, np.where(whole >= float(info.max), info.max, inside))
         return saturated.astype(to.storage)
-    if to is DType.BFLOAT16 and source is DType.FLOAT64:
-        return narrow(wide.astype(np.float32), to)
     return narrow(wide, to)
 
 

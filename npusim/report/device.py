@@ -31,12 +31,17 @@ def changes(config: Config) -> str:
 
 def text(config: Config) -> str:
     """Several paragraphs: the description in short, compute peaks by type, memories, host link."""
-    peaks = capabilities(config)
+    peaks, link = capabilities(config), config.host
+    host = [
+        ("register access", duration(link.mmio_ps)),
+        ("interrupt", duration(link.irq_ps)),
+        ("copies", f"{quantity(link.link_bandwidth, 'B/s')} after {duration(link.link_latency_ps)}"),
+    ]
     blocks = [
         [f"{config.name}{changes(config)}: {config.description}", *facts(_structure(config))],
         _compute(peaks),
         ["memory", *facts(_memory(config, peaks))],
-        ["host", *facts(_host(config))],
+        ["host", *facts(host)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -101,12 +106,3 @@ def _memory(config: Config, peaks: Capabilities) -> list[tuple[str, str]]:
     if peaks.ridge is not None:
         rows.append(("ridge", f"{float(peaks.ridge):.0f} operations per DRAM byte keep the fastest type busy"))
     return rows
-
-
-def _host(config: Config) -> list[tuple[str, str]]:
-    host = config.host
-    return [
-        ("register access", duration(host.mmio_ps)),
-        ("interrupt", duration(host.irq_ps)),
-        ("copies", f"{quantity(host.link_bandwidth, 'B/s')} after {duration(host.link_latency_ps)}"),
-    ]

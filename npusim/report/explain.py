@@ -16,7 +16,8 @@ from npusim.hw.cost import Cost, cost_model
 from npusim.isa.base import Unit, decode
 from npusim.program import Program
 from npusim.report.format import counted, duration, grouped, percent, table
-from npusim.report.result import OpTiming, Result
+from npusim.report.result import Result
+from npusim.summary import OpReport
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
 
@@ -34,7 +35,7 @@ class Charge:
 class Explanation:
     """An operator's charges by unit (``matrix``, ``vector``, ``scalar``, ``dma``), most expensive first."""
 
-    timing: OpTiming
+    timing: OpReport
     charges: dict[str, list[Charge]]
     busy_ps: dict[str, int]
 
@@ -87,12 +88,17 @@ def explain(program: Program, result: Result, config: Config, op: int) -> Explan
 def text(found: Explanation, config: Config) -> str:
     """The explanation for a person."""
     row = found.timing
+    window = row.end_ps - row.start_ps
+    units = [
+        (unit, duration(busy), percent(busy, window), counted(sum(charge.count for charge in charges), "instruction"))
+        for (unit, charges), busy in zip(found.charges.items(), found.busy_ps.values(), strict=True)
+    ]
     lines = [
-        f"{row.name} ({row.kind}) on {config.name}: {duration(row.end_ps - row.start_ps)} from its first load to its "
+        f"{row.name} ({row.kind}) on {config.name}: {duration(window)} from its first load to its "
         f"last store, {row.bound}-bound on {row.unit}",
         "",
     ]
-    lines += table(("unit", "busy", "of its time", "instructions"), list(_units(found)), right="<>>>")
+    lines += table(("unit", "busy", "of its time", "instructions"), units, right="<>>>")
     for unit, charges in found.charges.items():
         lines += ["", f"{unit}: what one instruction takes", *_equations(unit, config), ""]
         lines += table(("count", "instruction", "work", "cycles", "binds"), list(_rows(charges)), right="><<<<")
@@ -128,23 +134,11 @@ def as_json(found: Explanation) -> dict[str, Any]:
     }
 
 
-def _units(found: Explanation) -> Iterator[tuple[str, str, str, str]]:
-    total = found.timing.end_ps - found.timing.start_ps
-    for unit, charges in found.charges.items():
-        count = counted(sum(charge.count for charge in charges), "instruction")
-        yield unit, duration(found.busy_ps[unit]), percent(found.busy_ps[unit], total), count
-
-
 def _rows(charges: list[Charge]) -> Iterator[tuple[str, str, str, str, str]]:
     for charge in charges[:_MOST_ROWS]:
         terms = " + ".join(f"{name} {grouped(cycles)}" for name, cycles in charge.cost.terms)
-        yield (
-            str(charge.count),
-            charge.mnemonic,
-            _work(charge.work),
-            f"{grouped(charge.cost.cycles)} = {terms}",
-            charge.cost.bound,
-        )
+        total = f"{grouped(charge.cost.cycles)} = {terms}"
+        yield str(charge.count), charge.mnemonic, _work(charge.work), total, charge.cost.bound
     if len(charges) > _MOST_ROWS:
         rest = sum(charge.count for charge in charges[_MOST_ROWS:])
         yield str(rest), "others", f"{len(charges) - _MOST_ROWS} more kinds", "", ""

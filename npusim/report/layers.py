@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from npusim.report.format import counted, duration, percent, quantity
-from npusim.report.result import OpTiming, Result
+from npusim.report.result import Result
+from npusim.summary import OpReport
 from npusim.timeline import Span
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Layer:
     before it was done to its own end. The parts of all operators add up to the whole, which overlapping times do not.
     """
 
-    timing: OpTiming
+    timing: OpReport
     added_ps: int
     busy_ps: dict[str, int] = field(default_factory=dict)
     dma_bytes: int = 0
@@ -48,7 +49,13 @@ def layers(result: Result) -> list[Layer]:
     timed.sort(key=lambda pair: (pair[0].end_ps, pair[0].start_ps))
     found, done = [], 0
     for timing, own in timed:
-        found.append(_layer(timing, own, max(0, timing.end_ps - done)))
+        layer = Layer(timing, max(0, timing.end_ps - done), instructions=len(own))
+        intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for span in own:
+            intervals[unit_kind(span.unit)].append((span.start_ps, span.end_ps))
+            layer.dma_bytes += span.bytes * (unit_kind(span.unit) == "dma")
+        layer.busy_ps = {unit: covered(pairs) for unit, pairs in intervals.items()}
+        found.append(layer)
         done = max(done, timing.end_ps)
     return found
 
@@ -56,19 +63,6 @@ def layers(result: Result) -> list[Layer]:
 def slowest(found: Sequence[Layer], count: int) -> list[Layer]:
     """The layers that added most, the slowest first; equal ones in the order of time."""
     return sorted(found, key=lambda layer: (-layer.added_ps, layer.timing.end_ps))[:count]
-
-
-def _layer(timing: OpTiming, spans: Iterable[Span], added_ps: int) -> Layer:
-    layer = Layer(timing, added_ps)
-    intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for span in spans:
-        unit = unit_kind(span.unit)
-        intervals[unit].append((span.start_ps, span.end_ps))
-        layer.instructions += 1
-        if unit == "dma":
-            layer.dma_bytes += span.bytes
-    layer.busy_ps = {unit: covered(pairs) for unit, pairs in intervals.items()}
-    return layer
 
 
 def unit_kind(unit: str) -> str:
@@ -87,41 +81,25 @@ def covered(intervals: Iterable[tuple[int, int]]) -> int:
 
 def why(layer: Layer, config: Config) -> str:
     """One sentence, from numbers: what kept this layer from being faster."""
-    window = layer.window_ps
+    window, macs = layer.window_ps, layer.timing.macs
     if not window:
         return "takes no time of its own"
-    match layer.timing.bound:
-        case "memory":
-            return _why_memory(layer, config)
-        case "compute":
-            return _why_compute(layer, config)
-        case _:
-            return _why_latency(layer)
-
-
-def _why_memory(layer: Layer, config: Config) -> str:
-    peak = config.dram.bandwidth * layer.window_ps / 10**12
-    busy, reached = percent(layer.busy_ps.get("dma", 0), layer.window_ps), percent(layer.dma_bytes, peak)
-    text = f"DMA busy {busy}, DRAM at {reached} of its peak: {quantity(layer.dma_bytes, 'B')} moved"
-    if not layer.timing.macs:
-        return f"{text}, no MACs"
-    per_byte = layer.timing.macs / max(1, layer.dma_bytes)
-    return f"{text} for {quantity(layer.timing.macs, 'MAC')}, {per_byte:.1f} per byte"
-
-
-def _why_compute(layer: Layer, config: Config) -> str:
-    unit = max((u for u in layer.busy_ps if u != "dma"), key=lambda u: (layer.busy_ps[u], u), default="dma")
-    busy = layer.busy_ps.get(unit, 0)
-    text = f"{unit} busy {percent(busy, layer.window_ps)}"
-    if unit != "matrix" or config.matrix is None or not layer.timing.macs:
-        return f"{text} with {counted(layer.instructions, 'instruction')}"
-    rate = layer.timing.macs * 10**12 / (busy * config.matrix_hz)
-    elements = config.matrix.elements * config.cores
-    return f"{text} at {quantity(rate, 'MACs')}/cycle on {elements} elements"
-
-
-def _why_latency(layer: Layer) -> str:
-    unit, busy = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
-    each = duration(layer.window_ps // layer.instructions)
     count = counted(layer.instructions, "instruction")
-    return f"short steps, one after another: {count} of {each} on average, {unit} busy {percent(busy, layer.window_ps)}"
+    if layer.timing.bound == "memory":
+        peak = config.dram.bandwidth * window / 10**12
+        busy, reached = percent(layer.busy_ps.get("dma", 0), window), percent(layer.dma_bytes, peak)
+        text = f"DMA busy {busy}, DRAM at {reached} of its peak: {quantity(layer.dma_bytes, 'B')} moved"
+        if not macs:
+            return f"{text}, no MACs"
+        return f"{text} for {quantity(macs, 'MAC')}, {macs / max(1, layer.dma_bytes):.1f} per byte"
+    if layer.timing.bound == "compute":
+        unit = max((u for u in layer.busy_ps if u != "dma"), key=lambda u: (layer.busy_ps[u], u), default="dma")
+        spent = layer.busy_ps.get(unit, 0)
+        text = f"{unit} busy {percent(spent, window)}"
+        if unit != "matrix" or config.matrix is None or not macs:
+            return f"{text} with {count}"
+        rate = macs * 10**12 / (spent * config.matrix_hz)
+        return f"{text} at {quantity(rate, 'MACs')}/cycle on {config.matrix.elements * config.cores} elements"
+    unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
+    each = duration(window // layer.instructions)
+    return f"short steps, one after another: {count} of {each} on average, {unit} busy {percent(spent, window)}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import IO
 
 from npusim.program import OpEntry
 from npusim.timeline import Span, Timeline
@@ -22,6 +21,7 @@ _SEQUENCE = 1
 _STATE_CLEARED, _NEEDS_STATE = 1, 2
 _BEGIN, _END, _COUNTER = 1, 2, 4
 _EXPLICIT_ORDER = 3
+_CATEGORY, _EVENT, _NOTE = 1, 2, 3  # fields of InternedData
 
 
 def write_trace(
@@ -32,27 +32,21 @@ def write_trace(
     ``ops``: the program's operator table; without it a span carries the name of its instruction. ``clock_hz``: the
     device's clock; with it a span says how many cycles it took. Raises OSError.
     """
+    slices, tracks = _Slices(ops, clock_hz), _Tracks()
     with open(path, "wb") as file:
-        _write(file, timeline.spans, ops, clock_hz)
-
-
-def _write(file: IO[bytes], spans: Sequence[Span], ops: Sequence[OpEntry], clock_hz: int) -> None:
-    slices = _Slices(ops, clock_hz)
-    file.write(_packet(_uint(13, _STATE_CLEARED)))
-    by_unit = sorted(spans, key=lambda span: (span.unit, span.start_ps, span.end_ps))
-    groups = [(unit, list(group)) for unit, group in groupby(by_unit, key=lambda span: span.unit)]
-    tracks = _Tracks()
-    for unit, group in groups:
-        track = tracks.unit(unit)
-        file.write(tracks.take())
-        for span in group:
-            file.write(slices.packets(span, track))
-    for name, unit_name, steps in _counters(spans):
-        track = tracks.counter(name, unit_name)
-        file.write(tracks.take())
-        for time, value in steps:
-            event = _uint(9, _COUNTER) + _uint(11, track) + _uint(30, value)
-            file.write(_packet(_uint(8, time) + _message(11, event)))
+        file.write(_packet(_uint(13, _STATE_CLEARED)))
+        by_unit = sorted(timeline.spans, key=lambda span: (span.unit, span.start_ps, span.end_ps))
+        for unit, group in groupby(by_unit, key=lambda span: span.unit):
+            track = tracks.unit(unit)
+            file.write(tracks.take())
+            for span in group:
+                file.write(slices.packets(span, track))
+        for name, unit_name, steps in _counters(timeline.spans):
+            track = tracks.counter(name, unit_name)
+            file.write(tracks.take())
+            for time, value in steps:
+                event = _uint(9, _COUNTER) + _uint(11, track) + _uint(30, value)
+                file.write(_packet(_uint(8, time) + _message(11, event)))
 
 
 class _Slices:
@@ -80,8 +74,8 @@ class _Slices:
         encoded = self._common.get(key)
         if encoded is None:
             entry = self._ops[span.op] if span.op < len(self._ops) else None
-            name = self._strings.event(entry.name if entry else span.kind)
-            encoded = _uint(3, self._strings.category(span.kind)) + _uint(10, name)
+            name = self._strings.number(_EVENT, entry.name if entry else span.kind)
+            encoded = _uint(3, self._strings.number(_CATEGORY, span.kind)) + _uint(10, name)
             encoded += self._note("instruction", span.kind) + self._note("op", span.op)
             if entry:
                 encoded += self._note("op_kind", entry.kind)
@@ -92,7 +86,7 @@ class _Slices:
     def _note(self, name: str, value: int | str) -> bytes:
         """A debug annotation, which a viewer shows as an argument of the slice."""
         field = _uint(3, value) if isinstance(value, int) else _text(6, value)
-        return _message(4, _uint(1, self._strings.note(name)) + field)
+        return _message(4, _uint(1, self._strings.number(_NOTE, name)) + field)
 
 
 def _counters(spans: Sequence[Span]) -> Iterator[tuple[str, str, Iterable[tuple[int, int]]]]:
@@ -121,24 +115,15 @@ class _Strings:
     """Names that a packet may refer to by number once one packet has carried them."""
 
     def __init__(self) -> None:
-        self._tables: dict[int, dict[str, int]] = {1: {}, 2: {}, 3: {}}  # field of InternedData -> name -> number
+        self._tables: dict[int, dict[str, int]] = {_CATEGORY: {}, _EVENT: {}, _NOTE: {}}  # name -> number
         self._new = b""
-
-    def category(self, name: str) -> int:
-        return self._number(1, name)
-
-    def event(self, name: str) -> int:
-        return self._number(2, name)
-
-    def note(self, name: str) -> int:
-        return self._number(3, name)
 
     def take(self) -> bytes:
         """What the next packet must carry."""
         new, self._new = self._new, b""
         return _message(12, new) if new else b""
 
-    def _number(self, field: int, name: str) -> int:
+    def number(self, field: int, name: str) -> int:
         table = self._tables[field]
         number = table.get(name)
         if number is None:

@@ -32,7 +32,10 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10) -> str:
 
 def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
     counters = result.counters
-    rate = f", {_rate(result.time_ps)} runs/s" if result.time_ps else ""
+    rate = ""
+    if result.time_ps:
+        runs = 10**12 / result.time_ps
+        rate = f", {f'{runs:.1f}' if runs < 100 else grouped(round(runs))} runs/s"
     clock = quantity(config.clock_hz, "Hz")
     rows = [
         ("program", f"{counted(counters.instructions, 'instruction')}{', from the cache' * result.compile_from_cache}"),
@@ -48,12 +51,6 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
         traffic += f", {quantity(reached, 'B/s')} = {percent(reached, config.dram.bandwidth)} of the pins"
     rows.append(("DRAM", traffic))
     return rows
-
-
-def _rate(time_ps: int) -> str:
-    """Runs a second, one decimal while that matters."""
-    rate = 10**12 / time_ps
-    return f"{rate:.1f}" if rate < 100 else grouped(round(rate))
 
 
 def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:

@@ -7,6 +7,7 @@ that names the routine; a routine says how shapes follow, what the work is, how 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +40,7 @@ class Spec(NamedTuple):
     @property
     def size(self) -> int:
         """Number of elements."""
-        count = 1
-        for dim in self.shape:
-            count *= dim
-        return count
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:

@@ -67,13 +67,10 @@ def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             yield Excluded(label, "match = 0: the outputs of the RTL were wrong")
             continue
         pixels = record.size("W") * record.size("H")
-        found = matrix_direct.job(_memory(base, record), _convolution(record), pixels)
+        oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("P", "Q", "K", "C", "R", "S"))
+        work = MatrixWork(DType.INT8, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
+        found = matrix_direct.job(_memory(base, record), work, pixels)
         yield Point(label, record.integer("cycles"), found.cycles, record.text("set"))
-
-
-def _convolution(record: Record) -> MatrixWork:
-    oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("P", "Q", "K", "C", "R", "S"))
-    return MatrixWork(DType.INT8, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
 
 
 def _memory(base: Config, record: Record) -> Config:

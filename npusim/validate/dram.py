@@ -6,7 +6,7 @@ Both simulators were driven by us; what their drivers do is stated here and noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from npusim.hw.dram._memory import Memory
 from npusim.hw.dram._parts import PARTS
-from npusim.units import PS_PER_S, ceil_div
+from npusim.units import ceil_div
 from npusim.validate.base import DataSet, Excluded, Point, Record
 
 Addresses = npt.NDArray[np.int64]
@@ -72,10 +72,6 @@ def _draws(count: int, below: int, seed: int) -> Addresses:
     return ((z ^ (z >> np.uint64(31))) % np.uint64(below)).astype(np.int64)
 
 
-def _sequential(load: Load) -> Addresses:
-    return np.arange(load.count, dtype=np.int64) * load.size
-
-
 def _random(load: Load) -> Addresses:
     return _draws(load.count, load.capacity // load.size, ADDRESSES) * load.size
 
@@ -86,10 +82,6 @@ def _blocks(load: Load) -> Addresses:
     count = ceil_div(load.count, each)
     starts = _draws(count, load.capacity // load.parameter, ADDRESSES) * load.parameter
     return (starts[:, None] + np.arange(each, dtype=np.int64) * load.size).ravel()[: load.count]
-
-
-def _strided(load: Load) -> Addresses:
-    return np.arange(load.count, dtype=np.int64) * load.parameter
 
 
 def _tile(load: Load) -> Addresses:
@@ -106,11 +98,11 @@ def _streams(load: Load, offset: int = 0) -> Addresses:
     return turn % load.parameter * apart + turn // load.parameter * load.size
 
 
-_PATTERNS = {
-    "seq": _sequential,
+_PATTERNS: dict[str, Callable[[Load], Addresses]] = {
+    "seq": lambda load: np.arange(load.count, dtype=np.int64) * load.size,
     "rand": _random,
     "rblk": _blocks,
-    "stride": _strided,
+    "stride": lambda load: np.arange(load.count, dtype=np.int64) * load.parameter,
     "streams": _streams,
     "streamsoff": lambda load: _streams(load, OFFSET),
     "tile2d": _tile,
@@ -140,14 +132,8 @@ def dramsim3(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         count = REQUESTS * min(4, memory.channels)
         load = Load(pattern, parameter, count, part.burst_bytes, memory.bytes)
         result = memory.serve(_requests(patterns(load), percent), outstanding)
-        yield Point(label, record.number("achieved_gbs"), memory.bandwidth_of(result) / GIGA, _kind(pattern, percent))
-
-
-def _kind(pattern: str, percent: int) -> str:
-    """The classes that the goals speak of."""
-    if percent not in {0, 100}:
-        return f"{pattern}, mixed"
-    return pattern
+        kind = pattern if percent in {0, 100} else f"{pattern}, mixed"
+        yield Point(label, record.number("achieved_gbs"), memory.bandwidth_of(result) / GIGA, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +177,8 @@ def ramulator2(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]
         preset = RAMULATOR2[name]
         memory = _memory(preset, record.integer("refresh", 0) == 1)
         if mode == "stream":
-            predicted = _stream(memory, percent)
+            load = Load("seq", 0, STREAM, memory.part.burst_bytes, memory.bytes)
+            predicted = memory.bandwidth_of(memory.serve(_requests(patterns(load), percent), UNLIMITED))
         else:
             predicted = _beside(memory, percent, 32 * nops // preset.ticks)
         group = mode if percent in {0, 100} else f"{mode}, mixed"
@@ -208,19 +195,12 @@ def _memory(preset: Preset, refresh: bool) -> Memory:
     )
 
 
-def _stream(memory: Memory, percent: int) -> int:
-    load = Load("seq", 0, STREAM, memory.part.burst_bytes, memory.bytes)
-    return memory.bandwidth_of(memory.serve(_requests(patterns(load), percent), UNLIMITED))
-
-
 def _beside(memory: Memory, percent: int, pace: int) -> int:
     """The stream goes at its pace as long as the probes last."""
     size = memory.part.burst_bytes
     stream = Load("seq", 0, BESIDE, size, memory.bytes)
     probes = _random(Load("rand", 0, PROBES, size, memory.bytes)) * 2
-    result = memory.serve(_requests(patterns(stream), percent), UNLIMITED, pace, probes, WARMUP)
-    moved = (result.reads + result.writes) * size
-    return moved * PS_PER_S // memory.ps(result.cycles)
+    return memory.bandwidth_of(memory.serve(_requests(patterns(stream), percent), UNLIMITED, pace, probes, WARMUP))
 
 
 SETS: tuple[DataSet, ...] = (

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npusim.dtypes import DType
-from npusim.hw.config import Config
 from npusim.hw.cost import cost
 from npusim.validate.base import DataSet, Excluded, Point, Record, machine
 from npusim.work import DmaWork, MatrixWork
@@ -50,15 +49,11 @@ def dma(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         if device not in _DEVICES:
             yield Excluded(label, f"no config for {device}")
             continue
-        config = _geared(machine(_DEVICES[device]), device, test)
+        config = machine(_DEVICES[device])
+        if device == "VPU_2_7" and not test.endswith("GEAR4"):
+            config = config.with_(clock=_SLOW_GEAR)
         work = DmaWork(size, 1, size, size * (source == "DRAM"), size * (target == "DRAM"))
         yield Point(label, record.number("gt_cycles_raw"), cost(config, work).cycles, f"{device} {source}-{target}")
-
-
-def _geared(config: Config, device: str, test: str) -> Config:
-    if device != "VPU_2_7" or test.endswith("GEAR4"):
-        return config
-    return config.with_(clock=_SLOW_GEAR)
 
 
 SETS = (

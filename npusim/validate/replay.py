@@ -62,16 +62,8 @@ class Outcome:
 
 
 def _fields(value: Summary | None) -> dict[str, float | None]:
-    if value is None:
-        return dict.fromkeys(("mape", "median", "p90", "worst", "bias", "correlation"))
-    return {
-        "mape": value.mape,
-        "median": value.median,
-        "p90": value.p90,
-        "worst": value.worst,
-        "bias": value.bias,
-        "correlation": value.correlation,
-    }
+    names = ("mape", "median", "p90", "worst", "bias", "correlation")
+    return {name: None if value is None else getattr(value, name) for name in names}
 
 
 def carried_folder() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,13 @@ def text(outcomes: Sequence[Outcome], missing: Sequence[DataSet]) -> str:
     lines = table(_HEADER, rows, right="<>>>>>>>>")
     lines += ["", "errors in percent of the measured value; bias > 0: predicted too slow; r: Pearson's correlation"]
     for outcome in outcomes:
-        lines += _details(outcome)
+        where = f"{outcome.path}, in {outcome.data.unit}, on {', '.join(outcome.data.configs)}"
+        lines += ["", f"{outcome.data.name}: {where}"]
+        for point in worst(outcome.points):
+            figures = f"measured {point.measured:.6g}, predicted {point.predicted:.6g}"
+            lines.append(f"  {error(point):+7.2f} %  {point.label}: {figures}")
+        reasons = Counter(row.reason for row in outcome.excluded)
+        lines += [f"  excluded {count}: {reason}" for reason, count in reasons.items()]
     lines += [f"skipped {data.name}: there is no {data.filename}" for data in missing]
     return "\n".join(lines)
 
@@ -38,18 +45,6 @@ def _row(name: str, value: Summary, excluded: int) -> tuple[str, ...]:
     figures = (value.mape, value.median, value.p90, value.worst)
     shown = [f"{figure:.2f}" for figure in figures]
     return name, str(value.points), str(excluded or "-"), *shown, f"{value.bias:+.2f}", related
-
-
-def _details(outcome: Outcome) -> list[str]:
-    lines = ["", f"{outcome.data.name}: {outcome.path}, in {outcome.data.unit}, on {', '.join(outcome.data.configs)}"]
-    for point in worst(outcome.points):
-        figures = f"measured {point.measured:.6g}, predicted {point.predicted:.6g}"
-        lines.append(f"  {error(point):+7.2f} %  {point.label}: {figures}")
-    reasons = dict.fromkeys(row.reason for row in outcome.excluded)
-    for reason in reasons:
-        count = sum(row.reason == reason for row in outcome.excluded)
-        lines.append(f"  excluded {count}: {reason}")
-    return lines
 
 
 def plot(path: Path, outcomes: Sequence[Outcome], kind_of_file: str) -> None:

@@ -34,10 +34,6 @@ def _read(size: int) -> DmaWork:
     return DmaWork(size, 1, size, size, 0)
 
 
-def _write(size: int) -> DmaWork:
-    return DmaWork(size, 1, size, 0, size)
-
-
 def matmul_v4(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """A compiled product, from the first transfer's start to the last one's end: the kernel without its dispatch."""
     session = Session(machine("tpuv4"), cache_dir=False)
@@ -76,7 +72,9 @@ def vector(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         elif op not in _CLASSES:
             yield Excluded(label, f"{op} is no single function of the vector unit")
         else:
-            stored = _stored(record.shape("shape"))
+            # With the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so.
+            extents = record.shape("shape")
+            stored = min(prod(extents) // extent * ceil_div(extent, 128) * 128 for extent in extents)
             dtype = DType.BFLOAT16 if op in _NARROW else DType.FLOAT32
             yield Point(label, record.number("avg_us"), _streamed(config, op, dtype, stored) / _PS, op)
 
@@ -85,16 +83,11 @@ def _streamed(config: Config, op: str, dtype: DType, elements: int) -> int:
     """Picoseconds of an element by element kernel."""
     writes = elements * dtype.itemsize
     reads = writes * (2 if op in _TWO_OPERANDS else 1)
-    lead, tail = cost(config, _read(_BLOCK)), cost(config, _write(_BLOCK))
+    lead, tail = cost(config, _read(_BLOCK)), cost(config, DmaWork(_BLOCK, 1, _BLOCK, 0, _BLOCK))
     both = cost(config, DmaWork(reads + writes, (reads + writes) // writes, writes, reads, writes))
     moving = dict(both.terms)["transfer"] * 10**12 // config.clock_hz
     work = VectorWork(_CLASSES[op], dtype, elements, 1, reads + writes)
     return lead.ps + max(moving, cost(config, work).ps) + tail.ps
-
-
-def _stored(shape: Sequence[int]) -> int:
-    """Elements of an array with the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so."""
-    return min(prod(shape) // extent * ceil_div(extent, 128) * 128 for extent in shape)
 
 
 _CHIPS = {"TPU_v6e": "tpuv6e", "TPU_v7": "tpuv7"}

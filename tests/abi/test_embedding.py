@@ -80,7 +80,7 @@ def test_through_a_link_from_elsewhere(clients: dict[str, Path], model: Path, tm
 
 
 def test_by_bare_name(clients: dict[str, Path], model: Path) -> None:
-    path = os.pathsep.join(map(str, abi.library_path()))
+    path = os.pathsep.join(dict.fromkeys(str(library.folder) for library in abi.LIBRARIES))
     for name, library in FLAVOURS.items():
         done = run(clients[name], library.path.name, model, "run", LD_LIBRARY_PATH=path)
         assert (done.returncode, done.stdout) == (0, "2 devices\n"), done.stderr

@@ -41,7 +41,9 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["libs", "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert all(each["built"] and Path(each["path"]).exists() for each in told["libraries"])
-    assert told["environment"]["LD_LIBRARY_PATH"].split(":") == [str(folder) for folder in sorted(abi.library_path())]
+    assert told["environment"]["LD_LIBRARY_PATH"].split(":") == sorted(
+        {str(library.folder) for library in abi.LIBRARIES}
+    )
 
 
 def test_a_library_that_is_not_built_is_an_error(

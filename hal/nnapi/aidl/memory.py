@@ -81,7 +81,11 @@ def to_memory(memory: AidlMemory) -> Memory:
     if memory.ashmem is not None:
         return Memory(ASHMEM, (memory.ashmem.fd,), memory.ashmem.size)
     if memory.mappableFile is not None:
-        return _from_file(memory.mappableFile)
+        file = memory.mappableFile
+        if not isinstance(file.offset, int) or not isinstance(file.prot, int) or file.offset < 0:
+            got = f"{file.prot!r} and {file.offset!r}"
+            raise invalid_argument(f"protection and offset must be integers >= 0, got {got}")
+        return Memory(MMAP_FD, (file.fd,), file.length, (file.prot, file.offset & _WORD, file.offset >> 32))
     assert memory.hardwareBuffer is not None
     return _from_buffer(memory.hardwareBuffer)
 
@@ -101,12 +105,6 @@ def from_memory(memory: Memory) -> AidlMemory:
     raise invalid_argument(
         f"memory {memory.name!r} with {len(handle)} descriptors has no counterpart in the AIDL interface"
     )
-
-
-def _from_file(file: MappableFile) -> Memory:
-    if not all(isinstance(value, int) for value in (file.offset, file.prot)) or file.offset < 0:
-        raise invalid_argument(f"protection and offset must be integers >= 0, got {file.prot!r} and {file.offset!r}")
-    return Memory(MMAP_FD, (file.fd,), file.length, (file.prot, file.offset & _WORD, file.offset >> 32))
 
 
 def _from_buffer(buffer: HardwareBuffer) -> Memory:

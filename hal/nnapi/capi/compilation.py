@@ -113,7 +113,7 @@ class Compilation:
         choice = available(self._chosen or devices())
         kept = None
         if self._cache is not None:
-            types = [int(operation.type) for operation in self.model.composed.model.main.operations]
+            types = [int(operation.type) for operation in self.model.composed.main.operations]
             kept = CachedCompilation(self._cache, choice, len(types), types, int(self._preference), int(self._priority))
         self.steps = (self._from_cache(kept, deadline) if kept else []) or self._compile(choice, kept, deadline)
 
@@ -130,12 +130,12 @@ class Compilation:
                     break
                 prepared.append(found)
             else:
-                parts = parts_of(self.model.composed.model, stretches)
+                parts = parts_of(self.model.composed, stretches)
                 return [Step(part, each) for part, each in zip(parts, prepared, strict=True)]
         return []
 
     def _compile(self, choice: Sequence[Device], kept: CachedCompilation | None, deadline: int) -> list[Step]:
-        model = self.model.composed.model
+        model = self.model.composed
         stretches = spread(model, choice, self._preference)
         steps = []
         for stretch, part in zip(stretches, parts_of(model, stretches), strict=True):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TypeVar
 
 from npusim.units import ceil_div
 
 from .. import types
 from ..aidl import types as aidl_types
-from ..aidl.model import model_to_1_3
 from ..aidl.types import OperandLifeTime as LifeTime
 from ..extensions.registry import CODE_BITS
 from ..memory import Memory
@@ -16,23 +15,13 @@ from ..types import DataLocation
 from . import extensions
 from .operands import BuiltModel, BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced
 
+T = TypeVar("T")
 _ALIGNMENT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """``model``: of the AIDL interface, its pools plain Memory objects."""
-
-    model: aidl_types.Model
-
-    def to_1_3(self) -> types.Model:
-        """The same for what speaks HAL 1.3. Raises StatusError."""
-        return model_to_1_3(self.model)
-
-
-def compose(main: BuiltModel) -> Composed:
-    """One model out of a main model and all that it refers to, directly or not."""
-    return Composed(_Composer().compose(main))
+def compose(main: BuiltModel) -> aidl_types.Model:
+    """One model out of a main model and all that it refers to, directly or not; its pools are plain Memory objects."""
+    return _Composer().compose(main)
 
 
 class _Composer:
@@ -85,28 +74,25 @@ class _Composer:
                 self._values += bytes(offset - len(self._values)) + data
                 return LifeTime.CONSTANT_COPY, DataLocation(0, offset, len(data))
             case InMemory(memory, offset, length):
-                return LifeTime.CONSTANT_POOL, DataLocation(self._pool(memory.shared), offset, length)
+                pool = _number_of(memory.shared, self._pools, self._pool_of)
+                return LifeTime.CONSTANT_POOL, DataLocation(pool, offset, length)
             case Referenced(model):
-                return LifeTime.SUBGRAPH, DataLocation(0, self._reference(model), 0)
+                return LifeTime.SUBGRAPH, DataLocation(0, _number_of(model, self._models, self._place_of), 0)
             case Missing():
                 return LifeTime.NO_VALUE, DataLocation()
             case Pointed():
                 raise TypeError("a value in the client's memory was not taken over before the model was composed")
         return LifeTime.TEMPORARY_VARIABLE, DataLocation()
 
-    def _pool(self, memory: Memory) -> int:
-        if id(memory) not in self._pool_of:
-            self._pool_of[id(memory)] = len(self._pools)
-            self._pools.append(memory)
-        return self._pool_of[id(memory)]
-
-    def _reference(self, model: BuiltModel) -> int:
-        if id(model) not in self._place_of:
-            self._place_of[id(model)] = len(self._models)
-            self._models.append(model)
-        return self._place_of[id(model)]
-
     def _note(self, kind: int) -> None:
         prefix = kind >> CODE_BITS
         if prefix and kind < 1 << 31:
             self._prefixes.add(prefix)
+
+
+def _number_of(thing: T, things: list[T], numbers: dict[int, int]) -> int:
+    """The place of a thing among those of its kind; a new one goes to the end."""
+    if id(thing) not in numbers:
+        numbers[id(thing)] = len(things)
+        things.append(thing)
+    return numbers[id(thing)]

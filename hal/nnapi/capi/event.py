@@ -17,10 +17,11 @@ from ..fence import FenceStatus
 from ..waiter import wait_all
 from .codes import ApiError, ResultCode, bad_data
 from .execution import Execution
-from .running import Computation, Outcome, deadline_after
+from .running import Outcome, deadline_after
 
 MAX_THREADS = 32
 _tasks = TaskPool(MAX_THREADS, "nnapi-c")
+_GIVEN_UP = Outcome(ResultCode.DEAD_OBJECT, "the process ends")
 
 
 class Event(ABC):
@@ -48,13 +49,7 @@ class Completion(Event):
         self._outcome = Outcome(ResultCode.OP_FAILED)
         computation = execution.begin()
         deadline = deadline_after(execution.timeout_ns)
-        _submit(lambda: self._run(computation, deadline), self._give_up)
-
-    def _run(self, computation: Computation, deadline_ns: int) -> None:
-        self._end(computation.run(deadline_ns))
-
-    def _give_up(self) -> None:
-        self._end(Outcome(ResultCode.DEAD_OBJECT, "the process ends"))
+        _submit(lambda: self._end(computation.run(deadline)), lambda: self._end(_GIVEN_UP))
 
     def _end(self, outcome: Outcome) -> None:
         self._outcome = outcome
@@ -63,7 +58,7 @@ class Completion(Event):
 
     def wait(self) -> None:
         self.settle()
-        _check(self._outcome)
+        self._outcome.check()
 
     def settle(self) -> None:
         self._over.wait()
@@ -97,7 +92,7 @@ class FencedCompletion(Event):
         if state is not FenceStatus.SIGNALED:
             self._end(Outcome(ResultCode.OP_FAILED, "an event before the execution has failed"), 0)
             return
-        _submit(self._run, lambda: self._end(Outcome(ResultCode.DEAD_OBJECT, "the process ends"), 0))
+        _submit(self._run, lambda: self._end(_GIVEN_UP, 0))
 
     def _run(self) -> None:
         waited = time.monotonic_ns() - self._launched_ns
@@ -116,7 +111,7 @@ class FencedCompletion(Event):
 
     def wait(self) -> None:
         self.settle()
-        _check(self._outcome)
+        self._outcome.check()
 
     def settle(self) -> None:
         fence.wait(self._handle)
@@ -152,11 +147,6 @@ class ForeignFence(Event):
 def _close_with(event: Event, descriptor: int) -> None:
     """Close a descriptor when nobody holds the event any more; the end of the process does it by itself."""
     weakref.finalize(event, os.close, descriptor).atexit = False
-
-
-def _check(outcome: Outcome) -> None:
-    if outcome.code is not ResultCode.NO_ERROR:
-        raise ApiError(outcome.code, outcome.message or "the computation has failed; the log of hal.nnapi says why")
 
 
 def _handles(before: Sequence[Event]) -> list[list[int]]:

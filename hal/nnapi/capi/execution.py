@@ -32,14 +32,15 @@ class Execution:
     def __init__(self, compilation: Compilation) -> None:
         compilation.check_finished()
         self.compilation = compilation
-        main = compilation.model.composed.model.main
+        main = compilation.model.composed.main
         self._input_operands = [main.operands[index] for index in main.inputIndexes]
         self._output_operands = [main.operands[index] for index in main.outputIndexes]
         self._inputs: list[Argument | None] = [None] * len(self._input_operands)
         self._outputs: list[Argument | None] = [None] * len(self._output_operands)
         self._state = State.PREPARATION
         self._reusable = self._padded = self._measure = self._touched = False
-        self._timeout_ns = 0
+        self.timeout_ns = 0
+        """How long a computation may take, 0 without a limit."""
         self._loop_timeout_ns = int(LoopTimeoutDurationNs.DEFAULT)
         self._hints: list[TokenValuePair] = []
         self._computation: Computation | None = None
@@ -110,7 +111,7 @@ class Execution:
         """How long a computation may take; 0 for as long as it likes."""
         self.compilation.check_one_device("setTimeout")
         self._check_preparation("setTimeout")
-        self._timeout_ns = nanoseconds
+        self.timeout_ns = nanoseconds
 
     def set_loop_timeout(self, nanoseconds: int) -> None:
         """How long a WHILE may take; more than the maximum means the maximum."""
@@ -130,7 +131,7 @@ class Execution:
         computation = self.begin()
         outcome = Outcome(ResultCode.OP_FAILED, "the computation was interrupted")
         try:
-            outcome = computation.run(deadline_after(self._timeout_ns), run_step)
+            outcome = computation.run(deadline_after(self.timeout_ns), run_step)
         finally:
             self.end(outcome)
         self.check()
@@ -161,9 +162,8 @@ class Execution:
 
     def check(self) -> None:
         """Raise ApiError with the code of how the computation ended, unless all went well."""
-        outcome = self._outcome
-        if outcome is not None and outcome.code is not ResultCode.NO_ERROR:
-            raise ApiError(outcome.code, outcome.message or "the execution has failed; the log of hal.nnapi says why")
+        if self._outcome is not None:
+            self._outcome.check()
 
     def _check_outputs_specified(self) -> None:
         """Raise ApiError (BAD_DATA) if the size of an output is not known before the computation."""
@@ -172,11 +172,6 @@ class Execution:
                 raise bad_data(f"output {index}: dimensions must be known, got {list(argument.dims)}")
             if argument is not None and not argument.dims and not is_specified(int(operand.type), operand.dimensions):
                 raise bad_data(f"output {index}: dimensions must be known")
-
-    @property
-    def timeout_ns(self) -> int:
-        """How long a computation may take, 0 without a limit."""
-        return self._timeout_ns
 
     def _make(self) -> Computation:
         for what, arguments in (("input", self._inputs), ("output", self._outputs)):

@@ -71,7 +71,7 @@ def _extension_support(device: Device, extensionName: str, isExtensionSupported:
 @entry("ANeuralNetworksModel_getSupportedOperationsForDevices", handle(Kind.Model), pointer, u32, pointer)
 def _supported(model: Model, devices: int, numDevices: int, supportedOps: int) -> None:
     chosen = _chosen(devices, numDevices)
-    composed = model.composed.model
+    composed = model.composed
     sorted_union = [any(each) for each in zip(*(supported(device, composed) for device in chosen), strict=True)]
     in_order = dict(zip(model.order, sorted_union, strict=True))
     pointers.write_array(ctypes.c_bool, supportedOps, tuple(in_order[number] for number in range(len(in_order))))

@@ -88,11 +88,17 @@ def copy(src: AnyMemory, dst: AnyMemory) -> None:
     """Copy the contents of one memory to another. Raises ApiError, ServiceSpecificException."""
     if src is dst:
         return
-    dims = _contents(src)
+    dims: Dims | None = None  # of bytes of a file
+    if isinstance(src, RoleMemory):
+        dims = src.contents
+        if dims is None:
+            raise bad_data("the source is not initialised: no execution or copy has filled it")
     nbytes = _logical_size(src, dims)
     try:
         if isinstance(dst, RoleMemory):
-            dims = _target_dims(dst, dims, nbytes)
+            dims = merged(dst.dims, dims or (), "the destination")
+            if _logical_size(dst, dims) != nbytes:
+                raise bad_data(f"the source has {nbytes} bytes, the destination has dimensions {list(dims)}")
         elif dst.size != nbytes:
             raise bad_data(f"the source has {nbytes} bytes, the destination {dst.size}")
         _transfer(src, dst, dims or (), nbytes)
@@ -104,15 +110,6 @@ def copy(src: AnyMemory, dst: AnyMemory) -> None:
         dst.contents = dims or ()
 
 
-def _contents(source: AnyMemory) -> Dims | None:
-    """Dimensions of the contents; None for bytes of a file. Raises ApiError if there are none."""
-    if isinstance(source, SharedMemory):
-        return None
-    if source.contents is None:
-        raise bad_data("the source is not initialised: no execution or copy has filled it")
-    return source.contents
-
-
 def _logical_size(memory: AnyMemory, dims: Dims | None) -> int:
     if isinstance(memory, SharedMemory):
         return memory.size
@@ -120,13 +117,6 @@ def _logical_size(memory: AnyMemory, dims: Dims | None) -> int:
     if size is None:
         raise bad_data(f"the number of elements is not known: dimensions {list(dims or ())}")
     return size
-
-
-def _target_dims(target: RoleMemory, dims: Dims | None, size: int) -> Dims:
-    found = merged(target.dims, dims or (), "the destination")
-    if _logical_size(target, found) != size:
-        raise bad_data(f"the source has {size} bytes, the destination has dimensions {list(found)}")
-    return found
 
 
 def _transfer(source: AnyMemory, target: AnyMemory, dims: Dims, nbytes: int) -> None:

@@ -93,7 +93,8 @@ class MemoryDesc:
         keys = frozenset(role.key for role in self._roles)
         kind = self._operand.type
         size = nbytes(kind, self._dims)
-        if self._one_device():
+        steps = [role.compilation.steps for role in self._roles]
+        if all(len(each) == 1 and each[0].part.device is steps[0][0].part.device for each in steps):
             try:
                 return RoleMemory(keys, kind, self._dims, self._allocate(), None)
             except ServiceSpecificException as error:
@@ -105,16 +106,9 @@ class MemoryDesc:
             raise ApiError(ResultCode.OP_FAILED, message)
         return RoleMemory(keys, kind, self._dims, None, anonymous(size))
 
-    def _one_device(self) -> bool:
-        steps = [role.compilation.steps for role in self._roles]
-        return all(len(each) == 1 and each[0].part.device is steps[0][0].part.device for each in steps)
-
     def _allocate(self) -> DeviceBuffer:
         step = self._roles[0].compilation.steps[0]
-        compilations: list[Compilation] = []
-        for role in self._roles:
-            if role.compilation not in compilations:
-                compilations.append(role.compilation)
+        compilations = list(dict.fromkeys(role.compilation for role in self._roles))
         roles: dict[Direction, list[BufferRole]] = {"input": [], "output": []}
         for role in self._roles:
             roles[role.direction].append(BufferRole(compilations.index(role.compilation), role.index, role.frequency))

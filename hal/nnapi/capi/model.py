@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from npusim.units import ceil_div
 
+from ..aidl import types as aidl_types
+from ..aidl.model import model_to_1_3
 from ..errors import InvalidModelError, StatusError
 from ..operations.signature import operation_name
 from ..types import ExtraParams, OperandType, OperationType, OperationTypeRange, SymmPerChannelQuantParams
 from ..validation import validate_model
 from . import extensions, pointers
 from .codes import MAX_COPIED_BYTES, ApiError, ResultCode, bad_data, bad_state
-from .compose import Composed, compose
+from .compose import compose
 from .kinds import described
 from .memory import AnyMemory, SharedMemory, anonymous
 from .operands import BuiltModel, BuiltOperand, Copied, InMemory, Missing, Pointed, Referenced, Value, made_from
@@ -31,7 +33,7 @@ class Model(BuiltModel):
         super().__init__()
         self._finished = False
         self._valid = False
-        self._composed: Composed | None = None
+        self._composed: aidl_types.Model | None = None
 
     # Building
 
@@ -71,9 +73,8 @@ class Model(BuiltModel):
         if value is self or not value.finished:
             raise bad_state("the model that is referred to is not finished")
         if self._operand(index).type != OperandType.SUBGRAPH:
-            raise bad_data(
-                f"operand {index} must be of type ANEURALNETWORKS_MODEL, got {described(self.operands[index])}"
-            )
+            got = described(self.operands[index])
+            raise bad_data(f"operand {index} must be of type ANEURALNETWORKS_MODEL, got {got}")
         self._set(index, Referenced(value))
 
     def set_channel_quant(self, index: int, channelQuant: ChannelQuantValue) -> None:
@@ -147,14 +148,14 @@ class Model(BuiltModel):
         self._take_pointed()
         composed = compose(self)
         try:
-            validate_model(composed.to_1_3())
+            validate_model(model_to_1_3(composed))
         except (InvalidModelError, StatusError) as error:
             raise bad_data(str(error)) from None
         self._composed = composed
         self._valid = True
 
     @property
-    def composed(self) -> Composed:
+    def composed(self) -> aidl_types.Model:
         """The driver's model. Raises ApiError (BAD_STATE) unless the model is finished."""
         if self._composed is None:
             raise bad_state("the model is not finished, or not valid")
@@ -196,11 +197,8 @@ class Model(BuiltModel):
     def _check_signature(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Raise ApiError (BAD_DATA) for types that the operation does not take; the other rules wait for ``finish``."""
         definition = extensions.context().operation(kind)
-        if definition is None:
-            return
-        problem = definition.types_problem(
-            [self.operands[index].type for index in inputs], [self.operands[index].type for index in outputs]
-        )
+        kinds = [self.operands[index].type for index in inputs], [self.operands[index].type for index in outputs]
+        problem = definition.types_problem(*kinds) if definition else None
         if problem:
             raise bad_data(f"operation {len(self.operations)} ({operation_name(kind)}): {problem}")
 

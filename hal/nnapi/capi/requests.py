@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from npusim.units import ceil_div
 
 from ..aidl.types import OMITTED, Request, RequestMemoryPool
-from ..types import DataLocation, OutputShape, RequestArgument
+from ..types import DataLocation, RequestArgument
 from . import pointers
 from .arguments import Argument, AtMemory, AtPointer, Omitted
 from .memory import RoleMemory, SharedMemory, anonymous
@@ -92,10 +92,3 @@ class RequestBuilder:
                 self._pools.append(RequestMemoryPool(token=known.device.token))
                 self.tokens.append(OMITTED)
         return self._index[known.serial]
-
-
-def shape_of(shapes: Sequence[OutputShape], index: int, argument: Argument) -> OutputShape:
-    """What the driver says of an output; it may say nothing of those that were known before."""
-    if index < len(shapes):
-        return shapes[index]
-    return OutputShape(argument.dims, True)

@@ -16,7 +16,7 @@ from .codes import ApiError, ResultCode, bad_data, code_of
 from .compilation import Compilation
 from .kinds import nbytes
 from .memory import RoleMemory, anonymous
-from .requests import RequestBuilder, Staging, shape_of
+from .requests import RequestBuilder, Staging
 
 INT64_MAX = (1 << 63) - 1
 
@@ -32,6 +32,11 @@ class Outcome:
     message: str = ""
     shapes: Sequence[OutputShape] = ()
     timing: Timing = field(default_factory=Timing)
+
+    def check(self) -> None:
+        """Raise ApiError with the code unless all went well."""
+        if self.code is not ResultCode.NO_ERROR:
+            raise ApiError(self.code, self.message or "the computation has failed; the log of hal.nnapi says why")
 
 
 class Computation:
@@ -72,11 +77,9 @@ class Computation:
         device = driver = 0
         enough = True
         config, model = self._config, self._compilation.model
+        given = {index: self._staging.place(each) for index, each in zip(model.inputs, self._inputs, strict=True)}
         for number, step in enumerate(self._compilation.steps):
-            inputs = [
-                self._staging.place(self._inputs[model.inputs.index(index)]) if index in model.inputs
-                else self._target(index) for index in step.part.inputs
-            ]  # fmt: skip
+            inputs = [given.get(index) or self._target(index) for index in step.part.inputs]
             outputs = [self._target(index) for index in step.part.outputs]
             builder = RequestBuilder()
             request = builder.build(inputs, outputs)
@@ -85,12 +88,12 @@ class Computation:
             else:
                 result = run_step(number, request, builder.tokens, config, deadline_ns)
             for place, index in enumerate(step.part.outputs):
-                shapes[index] = shape_of(result.outputShapes, place, outputs[place])
+                told = place < len(result.outputShapes)  # the driver may say nothing of those that were known before
+                shapes[index] = result.outputShapes[place] if told else OutputShape(outputs[place].dims, True)
             device, driver = device + result.timing.timeOnDeviceNs, driver + result.timing.timeInDriverNs
             enough = enough and result.outputSufficientSize
             if not enough:
                 break
-        measured = config.measureTiming and enough
         found = [shapes.get(index, OutputShape((), False)) for index in model.outputs]
         if not enough:
             message = "an output has more bytes than there is room for"
@@ -100,7 +103,7 @@ class Computation:
             element = extensions.context().element_bytes(model.operands[index].type)
             sizes.append(None if element is None else element * math.prod(shape.dimensions))
         self._staging.give_out(sizes)
-        return Outcome(ResultCode.NO_ERROR, "", found, Timing(device, driver) if measured else Timing())
+        return Outcome(ResultCode.NO_ERROR, "", found, Timing(device, driver) if config.measureTiming else Timing())
 
     # Where the operands of steps lie
 

@@ -7,7 +7,7 @@ that file is up to date.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from npusim.pages import write_or_check
@@ -73,11 +73,8 @@ def _row(kind: int, definition: Definition) -> str:
     if not isinstance(definition.signatures, frozenset):
         return f"{name}{' |' * len(COLUMNS)} {' '.join((definition.signatures.__doc__ or '').split())} |"
     marks = " | ".join("yes" if column in first else "" for column in COLUMNS.values())
-    return f"{name} {marks} | {', '.join(_names(every - set(COLUMNS.values())))} |".replace("  ", " ")
-
-
-def _names(kinds: Iterable[int]) -> list[str]:
-    return [type_name(kind) for kind in sorted(kinds)]
+    others = ", ".join(type_name(kind) for kind in sorted(every - set(COLUMNS.values())))
+    return f"{name} {marks} | {others} |".replace("  ", " ")
 
 
 def _extensions() -> list[str]:

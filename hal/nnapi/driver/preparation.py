@@ -96,7 +96,9 @@ class Preparation:
                 try:
                     plan.prepare()
                     constants.confirm()
-                    self._check_under_way()
+                    if self._deadline is not None and self._deadline.passed():
+                        message = "the deadline has passed during the preparation"
+                        raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, message)
                 except BaseException:
                     self._programs.release(plan.programs())
                     raise
@@ -133,10 +135,6 @@ class Preparation:
     def _check_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.check("preparation")
-
-    def _check_under_way(self) -> None:
-        if self._deadline is not None and self._deadline.passed():
-            raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed during the preparation")
 
 
 def refuse_unknown(model: Model, vocabulary: Vocabulary) -> None:

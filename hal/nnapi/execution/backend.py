@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -67,7 +67,8 @@ class DeviceBackend:
     def again(self, limit_ps: int) -> int:
         """As a Backend's, as long as nobody else wants the device."""
         past = list(self._past)
-        if not _two_iterations(past):
+        # A condition, of which one truth value came back, and a body, of which nothing did, twice.
+        if [[out.nbytes for out in job.read_back] for job in past] != [[1], [], [1], []]:
             return 0
         done = [job.wait() for job in past[2:]]
         device_ps = sum(result.time_ps for result in done)
@@ -128,8 +129,3 @@ class DeviceBackend:
                     raise StatusError(
                         ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed during the execution"
                     ) from None
-
-
-def _two_iterations(past: Sequence[Job]) -> bool:
-    """Whether these are a condition, of which one truth value came back, and a body, of which nothing did, twice."""
-    return [[out.nbytes for out in job.read_back] for job in past] == [[1], [], [1], []]

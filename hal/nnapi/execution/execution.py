@@ -136,8 +136,7 @@ class Execution:
     def _run(self, deadline: Deadline | None) -> Outcome:
         executor, plan = self._engine.executor, self._model.plan
         if deadline is not None:
-            needed = self._least_ps()
-            deadline.check_fit(needed, executor.backlog_ps(self._model.queue))
+            deadline.check_fit(self._least_ps(), executor.backlog_ps(self._model.queue))
         for pool in self._places.pools:
             pool.check()  # the file may have been cut since the launch
         plan.constants.check()  # weights are read when they go to the device
@@ -148,7 +147,10 @@ class Execution:
         try:
             values = plan.execute(backend, inputs, targets, self._loop_timeout_ps)
         finally:
-            self._confirm()
+            # Whatever came of it counts for nothing if a file was cut while it was read.
+            plan.constants.confirm()
+            for pool in self._places.read:
+                pool.confirm()
         stored = [self._store(index, value) for index, value in enumerate(values)]
         if False in [output.isSufficient for output in stored]:
             self._finish(None)
@@ -158,12 +160,6 @@ class Execution:
         self._finish([value.shape for value in values])
         times = (backend.device_ps, backend.driver_ps) if self._measure else (None, None)
         return Outcome(ErrorStatus.NONE, stored, *times)
-
-    def _confirm(self) -> None:
-        """Whatever came of it counts for nothing if a file was cut while it was read."""
-        self._model.plan.constants.confirm()
-        for pool in self._places.read:
-            pool.confirm()
 
     def _least_ps(self) -> int:
         """What the execution takes at the least: its first program, the only one of most models. 0 if that is not

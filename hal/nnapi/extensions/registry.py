@@ -102,18 +102,6 @@ def find_extension(name: str) -> ExtensionDefinition | None:
     return _REGISTERED.get(name)
 
 
-def find_operation(name: str, code: int) -> Definition | None:
-    """Operation ``code`` (without prefix) of the extension ``name``, or None."""
-    extension = _REGISTERED.get(name)
-    return extension.operations.get(code) if extension else None
-
-
-def find_operand_type(name: str, code: int) -> ExtensionOperandType | None:
-    """Operand type ``code`` (without prefix) of the extension ``name``, or None."""
-    extension = _REGISTERED.get(name)
-    return extension.operand_types.get(code) if extension else None
-
-
 def registered() -> tuple[ExtensionDefinition, ...]:
     """Every registered extension, by name."""
     return tuple(_REGISTERED[name] for name in sorted(_REGISTERED))

@@ -83,11 +83,6 @@ class Memory:
             return len(self._descriptors) == 1 and is_open(self._descriptors[0])
 
     @property
-    def mappable(self) -> bool:
-        """Whether the name is one whose bytes a driver can reach."""
-        return self.name in MAPPABLE
-
-    @property
     def protection(self) -> int:
         """PROT_READ and PROT_WRITE, as far as the memory may be used so: an mmap_fd says so, others by descriptor."""
         if self._is_file():

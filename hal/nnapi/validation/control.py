@@ -12,7 +12,10 @@ from ..types import Model, Operand, OperandLifeTime, OperandType, OperationType,
 
 def check_references(model: Model) -> None:
     """Subgraphs must not refer to each other in a circle. Raises InvalidModelError."""
-    edges = [_references(each) for each in model.referenced]
+    edges = [
+        [operand.location.offset for operand in each.operands if operand.lifetime == OperandLifeTime.SUBGRAPH]
+        for each in model.referenced
+    ]
     finished: set[int] = set()
     for root in range(len(edges)):
         path: dict[int, list[int]] = {root: list(edges[root])}  # no recursion: a client decides how deep it goes
@@ -28,10 +31,6 @@ def check_references(model: Model) -> None:
                 raise InvalidModelError("referenced", f"subgraphs must not refer to each other in a circle: {circle}")
             if following not in finished:
                 path[following] = list(edges[following])
-
-
-def _references(subgraph: Subgraph) -> list[int]:
-    return [each.location.offset for each in subgraph.operands if each.lifetime == OperandLifeTime.SUBGRAPH]
 
 
 def problem(view: OpView, model: Model) -> str | None:

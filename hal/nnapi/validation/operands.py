@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ..operations.definition import stated
 from ..operations.signature import type_name
 from ..operations.view import SCALARS
 from ..types import Operand, OperandLifeTime, OperandType
@@ -60,19 +61,14 @@ def zero_point_is_zero(operand: Operand, context: Context) -> bool:
     return operand.zeroPoint == 0
 
 
-def zero_point_is_uint8(operand: Operand, context: Context) -> bool:
-    """zeroPoint must be in [0, 255]"""
-    return 0 <= operand.zeroPoint <= 255
+def _zero_point_within(low: int, high: int) -> Rule:
+    """The rule that the zero point is a value of the type's integers."""
+    return stated(f"zeroPoint must be in [{low}, {high}]", lambda operand, context: low <= operand.zeroPoint <= high)
 
 
-def zero_point_is_int8(operand: Operand, context: Context) -> bool:
-    """zeroPoint must be in [-128, 127]"""
-    return -128 <= operand.zeroPoint <= 127
-
-
-def zero_point_is_uint16(operand: Operand, context: Context) -> bool:
-    """zeroPoint must be in [0, 65535]"""
-    return 0 <= operand.zeroPoint <= 65535
+zero_point_is_uint8 = _zero_point_within(0, 255)
+zero_point_is_int8 = _zero_point_within(-128, 127)
+zero_point_is_uint16 = _zero_point_within(0, 65535)
 
 
 def no_extra_params(operand: Operand, context: Context) -> bool:
@@ -172,7 +168,6 @@ _SCALAR = (scalar_has_no_dimensions, scale_is_zero, zero_point_is_zero, no_extra
 _TENSOR = (tensor_is_addressable, no_extra_params, not_subgraph_lifetime)
 _PLAIN = (*_TENSOR, scale_is_zero, zero_point_is_zero)
 _QUANTISED = (*_TENSOR, scale_is_positive)
-_OEM = (tensor_is_addressable, no_extra_params, not_subgraph_lifetime)
 _EXTENSION = (
     extension_type_agrees, tensor_is_addressable, scale_is_zero, zero_point_is_zero, extension_data_only,
     not_subgraph_lifetime,
@@ -195,8 +190,8 @@ TYPE_RULES: Mapping[int, tuple[Rule, ...]] = {
     OperandType.SUBGRAPH: (
         subgraph_lifetime, scalar_has_no_dimensions, scale_is_zero, zero_point_is_zero, no_extra_params,
     ),
-    OperandType.OEM: _OEM,
-    OperandType.TENSOR_OEM_BYTE: _OEM,
+    OperandType.OEM: _TENSOR,
+    OperandType.TENSOR_OEM_BYTE: _TENSOR,
 }  # fmt: skip
 """Rules of each type of the interface; those of extensions have ``EXTENSION_RULES``."""
 EXTENSION_RULES: tuple[Rule, ...] = (type_is_known, *_EXTENSION)
@@ -215,12 +210,10 @@ LIFETIME_RULES: Mapping[int, tuple[Rule, ...]] = {
 
 def operand_problem(operand: Operand, context: Context) -> str | None:
     """What is wrong with an operand, or None; the first broken rule speaks."""
-    for rule in TYPE_RULES.get(operand.type, EXTENSION_RULES):
-        if not rule(operand, context):
-            return _message(rule, operand)
-    for rule in LIFETIME_RULES[operand.lifetime]:
-        if not rule(operand, context):
-            return _message(rule, operand)
+    for rules in (TYPE_RULES.get(operand.type, EXTENSION_RULES), LIFETIME_RULES[operand.lifetime]):
+        for rule in rules:
+            if not rule(operand, context):
+                return _message(rule, operand)
     kind = context.operand_type(operand.type) if operand.type > 0xFFFF else None
     return kind.check(operand) if kind else None
 

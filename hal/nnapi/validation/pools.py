@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import overload
 
@@ -54,7 +55,9 @@ class MappedOnDemand(Sequence[Pool]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         if index not in self._mapped:
-            self._mapped[index] = _map(self._pools[index])
+            self._mapped[index] = None
+            with contextlib.suppress(StatusError):
+                self._mapped[index] = self._pools[index].map(writable=False)
         return self._mapped[index]
 
     def confirm(self) -> None:
@@ -62,10 +65,3 @@ class MappedOnDemand(Sequence[Pool]):
         for mapped in self._mapped.values():
             if mapped is not None:
                 mapped.confirm()
-
-
-def _map(pool: Memory) -> Mapping | None:
-    try:
-        return pool.map(writable=False)
-    except StatusError:
-        return None

@@ -63,12 +63,9 @@ def validate_request(
 
 
 def _resolve(
-    word: str,
-    arguments: Sequence[RequestArgument],
-    rules: Sequence[_ArgumentRules],
-    sizes: Sequence[int | None],
+    word: str, arguments: Sequence[RequestArgument], rules: Sequence[_ArgumentRules], sizes: Sequence[int | None],
     complete: bool,
-) -> tuple[Shape | None, ...]:
+) -> tuple[Shape | None, ...]:  # fmt: skip
     if len(arguments) != len(rules):
         raise InvalidRequestError("request", f"the model has {len(rules)} {word}s, got {len(arguments)}")
     shapes: list[Shape | None] = []
@@ -168,7 +165,9 @@ class _ArgumentRules:
         ``complete``: every dimension must be known. Raises _BrokenRuleError.
         """
         if argument.hasNoValue:
-            _check_omitted(argument)
+            place = argument.location
+            if argument.dimensions or place.poolIndex or place.offset or place.length or place.padding:
+                raise _BrokenRuleError("an omitted argument must have no dimensions and only 0 in its location")
             return None
         shape: Shape | None
         given = tuple(argument.dimensions)
@@ -216,9 +215,3 @@ class _ArgumentRules:
         if nbytes is not None and place.length != nbytes:
             kind = type_name(self._type)
             raise _BrokenRuleError(f"location.length must be {nbytes}, the size of this {kind}, got {place.length}")
-
-
-def _check_omitted(argument: RequestArgument) -> None:
-    place = argument.location
-    if argument.dimensions or place.poolIndex or place.offset or place.length or place.padding:
-        raise _BrokenRuleError("an omitted argument must have no dimensions and only 0 in its location")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from npusim.compiler.groups import Group
+from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.values import View, collapse, ordered_strides, pad4
 from npusim.dtypes import DType
@@ -38,7 +38,8 @@ class Chain:
         self.shape = shape
         self.order = tuple(order)
         self.main = main
-        self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in _inputs(self.ops, main)}
+        made = {main, *(op.output for op in self.ops)}
+        self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in outside(self.ops, made)}
         self._loaded: dict[tuple[int, str], tuple[Box, Slot]] = {}
         self._place = _assign(self.ops, main, self._views)
 
@@ -102,16 +103,6 @@ class Chain:
 
 MAIN = "main"
 """The slot in which an anchor leaves its tile."""
-
-
-def _inputs(ops: Sequence[Op], main: Tensor | None) -> list[Tensor]:
-    made = {op.output for op in ops}
-    found: dict[Tensor, None] = {}
-    for op in ops:
-        for tensor in op.inputs:
-            if tensor is not None and tensor not in made and tensor is not main:
-                found[tensor] = None
-    return list(found)
 
 
 def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
@@ -187,7 +178,5 @@ class Elementwise(Lowering):
         for box in share(tiles, core, cores):
             step = Step()
             slot = self._chain.emit(step, table, box)
-            part = self._out.slice(*box).permute(self._chain.order)
-            packed = self._chain.packed(box[1], self._out.dtype)
-            step.stores.extend(store_items(part, (slot.address, [packed[axis] for axis in self._chain.order], slot)))
+            step.stores.extend(store_packed(self._out.slice(*box), slot, self._chain.order))
             yield step

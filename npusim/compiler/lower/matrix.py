@@ -24,7 +24,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
 from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, input_extent
 from npusim.compiler.values import View
@@ -126,17 +126,14 @@ class MatrixLowering(Lowering):
         while True:
             tile = choose(self.problem, self.config, budget)
             if tile is None:
-                raise refuse_size(self.group, self._smallest(), available)
+                ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
+                self.tile = Tiling(1, 1, 1, 1, ic, False)
+                raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile = tile
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
             budget -= excess
-
-    def _smallest(self) -> int:
-        ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
-        self.tile = Tiling(1, 1, 1, 1, ic, False)
-        return total_bytes(self.slots())
 
     @property
     def in_place(self) -> bool:
@@ -188,7 +185,9 @@ class MatrixLowering(Lowering):
                     self._instruction(task, extent, chunk, slots, acc, main, first=chunk is chunks[0], last=last)
                 )
                 if last:
-                    self._finish(step, table, self.box(task, extent), main)
+                    box = self.box(task, extent)
+                    slot = self.chain.emit(step, table, box, main)
+                    step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
                 yield step
 
     def _load(
@@ -230,14 +229,6 @@ class MatrixLowering(Lowering):
             step.loads.extend(load_items((slot.address, (1,), slot), view))
         return slot
 
-    def _finish(self, step: Step, table: SlotTable, box: Box, main: Slot) -> None:
-        slot = self.chain.emit(step, table, box, main)
-        order = self.chain.order
-        out = self.out_view()
-        packed = self.chain.packed(box[1], out.dtype)
-        part = out.slice(*box).permute(order)
-        step.stores.extend(store_items(part, (slot.address, [packed[axis] for axis in order], slot)))
-
     def _instruction(
         self, task: Task, extent: Extent, chunk: tuple[int, int], slots: dict[str, Slot | None],
         acc: Slot, main: Slot, *, first: bool, last: bool,
@@ -245,17 +236,8 @@ class MatrixLowering(Lowering):
         x, w, p = slots["x"], slots["w"], slots.get("p")
         assert x is not None
         assert w is not None
-        operands = _Operands(
-            extent,
-            chunk[1],
-            x.address,
-            w.address,
-            acc.address,
-            main.address,
-            self._drain_fields(p, extent),
-            first,
-            last,
-        )
+        drain = self._drain_fields(p, extent)
+        operands = _Operands(extent, chunk[1], x.address, w.address, acc.address, main.address, drain, first, last)
         instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
         reads = (x, w) if p is None else (x, w, p)
         return Item(instruction, reads, (acc, main) if last and main is not acc else (acc,))

@@ -13,9 +13,9 @@ import numpy as np
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share
 from npusim.compiler.lower.rows import TiledLowering, clip
-from npusim.compiler.lower.transfer import copy_items, load_items, store_items
+from npusim.compiler.lower.transfer import copy_items, load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
-from npusim.compiler.values import View, dense_strides
+from npusim.compiler.values import View
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
@@ -47,7 +47,9 @@ class CopyLowering(Lowering):
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         ways = copy_ways(self.config)
-        parts = [part for source, target in self.pairs() for part in _cut(source, target, ways)]
+        parts = [
+            (source.slice(*box), target.slice(*box)) for source, target in self.pairs() for box in _tiles(target, ways)
+        ]
         for source, target in share(parts, core, cores):
             items = copy_items(
                 (target.address, target.strides, target), (source.address, source.strides, source), target.shape,
@@ -63,10 +65,6 @@ VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
     "expand": lambda op, source: source.broadcast(op.attrs["shape"]),
 }
 """The output of a view operator as a view of its input; None when strides cannot say it."""
-
-
-def _cut(source: View, target: View, ways: int) -> list[tuple[View, View]]:
-    return [(source.slice(*box), target.slice(*box)) for box in _tiles(target, ways)]
 
 
 def _tiles(target: View, ways: int) -> list[Box]:
@@ -202,10 +200,6 @@ class _Tile:
     def address(self) -> int:
         return self.slot.address
 
-    def packed(self, part: View) -> tuple[int, Sequence[int], Slot]:
-        """The slot as one side of a transfer of ``part``."""
-        return self.address, dense_strides(part.shape, self.dtype.itemsize), self.slot
-
 
 class ScalarLowering(TiledLowering):
     """Whole rows in SRAM, element by element on the scalar unit; subclasses say which instruction."""
@@ -225,12 +219,9 @@ class ScalarLowering(TiledLowering):
     def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
         """What computes one tile, from its operands and results."""
 
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
-
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         lanes = prod(tile) // max(tile[self._axis], 1)
-        names = [*((f"in{index}", tensor) for index, tensor in enumerate(self.op.inputs))]
+        names = [(f"in{index}", tensor) for index, tensor in enumerate(self.op.inputs)]
         names += [(f"out{index}", tensor) for index, tensor in enumerate(self.op.outputs)]
         return [
             SlotSpec(name, lanes * tensor.shape[self._axis] * tensor.dtype.itemsize)
@@ -256,11 +247,11 @@ class ScalarLowering(TiledLowering):
         ins, outs = [], []
         for index in range(len(self.op.inputs)):
             tile, part = place(self.op.input(index), f"in{index}")
-            step.loads.extend(load_items(tile.packed(part), part))
+            step.loads.extend(load_packed(tile.slot, part, range(len(sizes))))
             ins.append(tile)
         for index, tensor in enumerate(self.op.outputs):
             tile, part = place(tensor, f"out{index}")
-            step.stores.extend(store_items(part, tile.packed(part)))
+            step.stores.extend(store_packed(part, tile.slot, range(len(sizes))))
             outs.append(tile)
         step.compute.extend(self.items(ins, outs, outer, inner))
         return step

@@ -30,9 +30,6 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         self._order = (*kept, *self._axes)  # cut kept dimensions first, reduced ones outermost first
         self._tile = self.pick_tile(self.x.shape, self._order)
 
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
-
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         results = prod(size for axis, size in enumerate(tile) if axis not in self._axes)
         item = self.x.dtype.itemsize
@@ -44,45 +41,33 @@ class ReduceLowering(TiledLowering, kind="reduce"):
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         shape, tile = self.x.shape, self._tile
-        kept_shape = self._results(shape)
-        kept_tile = self._results(tile)
+        item = self.x.dtype.itemsize
         reduced_shape = tuple(dim if axis in self._axes else 1 for axis, dim in enumerate(shape))
         reduced_tile = tuple(size if axis in self._axes else 1 for axis, size in enumerate(tile))
         rank = range(len(shape))
         chunks = boxes(reduced_shape, reduced_tile, rank)
-        for starts, sizes in share(boxes(kept_shape, kept_tile, rank), core, cores):
+        for starts, sizes in share(boxes(self._results(shape), self._results(tile), rank), core, cores):
             out, acc = table.next("out"), table.next("acc")
             for low, count in chunks:
                 at = tuple(low[axis] if axis in self._axes else starts[axis] for axis in rank)
                 extent = tuple(count[axis] if axis in self._axes else sizes[axis] for axis in rank)
                 first, last = (low, count) == chunks[0], (low, count) == chunks[-1]
-                yield self._step(table, at, extent, acc, out, first, last)
+                step, x = Step(), table.next("x")
+                packed = dense_strides(extent, item)
+                step.loads.extend(load_items((x.address, packed, x), self.x.slice(at, extent)))
+                results = self._results(extent)
+                acc_strides = self._kept_strides(results, ACCUMULATOR_BYTES)
+                out_strides = self._kept_strides(results, item)
+                step.compute.extend(
+                    self._instructions(extent, packed, acc_strides, out_strides, x, acc, out, first, last)
+                )
+                if last:
+                    target = self.out.slice([0 if axis in self._axes else at[axis] for axis in rank], results)
+                    step.stores.extend(store_items(target, (out.address, dense_strides(results, item), out)))
+                yield step
 
     def _results(self, sizes: Sequence[int]) -> tuple[int, ...]:
         return tuple(1 if axis in self._axes else size for axis, size in enumerate(sizes))
-
-    def _step(
-        self,
-        table: SlotTable,
-        starts: tuple[int, ...],
-        sizes: tuple[int, ...],
-        acc: Slot,
-        out: Slot,
-        first: bool,
-        last: bool,
-    ) -> Step:
-        step = Step()
-        x, item = table.next("x"), self.x.dtype.itemsize
-        packed = dense_strides(sizes, item)
-        step.loads.extend(load_items((x.address, packed, x), self.x.slice(starts, sizes)))
-        results = self._results(sizes)
-        acc_strides = self._kept_strides(results, ACCUMULATOR_BYTES)
-        out_strides = self._kept_strides(results, item)
-        step.compute.extend(self._instructions(sizes, packed, acc_strides, out_strides, x, acc, out, first, last))
-        if last:
-            target = self.out.slice([0 if axis in self._axes else s for axis, s in enumerate(starts)], results)
-            step.stores.extend(store_items(target, (out.address, dense_strides(results, item), out)))
-        return step
 
     def _kept_strides(self, results: Sequence[int], item: int) -> tuple[int, ...]:
         dense = dense_strides(results, item)

@@ -18,9 +18,8 @@ from npusim.compiler.lower.base import (
     sram_budget,
     total_bytes,
 )
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.transfer import load_packed, store_packed
 from npusim.compiler.schedule import Item, Slot, Step
-from npusim.compiler.values import dense_strides
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.routine import Operand, routine_instruction
@@ -44,13 +43,10 @@ class RoutineLowering(Lowering, kind="routine"):
         self._routine = routine_of(self.op.attrs)
         inputs = input_specs(self.op.inputs)
         cuts = self._routine.cuts(inputs, dict(self.op.attrs["params"]))
-        self._inputs = [(tensor, tuple(cut.inputs[i] for cut in cuts)) for i, tensor in enumerate(self._tensors())]
+        self._inputs = [(self.op.input(i), tuple(cut.inputs[i] for cut in cuts)) for i in range(len(inputs))]
         self._outputs = [(tensor, tuple(cut.outputs[i] for cut in cuts)) for i, tensor in enumerate(self.op.outputs)]
         self._extents = tuple(self._extent(number) for number in range(len(cuts)))
         self._tile = self._pick()
-
-    def _tensors(self) -> list[Tensor]:
-        return [self.op.input(index) for index in range(len(self.op.inputs))]
 
     def _extent(self, number: int) -> int:
         operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
@@ -65,28 +61,21 @@ class RoutineLowering(Lowering, kind="routine"):
     def _pick(self) -> tuple[int, ...]:
         """The pieces that take least traffic on the busiest core, of those that fit."""
         budget = sram_budget(self.config)
-        fitting = [tile for tile in product(*map(_halvings, self._extents)) if self._bytes(tile) <= budget]
+        fitting = [tile for tile in product(*map(_halvings, self._extents)) if total_bytes(self._slots(tile)) <= budget]
         if not fitting:
-            raise self._refusal(budget)
+            slots = self._slots([1] * len(self._extents))
+            largest = max(range(len(slots)), key=lambda index: slots[index].total)
+            tensor, _ = [*self._inputs, *self._outputs][largest]
+            raise CompileError(
+                f"{self.group.name} ({self.group.kind}): its smallest piece takes {total_bytes(slots)} bytes "
+                f"of SRAM, of which operand {tensor.name!r} takes {slots[largest].total}; the device has {budget}"
+            )
         return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
-
-    def _bytes(self, tile: Sequence[int]) -> int:
-        return total_bytes(self._slots(tile))
 
     def _cost(self, tile: Sequence[int]) -> int:
         pieces = prod(ceil_div(extent, size) for extent, size in zip(self._extents, tile, strict=True))
         once = sum(spec.nbytes for spec in self._slots(tile))
         return ceil_div(pieces, self.config.cores) * (_PIECE_BYTES + once)
-
-    def _refusal(self, budget: int) -> CompileError:
-        slots = self._slots([1] * len(self._extents))
-        operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
-        largest = max(range(len(slots)), key=lambda index: slots[index].total)
-        return CompileError(
-            f"{self.group.name} ({self.group.kind}): its smallest piece takes {total_bytes(slots)} bytes "
-            f"of SRAM, of which operand {operands[largest][0].name!r} takes {slots[largest].total}; the device has "
-            f"{budget}"
-        )
 
     def slots(self) -> list[SlotSpec]:
         return self._slots(self._tile)
@@ -109,34 +98,28 @@ class RoutineLowering(Lowering, kind="routine"):
         held: dict[int, tuple[Box, Slot]] = {}
         pieces = boxes(self._extents, self._tile, range(len(self._tile))) if all(self._extents) else []
         for starts, sizes in share(pieces, core, cores):
-            yield self._step(table, held, starts, sizes)
-
-    def _step(
-        self, table: SlotTable, held: dict[int, tuple[Box, Slot]], starts: Sequence[int], sizes: Sequence[int]
-    ) -> Step:
-        step = Step()
-        ins: list[tuple[Operand, Slot]] = []
-        outs: list[tuple[Operand, Slot]] = []
-        for index, (tensor, axes) in enumerate(self._inputs):
-            box = _part(tensor, axes, starts, sizes)
-            if index not in held or held[index][0] != box:
-                slot = table.next(f"in{index}")
-                held[index] = box, slot
-                strides = dense_strides(box[1], tensor.dtype.itemsize)
+            step = Step()
+            ins: list[tuple[Operand, Slot]] = []
+            outs: list[tuple[Operand, Slot]] = []
+            for index, (tensor, axes) in enumerate(self._inputs):
+                box = _part(tensor, axes, starts, sizes)
+                if index not in held or held[index][0] != box:
+                    slot = table.next(f"in{index}")
+                    held[index] = box, slot
+                    part = self.context.view(tensor).slice(*box)
+                    step.loads.extend(load_packed(slot, part, range(len(part.shape))))
+                slot = held[index][1]
+                ins.append((Operand(slot.address, tensor.dtype, box[1]), slot))
+            for index, (tensor, output_axes) in enumerate(self._outputs):
+                box = _part(tensor, output_axes, starts, sizes)
+                slot = table.next(f"out{index}")
+                outs.append((Operand(slot.address, tensor.dtype, box[1]), slot))
                 part = self.context.view(tensor).slice(*box)
-                step.loads.extend(load_items((slot.address, strides, slot), part))
-            slot = held[index][1]
-            ins.append((Operand(slot.address, tensor.dtype, box[1]), slot))
-        for index, (tensor, output_axes) in enumerate(self._outputs):
-            box = _part(tensor, output_axes, starts, sizes)
-            slot = table.next(f"out{index}")
-            outs.append((Operand(slot.address, tensor.dtype, box[1]), slot))
-            part = self.context.view(tensor).slice(*box)
-            step.stores.extend(store_items(part, (slot.address, dense_strides(box[1], tensor.dtype.itemsize), slot)))
-        params = self.op.attrs["params"]
-        instruction = routine_instruction(self._routine, params, [o for o, _ in ins], [o for o, _ in outs])
-        step.compute.append(Item(instruction, tuple(slot for _, slot in ins), tuple(slot for _, slot in outs)))
-        return step
+                step.stores.extend(store_packed(part, slot, range(len(part.shape))))
+            params = self.op.attrs["params"]
+            instruction = routine_instruction(self._routine, params, [o for o, _ in ins], [o for o, _ in outs])
+            step.compute.append(Item(instruction, tuple(slot for _, slot in ins), tuple(slot for _, slot in outs)))
+            yield step
 
 
 def _part(tensor: Tensor, axes: Sequence[int | None], starts: Sequence[int], sizes: Sequence[int]) -> Box:

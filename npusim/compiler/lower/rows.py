@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.base import Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Step
-from npusim.compiler.values import View, ordered_strides
+from npusim.compiler.values import View
 from npusim.isa import reduction
 from npusim.ops.base import REGISTRY, Rows
 
@@ -18,12 +18,17 @@ from npusim.ops.base import REGISTRY, Rows
 class TiledLowering(Lowering):
     """One operator with one input tile and one output tile of matching position; subclasses say which instruction."""
 
+    _tile: tuple[int, ...]
+
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         assert group.anchor is not None
         self.op = group.anchor
         self.x = context.view(self.op.input(0))
         self.out = context.view(self.op.output)
+
+    def slots(self) -> list[SlotSpec]:
+        return self.slots_for(self._tile)
 
     @abstractmethod
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
@@ -54,9 +59,6 @@ class RowLowering(TiledLowering):
         if form.single and not attrs["keepdims"]:
             self.out = insert_axis(self.out, self._axis)
 
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
-
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         elements = prod(tile)
         out = elements // max(tile[self._axis], 1) if self._form.single else elements
@@ -67,23 +69,15 @@ class RowLowering(TiledLowering):
         for starts, sizes in share(boxes(self.x.shape, self._tile, order), core, cores):
             x, out = table.next("x"), table.next("out")
             step = Step()
-            packed = ordered_strides(sizes, order, self.x.dtype.itemsize)
-            part = self.x.slice(starts, sizes).permute(order)
-            step.loads.extend(load_items((x.address, [packed[a] for a in order], x), part))
-            out_sizes = self._out_sizes(sizes)
-            out_packed = ordered_strides(out_sizes, order, self.out.dtype.itemsize)
+            step.loads.extend(load_packed(x, self.x.slice(starts, sizes), order))
+            single = self._form.single
+            out_sizes = tuple(1 if single and axis == self._axis else size for axis, size in enumerate(sizes))
             dims = self._dims(sizes)
             x_strides, out_strides = _strides(dims, self.x), _strides(self._dims(out_sizes), self.out)
             operands = (self.x.dtype, out.address, out_strides, x.address, x_strides, dims)
             step.compute.append(Item(self._form.make(operands, self.op.attrs), (x,), (out,)))
-            target = self.out.slice(starts, out_sizes).permute(order)
-            step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
+            step.stores.extend(store_packed(self.out.slice(starts, out_sizes), out, order))
             yield step
-
-    def _out_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        if not self._form.single:
-            return tuple(sizes)
-        return tuple(1 if axis == self._axis else size for axis, size in enumerate(sizes))
 
     def _dims(self, sizes: Sequence[int]) -> tuple[int, int, int]:
         """(outer, row, inner) of a packed tile."""
@@ -115,9 +109,6 @@ class PoolLowering(TiledLowering, kind="pool"):
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
         self._tile = self.pick_tile(self.out.shape, (0, 1, 3, 2))
 
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
-
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item = self.x.dtype.itemsize
         rows, cols = (
@@ -133,30 +124,26 @@ class PoolLowering(TiledLowering, kind="pool"):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         tile = (1, *self._tile[1:])
         for box in share(boxes(self.out.shape, tile, (0, 1, 2, 3)), core, cores):
-            yield self._step(table, box)
-
-    def _step(self, table: SlotTable, box: Box) -> Step:
-        (image, row, col, channel), (_, oh, ow, channels) = box
-        attrs, item = self.op.attrs, self.x.dtype.itemsize
-        (kh, kw), (sh, sw), (dh, dw), pads = attrs["kernel"], attrs["stride"], attrs["dilation"], attrs["pads"]
-        rows, cols = self._extent(oh, ow)
-        top, above, ih, below = clip(row * sh - pads[0], rows, self.x.shape[1])
-        left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
-        x, out = table.next("x"), table.next("out")
-        step = Step()
-        part = self.x.slice((image, top, left, channel), (1, ih, iw, channels))
-        step.loads.extend(load_items((x.address, (0, iw * channels * item, channels * item, item), x), part))
-        instruction = reduction.Pool(
-            reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype,
-            out.address, (ow * channels * item, channels * item, item),
-            x.address, (iw * channels * item, channels * item, item),
-            ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
-            (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
-        )  # fmt: skip
-        step.compute.append(Item(instruction, (x,), (out,)))
-        target = self.out.slice(*box)
-        step.stores.extend(store_items(target, (out.address, (0, ow * channels * item, channels * item, item), out)))
-        return step
+            (image, row, col, channel), (_, oh, ow, channels) = box
+            attrs, item = self.op.attrs, self.x.dtype.itemsize
+            (kh, kw), (sh, sw), (dh, dw), pads = attrs["kernel"], attrs["stride"], attrs["dilation"], attrs["pads"]
+            rows, cols = self._extent(oh, ow)
+            top, above, ih, below = clip(row * sh - pads[0], rows, self.x.shape[1])
+            left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
+            x, out = table.next("x"), table.next("out")
+            step = Step()
+            part = self.x.slice((image, top, left, channel), (1, ih, iw, channels))
+            step.loads.extend(load_packed(x, part, range(4)))
+            instruction = reduction.Pool(
+                reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype,
+                out.address, (ow * channels * item, channels * item, item),
+                x.address, (iw * channels * item, channels * item, item),
+                ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
+                (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
+            )  # fmt: skip
+            step.compute.append(Item(instruction, (x,), (out,)))
+            step.stores.extend(store_packed(self.out.slice(*box), out, range(4)))
+            yield step
 
 
 def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
@@ -176,9 +163,6 @@ class ResampleLowering(TiledLowering, kind="resample"):
         self._index, self._weight = context.view(self.op.input(1)), context.view(self.op.input(2))
         self._order = self.x.order()
         self._tile = self.pick_tile(self.x.shape, self._order, (self._axis,))
-
-    def slots(self) -> list[SlotSpec]:
-        return self.slots_for(self._tile)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item, tables = self.x.dtype.itemsize, prod(self._index.shape) * 4
@@ -200,10 +184,7 @@ class ResampleLowering(TiledLowering, kind="resample"):
             if not number:
                 for slot, view in ((index, self._index), (weight, self._weight)):
                     step.loads.extend(load_items((slot.address, view.strides, slot), view))
-            packed = ordered_strides(sizes, order, item)
-            step.loads.extend(
-                load_items((x.address, [packed[a] for a in order], x), self.x.slice(starts, sizes).permute(order))
-            )
+            step.loads.extend(load_packed(x, self.x.slice(starts, sizes), order))
             out_sizes = tuple(self.out.shape[axis] if a == axis else size for a, size in enumerate(sizes))
             at = order.index(axis)
             ordered = [out_sizes[a] for a in order]
@@ -216,7 +197,5 @@ class ResampleLowering(TiledLowering, kind="resample"):
                 self._index.shape[1],
             )  # fmt: skip
             step.compute.append(Item(instruction, (x, index, weight), (out,)))
-            out_packed = ordered_strides(out_sizes, order, item)
-            target = self.out.slice(starts, out_sizes).permute(order)
-            step.stores.extend(store_items(target, (out.address, [out_packed[a] for a in order], out)))
+            step.stores.extend(store_packed(self.out.slice(starts, out_sizes), out, order))
             yield step

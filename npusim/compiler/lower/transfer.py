@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from npusim.compiler.schedule import Item, Resource
-from npusim.compiler.values import View, pad4
+from npusim.compiler.schedule import Item, Resource, Slot
+from npusim.compiler.values import View, ordered_strides, pad4
 from npusim.isa.dma import Copy
 
 
@@ -45,6 +45,21 @@ def load_items(slot: tuple[int, Sequence[int], Resource], view: View) -> list[It
 def store_items(view: View, slot: tuple[int, Sequence[int], Resource]) -> list[Item]:
     """Copy a slot into a whole view."""
     return copy_items((view.address, view.strides, view), slot, view.shape, view.dtype.itemsize)
+
+
+def load_packed(slot: Slot, view: View, order: Sequence[int]) -> list[Item]:
+    """Copy a whole view into a slot without gaps, its dimensions in ``order``, the outermost first."""
+    return load_items(_packed(slot, view, order), view.permute(order))
+
+
+def store_packed(view: View, slot: Slot, order: Sequence[int]) -> list[Item]:
+    """Copy a slot that is laid out as by :func:`load_packed` into a whole view."""
+    return store_items(view.permute(order), _packed(slot, view, order))
+
+
+def _packed(slot: Slot, view: View, order: Sequence[int]) -> tuple[int, Sequence[int], Resource]:
+    strides = ordered_strides(view.shape, order, view.dtype.itemsize)
+    return slot.address, [strides[axis] for axis in order], slot
 
 
 _Row = tuple[int, int, int, int, int]

@@ -111,7 +111,7 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
         if results is None:
             return [POISON] * (len(body.output) - 1)
-        condition = node.known(results[0])
+        condition = node.builder.value_of(results[0])
         if condition is None:
             node.refuse("the condition must be known for every iteration")
         going = bool(condition.all())

@@ -18,7 +18,7 @@ from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_
 from npusim.frontends.onnx.signature import check_declared, declared_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
-from npusim.graph import Graph, Op, Tensor
+from npusim.graph import Graph, Tensor
 from npusim.ops.build import GraphBuilder
 
 OLDEST_OPSET = 7
@@ -49,23 +49,20 @@ class Importer:
     def run(self) -> Graph:
         """The graph; raises ModelError, or UnsupportedError with every reason."""
         try:
-            return self._build()
+            scope = Scope(self._opsets())
+            nodes, needed = needed_nodes(self.graph.node, (output.name for output in self.graph.output))
+            self._reserve(nodes)
+            self._define_inputs(scope)
+            self._define_initializers(scope, needed)
+            self._import_nodes(nodes, needed, scope)
+            outputs = self._outputs(scope)
+            if self.reasons:
+                raise UnsupportedError(self.reasons)
+            for output in self.graph.output:
+                assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
+            return self.builder.finish(outputs)
         except STUMBLES as error:
             raise ModelError(f"the model cannot be understood: {error}") from error
-
-    def _build(self) -> Graph:
-        scope = Scope(self._opsets())
-        nodes, needed = needed_nodes(self.graph.node, (output.name for output in self.graph.output))
-        self._reserve(scope, nodes)
-        self._define_inputs(scope)
-        self._define_initializers(scope, needed)
-        self._import_nodes(nodes, needed, scope)
-        outputs = self._outputs(scope)
-        if self.reasons:
-            raise UnsupportedError(self.reasons)
-        for output in self.graph.output:
-            assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
-        return self.builder.finish(outputs)
 
     def _opsets(self) -> dict[str, int]:
         opsets = opset_imports(self.model.proto.opset_import)
@@ -78,7 +75,7 @@ class Importer:
             raise UnsupportedError([(self.graph.name, "model", reason)])
         return opsets
 
-    def _reserve(self, scope: Scope, nodes: Sequence[NodeProto]) -> None:
+    def _reserve(self, nodes: Sequence[NodeProto]) -> None:
         check_text(value.name for value in (*self.graph.input, *self.graph.output, *self.graph.initializer))
         defined = [name for node in nodes for name in node.output if name]
         weights = {tensor.name for tensor in self.graph.initializer}
@@ -113,17 +110,13 @@ class Importer:
                 self.reasons.extend(error.reasons)
                 scope.define(proto.name, POISON, where)
                 continue
-            tensor = self._constant(proto.name, data, dtype)
+            tensor = self.builder.const(data, None, dtype)
+            self.builder.rename(tensor, proto.name, reserved=True)
+            self._named[tensor] = 0
             scope.define(proto.name, tensor, where)
             if proto.data_type in PACKED:
                 self._packed.add(tensor)
         self.model.release()
-
-    def _constant(self, name: str, data: object, dtype: object) -> Tensor:
-        tensor = self.builder.const(data, None, dtype)  # type: ignore[arg-type]
-        self.builder.rename(tensor, name, reserved=True)
-        self._named[tensor] = 0
-        return tensor
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -200,7 +193,11 @@ class Importer:
         result = handler(node)
         node.check_all_read()
         added = self.builder.ops_since(before)
-        self._check_types(added)
+        for op in added:
+            for tensor in (*op.inputs, *op.outputs):
+                if tensor is not None and tensor.dtype not in DEVICE_DTYPES:
+                    reason = f"the device does not compute with {tensor.dtype.label}"
+                    raise UnsupportedError([(op.name, op.kind, reason)])
         if added:
             # The operator that does the node's work has the node's name; its helpers have longer ones.
             self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)
@@ -218,13 +215,6 @@ class Importer:
         known = node.op_type in CONTROL or lookup(domain, node.op_type, version) or is_function(node, version)
         if not known:
             raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
-
-    def _check_types(self, added: Sequence[Op]) -> None:
-        for op in added:
-            for tensor in (*op.inputs, *op.outputs):
-                if tensor is not None and tensor.dtype not in DEVICE_DTYPES:
-                    reason = f"the device does not compute with {tensor.dtype.label}"
-                    raise UnsupportedError([(op.name, op.kind, reason)])
 
     def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
         """The node's attributes by name, references to a function's attributes replaced by their values."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -93,19 +92,11 @@ class Node(Emitter):
             self.refuse(f"input {index} ({tensor.name!r}) must be a constant")
         return array
 
-    def known(self, tensor: Tensor) -> Array | None:
-        """The value of a tensor if it is known now."""
-        return self.builder.value_of(tensor)
-
     def not_packed(self, index: int) -> None:
         """Refuse the node if an input that decides its output's type has a type of less than 8 bits."""
         tensor = self.optional(index)
         if tensor is not None and tensor in self.packed:
             self.refuse("results of 4- and 2-bit types are not supported")
-
-    def scalar_value_or(self, index: int, default: float) -> float:
-        """An optional constant input of one element, as a number."""
-        return default if self.optional(index) is None else self.scalar_value(index)
 
     def int_values(self, index: int) -> list[int]:
         """A required constant input as a list of integers."""
@@ -218,7 +209,3 @@ class Node(Emitter):
         """Refuse a table of too many elements before it is made."""
         if elements > MAX_TABLE:
             self.refuse(f"needs a table of {elements} elements; at most {MAX_TABLE} are supported")
-
-    def size(self, shape: Sequence[int]) -> int:
-        """Number of elements of a shape."""
-        return math.prod(shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from onnx import TensorProto, ValueInfoProto
 
@@ -47,9 +47,8 @@ def declared_inputs(
     """
     unknown = sorted(set(given) - {value.name for value in values})
     if unknown:
-        raise UsageError(
-            f"a shape is given for {unknown[0]!r}, which is not an input; inputs: {_listed(v.name for v in values)}"
-        )
+        known = ", ".join(repr(value.name) for value in values) or "none"
+        raise UsageError(f"a shape is given for {unknown[0]!r}, which is not an input; inputs: {known}")
     symbols: dict[str, int] = {}
     for value in values:
         if value.name in given:
@@ -69,8 +68,11 @@ def declared_inputs(
             result.append((value.name, tuple(int(dim) for dim in shape if isinstance(dim, int)), dtype))
     if open_inputs:
         listed = "; ".join(f"{name!r} is {_shown(dims)}" for name, dims in open_inputs)
-        example = f"--input-shape {open_inputs[0][0]}={_example(open_inputs[0][1])}"
-        raise ModelError(f"the model leaves input shapes open: {listed}. Give them, for example {example}")
+        first, dims = open_inputs[0]
+        example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in dims or [1])
+        raise ModelError(
+            f"the model leaves input shapes open: {listed}. Give them, for example --input-shape {first}={example}"
+        )
     return result
 
 
@@ -120,11 +122,3 @@ def check_declared(value: ValueInfoProto, tensor: Tensor) -> None:
 
 def _shown(dims: Sequence[Dim] | None) -> str:
     return "of unknown rank" if dims is None else "[" + ", ".join(str(d) if d is not None else "?" for d in dims) + "]"
-
-
-def _example(dims: Sequence[Dim] | None) -> str:
-    return ",".join(str(dim) if isinstance(dim, int) else "1" for dim in dims or [1])
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"

@@ -108,15 +108,12 @@ class Memory:
 
     def parameters(self) -> dict[str, int]:
         """The numbers that ``_core.dram_serve`` wants, by the names of its fields."""
-        return {**self._timings(), **self._queues(), **self._fields()}
-
-    def _timings(self) -> dict[str, int]:
-        part = self.part
+        part, levels, window = self.part, self.levels, not self.bank_queue
         same = (
             "cl", "cwl", "rcd_rd", "rcd_wr", "rp", "ras", "rc", "rtp", "wr", "rrd_s", "rrd_l", "faw", "ccd_s", "ccd_l",
             "wtr_s", "wtr_l", "rfc", "act_slots",
         )  # fmt: skip
-        return {
+        values = {
             **{name: getattr(part, name) for name in same},
             "burst": part.burst_clocks,
             "rtw": max(1, part.cl + part.burst_clocks + BUBBLE - part.cwl),
@@ -125,11 +122,6 @@ class Memory:
             "dual": int(part.dual),
             "pseudo": int(part.pseudo > 1),
             "turn": self.turn,
-        }
-
-    def _queues(self) -> dict[str, int]:
-        window = not self.bank_queue
-        return {
             "read_queue": self.read_queue,
             "write_queue": self.write_queue,
             "bank_queue": self.bank_queue,
@@ -138,12 +130,12 @@ class Memory:
             "write_low": self.write_queue * 2 // 10 + 1 if window else 0,
             "write_idle": 1 if window else min(9, self.write_queue),
             "hit_cap": HIT_CAP,
-            "stagger": int(not self.shared and self.part.pseudo == 1),
+            "stagger": int(not self.shared and part.pseudo == 1),
+            "channels": levels["ch"],
+            "ranks": levels["ra"],
+            "groups": levels["bg"],
+            "banks": levels["ba"],
         }
-
-    def _fields(self) -> dict[str, int]:
-        levels = self.levels
-        values = {"channels": levels["ch"], "ranks": levels["ra"], "groups": levels["bg"], "banks": levels["ba"]}
         at = 0
         for name in reversed([self.mapping[i : i + 2] for i in range(0, len(self.mapping), 2)]):
             values[f"{name}_shift"] = at

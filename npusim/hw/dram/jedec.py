@@ -40,7 +40,9 @@ class JedecDram:
         self.burst_bytes = max(part.burst_bytes, config.dma.burst_bytes)
         self.outstanding = max(1, config.dma.max_outstanding * config.dma.burst_bytes // part.burst_bytes)
         self._occupancy = functools.lru_cache(maxsize=1 << 14)(self._occupied)
-        self._alone = functools.lru_cache(maxsize=1 << 14)(self._taken)
+        self._alone = functools.lru_cache(maxsize=1 << 14)(
+            lambda runs, run, stride, mode: memory.ps(self._serve(runs, run, stride, mode, self.outstanding))
+        )
 
     def transfer_bytes(self, work: DmaWork) -> int:
         """The time that a transfer occupies the DRAM, as bytes of what all share; 0 if it does not touch it."""
@@ -82,9 +84,6 @@ class JedecDram:
         clocks = self._serve(runs, run, stride, mode, MANY) - self._first
         occupied = self.memory.ps(max(1, clocks))
         return max(self._moved(runs, run, stride, mode), ceil_div(occupied * self._shared, PS_PER_S))
-
-    def _taken(self, runs: int, run: int, stride: int, mode: int) -> int:
-        return self.memory.ps(self._serve(runs, run, stride, mode, self.outstanding))
 
     def _serve(self, runs: int, run: int, stride: int, mode: int, outstanding: int) -> int:
         """Clocks from the first request to the last datum."""

@@ -45,29 +45,19 @@ def transfer(config: Config, work: DmaWork) -> Transfer:
     model = dram_model(config)
     bus_bytes = model.transfer_bytes(work)
     if not bus_bytes:
-        return Transfer(start, 0, 0, _local_ps(config, work, start))
+        beats = work.runs * ceil_div(work.run_bytes, config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle)
+        least = cycles_to_ps(config.dma.local_least_cycles, config.clock_hz) - start
+        return Transfer(start, 0, 0, max(cycles_to_ps(beats, config.clock_hz), least) if work.bytes else 0)
     if config.dma.duplex and work.reads and work.writes:
-        bus_bytes = _duplex_bytes(config, bus_bytes)
+        # Bytes one way that take as long as a copy which reads and writes at once: the DRAM still sees both.
+        reached = min(channel_bandwidth(config), interconnect_bandwidth(config), model.bandwidth)
+        bus_bytes = max(ceil_div(bus_bytes, 2), ceil_div(bus_bytes * reached, model.bandwidth))
     waiting = config.dma.write_latency_ps if not work.reads else None
     latency = latency_ps(config) if waiting is None else waiting
     gathered = ceil_div(min(work.bytes, config.dma.gather_bytes), config.dma.bytes_per_cycle)
     rate = model.rate(work, channel_bandwidth(config))
     latency += model.waiting_ps(work, min(rate, interconnect_bandwidth(config), model.bandwidth))
     return Transfer(start, latency + cycles_to_ps(gathered, config.clock_hz), bus_bytes, 0, rate)
-
-
-def _local_ps(config: Config, work: DmaWork, start: int) -> int:
-    """What a copy within SRAM takes after its start."""
-    beats = work.runs * ceil_div(work.run_bytes, config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle)
-    least = cycles_to_ps(config.dma.local_least_cycles, config.clock_hz)
-    return max(cycles_to_ps(beats, config.clock_hz), least - start) if work.bytes else 0
-
-
-def _duplex_bytes(config: Config, both_ways: int) -> int:
-    """Bytes one way that take as long as a copy which reads and writes at once: the DRAM still sees both."""
-    pins = dram_model(config).bandwidth
-    rate = min(channel_bandwidth(config), interconnect_bandwidth(config), pins)
-    return max(ceil_div(both_ways, 2), ceil_div(both_ways * rate, pins))
 
 
 def latency_ps(config: Config) -> int:

@@ -50,19 +50,13 @@ class Group(NamedTuple):
     tail: int
 
 
-class Schedule(NamedTuple):
-    """When the core is done, and what of that it waited for operands, in cycles."""
-
-    done: int
-    waited: int
-
-
 def cost(config: Config, work: MatrixWork) -> Cost:
     """A tile in the buffer; raises ProgramError if there is no matrix unit or it does not know the work's type."""
     matrix = unit_for(config, work)
     passes = work.batch * (work.ic if work.depthwise else 1)
     plan = group(matrix, work)
-    groups = ceil_div(_kernels(work), matrix.cols)
+    kernels = ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
+    groups = ceil_div(kernels, matrix.cols)
     done = _resident(plan, passes * groups, work.last)
     traffic = traffic_cycles(config, work, place(matrix, work))
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
@@ -90,12 +84,12 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
     plan = group(matrix, work)
     atoms = input_pixels * ceil_div(work.ic, matrix.rows)
     features = ceil_div(atoms * matrix.rows * work.dtype.itemsize, config.dma.burst_bytes)
-    fetched = _fetched(config, work, features, plan)
+    done, waited = _fetched(config, work, features, plan)
     start = direct.start_cycles + direct.start_latencies * latency
     groups = ceil_div(work.oc, matrix.cols)
     macs = groups * plan.mac
-    terms = [("start", LATENCY, start), ("fetch", MEMORY, fetched.waited)]
-    exposed = fetched.done - fetched.waited
+    terms = [("start", LATENCY, start), ("fetch", MEMORY, waited)]
+    exposed = done - waited
     if _resident(plan, groups, True) > 2 * macs:
         terms.append(("output", COMPUTE, exposed))
     else:
@@ -118,10 +112,6 @@ def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
     return Group(mac, min(mac, direct.output_row_atoms * atoms), output, tail)
 
 
-def _kernels(work: MatrixWork) -> int:
-    return ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
-
-
 def _resident(plan: Group, groups: int, last: bool) -> int:
     """When groups whose operands are in the buffer are done, one after the other."""
     macs = done = 0
@@ -132,8 +122,8 @@ def _resident(plan: Group, groups: int, last: bool) -> int:
     return done
 
 
-def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Schedule:
-    """The schedule of a job whose operands come over the port, features (in bursts) first."""
+def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tuple[int, int]:
+    """When a job is done whose operands come over the port, features (in bursts) first, and what of that it waited."""
     matrix, burst = config.matrix, config.dma.burst_bytes
     assert matrix is not None
     direct = matrix.direct or DirectConfig()
@@ -163,7 +153,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> Sc
         macs = begin + plan.mac
         done = max(max(done, begin + plan.first) + plan.output, macs + plan.tail)
         finished.append(done)
-    return Schedule(done, waited)
+    return done, waited
 
 
 def _beat(config: Config) -> Fraction:

@@ -9,10 +9,9 @@ from npusim import Session, load_config
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.graph import Graph
-from npusim.hw.energy import arithmetic_fj
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
-from npusim.report.energy import energy_fj
+from npusim.report.energy import arithmetic_fj, energy_fj
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork
 
 ELEMENTS = 28 * 28 * 32

@@ -44,13 +44,8 @@ def constant_of_shape(node: Node) -> Tensor:
 @handles("Shape")
 def shape(node: Node) -> Tensor:
     dims = node.input(0).shape
-    start, end = node.int_attr("start", 0), node.int_attr("end", len(dims))
-    return node.const(np.asarray(dims[slice(*_clamped(start, end, len(dims)))], np.int64))
-
-
-def _clamped(start: int, end: int, rank: int) -> tuple[int, int]:
-    low, high = (min(max(value + rank if value < 0 else value, 0), rank) for value in (start, end))
-    return low, max(low, high)
+    # The standard clamps as slices do: negative ones count from the end, and what is beyond an end stops there.
+    return node.const(np.asarray(dims[node.int_attr("start", 0) : node.int_attr("end", len(dims))], np.int64))
 
 
 @handles("Size")
@@ -88,14 +83,17 @@ def identity(node: Node) -> Tensor:
 @handles("Dropout", limits=["training mode is refused"])
 def dropout(node: Node) -> list[Tensor | None]:
     node.ignore("ratio", "seed")
-    if node.optional(2) is not None and bool(node.value(2).any()) and node.scalar_value_or(1, 0.5) != 0:
+    if (
+        node.optional(2) is not None
+        and bool(node.value(2).any())
+        and (node.optional(1) is None or node.scalar_value(1) != 0)
+    ):
         node.refuse("training mode is not supported")
-    return [node.input(0), _mask(node) if len(node.wanted) > 1 and node.wanted[1] else None]
-
-
-def _mask(node: Node) -> Tensor:
-    dtype = DType.BOOL if node.opset >= 10 else node.input(0).dtype
-    return node.expand(node.const(np.ones((), np.bool_), dtype), node.input(0).shape)
+    x = node.input(0)
+    if len(node.wanted) < 2 or not node.wanted[1]:
+        return [x, None]
+    ones = node.const(np.ones((), np.bool_), DType.BOOL if node.opset >= 10 else x.dtype)
+    return [x, node.expand(ones, x.shape)]
 
 
 @handles("NonZero", limits=["the input must be a constant"])

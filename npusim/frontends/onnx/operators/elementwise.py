@@ -11,39 +11,15 @@ from npusim.frontends.onnx.tensors import element_type
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
 
+_NAMED_ALIKE = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor",
+    "IsNaN", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh",
+    "Softplus", "Softsign", "Sqrt", "Tan", "Tanh",
+)  # fmt: skip
 PLAIN_UNARY = {
-    "Abs": Unary.ABS,
-    "Acos": Unary.ACOS,
-    "Acosh": Unary.ACOSH,
-    "Asin": Unary.ASIN,
-    "Asinh": Unary.ASINH,
-    "Atan": Unary.ATAN,
-    "Atanh": Unary.ATANH,
+    **{name: Unary[name.upper()] for name in _NAMED_ALIKE},
     "BitwiseNot": Unary.BITWISE_NOT,
-    "Ceil": Unary.CEIL,
-    "Cos": Unary.COS,
-    "Cosh": Unary.COSH,
-    "Erf": Unary.ERF,
-    "Exp": Unary.EXP,
-    "Floor": Unary.FLOOR,
     "HardSwish": Unary.HARD_SWISH,
-    "IsNaN": Unary.ISNAN,
-    "Log": Unary.LOG,
-    "Mish": Unary.MISH,
-    "Neg": Unary.NEG,
-    "Not": Unary.NOT,
-    "Reciprocal": Unary.RECIPROCAL,
-    "Relu": Unary.RELU,
-    "Round": Unary.ROUND,
-    "Sigmoid": Unary.SIGMOID,
-    "Sign": Unary.SIGN,
-    "Sin": Unary.SIN,
-    "Sinh": Unary.SINH,
-    "Softplus": Unary.SOFTPLUS,
-    "Softsign": Unary.SOFTSIGN,
-    "Sqrt": Unary.SQRT,
-    "Tan": Unary.TAN,
-    "Tanh": Unary.TANH,
 }
 PARAMETERS = {
     "Celu": (Unary.CELU, ("alpha", 1.0), None),
@@ -140,7 +116,7 @@ def variadic(node: Node) -> Tensor:
 
 def clip_between(node: Node, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
     """x clipped to scalar bounds, each of which may be absent or computed."""
-    bounds = [None if bound is None else node.known(bound) for bound in (low, high)]
+    bounds = [None if bound is None else node.builder.value_of(bound) for bound in (low, high)]
     computed = any(bound is not None and value is None for bound, value in zip((low, high), bounds, strict=True))
     if computed or x.dtype in (DType.INT64, DType.UINT64, DType.BFLOAT16):
         # Bounds that are not known, or that a double does not hold exactly.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from npusim.dtypes import DType
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
@@ -115,7 +117,7 @@ def flattened_softmax(node: Node) -> Tensor:
     x = node.input(0)
     rank = len(x.shape)
     axis = rank if rank and node.int_attr("axis", 1) == rank else node.axis(rank, default=1)
-    rows = node.reshape(x, (node.size(x.shape[:axis]), node.size(x.shape[axis:])))
+    rows = node.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
     return node.reshape(_softmax(node, rows, 1), x.shape)
 
 

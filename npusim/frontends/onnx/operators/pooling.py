@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import Window, image_of, padded, read_window, two_d, window_attrs
 from npusim.frontends.onnx.registry import handles
@@ -66,7 +68,7 @@ def lp_pool(node: Node) -> Tensor:
         powers = node.binary(Binary.POW, powers, node.like(p, powers))
     # An average that counts the padding too is the sum over a constant.
     mean = pool(node, powers, "average", count_include_pad=True)
-    total = node.binary(Binary.MUL, mean, node.like(node.size(node.ints_attr("kernel_shape") or []), mean))
+    total = node.binary(Binary.MUL, mean, node.like(math.prod(node.ints_attr("kernel_shape") or []), mean))
     return total if p == 1 else node.binary(Binary.POW, total, node.like(1 / p, total))
 
 

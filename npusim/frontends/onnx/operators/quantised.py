@@ -73,7 +73,7 @@ def integer_operand(node: Node, x: Tensor, zero: Tensor | None) -> tuple[Tensor,
         return x, 0
     if zero.dtype is not x.dtype:
         node.damaged(f"the zero point must be {x.dtype.label}, is {zero.dtype.label}")
-    value = node.known(zero)
+    value = node.builder.value_of(zero)
     if value is not None and value.size and (value == value.flat[0]).all() and _spans(zero, x):
         return x, int(value.flat[0])
     return _shifted(node, x, zero), 0
@@ -116,13 +116,10 @@ def conv_integer(node: Node) -> Tensor:
     return _convolution(node, node.input(0), node.input(1), None, node.optional(2), node.optional(3))
 
 
-def _row_zero(node: Node, zero: Tensor | None) -> Tensor | None:
-    """A zero point of a, one number, one per row, or of a's own rank."""
-    return node.reshape(zero, (zero.size, 1)) if zero is not None and len(zero.shape) == 1 and zero.size > 1 else zero
-
-
 def _product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
-    left, zero = integer_operand(node, a, _row_zero(node, a_zero))
+    if a_zero is not None and len(a_zero.shape) == 1 and a_zero.size > 1:  # one per row
+        a_zero = node.reshape(a_zero, (a_zero.size, 1))
+    left, zero = integer_operand(node, a, a_zero)
     right, right_zero = integer_weights(node, b, b_zero)
     return multiply(node, left, right, zero, right_zero)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from npusim.dtypes import DType
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
@@ -54,7 +56,7 @@ def _log_sum_exp(node: Node, x: Tensor, axes: list[int] | None, keep: bool) -> T
     """log(sum(exp(x - max))) + max, which does not overflow."""
     if axes is None:
         return x
-    if node.size([x.shape[axis] for axis in axes]) == 0:
+    if math.prod([x.shape[axis] for axis in axes]) == 0:
         return node.unary(Unary.LOG, node.reduce(Reduce.SUM, node.unary(Unary.EXP, x), axes, keep))
     most = node.reduce(Reduce.MAX, x, axes)
     if x.dtype.is_float:

@@ -107,11 +107,6 @@ def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
     return index, weight.astype(np.float32)
 
 
-def _identity(index: Array, weight: Array, size: int) -> bool:
-    picks = index[:, 0] if index.shape[1] == 1 else None
-    return picks is not None and np.array_equal(picks, np.arange(size)) and bool(np.all(weight == 1))
-
-
 def resize(node: Node, x: Tensor, axes: dict[int, Axis], rule: Rule, extrapolation: float = 0.0) -> Tensor:
     """x resampled along each of the axes."""
     if extrapolation:
@@ -124,7 +119,8 @@ def resize(node: Node, x: Tensor, axes: dict[int, Axis], rule: Rule, extrapolati
         reach = 4 if not rule.antialias else math.ceil(4 / min(axis.scale, 1.0)) + 2
         node.limit(8 * axis.out * reach)  # several arrays of doubles per entry
         index, weight = tables(rule, axis)
-        if not _identity(index, weight, axis.size):
+        same = index.shape[1] == 1 and np.array_equal(index[:, 0], np.arange(axis.size))
+        if not same or not bool(np.all(weight == 1)):
             x = node.add("resample", x, node.const(index), node.const(weight), axis=position)
     return node.binary(Binary.ADD, x, node.like(extrapolation, x)) if extrapolation else x
 

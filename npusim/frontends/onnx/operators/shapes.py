@@ -42,7 +42,7 @@ def flatten(node: Node) -> Tensor:
     if not -rank <= axis <= rank:
         node.damaged(f"axis {axis} is outside a tensor of {rank} dimensions")
     axis = axis + rank if axis < 0 else axis
-    return node.reshape(x, (node.size(x.shape[:axis]), node.size(x.shape[axis:])))
+    return node.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
 def _axes(node: Node) -> list[int] | None:

@@ -29,10 +29,6 @@ def model_with(*names):
 
 def test_what_is_registered_is_found(registered):
     assert extensions.find_extension("org.test.bytes") is registered
-    assert extensions.find_operand_type("org.test.bytes", 7) is KIND
-    assert extensions.find_operand_type("org.test.bytes", 8) is None
-    assert extensions.find_operation("org.test.bytes", 7) is None
-    assert extensions.find_operation("org.test.others", 0) is None
     assert [item.name for item in extensions.registered()] == ["com.example.fibonacci", "org.test.bytes"]
 
 

@@ -1,0 +1,34 @@
+"""What every operation takes, as text; ``python -m tests.unit.nnapi.operations.definitions`` writes it anew.
+
+Signatures as their number and a checksum over all of them, then optional inputs and rules.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from hal.nnapi.operations import REGISTRY, Definition
+from hal.nnapi.operations.signature import operation_name
+
+PATH = Path(__file__).with_name("definitions.txt")
+
+
+def _signatures(definition: Definition) -> str:
+    if not isinstance(definition.signatures, frozenset):
+        return getattr(definition.signatures, "__name__", type(definition.signatures).__name__)
+    texts = sorted(repr(form) for form in definition.signatures)
+    return f"{len(texts)} {zlib.crc32(''.join(texts).encode()):08x}"
+
+
+def record() -> Iterator[str]:
+    """One line for each operation."""
+    for kind in sorted(REGISTRY):
+        definition = REGISTRY[kind]
+        rules = "; ".join(" ".join((rule.__doc__ or rule.__name__).split()) for rule in definition.rules)
+        yield f"{operation_name(kind)}: {_signatures(definition)}; optional {sorted(definition.optional)}; {rules}"
+
+
+if __name__ == "__main__":
+    PATH.write_text("\n".join([*record(), ""]), encoding="utf-8")
