@@ -220,9 +220,10 @@ class Copy:
         chosen = sorted(str(path.relative_to(self.folder)) for path in self.folder.glob(tests))
         # A mutant's bytecode is not written: it could have the time and size of the original's.
         env = os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        command = [sys.executable, "-c", _RUN, *chosen]
-        process = subprocess.Popen(command, cwd=self.folder, env=env, start_new_session=True, **silent)
+        command, nowhere = [sys.executable, "-c", _RUN, *chosen], subprocess.DEVNULL
+        process = subprocess.Popen(
+            command, stdin=nowhere, stdout=nowhere, stderr=nowhere, cwd=self.folder, env=env, start_new_session=True
+        )
         try:
             return process.wait(limit) == 0
         except subprocess.TimeoutExpired:

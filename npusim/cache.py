@@ -7,6 +7,7 @@ magic, and in place of the checksum an HMAC with the user's key: only what this 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import hashlib
@@ -164,7 +165,8 @@ class Cache:
         for path in sorted(self.directory.glob(f"*{SUFFIX}")):
             program = self._sound(path, "left out")
             if program is not None:
-                found.append(Entry(path, program.name, program.config_name, path.stat().st_size))
+                with contextlib.suppress(FileNotFoundError):  # another process clears the directory
+                    found.append(Entry(path, program.name, program.config_name, path.stat().st_size))
         return found
 
     def clear(self) -> list[int]:
@@ -176,7 +178,7 @@ class Cache:
                     ours = file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
                     size = os.fstat(file.fileno()).st_size
                 if ours:
-                    path.unlink()
+                    path.unlink(missing_ok=True)
                     removed.append(size)
             except OSError as error:
                 _log.warning("%s: is left alone: %s", path, error.strerror or error)

@@ -30,7 +30,7 @@ class DType(enum.IntEnum):
     @functools.cached_property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return _ITEMSIZE[self]
+        return self.storage.itemsize
 
     @functools.cached_property
     def storage(self) -> np.dtype[Any]:
@@ -52,22 +52,7 @@ class DType(enum.IntEnum):
         return self.name.lower()
 
 
-_STORAGE = {
-    DType.BOOL: np.dtype(np.bool_),
-    DType.INT8: np.dtype(np.int8),
-    DType.UINT8: np.dtype(np.uint8),
-    DType.INT16: np.dtype(np.int16),
-    DType.UINT16: np.dtype(np.uint16),
-    DType.INT32: np.dtype(np.int32),
-    DType.UINT32: np.dtype(np.uint32),
-    DType.INT64: np.dtype(np.int64),
-    DType.UINT64: np.dtype(np.uint64),
-    DType.FLOAT16: np.dtype(np.float16),
-    DType.BFLOAT16: np.dtype(np.uint16),
-    DType.FLOAT32: np.dtype(np.float32),
-    DType.FLOAT64: np.dtype(np.float64),
-}
-_ITEMSIZE = {dtype: storage.itemsize for dtype, storage in _STORAGE.items()}
+_STORAGE = {dtype: np.dtype("uint16" if dtype is DType.BFLOAT16 else dtype.label) for dtype in DType}
 _FROM_NUMPY = {storage: dtype for dtype, storage in _STORAGE.items() if dtype is not DType.BFLOAT16}
 
 DEVICE_DTYPES = frozenset(DType) - {DType.UINT32, DType.UINT64, DType.FLOAT64}

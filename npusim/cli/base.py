@@ -67,9 +67,8 @@ def complete_config(_context: click.Context, _parameter: click.Parameter, incomp
     return [*names, CompletionItem(incomplete, type="file")]
 
 
-def model_argument(function: F) -> F:
-    """The model file; whether it is there is checked where it is read, with our message."""
-    return click.argument("model", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL")(function)
+model_argument = click.argument("model", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL")
+"""The model file; whether it is there is checked where it is read, with our message."""
 
 
 def config_options(default: str | None = "edge") -> Callable[[F], F]:
@@ -113,15 +112,13 @@ def cache_options(function: F) -> F:
     )(function)
 
 
-def shape_option(function: F) -> F:
-    """--input-shape NAME=D0,D1,..., repeated."""
-    return click.option(
-        "--input-shape",
-        "input_shapes",
-        multiple=True,
-        metavar="NAME=N,N,...",
-        help="The shape of an input whose dimensions the model leaves open.",
-    )(function)
+shape_option = click.option(
+    "--input-shape",
+    "input_shapes",
+    multiple=True,
+    metavar="NAME=N,N,...",
+    help="The shape of an input whose dimensions the model leaves open.",
+)
 
 
 def device(name: str, overrides: tuple[str, ...]) -> Config:
@@ -134,17 +131,16 @@ def device(name: str, overrides: tuple[str, ...]) -> Config:
         if name not in list_configs() and not Path(name).exists():
             raise UsageError(str(error)) from None
         raise
-    return config.with_(**dict(_override(text) for text in overrides)) if overrides else config
-
-
-def _override(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise UsageError(f"--set {text}: must be KEY=VALUE such as dram.bandwidth='8 GB/s'")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()  # a quantity without its quotes, which the shell has eaten
+    changes: dict[str, Any] = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {text}: must be KEY=VALUE such as dram.bandwidth='8 GB/s'")
+        try:
+            changes[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            changes[key.strip()] = value.strip()  # a quantity without its quotes, which the shell has eaten
+    return config.with_(**changes) if changes else config
 
 
 def shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]] | None:

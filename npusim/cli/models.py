@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npusim.cli.base import device
 from npusim.cli.output import replacing
 from npusim.errors import UsageError
 
@@ -21,18 +20,6 @@ def open_session(config: Config, cache_dir: Path | None, no_cache: bool) -> Sess
     from npusim.runtime import Session
 
     return Session(config, cache_dir=False if no_cache else cache_dir)
-
-
-def device_of(program: Program, path: Path, overrides: tuple[str, ...]) -> Config:
-    """The device that a program was compiled for, if its name is still known."""
-    from npusim.hw.config import list_configs
-
-    if program.config_name not in list_configs():
-        raise UsageError(
-            f"{path}: was compiled for a device called {program.config_name!r}, which does not come with npusim; "
-            "give its description with --config FILE"
-        )
-    return device(program.config_name, overrides)
 
 
 def save_program(program: Program, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from npusim.cli.base import (
     shape_option,
     shapes,
 )
-from npusim.cli.models import device_of, load_program, open_session
+from npusim.cli.models import load_program, open_session
 from npusim.cli.output import check_destination, progress, replacing, write_json
 from npusim.errors import UsageError
 
@@ -26,26 +25,6 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
     from npusim.runtime import Result
-
-
-@dataclass(frozen=True, slots=True)
-class Destinations:
-    """Where the results of a run go besides the report."""
-
-    json_file: str | None
-    trace: Path | None
-    output_dir: Path | None
-
-    def check(self, timing_only: bool) -> None:
-        """Raise UsageError now for what would fail after the run."""
-        if self.json_file not in (None, "-"):
-            check_destination(Path(str(self.json_file)))
-        if self.trace is not None:
-            check_destination(self.trace)
-        if self.output_dir is not None and timing_only:
-            raise UsageError("--output-dir: there are no outputs with --timing-only")
-        if self.output_dir is not None and self.output_dir.exists() and not self.output_dir.is_dir():
-            raise UsageError(f"--output-dir {self.output_dir}: is a file; a directory is needed")
 
 
 @click.command(cls=Command, short_help="Compute and time a model on a device.")
@@ -93,9 +72,9 @@ def run(
       npusim run m.onnx --input-shape ids=1,128
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+    from npusim.report.run import text
 
-    destinations = Destinations(json_file, trace, output_dir)
-    destinations.check(timing_only)
+    _check_destinations(json_file, trace, output_dir, timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
     session, program, found = prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
@@ -105,7 +84,38 @@ def run(
     note = describe_inputs(program.inputs, inputs, None if timing_only else seed)
     with progress(f"simulating {program.name} on {found.name}"):
         result: Result = session.run(program, arrays, timing_only=timing_only)
-    _deliver(result, program, found, note, destinations, top)
+    written = _write_files(result, program, found, output_dir, trace)
+    if json_file is not None:
+        write_json(json_file, {**result.to_json_dict(), "inputs": note})
+        written.append(json_file)
+    if json_file != "-":
+        click.echo("\n".join([text(result, found, note, top=top), *(f"wrote {file}" for file in written)]))
+
+
+def _check_destinations(json_file: str | None, trace: Path | None, output_dir: Path | None, timing_only: bool) -> None:
+    """Raise UsageError now for what would fail after the run."""
+    if json_file not in (None, "-"):
+        check_destination(Path(str(json_file)))
+    if trace is not None:
+        check_destination(trace)
+    if output_dir is not None and timing_only:
+        raise UsageError("--output-dir: there are no outputs with --timing-only")
+    if output_dir is not None and output_dir.exists() and not output_dir.is_dir():
+        raise UsageError(f"--output-dir {output_dir}: is a file; a directory is needed")
+
+
+def _write_files(
+    result: Result, program: Program, found: Config, output_dir: Path | None, trace: Path | None
+) -> list[str]:
+    from npusim.cli.tensors import write_outputs
+    from npusim.report.perfetto import write_trace
+
+    written = [] if output_dir is None else list(map(str, write_outputs(output_dir, result.outputs)))
+    if trace is not None:
+        with replacing(trace) as draft:
+            write_trace(draft, result.timeline, program.ops, found.clock_hz)
+        written.append(str(trace))
+    return written
 
 
 def prepare(
@@ -117,11 +127,19 @@ def prepare(
     no_cache: bool,
 ) -> tuple[Any, Program, Config]:
     """A session, the program of a model file on it, and the device: what commands that simulate start with."""
+    from npusim.hw.config import list_configs
+
     if model.suffix == ".npu":
         if input_shapes:
             raise UsageError("--input-shape: the shapes of a compiled program are fixed")
         program = load_program(model)
-        found = device(config, overrides) if config is not None else device_of(program, model, overrides)
+        name = program.config_name if config is None else config
+        if config is None and name not in list_configs():
+            raise UsageError(
+                f"{model}: was compiled for a device called {name!r}, which does not come with npusim; "
+                "give its description with --config FILE"
+            )
+        found = device(name, overrides)
         if program.config_fingerprint != found.fingerprint():
             raise UsageError(
                 f"{model}: was compiled for a device called {program.config_name!r} that is not this {found.name!r}; "
@@ -135,24 +153,3 @@ def prepare(
     session = open_session(found, cache_dir, no_cache)
     with progress(f"compiling {model.name} for {found.name}"):
         return session, session.compile(model, shapes(input_shapes)), found
-
-
-def _deliver(result: Result, program: Program, found: Config, note: str, destinations: Destinations, top: int) -> None:
-    from npusim.cli.tensors import write_outputs
-    from npusim.report.run import text
-
-    notes = []
-    if destinations.output_dir is not None:
-        notes += [f"wrote {path}" for path in write_outputs(destinations.output_dir, result.outputs)]
-    if destinations.trace is not None:
-        from npusim.report.perfetto import write_trace
-
-        with replacing(destinations.trace) as draft:
-            write_trace(draft, result.timeline, program.ops, found.clock_hz)
-        notes.append(f"wrote {destinations.trace}")
-    if destinations.json_file is not None:
-        write_json(destinations.json_file, {**result.to_json_dict(), "inputs": note})
-        notes.append(f"wrote {destinations.json_file}")
-    if destinations.json_file != "-":
-        click.echo(text(result, found, note, top=top))
-        click.echo("\n".join(notes), nl=bool(notes))

@@ -90,14 +90,11 @@ def list_(cache_dir: Path | None, json_file: str | None) -> None:
 
     directory = cache_dir if cache_dir is not None else default_directory()
     found = Cache(directory).entries()
-    if json_file is not None:
-        kept = [{"file": str(e.path), "model": e.model, "config": e.config, "bytes": e.bytes} for e in found]
-        write_json(json_file, kept)
-    if json_file != "-":
-        rows = [(e.model, e.config, capacity(e.bytes), e.path.name) for e in found]
-        total = capacity(sum(e.bytes for e in found))
-        lines = table(("model", "config", "size", "file"), rows, right="<<><")
-        click.echo("\n".join([*lines, f"{total} in {directory}"]))
+    kept = [{"file": str(e.path), "model": e.model, "config": e.config, "bytes": e.bytes} for e in found]
+    rows = [(e.model, e.config, capacity(e.bytes), e.path.name) for e in found]
+    lines = table(("model", "config", "size", "file"), rows, right="<<><")
+    lines.append(f"{capacity(sum(e.bytes for e in found))} in {directory}")
+    answer(json_file, lambda: kept, lambda: "\n".join(lines))
 
 
 @cache.command()

@@ -22,12 +22,16 @@ def read_inputs(texts: Sequence[str], bindings: Sequence[Binding], allow_nan: bo
     known = {binding.name: binding for binding in bindings}
     found: dict[str, Array] = {}
     for text in texts:
-        name, file = _split(text, bindings)
+        name, equals, file = text.partition("=")
+        if not equals and len(bindings) == 1:
+            name, file = bindings[0].name, text
+        elif not name or not file:
+            raise UsageError(f"--input {text}: must be NAME=FILE.npy; the model's inputs are {_names(bindings)}")
         if name not in known:
             raise InputError(f"--input {text}: the model has no input {name!r}; it has {_names(bindings)}")
         if name in found:
             raise UsageError(f"--input {text}: input {name!r} is given already")
-        found[name] = _read(file, known[name], allow_nan)
+        found[name] = _read(Path(file), known[name], allow_nan)
     return found
 
 
@@ -65,15 +69,6 @@ def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
     return written
 
 
-def _split(text: str, bindings: Sequence[Binding]) -> tuple[str, Path]:
-    name, equals, file = text.partition("=")
-    if equals and name and file:
-        return name, Path(file)
-    if not equals and len(bindings) == 1:
-        return bindings[0].name, Path(text)
-    raise UsageError(f"--input {text}: must be NAME=FILE.npy; the model's inputs are {_names(bindings)}")
-
-
 def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
     """Shape and type are compared before the data is read, so that a wrong file costs nothing."""
     try:
@@ -91,16 +86,9 @@ def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
         got = f"{mapped.dtype.name}{list(mapped.shape)}"
         raise InputError(f"input {binding.name!r} must be {wanted.name}{list(binding.shape)}, got {got} from {file}")
     array = np.array(mapped, dtype=wanted, order="C")
-    if not allow_nan:
-        _refuse_nan(array, binding, file)
-    return array
-
-
-def _refuse_nan(array: Array, binding: Binding, file: Path) -> None:
-    if not binding.dtype.is_float:
-        return
-    values = bfloat16_to_float32(array.view(np.uint16)) if binding.dtype is DType.BFLOAT16 else array
-    bad = np.isnan(values)
+    if allow_nan or not binding.dtype.is_float:
+        return array
+    bad = np.isnan(bfloat16_to_float32(array.view(np.uint16)) if binding.dtype is DType.BFLOAT16 else array)
     count = int(np.count_nonzero(bad))
     if count:
         first = [int(i) for i in np.unravel_index(int(np.argmax(bad)), binding.shape)]
@@ -108,6 +96,7 @@ def _refuse_nan(array: Array, binding: Binding, file: Path) -> None:
             f"input {binding.name!r}: {count} of {array.size} values in {file} are NaN, the first at {first}; "
             "--allow-nan if they are meant"
         )
+    return array
 
 
 def _random(binding: Binding, generator: np.random.Generator) -> Array:

@@ -203,11 +203,9 @@ def _data(tensor: Tensor) -> npt.NDArray[Any]:
 
 def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
     """A scale or shift per channel after a float convolution goes into its weights and bias."""
-    if (
-        op.kind != "binary"
-        or op.attrs["fn"] not in (Binary.MUL, Binary.ADD, Binary.SUB)
-        or op.output.dtype is not DType.FLOAT32
-    ):
+    if op.kind != "binary" or op.output.dtype is not DType.FLOAT32:
+        return False
+    if op.attrs["fn"] not in (Binary.MUL, Binary.ADD, Binary.SUB):
         return False
     for value, other in ((op.inputs[0], op.inputs[1]), (op.inputs[1], op.inputs[0])):
         if value is None or other is None or (op.attrs["fn"] == Binary.SUB and value is op.inputs[1]):
@@ -221,12 +219,9 @@ def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
 def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     w, bias = matrix.input(1), matrix.optional(2)
     channels = w.shape[0] if matrix.kind == "conv" else w.shape[-1]
-    if (
-        w.data is None
-        or other.data is None
-        or (bias is not None and bias.data is None)
-        or op.output.shape != matrix.output.shape
-    ):
+    if w.data is None or other.data is None or op.output.shape != matrix.output.shape:
+        return False
+    if bias is not None and bias.data is None:
         return False
     shape = (1,) * (len(op.output.shape) - len(other.shape)) + other.shape
     if other.size > channels or shape not in (_channel_shape(matrix, other.size), (1,) * len(shape)):

@@ -208,7 +208,11 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     per_core = ceil_div(spatial * channels, config.cores)
     share = per_core / (spatial * channels)
     compute = per_core * chunks * model.cost(_work(problem, tile)).ps
-    x_cost, w_cost = model.cost(_dma(bytes_.x, _x_run(problem, tile))).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
+    # Channels are innermost: all of them make one run of a whole row of pixels.
+    run = tile.groups * tile.ic * problem.x_type.itemsize
+    if tile.groups * tile.ic == problem.groups * problem.ic:
+        run *= input_extent(problem, tile.oh, tile.ow)[1]
+    x_cost, w_cost = model.cost(_dma(bytes_.x, run)).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
     out_cost = model.cost(_dma(bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, write=True)).ps
     loading = int(share * (x_loads * x_cost + w_loads * w_cost)) // max(1, config.dma.channels - 1)
     storing = per_core * out_cost
@@ -249,14 +253,6 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
         rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
         problem.depthwise, True, True, problem.out_type.itemsize,
     )  # fmt: skip
-
-
-def _x_run(problem: MatrixProblem, tile: Tiling) -> int:
-    """Contiguous bytes of an input tile, channels innermost."""
-    _, cols = input_extent(problem, tile.oh, tile.ow)
-    channels = tile.groups * tile.ic
-    whole = channels == problem.groups * problem.ic
-    return channels * problem.x_type.itemsize * (cols if whole else 1)
 
 
 def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 
 from npusim.errors import ProgramError
 from npusim.hw.config import Config
@@ -22,25 +23,25 @@ class CostModel:
     def __init__(self, config: Config) -> None:
         self.config = config
         kind = config.matrix.model if config.matrix else "systolic"  # without a unit any model names its absence
-        self._matrix = importlib.import_module(f"npusim.hw.units.matrix_{kind}")
+        self._matrix: Callable[[Config, MatrixWork], Cost] = importlib.import_module(
+            f"npusim.hw.units.matrix_{kind}"
+        ).cost
         self.cost = functools.lru_cache(maxsize=1 << 14)(self._cost)
 
     def _cost(self, work: Work) -> Cost:
-        price: Cost
         match work:
             case MatrixWork():
-                price = self._matrix.cost(self.config, work)
+                return self._matrix(self.config, work)
             case VectorWork():
-                price = vector.cost(self.config, work)
+                return vector.cost(self.config, work)
             case DmaWork():
-                price = dma.cost(self.config, work)
+                return dma.cost(self.config, work)
             case ScalarWork():
-                price = scalar.cost(self.config, work)
+                return scalar.cost(self.config, work)
             case ControlWork():
-                price = FREE
+                return FREE
             case _:
                 raise ProgramError(f"no cost model for {type(work).__name__}")
-        return price
 
 
 @functools.lru_cache(maxsize=64)

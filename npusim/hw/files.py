@@ -29,13 +29,13 @@ def config_names() -> tuple[str, ...]:
     return tuple(sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")))
 
 
-def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """(label, merged table, {dotted key: label of the file that says it}) of a shipped name or a path."""
-    label, plain, origins = _read(source, None, ())
-    return label, plain, origins
+def read_description(
+    source: str, beside: Path | None = None, chain: tuple[str, ...] = ()
+) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """(label, merged table, {dotted key: label of the file that says it}) of a shipped name or a path.
 
-
-def _read(source: str, beside: Path | None, chain: tuple[str, ...]) -> tuple[str, dict[str, Any], dict[str, str]]:
+    ``beside``, ``chain``: for a description that others inherit, the folder of the last of these and all their labels.
+    """
     label, file = _find(source, beside)
     if label in chain:
         raise ConfigError(f"{label}: {INHERIT}: must not lead back to itself, got {' -> '.join((*chain, label))}")
@@ -46,7 +46,7 @@ def _read(source: str, beside: Path | None, chain: tuple[str, ...]) -> tuple[str
     if not isinstance(base, str):
         raise ConfigError(f"{label}: {INHERIT}: must be a config's name or a path, got {base!r}")
     try:
-        _, inherited, origins = _read(base, file.parent, (*chain, label))
+        _, inherited, origins = read_description(base, file.parent, (*chain, label))
     except FileNotFoundError:
         raise ConfigError(f"{label}: {INHERIT}: no such config {base!r}; {_known()}") from None
     return label, _merge(inherited, own), {**origins, **_origins(own, label)}

@@ -207,6 +207,10 @@ class Instruction(ABC):
     def check(self) -> None:  # noqa: B027 - most instructions have nothing more to check
         """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this."""
 
+    def operands(self, memory: Memory, core: int, *names: str) -> list[Strided]:
+        """The operands of these names as kernels take them: at ``name``, with the strides ``name_strides``."""
+        return [memory.at(core, getattr(self, name), getattr(self, f"{name}_strides")) for name in names]
+
     def to_bytes(self) -> bytes:
         values: list[Any] = []
         for field in self.fields:

@@ -67,7 +67,10 @@ def weight_zeros(w: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _check_weight_zero(tile: Conv | Depthwise) -> None:
+def _check(tile: Conv | Depthwise, *sizes: int) -> None:
+    accumulator_type(tile.x_type, tile.w_type)
+    if not all(sizes):
+        raise ProgramError(f"{tile.mnemonic}: every dimension and stride must be >= 1")
     low, high = weight_zeros(tile.w_type)
     if not low <= tile.w_zero <= high:
         allowed = f"from {low} to {high}" if low < high else "0"
@@ -150,10 +153,7 @@ class Conv(Instruction):
     high: F64
 
     def check(self) -> None:
-        accumulator_type(self.x_type, self.w_type)
-        if not all((self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)):
-            raise ProgramError("matrix.conv: every dimension and stride must be >= 1")
-        _check_weight_zero(self)
+        _check(self, self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return self.acc_strides, self.out_strides
@@ -232,10 +232,7 @@ class Depthwise(Instruction):
     high: F64
 
     def check(self) -> None:
-        accumulator_type(self.x_type, self.w_type)
-        if not all((self.oh, self.ow, self.channels, self.mult, self.kh, self.kw, self.sh, self.sw)):
-            raise ProgramError("matrix.depthwise: every dimension and stride must be >= 1")
-        _check_weight_zero(self)
+        _check(self, self.oh, self.ow, self.channels, self.mult, self.kh, self.kw, self.sh, self.sw)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (0, self.acc_row, self.acc_pixel), (0, self.out_row, self.out_pixel)

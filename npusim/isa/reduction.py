@@ -79,8 +79,7 @@ class ReduceTile(Instruction):
         return VectorWork("reduce", self.dtype, elements + results * self.last, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        acc = memory.at(core, self.acc, self.acc_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        acc, src = self.operands(memory, core, "acc", "src")
         _core.reduce(self.fn, self.dtype, acc, src, self.dims, self.first)
         if self.last:
             dst = memory.at(core, self.dst, self.dst_strides)
@@ -108,8 +107,7 @@ class RowInstruction(Instruction):
 
     def _operands(self, memory: Memory, core: int) -> tuple[DType, Strided, Strided, tuple[int, ...]]:
         """The leading arguments of a row kernel."""
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         return self.dtype, dst, src, self.dims
 
 
@@ -270,8 +268,7 @@ class Pool(Instruction):
         return VectorWork("reduce", self.dtype, elements, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         _core.pool(
             self.fn, self.dtype, dst, src, (self.oh, self.ow, self.channels), (self.ih, self.iw),
             (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), self.pads, self.count_include_pad,
@@ -310,8 +307,7 @@ class Resample(Instruction):
         return VectorWork("simple", self.dtype, elements, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         index = memory.at(core, self.index)
         weight = memory.at(core, self.weight)
         bad = _core.resample(self.dtype, dst, src, self.dims, self.axis, index, weight, self.taps)

@@ -54,9 +54,7 @@ class GatherElements(Instruction):
         return ScalarWork(count, count * (2 * self.itemsize + self.index_type.itemsize))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        data = memory.at(core, self.data, self.data_strides)
-        index = memory.at(core, self.index, self.index_strides)
+        dst, data, index = self.operands(memory, core, "dst", "data", "index")
         bad = _core.gather(dst, data, index, self.index_type, self.dims, self.axis_size, self.itemsize)
         if bad >= 0:
             raise ProgramError(f"scalar.gather_elements: index {bad} is outside the axis of {self.axis_size}")
@@ -93,9 +91,7 @@ class Scatter(Instruction):
         return ScalarWork(count, count * (2 * self.dtype.itemsize + self.index_type.itemsize))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        updates = memory.at(core, self.updates, self.updates_strides)
-        index = memory.at(core, self.index, self.index_strides)
+        dst, updates, index = self.operands(memory, core, "dst", "updates", "index")
         bad = _core.scatter(dst, updates, index, self.index_type, self.dims, self.axis_size, self.dtype, self.reduction)
         if bad >= 0:
             raise ProgramError(f"scalar.scatter: index {bad} is outside the axis of {self.axis_size}")
@@ -136,7 +132,5 @@ class TopK(Instruction):
         )
 
     def execute(self, memory: Memory, core: int) -> None:
-        values = memory.at(core, self.values, self.values_strides)
-        indices = memory.at(core, self.indices, self.indices_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        values, indices, src = self.operands(memory, core, "values", "indices", "src")
         _core.topk(self.dtype, values, indices, src, self.dims, self.k, self.largest)

@@ -66,8 +66,7 @@ class UnaryOp(Instruction):
         return _work(unary_cost(self.fn), self.dtype, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         _core.unary(self.fn, self.dtype, dst, src, self.dims, self.p0, self.p1)
 
 
@@ -99,9 +98,7 @@ class BinaryOp(Instruction):
         return _work(binary_cost(self.fn), self.dtype, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        a = memory.at(core, self.a, self.a_strides)
-        b = memory.at(core, self.b, self.b_strides)
+        dst, a, b = self.operands(memory, core, "dst", "a", "b")
         _core.binary(self.fn, self.dtype, dst, a, b, self.dims)
 
 
@@ -131,10 +128,7 @@ class Select(Instruction):
         return _work("simple", self.dtype, self.dims, ((self.condition_strides, DType.BOOL), *operands))
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        condition = memory.at(core, self.condition, self.condition_strides)
-        a = memory.at(core, self.a, self.a_strides)
-        b = memory.at(core, self.b, self.b_strides)
+        dst, condition, a, b = self.operands(memory, core, "dst", "condition", "a", "b")
         _core.select(self.dtype.itemsize, dst, condition, a, b, self.dims)
 
 
@@ -159,8 +153,7 @@ class Cast(Instruction):
         return _work("convert", self.src_type, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
+        dst, src = self.operands(memory, core, "dst", "src")
         _core.cast(self.dst_type, dst, self.src_type, src, self.dims)
 
 
@@ -193,10 +186,7 @@ class Conversion(Instruction):
         return _work("convert", self.src_type, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        src = memory.at(core, self.src, self.src_strides)
-        scale = memory.at(core, self.scale, self.scale_strides)
-        zero = memory.at(core, self.zero, self.zero_strides)
+        dst, src, scale, zero = self.operands(memory, core, "dst", "src", "scale", "zero")
         self.kernel(self.dst_type, dst, self.src_type, src, scale, zero, self.dims)
 
 

@@ -44,7 +44,7 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
     if config.matrix is not None:
         used = percent(result.matrix_utilization, 1)
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))
-    read, written = result.dram_read_bytes, result.dram_write_bytes
+    read, written = counters.dram_read_bytes, counters.dram_write_bytes
     traffic = f"{quantity(read, 'B')} read, {quantity(written, 'B')} written"
     if result.time_ps:
         reached = (read + written) * 10**12 / result.time_ps

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from pathlib import Path
 
 from npusim.dtypes import DType
-from npusim.hw.config import Config
 from npusim.hw.cost import cost
 from npusim.hw.units import matrix_direct
 from npusim.validate.base import DataSet, Excluded, Point, Record, machine, read
@@ -67,22 +65,16 @@ def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             yield Excluded(label, "match = 0: the outputs of the RTL were wrong")
             continue
         pixels = record.size("W") * record.size("H")
+        # The memory that the testbench put behind the core is an experiment's condition, not the machine's.
+        bandwidth = base.dma.burst_bytes * base.matrix_hz // record.size("rd_cyc_per_beat")
+        latency, shared = record.integer("lat") * 10**12 // base.matrix_hz, bool(record.integer("shared"))
+        config = base.with_(
+            **{"dram.latency_ps": latency, "dram.bandwidth": bandwidth, "matrix.direct.shared_port": shared}
+        )
         oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("P", "Q", "K", "C", "R", "S"))
         work = MatrixWork(DType.INT8, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
-        found = matrix_direct.job(_memory(base, record), work, pixels)
+        found = matrix_direct.job(config, work, pixels)
         yield Point(label, record.integer("cycles"), found.cycles, record.text("set"))
-
-
-def _memory(base: Config, record: Record) -> Config:
-    """The memory that the testbench put behind the core: an experiment's condition, not the machine's."""
-    hz, beat = base.matrix_hz, record.size("rd_cyc_per_beat")
-    latency = Fraction(record.integer("lat") * 10**12, hz)
-    keys = {
-        "dram.latency_ps": int(latency),
-        "dram.bandwidth": base.dma.burst_bytes * hz // beat,
-        "matrix.direct.shared_port": bool(record.integer("shared")),
-    }
-    return base.with_(**keys)
 
 
 SETS = (

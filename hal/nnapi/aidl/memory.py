@@ -82,7 +82,7 @@ def to_memory(memory: AidlMemory) -> Memory:
         return Memory(ASHMEM, (memory.ashmem.fd,), memory.ashmem.size)
     if memory.mappableFile is not None:
         file = memory.mappableFile
-        if not isinstance(file.offset, int) or not isinstance(file.prot, int) or file.offset < 0:
+        if not all(isinstance(value, int) for value in (file.offset, file.prot)) or file.offset < 0:
             got = f"{file.prot!r} and {file.offset!r}"
             raise invalid_argument(f"protection and offset must be integers >= 0, got {got}")
         return Memory(MMAP_FD, (file.fd,), file.length, (file.prot, file.offset & _WORD, file.offset >> 32))

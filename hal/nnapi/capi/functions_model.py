@@ -16,12 +16,12 @@ from .model import Model
 from .pointers import MAX_RANK, read_bytes, read_channel_quant, read_operand_type, read_string, read_u32s
 
 MAX_OPERANDS_OF_OPERATION = 1 << 16
+MODEL, MEMORY, MEMORY_DESC = handle(Kind.Model), handle(Kind.Memory), handle(Kind.MemoryDesc)
 
 # Memory
 
-
 entry("ANeuralNetworksMemory_createFromFd", u64, i32, i32, u64, NewHandle(Kind.Memory))(memory.from_fd)
-entry("ANeuralNetworksMemory_copy", handle(Kind.Memory), handle(Kind.Memory))(memory.copy)
+entry("ANeuralNetworksMemory_copy", MEMORY, MEMORY)(memory.copy)
 
 
 @entry("ANeuralNetworksMemory_createFromAHardwareBuffer", pointer, NewHandle(Kind.Memory))
@@ -36,8 +36,8 @@ def _memory_free(gone: AnyMemory | None) -> None:
 
 
 entry("ANeuralNetworksMemoryDesc_create", NewHandle(Kind.MemoryDesc))(MemoryDesc)
-entry("ANeuralNetworksMemoryDesc_finish", handle(Kind.MemoryDesc))(MemoryDesc.finish)
-entry("ANeuralNetworksMemory_createFromDesc", handle(Kind.MemoryDesc), NewHandle(Kind.Memory))(MemoryDesc.create)
+entry("ANeuralNetworksMemoryDesc_finish", MEMORY_DESC)(MemoryDesc.finish)
+entry("ANeuralNetworksMemory_createFromDesc", MEMORY_DESC, NewHandle(Kind.Memory))(MemoryDesc.create)
 
 for _kind in (Kind.MemoryDesc, Kind.Model, Kind.Compilation, Kind.Execution, Kind.Burst):
     entry(f"ANeuralNetworks{_kind.name}_free", freed(_kind))(lambda gone: None)  # the table lets go of it, nothing else
@@ -50,26 +50,24 @@ def _add_role(direction: Any) -> Any:
     return add
 
 
-_ROLE = (handle(Kind.MemoryDesc), handle(Kind.Compilation), u32, f32)
+_ROLE = (MEMORY_DESC, handle(Kind.Compilation), u32, f32)
 entry("ANeuralNetworksMemoryDesc_addInputRole", *_ROLE)(_add_role("input"))
 entry("ANeuralNetworksMemoryDesc_addOutputRole", *_ROLE)(_add_role("output"))
 
 
-@entry("ANeuralNetworksMemoryDesc_setDimensions", handle(Kind.MemoryDesc), u32, address)
+@entry("ANeuralNetworksMemoryDesc_setDimensions", MEMORY_DESC, u32, address)
 def _desc_set_dimensions(desc: MemoryDesc, rank: int, dimensions: int) -> None:
     desc.set_dimensions(read_u32s(dimensions, rank, MAX_RANK, "dimensions"))
 
 
 # Model
 
-MODEL = handle(Kind.Model)
-IN_MEMORY = (handle(Kind.Memory), u64, u64)
 entry("ANeuralNetworksModel_create", NewHandle(Kind.Model))(Model)
 entry("ANeuralNetworksModel_finish", MODEL)(Model.finish)
 entry("ANeuralNetworksModel_relaxComputationFloat32toFloat16", MODEL, boolean)(Model.relax)
 entry("ANeuralNetworksModel_addOperand", MODEL, structure(read_operand_type))(Model.add_operand)
 entry("ANeuralNetworksModel_setOperandValue", MODEL, i32, address, u64)(Model.set_value)
-entry("ANeuralNetworksModel_setOperandValueFromMemory", MODEL, i32, *IN_MEMORY)(Model.set_value_from_memory)
+entry("ANeuralNetworksModel_setOperandValueFromMemory", MODEL, i32, MEMORY, u64, u64)(Model.set_value_from_memory)
 entry("ANeuralNetworksModel_setOperandValueFromModel", MODEL, i32, MODEL)(Model.set_value_from_model)
 _PER_CHANNEL = (MODEL, i32, structure(read_channel_quant))
 entry("ANeuralNetworksModel_setOperandSymmPerChannelQuantParams", *_PER_CHANNEL)(Model.set_channel_quant)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -67,15 +66,8 @@ class _Operands(NamedTuple):
     last: bool
 
 
-@dataclass(slots=True)
-class _Held:
-    """What a core's slots hold at the moment, so that a tile that is still there is not loaded again."""
-
-    keys: dict[str, tuple[Any, Slot]]
-
-    def get(self, name: str, key: Any) -> Slot | None:
-        held = self.keys.get(name)
-        return held[1] if held is not None and held[0] == key else None
+_Held = dict[str, tuple[Any, Slot]]
+"""What a core's slots hold at the moment, by key, so that a tile that is still there is not loaded again."""
 
 
 class MatrixLowering(Lowering):
@@ -169,7 +161,7 @@ class MatrixLowering(Lowering):
         )
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
-        held = _Held({})
+        held: _Held = {}
         chunks = [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
         for task in share(self.tasks(), core, cores):
             extent = self.extent(task)
@@ -199,12 +191,10 @@ class MatrixLowering(Lowering):
             ("x", (task.image, task.row, task.col, x_group, chunk), self.load_x),
             ("w", (self.weights_key(task), chunk), self.load_weights),
         ):
-            slot = held.get(name, key)
-            if slot is None:
-                slot = table.next(name)
-                step.loads.extend(load(task, extent, chunk, slot))
-                held.keys[name] = (key, slot)
-            slots[name] = slot
+            if name not in held or held[name][0] != key:
+                held[name] = (key, table.next(name))
+                step.loads.extend(load(task, extent, chunk, held[name][1]))
+            slots[name] = held[name][1]
         return slots
 
     def _parameters(self, step: Step, table: SlotTable, held: _Held, task: Task, extent: Extent) -> Slot | None:
@@ -213,10 +203,9 @@ class MatrixLowering(Lowering):
         if drain.bias is None and drain.scale is None:
             return None
         key = (task.group, task.channel)
-        slot = held.get("p", key)
-        if slot is None:
+        if "p" not in held or held["p"][0] != key:
             slot = table.next("p")
-            held.keys["p"] = (key, slot)
+            held["p"] = (key, slot)
             view = self._packed.get(("p", key))
             if view is None:
                 low = task.group * self.problem.oc + task.channel
@@ -227,7 +216,7 @@ class MatrixLowering(Lowering):
                     data, f"{self.op.name}.parameters", DType.UINT8
                 )
             step.loads.extend(load_items((slot.address, (1,), slot), view))
-        return slot
+        return held["p"][1]
 
     def _instruction(
         self, task: Task, extent: Extent, chunk: tuple[int, int], slots: dict[str, Slot | None],

@@ -105,11 +105,8 @@ class ConcatLowering(CopyLowering, kind="concat"):
         return pairs
 
 
-class PadLowering(Lowering, kind="pad"):
+class PadLowering(CopyLowering, kind="pad"):
     """Constant padding, written by the copy itself; cut along the output's outermost dimension."""
-
-    def slots(self) -> list[SlotSpec]:
-        return []
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
         op = self.group.ops[0]
@@ -118,24 +115,15 @@ class PadLowering(Lowering, kind="pad"):
         order = out.order()
         source, target = x.permute(order), out.permute(order)
         before = [op.attrs["before"][axis] for axis in order]
-        for part in share(_tiles(target, copy_ways(self.config)), core, cores):
-            yield Step(loads=_padded_copy(source, target.slice(*part), part, before, pattern))
-
-
-def _padded_copy(source: View, target: View, box: Box, before: Sequence[int], pattern: int) -> list[Item]:
-    """One box of the output: the elements of the source that fall into it, and padding around them."""
-    starts, lows, sizes, highs = [], [], [], []
-    for start, size, limit, low in zip(*box, source.shape, before, strict=True):
-        first, above, valid, below = clip(start - low, size, limit)
-        starts.append(first)
-        lows.append(above)
-        sizes.append(valid)
-        highs.append(below)
-    part = source.slice(starts, sizes)
-    return copy_items(
-        (target.address, target.strides, target), (part.address, part.strides, part), part.shape, part.dtype.itemsize,
-        lows, highs, pattern,
-    )  # fmt: skip
+        for box in share(_tiles(target, copy_ways(self.config)), core, cores):
+            # The elements of the source that fall into a box of the output, and padding around them.
+            clips = [clip(start - b, size, dim) for start, size, dim, b in zip(*box, source.shape, before, strict=True)]
+            starts, lows, sizes, highs = zip(*clips, strict=True) if clips else ((),) * 4
+            part, to = source.slice(starts, sizes), target.slice(*box)
+            yield Step(loads=copy_items(
+                (to.address, to.strides, to), (part.address, part.strides, part), part.shape, part.dtype.itemsize,
+                lows, highs, pattern,
+            ))  # fmt: skip
 
 
 def bit_pattern(value: Any, dtype: DType) -> int:

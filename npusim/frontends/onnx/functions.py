@@ -33,7 +33,8 @@ def schema_function(
         call.CopyFrom(node)
         del call.attribute[:]
         call.attribute.extend(attributes.values())
-        types = [_type(tensor) for tensor in inputs]
+        make = onnx.helper.make_tensor_type_proto
+        types = [b"" if t is None else make(TO_ONNX[t.dtype], t.shape).SerializeToString() for t in inputs]
         data = schema.get_context_dependent_function_with_opset_version(max(usable), call.SerializeToString(), types)
     elif schema.has_function:
         usable = [v for v in schema.function_opset_versions if v <= version]
@@ -59,10 +60,3 @@ def _schema(node: NodeProto, version: int) -> Any:
         return onnx.defs.get_schema(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
     except onnx.defs.SchemaError:
         return None
-
-
-def _type(tensor: Tensor | None) -> bytes:
-    if tensor is None:
-        return b""
-    proto = onnx.helper.make_tensor_type_proto(TO_ONNX[tensor.dtype], tensor.shape)
-    return bytes(proto.SerializeToString())

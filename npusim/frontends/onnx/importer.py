@@ -136,17 +136,19 @@ class Importer:
                 outputs = [POISON] * len(node.output)
             for index, output in enumerate(node.output):
                 value = outputs[index] if index < len(outputs) else None
-                if output and value is not None:
-                    self._bind(scope, output, value, name)
-
-    def _bind(self, scope: Scope, output: str, value: Value, where: str) -> None:
-        scope.define(output, value, where)
-        if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
-            self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
-            self._named[value] = scope.depth
+                if not output or value is None:
+                    continue
+                scope.define(output, value, name)
+                if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
+                    self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
+                    self._named[value] = scope.depth
 
     def _import_node(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value]:
-        values = [self._read(operand, name, node, scope) for operand in node.input]
+        try:
+            values = [scope.find(operand) if operand else None for operand in node.input]
+        except KeyError as missing:
+            problem = f"reads {missing.args[0]!r} before anything produces it"
+            raise ModelError(f"{name} ({node.op_type}): {problem}") from None
         poisoned = any(value is POISON for value in values)
         inputs = [value if isinstance(value, Tensor) else None for value in values]
         domain = domain_of(node)
@@ -202,12 +204,6 @@ class Importer:
             # The operator that does the node's work has the node's name; its helpers have longer ones.
             self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)
         return [result] if isinstance(result, Tensor) else list(result)
-
-    def _read(self, operand: str, name: str, node: NodeProto, scope: Scope) -> Value:
-        try:
-            return scope.find(operand) if operand else None
-        except KeyError:
-            raise ModelError(f"{name} ({node.op_type}): reads {operand!r} before anything produces it") from None
 
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown whatever its inputs are."""

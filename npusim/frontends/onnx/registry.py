@@ -50,11 +50,8 @@ def handles(
 
 def lookup(domain: str, op_type: str, version: int) -> Handler | None:
     """The importer of an operator in a version of its domain, or None."""
-    found = None
-    for entry in _ENTRIES.get((domain, op_type), ()):
-        if entry.since <= version:
-            found = entry.handler
-    return found
+    known = [entry.handler for entry in _ENTRIES.get((domain, op_type), ()) if entry.since <= version]
+    return known[-1] if known else None
 
 
 def entries() -> list[Entry]:

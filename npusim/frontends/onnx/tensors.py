@@ -14,21 +14,8 @@ from npusim.errors import ModelError, UnsupportedError
 from npusim.ops.base import Array
 from npusim.units import ceil_div
 
-ELEMENT_TYPES: dict[int, DType] = {
-    TensorProto.BOOL: DType.BOOL,
-    TensorProto.INT8: DType.INT8,
-    TensorProto.UINT8: DType.UINT8,
-    TensorProto.INT16: DType.INT16,
-    TensorProto.UINT16: DType.UINT16,
-    TensorProto.INT32: DType.INT32,
-    TensorProto.UINT32: DType.UINT32,
-    TensorProto.INT64: DType.INT64,
-    TensorProto.UINT64: DType.UINT64,
-    TensorProto.FLOAT16: DType.FLOAT16,
-    TensorProto.BFLOAT16: DType.BFLOAT16,
-    TensorProto.FLOAT: DType.FLOAT32,
-    TensorProto.DOUBLE: DType.FLOAT64,
-}
+_SPELT = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}  # the others have the same names in ONNX
+ELEMENT_TYPES = {int(TensorProto.DataType.Value(_SPELT.get(dtype, dtype.name))): dtype for dtype in DType}
 PACKED: dict[int, tuple[DType, int]] = {
     TensorProto.INT4: (DType.INT8, 4),
     TensorProto.UINT4: (DType.UINT8, 4),

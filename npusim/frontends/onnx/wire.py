@@ -92,22 +92,20 @@ def lift_initializers(data: bytes | mmap.mmap) -> tuple[bytes, dict[str, memoryv
     """
     blobs: dict[str, memoryview] = {}
     try:
-        return b"".join(_lift_model(memoryview(data), blobs)), blobs
+        model, parts = memoryview(data), []
+        for number, wire, start, content, end in _fields(model):
+            graph = number == GRAPH and wire == _LENGTH_DELIMITED
+            parts.append(_message(GRAPH, _lift_graph(model[content:end], blobs)) if graph else model[start:end])
+        return b"".join(parts), blobs
     except MalformedError:
         return bytes(data), {}
 
 
-def _lift_model(data: memoryview, blobs: dict[str, memoryview]) -> Iterator[bytes | memoryview]:
-    for number, wire, start, content, end in _fields(data):
-        if number == GRAPH and wire == _LENGTH_DELIMITED:
-            yield _message(GRAPH, b"".join(_lift_graph(data[content:end], blobs)))
-        else:
-            yield data[start:end]
-
-
-def _lift_graph(data: memoryview, blobs: dict[str, memoryview]) -> Iterator[bytes | memoryview]:
+def _lift_graph(data: memoryview, blobs: dict[str, memoryview]) -> bytes:
+    parts = []
     for number, wire, start, content, end in _fields(data):
         small = None
         if number == INITIALIZER and wire == _LENGTH_DELIMITED and end - content >= SMALLEST:
             small = _lift_tensor(data[content:end], blobs)
-        yield data[start:end] if small is None else _message(INITIALIZER, small)
+        parts.append(data[start:end] if small is None else _message(INITIALIZER, small))
+    return b"".join(parts)

@@ -130,7 +130,9 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
     groups = [min(matrix.cols, work.oc - first) for first in range(0, work.oc, matrix.cols)]
     taps = work.ic * work.kh * work.kw * work.dtype.itemsize
     bursts = [ceil_div(taps * kernels, burst) for kernels in groups]
-    beat = _beat(config)
+    pins = Fraction(burst * config.matrix_hz, dram_model(config).bandwidth)
+    wait = Fraction(latency_ps(config) * config.matrix_hz, 10**12 * config.dma.max_outstanding)
+    beat = max(Fraction(1), pins, wait)  # cycles of the core's clock from one burst to the next
     room = config.sram.bytes // burst - features
     beside = min(features, sum(bursts), max(0, room))
     alone = beat
@@ -154,11 +156,3 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
         done = max(max(done, begin + plan.first) + plan.output, macs + plan.tail)
         finished.append(done)
     return done, waited
-
-
-def _beat(config: Config) -> Fraction:
-    """Cycles of the core's clock from one burst to the next."""
-    burst, hz = config.dma.burst_bytes, config.matrix_hz
-    pins = Fraction(burst * hz, dram_model(config).bandwidth)
-    wait = Fraction(latency_ps(config) * hz, 10**12 * config.dma.max_outstanding)
-    return max(Fraction(1), pins, wait)

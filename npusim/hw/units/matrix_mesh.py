@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from npusim.hw.config import Config, MatrixConfig
+from npusim.hw.config import Config
 from npusim.hw.sections import MeshConfig
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
-from npusim.hw.units.matrix_systolic import Placement, place, traffic_cycles, unit_for
+from npusim.hw.units.matrix_systolic import place, traffic_cycles, unit_for
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
@@ -31,8 +31,11 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     matrix = unit_for(config, work)
     mesh = matrix.mesh or MeshConfig()
     placed = place(matrix, work)
-    rows = rows_fed(matrix, mesh, placed)
     size, rate = matrix.rows, matrix.rate(work.dtype.label)
+    blocks = placed.matmuls * ceil_div(placed.rows, size) * ceil_div(placed.columns, size)
+    rows = size + blocks * ceil_div(placed.streamed, size) * size  # that enter the mesh, preloads included
+    if matrix.dataflow != "output_stationary":
+        rows += max((placed.streamed - 1) % size + 1, mesh.least_rows) - size
     pipeline = 2 * size + 1 + (size if matrix.dataflow == "output_stationary" else 0)
     later = (rows - 1) * (1 + mesh.row_stall_cycles)
     feeding = max(mesh.row_stall_cycles, 1) + ceil_div(later * rate.denominator, rate.numerator)
@@ -46,14 +49,3 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     else:
         terms += [("rows", COMPUTE, feeding), ("pipeline", LATENCY, pipeline)]
     return total(config.matrix_hz, terms, traffic)
-
-
-def rows_fed(matrix: MatrixConfig, mesh: MeshConfig, placed: Placement) -> int:
-    """Rows of operands that enter the mesh, preloads included."""
-    size = matrix.rows
-    blocks = placed.matmuls * ceil_div(placed.rows, size) * ceil_div(placed.columns, size)
-    operations = blocks * ceil_div(placed.streamed, size)
-    if matrix.dataflow == "output_stationary":
-        return size + operations * size
-    last = (placed.streamed - 1) % size + 1
-    return size + (operations - 1) * size + max(last, mesh.least_rows)

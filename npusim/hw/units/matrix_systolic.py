@@ -62,7 +62,8 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     matrix = unit_for(config, work)
     rate = matrix.rate(work.dtype.label)
     placed = place(matrix, work)
-    folds = _folds(matrix, placed)
+    blocks = ceil_div(placed.rows, matrix.rows) * ceil_div(placed.columns, matrix.cols)
+    folds = ceil_div(placed.matmuls, placed.packed) * blocks
     stream = ceil_div(placed.streamed * rate.denominator, rate.numerator)
     swap = matrix.rows if matrix.sums_shift_out or matrix.dataflow != "output_stationary" else 0
     rounds = ceil_div(folds, matrix.arrays)
@@ -116,11 +117,6 @@ def unit_for(config: Config, work: MatrixWork) -> MatrixConfig:
             f"matrix work in {work.dtype.label} on {config.name}, whose matrix unit computes with {allowed} only"
         )
     return matrix
-
-
-def _folds(matrix: MatrixConfig, placed: Placement) -> int:
-    blocks = ceil_div(placed.rows, matrix.rows) * ceil_div(placed.columns, matrix.cols)
-    return ceil_div(placed.matmuls, placed.packed) * blocks
 
 
 def _once(work: MatrixWork) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
@@ -26,6 +27,7 @@ WORKS: dict[str, Work] = {
     "convolution of int16": MatrixWork(I16, 2, 7, 9, 130, 3, 7, 7, False, True, True, 2),
     "depthwise": MatrixWork(I8, 1, 14, 15, 72, 36, 3, 3, True, True, True, 1),
     "depthwise of one pixel": MatrixWork(I8, 1, 1, 1, 300, 300, 5, 5, True, True, False, 4),
+    "depthwise of float16, two each": MatrixWork(F16, 2, 9, 10, 50, 25, 3, 2, True, True, True, 2),
     "few results, many outputs": MatrixWork(I8, 1, 40, 50, 9, 1, 1, 1, False, True, True, 4),
     "vector": VectorWork("simple", F32, 1001, 1, 12012),
     "vector, bytes": VectorWork("divide", I8, 3003, 1, 6006),
@@ -55,10 +57,24 @@ def _line(config: Config, work: Work) -> str:
     return f"{found.cycles} cycles, {found.ps} ps, sram {found.sram_ps} ps, {found.bound} ({terms})"
 
 
+EXTREMES: dict[str, dict[str, Any]] = {
+    "slow output": {"matrix.output_elements_per_cycle": 1},
+    "narrow SRAM": {"sram.bytes_per_cycle": 1, "sram.banks": 1},
+    "both ways at once": {"dma.duplex": True, "dma.gather_bytes": 256, "dma.local_least_cycles": 40},
+}
+"""Devices on which something else decides than on those that ship."""
+
+
+def _devices() -> Iterator[tuple[str, Config]]:
+    yield from ((name, load_config(name)) for name in list_configs())
+    for name in ("gemmini_mesh16", "intel_npu27", "nvdla_small", "tiny"):
+        for what, overrides in EXTREMES.items():
+            yield f"{name}, {what}", load_config(name).with_(**overrides)
+
+
 def record() -> Iterator[str]:
     """One line for each work on each device."""
-    for name in list_configs():
-        config = load_config(name)
+    for name, config in _devices():
         yield from (f"{name}: {what}: {_line(config, work)}" for what, work in WORKS.items())
 
 

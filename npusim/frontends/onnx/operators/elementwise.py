@@ -32,22 +32,15 @@ PARAMETERS = {
     "ThresholdedRelu": (Unary.THRESHOLDED_RELU, ("alpha", 1.0), None),
 }
 PLAIN_BINARY = {
-    "Add": Binary.ADD,
-    "And": Binary.AND,
+    **{name: Binary[name.upper()] for name in ("Add", "And", "Div", "Mul", "Or", "PRelu", "Sub", "Xor")},
     "BitwiseAnd": Binary.BIT_AND,
     "BitwiseOr": Binary.BIT_OR,
     "BitwiseXor": Binary.BIT_XOR,
-    "Div": Binary.DIV,
     "Equal": Binary.EQ,
     "Greater": Binary.GT,
     "GreaterOrEqual": Binary.GE,
     "Less": Binary.LT,
     "LessOrEqual": Binary.LE,
-    "Mul": Binary.MUL,
-    "Or": Binary.OR,
-    "PRelu": Binary.PRELU,
-    "Sub": Binary.SUB,
-    "Xor": Binary.XOR,
 }
 
 
@@ -122,17 +115,14 @@ def clip_between(node: Node, x: Tensor, low: Tensor | None, high: Tensor | None)
         # Bounds that are not known, or that a double does not hold exactly.
         x = x if low is None else node.binary(Binary.MAX, x, low)
         return x if high is None else node.binary(Binary.MIN, x, high)
-    least, most = (-np.inf, np.inf) if x.dtype.is_float else _limits(x.dtype)
+    least, most = -np.inf, np.inf
+    if not x.dtype.is_float:
+        least, most = float(np.iinfo(x.dtype.storage).min), float(np.iinfo(x.dtype.storage).max)
     p0, p1 = (
         default if value is None else float(value.reshape(-1)[0])
         for default, value in zip((least, most), bounds, strict=True)
     )
     return node.unary(Unary.CLIP, x, p0, p1)
-
-
-def _limits(dtype: DType) -> tuple[float, float]:
-    info = np.iinfo(dtype.storage)
-    return float(info.min), float(info.max)
 
 
 @handles("Clip")

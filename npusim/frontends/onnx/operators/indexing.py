@@ -13,16 +13,10 @@ from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce
 
 
-@handles("Gather")
+@handles("Gather", "GatherElements")
 def gather(node: Node) -> Tensor:
-    x = node.input(0)
-    return node.add("gather", x, node.input(1), axis=node.axis(len(x.shape), default=0))
-
-
-@handles("GatherElements")
-def gather_elements(node: Node) -> Tensor:
-    x = node.input(0)
-    return node.add("gather_elements", x, node.input(1), axis=node.axis(len(x.shape), default=0))
+    x, kind = node.input(0), "gather" if node.op_type == "Gather" else "gather_elements"
+    return node.add(kind, x, node.input(1), axis=node.axis(len(x.shape), default=0))
 
 
 @handles("ScatterElements", "Scatter")

@@ -38,13 +38,10 @@ def _around(node: Node, compute: Callable[[Tensor], Tensor]) -> Tensor:
     return integer(node, y, node.input(3), node.optional(4), node.input(0).dtype)
 
 
-@handles("QLinearSigmoid", domain=MICROSOFT)
-def qlinear_sigmoid(node: Node) -> Tensor:
-    return _around(node, lambda x: node.unary(Unary.SIGMOID, x))
-
-
-@handles("QLinearLeakyRelu", domain=MICROSOFT)
-def qlinear_leaky_relu(node: Node) -> Tensor:
+@handles("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_activation(node: Node) -> Tensor:
+    if node.op_type == "QLinearSigmoid":
+        return _around(node, lambda x: node.unary(Unary.SIGMOID, x))
     return _around(node, lambda x: node.unary(Unary.LEAKY_RELU, x, node.float_attr("alpha", 0.01)))
 
 

@@ -79,14 +79,9 @@ def _image_axes(node: Node) -> tuple[Tensor, list[int]]:
     return x, list(range(2, len(x.shape)))
 
 
-@handles("GlobalAveragePool")
-def global_average_pool(node: Node) -> Tensor:
-    return node.reduce(Reduce.MEAN, *_image_axes(node))
-
-
-@handles("GlobalMaxPool")
-def global_max_pool(node: Node) -> Tensor:
-    return node.reduce(Reduce.MAX, *_image_axes(node))
+@handles("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(node: Node) -> Tensor:
+    return node.reduce(Reduce.MAX if node.op_type == "GlobalMaxPool" else Reduce.MEAN, *_image_axes(node))
 
 
 @handles("GlobalLpPool", limits=["p is 1 or 2"])

@@ -74,15 +74,12 @@ def integer_operand(node: Node, x: Tensor, zero: Tensor | None) -> tuple[Tensor,
     if zero.dtype is not x.dtype:
         node.damaged(f"the zero point must be {x.dtype.label}, is {zero.dtype.label}")
     value = node.builder.value_of(zero)
-    if value is not None and value.size and (value == value.flat[0]).all() and _spans(zero, x):
+    # x has every dimension of its zero point, or that is one number.
+    pairs = zip(reversed(zero.shape), reversed(x.shape), strict=False)
+    spanned = zero.size == 1 or (len(zero.shape) <= len(x.shape) and all(a in (1, b) for a, b in pairs))
+    if value is not None and value.size and (value == value.flat[0]).all() and spanned:
         return x, int(value.flat[0])
     return _shifted(node, x, zero), 0
-
-
-def _spans(zero: Tensor, x: Tensor) -> bool:
-    """Whether x has every dimension of its zero point, or the zero point is one number."""
-    pairs = zip(reversed(zero.shape), reversed(x.shape), strict=False)
-    return zero.size == 1 or (len(zero.shape) <= len(x.shape) and all(a in (1, b) for a, b in pairs))
 
 
 def _shifted(node: Node, x: Tensor, zero: Tensor) -> Tensor:

@@ -24,21 +24,15 @@ PLAIN = {
 }
 
 
-def _axes(node: Node, rank: int) -> list[int] | None:
-    """The axes of a reduction from attribute or input; None when there are none and none means the input itself."""
-    given = node.ints_attr("axes")
-    if given is None and node.optional(1) is not None:
-        given = node.int_values(1)
-    noop = node.int_attr("noop_with_empty_axes", 0)
-    if not given:
-        return None if noop else list(range(rank))
-    return node.normal_axes(given, rank)
-
-
 @handles(*PLAIN)
 def reduction(node: Node) -> Tensor:
     x = node.input(0)
-    axes = _axes(node, len(x.shape))
+    given = node.ints_attr("axes")
+    if given is None and node.optional(1) is not None:
+        given = node.int_values(1)
+    # Without axes it is a reduction over all of them, or no reduction at all, which None stands for.
+    empty = None if node.int_attr("noop_with_empty_axes", 0) else list(range(len(x.shape)))
+    axes = node.normal_axes(given, len(x.shape)) if given else empty
     keep = bool(node.int_attr("keepdims", 1))
     if node.op_type == "ReduceLogSumExp":
         return _log_sum_exp(node, x, axes, keep)
