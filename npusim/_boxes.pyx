@@ -77,6 +77,7 @@ cdef inline bint _survives(float *score, float iou, const Suppression *rule) noe
     else:
         factor = 1 - iou if rule.kernel == KERNEL_LINEAR else 0
     score[0] = score[0] * factor
+    # Written so that a NaN stays: it is the client's to find.
     return not score[0] < rule.least
 
 

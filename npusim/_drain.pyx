@@ -69,6 +69,7 @@ cdef void _depthwise_pixel(
             total[i] = 0
     else:
         memcpy(total, acc + start * 4, n * 4)
+    # A block of channels keeps its sums on the stack for all taps: each accumulator is read and written once.
     for r in range(t.win.kh):
         for q in range(t.win.kw):
             at = x + r * t.win.dh * t.xs[0] + q * t.win.dw * t.xs[1] + c0 * t.x_size
@@ -198,6 +199,7 @@ cdef void _finish_int32(
         _values(f, v, acc, start, n)
     for i in range(n):
         if scaled:
+            # Bounds beyond int32, so that the zero point is added before anything is clamped to the type.
             value = npu_truncate(rint(v[i]), -(<long long>1 << 40), <long long>1 << 40) + f.zero
         else:
             memcpy(&a, acc + 4 * i, 4)

@@ -118,6 +118,7 @@ cdef void _combine_float(int dtype, int reduction, unsigned char *d, const unsig
         a = a + b
     elif reduction == SCATTER_MUL:
         a = a * b
+    # A NaN wins on either side, as in numpy: a comparison alone would lose it or keep it by the order of operands.
     elif a == a and (b != b or (b > a if reduction == SCATTER_MAX else b < a)):
         a = b
     npu_stores_f32[dtype](d, 0, &a, 1)

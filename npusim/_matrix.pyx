@@ -129,6 +129,7 @@ cdef void _edge_tile(
     cdef int m
     for m in range(rows):
         through[m] = t.edge + m * 128
+        # The kernel writes whole vectors: straight into the accumulators it would run over those of the next pixel.
         if not first:
             memcpy(through[m], c[m], columns * 4)
     tile(a, b, step, units, through, start, first)
@@ -240,6 +241,7 @@ cdef bint _conv(Conv *t) noexcept nogil:
     # Stretches of k one after the other, each over the whole tile: accumulators keep the order of summation.
     while s0 < t.segment_count:
         s1, k = s0, 0
+        # As many stretches as fit the packed buffers: fewer passes over the accumulators.
         while s1 < t.segment_count and k + t.segments[s1].k <= most:
             k += t.segments[s1].k
             s1 += 1
@@ -266,6 +268,7 @@ cdef int _mode(int x_dtype, int w_dtype) except -1:
 
 
 cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long w_zero) except -1:
+    # Integer modes all give the same sums modulo 2**32, so the choice may depend on the machine.
     t.mode = _mode(x_dtype, w_dtype)
     t.panel_zero = weight_zero(w_dtype, w_zero)
     # VNNI multiplies u8 by s8. So pixels become unsigned and weights signed, by 128 where they are not; what that adds
@@ -288,6 +291,8 @@ cdef int _place(Conv *t, Strided x, Strided w, Strided acc) except -1:
     cdef long long[4] n
     n[0], n[1] = t.batch, reach(t.oh, t.win.kh, t.win.sh, t.win.dh)
     n[2], n[3] = reach(t.ow, t.win.kw, t.win.sw, t.win.dw), t.ic
+    # Everything else runs without the interpreter's lock and without bounds checks. These three
+    # are what makes that safe.
     dense(&o, x, n, 4, t.x_size, "x")
     t.x, t.xs[0], t.xs[1], t.xs[2] = o.p, o.s[0], o.s[1], o.s[2]
     n[1], n[2], n[3] = t.oh, t.ow, t.oc

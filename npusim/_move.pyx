@@ -30,6 +30,7 @@ def copy(Strided dst not None, Strided src not None, dims, int itemsize):
     if is_empty(w.n, 4):
         return
     with nogil:
+        # Rows as long as possible: what is called for each row costs more than short rows copy.
         merge(&w)
         # A transposition goes by planes: in a row of it each item would be fetched with a cache line of its own.
         if w.of[1].s[3] != itemsize and w.of[1].s[2] == itemsize and w.n[3] > 1 and w.n[2] > 1:

@@ -113,11 +113,14 @@ cdef void _finish_row(unsigned char **p, const long long *s, long long n, const 
                 x = x / f.count
             elif f.fn == REDUCE_L2:
                 x = sqrt(x)
+            # Every float type goes through float32, as in the reference: one rounding more or less would
+            # show in the last bit.
             y = <float>x
             npu_stores_f32[f.dtype](p[0] + i * s[0], 0, &y, 1)
         else:
             v = npu_acc_i64(p[1] + i * s[1])
             if f.fn == REDUCE_MEAN:
+                # Towards zero, because these modules are compiled with cdivision; Python would floor.
                 v = v // f.count
             elif f.fn == REDUCE_L2:
                 v = npu_truncate(sqrt(<double>v), INT64_MIN, INT64_MAX)

@@ -113,6 +113,7 @@ cdef void _normalize(double *y, const double *x, long long n, const Params *p) n
             mean += x[i]
         mean /= n
     for i in range(n):
+        # Of the differences, in a second pass: mean of squares less square of the mean would cancel for large means.
         total += (x[i] - mean) * (x[i] - mean)
     total = sqrt(total / n + p.a)
     for i in range(n):
@@ -181,6 +182,7 @@ cdef bint _cumsum_int(
                 j = n[1] - 1 - k if reverse else k
                 value = x[j]
                 x[j] = <long long>(total if exclusive else total + <unsigned long long>value)
+                # Unsigned, because C leaves the overflow of signed integers undefined, and sums wrap by definition.
                 total += <unsigned long long>value
             npu_stores_i64[dtype](d.p + o * d.s[0] + i * d.s[2], d.s[1], x, n[1])
     free(x)
@@ -248,6 +250,7 @@ cdef int _compare(const void *a, const void *b) noexcept nogil:
     cdef const Entry *y = <const Entry *>b
     if x.key != y.key:
         return -1 if x.key < y.key else 1
+    # qsort is not stable: the index makes the order total, and the same on every libc.
     return -1 if x.index < y.index else 1
 
 

@@ -74,6 +74,8 @@ def write_program(program: Program, path: Path) -> None:
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is not a regular file, and would be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A file to give away is as open as the user's others. There is no reading the mask without setting it; a file that
+    # another thread makes in between has none.
     mask = os.umask(0)
     os.umask(mask)
     replace_file(path, _packed(program, None, path), mode=0o666 & ~mask)
@@ -140,6 +142,7 @@ class Cache:
             return None
         try:
             program = _read(path, self._mac_key)
+            # A file that was renamed is sound by its digest, and still another program.
             if program.key != path.stem:
                 raise CacheError(f"{path}: holds the program of key {program.key[:16]}..., not of its name")
         except (CacheError, UsageError) as error:
@@ -205,6 +208,7 @@ def _packed(program: Program, key: bytes | None, path: Path) -> Iterator[Any]:
 def _digest(lengths: Iterable[int], parts: Iterable[Any], key: bytes | None) -> bytes:
     """SHA-256, with a key HMAC-SHA-256, over versions, lengths and parts."""
     state = hashlib.sha256() if key is None else hmac.new(key, digestmod="sha256")
+    # The lengths, too: else bytes could change from the end of one part to the beginning of the next.
     state.update(struct.pack("<IIQQQ", FORMAT_VERSION, ISA_VERSION, *lengths))
     for part in parts:
         state.update(part)

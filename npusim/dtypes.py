@@ -106,5 +106,7 @@ def bfloat16_to_float32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]
 def float32_to_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     """Round float32 to bfloat16 bit patterns, to nearest even; NaN stays NaN (quiet)."""
     bits = np.asarray(values, np.float32, order="C").view(np.uint32)
+    # Half a unit less one, and the lowest bit that stays: halves go to even. A NaN is kept apart, because the carry
+    # could make infinity of it.
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(values), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)

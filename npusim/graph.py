@@ -2,9 +2,8 @@
 
 Every frontend lowers into this one language of a few dozen operator kinds. Shapes are static, types explicit,
 quantisation is spelt out by ``quantize`` / ``dequantize`` operators and integer matrix operators, layout by an
-attribute.
-Each kind is a row of ``npusim.ops``: its operands and attributes, what it means, its shape rule, its limits, its
-reference, and the unit that computes it; docs/reference/operators.md lists them.
+attribute. Each kind is a row of ``npusim.ops``: its operands and attributes, what it means, its shape rule, its limits,
+its reference, and the unit that computes it; docs/reference/operators.md lists them.
 
 Axes and dimensions are normalised: non-negative, full rank. Broadcasting is numpy's. Images are NCHW or NHWC, as the
 attribute ``layout`` says.

@@ -76,6 +76,7 @@ def replace_file(path: Path, pieces: Iterable[Any], *, mode: int = 0o600) -> Non
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_drafts(path.parent, glob.escape(path.name))
+    # In the same directory, since a rename is atomic within one file system only.
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

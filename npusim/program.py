@@ -44,6 +44,7 @@ class ConstantData:
     def __init__(self, nbytes: int, pieces: Sequence[tuple[int, npt.NDArray[Any]]]) -> None:
         self.nbytes = nbytes
         self.pieces = tuple(pieces)
+        # Each file once, however many pieces are views of it: looking whether it was cut is a system call.
         sources = {id(source): source for source in (_source(piece) for _, piece in pieces)}
         self._files = [source for source in sources.values() if isinstance(source, Cuttable)]
 

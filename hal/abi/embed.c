@@ -36,6 +36,7 @@ bool npu_embed_enter(void) {
     }
     pthread_mutex_lock(&gate.lock);
     bool entered = gate.open;
+    /* Counted under the lock that closing takes: whoever is not counted by then finds the gate shut. */
     gate.inside += entered;
     pthread_mutex_unlock(&gate.lock);
     return entered;
@@ -55,11 +56,13 @@ void npu_embed_close(void) {
     }
     pthread_mutex_lock(&gate.lock);
     bool closing = gate.open;
+    /* Shut before waiting, or those who keep coming in would keep the process from ending. */
     gate.open = false;
     while (gate.inside > 0) {
         pthread_cond_wait(&gate.empty, &gate.lock);
     }
     pthread_mutex_unlock(&gate.lock);
+    /* Nobody is inside any more, and no lock is held: at_exit may take what it likes. */
     if (closing && gate.at_exit != NULL) {
         gate.at_exit();
     }

@@ -56,6 +56,8 @@ static void begin(void) {
         core.status = status;
     }
     fault_read_environment();
+    /* The child gets the lock free and what it protects whole, since handles must be refused there, not wait for
+     * ever. */
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 
@@ -82,6 +84,7 @@ void *core_find(unsigned kind, const void *handle) {
         core_leave();
         return NULL;
     }
+    /* Still under the lock: a release in another thread takes the handle away there, before it drops its reference. */
     atomic_fetch_add(&found->references, 1);
     return found;
 }

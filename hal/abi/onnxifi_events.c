@@ -36,6 +36,7 @@ bool event_signal(event *of, int32_t status, const char *message) {
         snprintf(of->message, sizeof of->message, "%s", message);
     }
     pthread_cond_broadcast(&of->changed);
+    /* Under the same lock: no run can begin to wait for the event between its signal and this. */
     jobs_wake(of);
     return true;
 }
@@ -114,6 +115,7 @@ onnxStatus onnxGetEventState(onnxEvent handle, onnxEventState *state) {
 static int32_t wait_for(event *of, const struct timespec *limit) {
     while (!of->signalled && object_alive(&of->base)) {
         if (limit == NULL) {
+            /* It does end: a run settles its event whatever becomes of it, and unplugging the device wakes everybody. */
             pthread_cond_wait(&of->changed, &core.lock);
         } else if (pthread_cond_timedwait(&of->changed, &core.lock, limit) == ETIMEDOUT) {
             break;

@@ -179,6 +179,7 @@ void job_complete(void *handle, const npu_outcome *outcome) {
         of->output->timed = true;
         of->output->timing = *outcome->timing;
     }
+    /* No run will settle it any more; the next line does. */
     of->output->produced = false;
     event_signal(of->output, outcome->status, outcome->message);
     leave_graph(of->graph);
@@ -192,6 +193,7 @@ static void unplug(device *gone) {
     event *event;
     job *next;
     gone->plugged = false;
+    /* Whatever was made on it is of an older epoch, and stays dead when a device is plugged in again. */
     gone->epoch++;
     TAILQ_FOREACH(event, &core.events, entry) {
         if (event->base.device == gone) {

@@ -128,6 +128,7 @@ def wait(handle: Handle, timeout_s: float | None = None) -> FenceStatus:
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
             break
+        # Rounded up: poll takes whole milliseconds, and with 0 the last of them would be spent spinning.
         _poll(descriptor, select.POLLIN, None if left is None else left * 1000 + 1)
     return state
 
@@ -139,6 +140,7 @@ def _kind(descriptor: int) -> int:
         mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     except (OSError, TypeError, OverflowError, ValueError) as error:
         raise invalid_argument(f"descriptor {descriptor} is not open: {error}") from None
+    # The writing end of a pipe says nothing about what was written.
     if kind not in {0, stat.S_IFIFO, stat.S_IFSOCK} or mode == os.O_WRONLY:
         raise invalid_argument(
             f"descriptor {descriptor} is not a fence: it must be an eventfd, or the readable end of a pipe or socket"
@@ -157,6 +159,7 @@ def _has_data(descriptor: int) -> bool:
     """Whether a readable socket has something to read, and not only an end."""
     with contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as duplicate:
         try:
+            # A look that takes nothing away, since others may hold the same fence.
             return bool(duplicate.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except OSError:
             return False

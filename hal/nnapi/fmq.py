@@ -131,6 +131,7 @@ class MessageQueue(Generic[T]):
         if not packet or len(packet) > self._capacity:
             return False
         with self._changed:
+            # Asked again after waiting: the time may be up, the queue closed, or the reason a cancellation.
             self._wait(lambda: len(packet) <= self.availableToWrite() or cancelled(), timeout_s)
             if self._closed or len(packet) > self.availableToWrite():
                 return False

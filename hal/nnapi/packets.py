@@ -114,6 +114,7 @@ class _Reader(Generic[Datum]):
 
     def count(self, value: object) -> int:
         """A number of things of at least one entry each, which must still be there."""
+        # A count that promises more than there is would have a client make us allocate for it.
         return integer(value, 0, len(self._packet) - self._place, f"a number before entry {self._place}")
 
     def check_size(self, size: object) -> None:

@@ -106,6 +106,7 @@ def _operands(model: object) -> Sequence[Any]:
 
 
 def _check(where: str, kind: int, last: int, extensions: bool) -> None:
+    # OEM types are of every version; whether this driver knows one is another question.
     oem = types.OperandTypeRange.OEM_MIN <= kind <= types.OperandTypeRange.OEM_MAX
     extension = extensions and kind > types.OperandTypeRange.BASE_MAX
     if not (0 <= kind <= last or oem or extension):

@@ -31,6 +31,7 @@ class Pending:
         self.end_s = end_s
         try:
             for descriptor in descriptors:
+                # Of our own: the client may close its while we wait, and epoll takes a descriptor only once.
                 self.descriptors.add(os.dup(descriptor))
         except OSError:
             self.close()
@@ -56,6 +57,7 @@ def wait_all(handles: Sequence[Handle], then: Then, timeout_s: float | None = No
     """
     descriptors = [check(handle) for handle in handles]
     states = [status(descriptor) for descriptor in descriptors]
+    # One error decides, whatever the others will say.
     if FenceStatus.ERROR in states:
         _call(then, FenceStatus.ERROR)
         return None
@@ -118,6 +120,7 @@ class _Waiter:
             if not pending.descriptors:
                 return False
             self._drop(pending)
+            # The thread may be asleep until this wait's end, and should end itself now if it was the last.
             os.eventfd_write(self._wake, 1)
             return True
 
@@ -144,6 +147,7 @@ class _Waiter:
                 epoll.close()
                 os.close(wake)
                 return
+            # Callbacks may have taken their time, or begun new waits: after them the timeout is worked out again.
             ready = [descriptor for descriptor, _ in epoll.poll(0 if settled else timeout)]
             with self._lock:
                 settled = self._settle(ready, wake)
@@ -188,6 +192,7 @@ class _Waiter:
 
     def _close(self, pending: Pending, descriptor: int) -> None:
         assert self._epoll is not None
+        # Closing alone would not end the watch: epoll watches the open file, which the client's descriptors keep alive.
         self._epoll.unregister(descriptor)
         del self._pending[descriptor]
         pending.descriptors.discard(descriptor)

@@ -40,6 +40,7 @@ CAUSES: tuple[tuple[str, Status], ...] = (
 )
 """Pattern of the reason, status; the first that matches. What matches none is about the attributes of a node."""
 
+# By the text of the reason: the frontend knows one kind of refusal, where this specification has five statuses.
 _PATTERNS = tuple((re.compile(pattern), status) for pattern, status in CAUSES)
 _ORDER = (
     Status.UNSUPPORTED_VERSION, Status.UNSUPPORTED_OPERATOR, Status.UNSUPPORTED_DATATYPE, Status.UNSUPPORTED_ATTRIBUTE,

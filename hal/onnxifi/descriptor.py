@@ -75,6 +75,7 @@ class MemoryFenceV1:
 def array_at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """A writable view of a client's memory, of any alignment."""
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    # As bytes first: numpy takes elements at any address then, and clients promise no alignment.
     raw = (ctypes.c_ubyte * nbytes).from_address(address)
     flat: npt.NDArray[Any] = np.frombuffer(memoryview(raw), np.uint8).view(dtype)
     return flat.reshape(shape)

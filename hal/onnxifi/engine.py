@@ -142,11 +142,13 @@ def _finish(device: Device, io: IO, run: object, trace: bool, job: Job) -> None:
     try:
         done = job.wait()
         for name, array in done.outputs.items():
+            # Straight into the client's memory, and before anybody hears that the run is over.
             np.copyto(io.outputs[name], array)
         timing = (done.cycles, done.time_ps, done.queued_ps, done.host_ps, done.total_ps)
         events = _events(io, done) if trace else None
     except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the run
         status, message = within("onnxWaitEvent", edge.status_of(error)), str(error)
+        # A device that went by itself: the core must end whatever else waits for it.
         if status is Status.BACKEND_UNAVAILABLE and device.present:
             Core.unplugged(device.number)
     Core.complete(run, int(status), timing, events, message)

@@ -72,6 +72,7 @@ class Graph:
     def program(self, form: Form) -> Program:
         """The program for a form, loaded onto the device with its constants."""
         with self._lock:
+            # Under the lock, or two bindings of equal shapes would compile the same at the same time.
             return self._programs.find(form, lambda: self._compile(form))
 
     def release(self) -> None:
@@ -110,6 +111,7 @@ def init_graph(
         found, quantized = read_weights(model, weights, lenient)
         add_weights(model, found)
     graph = Graph(backend, model, quantized, priority)
+    # Counted before it is built, because release() counts it back whatever has happened.
     backend.power.take_graph()
     try:
         graph.build()
@@ -138,6 +140,7 @@ def read_weights(
         dtype = ELEMENT_TYPES.get(code)
         if dtype is None:
             raise OnnxifiError(Status.UNSUPPORTED_DATATYPE, f"{name!r}: data type {code} is not supported")
+        # A copy: the client may free its weights when onnxInitGraph returns.
         data = ctypes.string_at(descriptor.buffer, math.prod(shape) * dtype.itemsize)
         weights.append(Weight(name, code, shape, data))
     return weights, quantized

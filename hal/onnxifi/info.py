@@ -60,6 +60,7 @@ _NUMBERS: dict[int, Callable[[Config], int]] = {
     BackendInfo.INIT_PROPERTIES: lambda _: 0,
     BackendInfo.MEMORY_TYPES: lambda _: MemoryType.CPU,
     BackendInfo.GRAPH_INIT_PROPERTIES: lambda _: GRAPH_PROPERTY_PRIORITY,
+    # 0 is EVENT: the specification numbers these, it does not give them bits.
     BackendInfo.SYNCHRONIZATION_TYPES: lambda _: 0,
     BackendInfo.MEMORY_SIZE: lambda config: config.dram.bytes,
     BackendInfo.MAX_GRAPH_SIZE: lambda config: config.dram.bytes,

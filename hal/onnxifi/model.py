@@ -28,6 +28,7 @@ def parse(data: bytes, *, lenient: bool) -> Model:
     """The model behind the bytes, which must stay as they are. Raises OnnxifiError: INVALID_PROTOBUF, INVALID_MODEL,
     UNSUPPORTED_VERSION, UNSUPPORTED_OPERATOR, UNSUPPORTED_DATATYPE, MISMATCHING_SHAPE, MISMATCHING_DATATYPE.
     """
+    # Weights stay where they are: parsed, they would be copied, and a model of gigabytes does not fit a protobuf.
     rest, blobs = lift_initializers(data)
     proto = onnx.ModelProto()
     try:

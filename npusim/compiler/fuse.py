@@ -22,6 +22,7 @@ _MOVEMENT = VIEWS | {"gather"}
 
 def integerize(graph: Graph) -> Graph:
     """Compute on quantised values where the model only dequantises and quantises around an operator."""
+    # Movement first: a reshape between the dequantisation and the product would hide it from the second rule.
     for rule in (_sink_dequantize, _integer_matrix):
         graph = Rewriter(graph).run(rule)
     return graph
@@ -38,9 +39,11 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
         return _cancel_pair(rewriter, op)
     first = op.inputs[0] if op.inputs else None
     source = rewriter.made_by(first, "dequantize")
-    maximum = op.kind == "pool" and op.attrs["fn"] == "max"
-    if source is None or not (op.kind in _MOVEMENT or maximum):
+    if source is None or not (op.kind in _MOVEMENT or (op.kind == "pool" and op.attrs["fn"] == "max")):
         return False
+    scale = source.input(1).data
+    if op.kind == "pool" and (scale is None or not (scale > 0).all()):
+        return False  # a negative scale turns the order round: the greatest value is the least of the integers
     parameters = (
         _uniform_parameters(rewriter, op, source)
         if _per_tensor(source)
@@ -48,6 +51,7 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
     )
     if parameters is None:
         return False
+    # The dequantisation moves behind the operator, where the next movement or the product may take it up in turn.
     moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
     rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *parameters), source.attrs))
     return True
@@ -79,6 +83,8 @@ def _transposed_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tens
 
 def _cancel_pair(rewriter: Rewriter, op: Op) -> bool:
     source = rewriter.made_by(op.inputs[0], "dequantize")
+    # Only by way of float32 does every quantised value come back as itself: float16 has 11
+    # bits, and overflows at 65504.
     if source is None or not _per_tensor(source) or source.output.dtype is not DType.FLOAT32:
         return False
     same = all(_equal(mine, other) for mine, other in zip(op.inputs[1:], source.inputs[1:], strict=True))
@@ -103,6 +109,7 @@ def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     if op.kind not in ANCHORS or op.output.dtype is not DType.FLOAT32:
         return False
     x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
+    # The scale of x must be one for all: a scale for each input channel cannot be taken out of a sum over them.
     if x is None or w is None or not _per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
         return False
     row = _weight_scales(op, w)
@@ -113,9 +120,12 @@ def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     assert x_zero is not None
     scales = np.float32(x_scale.item()) * row
     weights, w_zero = _weights(rewriter, w)
+    # A product of two small scales may underflow to 0, and a bias divided by that means nothing.
     if weights is None or not np.isfinite(scales).all() or not (scales > 0).all():
         return False
     bias = op.optional(2)
+    # A bias that is no multiple of the scales stays a float addition behind the product:
+    # rounding it would change results.
     exact = None if bias is None else _integer_bias(bias, scales, rewriter)
     attrs = {**op.attrs, "x_zero": int(x_zero.item()), "w_zero": w_zero}
     inputs = (x.input(0), weights) if exact is None else (x.input(0), weights, rewriter.const(f"{op.name}.bias", exact))
@@ -151,6 +161,7 @@ def _weight_scales(op: Op, w: Op) -> npt.NDArray[np.float32] | None:
     rank = len(value.shape)
     axis = 0 if op.kind == "conv" else rank - 1
     shape = (1,) * (rank - len(scale.shape)) + scale.shape
+    # Scales along input channels or taps vary within a sum and cannot be applied after it.
     wanted = tuple(value.shape[index] if index == axis else 1 for index in range(rank))
     return data.reshape(-1).astype(np.float32) if shape == wanted else None
 
@@ -175,6 +186,7 @@ def _centred(rewriter: Rewriter, w: Op) -> Tensor | None:
         centred = value.data.astype(np.int16) - np.broadcast_to(_data(zero), value.shape).astype(np.int16)
         fits = centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127
         return rewriter.const(f"{value.name}.centred", centred.astype(np.int8) if fits else centred)
+    # Computed weights: the same subtraction, at run time, because the unit has one zero point for all channels.
     wide = rewriter.add(f"{w.name}.wide", "cast", (value,), {"to": DType.INT16})
     offset = rewriter.const(f"{w.name}.zero", _data(zero).astype(np.int16))
     return rewriter.add(f"{w.name}.centred", "binary", (wide, offset), {"fn": Binary.SUB})
@@ -190,6 +202,7 @@ def _integer_bias(bias: Tensor, scales: npt.NDArray[np.float32], rewriter: Rewri
             return value.reshape(-1)
     if bias.data is None:
         return None
+    # In float64, since a quotient of up to 31 bits has no fraction left in float32 that could be judged.
     steps = bias.data.reshape(-1).astype(np.float64) / scales.astype(np.float64)
     rounded = np.rint(steps)
     exact = np.abs(steps - rounded).max(initial=0) <= _BIAS_SLACK and np.abs(rounded).max(initial=0) < 2**31
@@ -208,9 +221,11 @@ def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
     if op.attrs["fn"] not in (Binary.MUL, Binary.ADD, Binary.SUB):
         return False
     for value, other in ((op.inputs[0], op.inputs[1]), (op.inputs[1], op.inputs[0])):
+        # A value that is subtracted from something would have to be negated with its weights.
         if value is None or other is None or (op.attrs["fn"] == Binary.SUB and value is op.inputs[1]):
             continue
         matrix = rewriter.made_by(value, "conv") or rewriter.made_by(value, "matmul")
+        # Another reader wants the value without the scale, and folding it would compute the product twice.
         if matrix is not None and rewriter.uses.get(value) == 1 and _fold_into(rewriter, matrix, op, other):
             return True
     return False
@@ -219,6 +234,7 @@ def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
 def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     w, bias = matrix.input(1), matrix.optional(2)
     channels = w.shape[0] if matrix.kind == "conv" else w.shape[-1]
+    # A factor that broadcasts the result to a larger shape makes elements that the product does not have.
     if w.data is None or other.data is None or op.output.shape != matrix.output.shape:
         return False
     if bias is not None and bias.data is None:
@@ -228,6 +244,7 @@ def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
         return False
     if other.size not in (1, channels):
         return False
+    # In float64, so that the new bias is rounded once however many shifts have gone into it.
     row = np.broadcast_to(other.data.reshape(-1), (channels,)).astype(np.float64)
     old = np.zeros(channels) if bias is None else _data(bias).astype(np.float64)
     weights = w
@@ -240,6 +257,7 @@ def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     inputs: tuple[Tensor | None, ...] = (matrix.inputs[0], weights)
     if bias is not None or op.attrs["fn"] != Binary.MUL:
         inputs = (*inputs, rewriter.const(f"{matrix.name}.bias", new.astype(np.float32)))
+    # The product moves down to where its last operand was: nobody in between reads it, since this is its only use.
     rewriter.ops.remove(matrix)
     rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs, matrix.origin))
     return True

@@ -99,6 +99,7 @@ def _sum_of_nothing(rewriter: Rewriter, op: Op) -> Tensor | None:
     if op.input(0).size or not op.output.size:
         return None
     plain = Op(op.name, op.kind, op.inputs[:2], op.outputs, op.attrs)
+    # There is no element to feed in, so the reference is asked once, here, and its answer is a constant.
     arrays = [None if t is None else np.zeros(t.shape, t.dtype.storage) for t in plain.inputs]
     (value,) = REGISTRY[op.kind].reference(plain, arrays)
     nothing = rewriter.const(f"{op.name}.empty", np.asarray(value, order="C"), op.output.dtype)
@@ -142,6 +143,7 @@ def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor | None:
     mode: Literal["edge", "reflect", "wrap"] = op.attrs["mode"]
     for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
         if before or after:
+            # numpy pads a list of positions as it would pad the values: the result says where each element comes from.
             index = np.pad(np.arange(value.shape[axis], dtype=np.int32), (before, after), mode=mode)
             table = rewriter.const(f"{op.name}.index{axis}", index.astype(np.int32))
             value = rewriter.add(f"{op.name}.axis{axis}", "gather", (value, table), {"axis": axis})
@@ -159,7 +161,10 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     value = x
     around = []
     for number, axis in enumerate(axes):
+        # What is put between the elements is x_zero, which the unit subtracts: it adds nothing to any sum.
         value = _spread(rewriter, name, value, axis, attrs["stride"][number], attrs["x_zero"])
+        # The forward direction in reverse: padded by the kernel's whole reach on both sides, less
+        # what the forward one padded.
         reach = (kernel[number] - 1) * dilation[number]
         low = reach - pads[number]
         high = output[number] + reach - value.shape[axis] - low
@@ -234,6 +239,8 @@ def separate_outputs(graph: Graph) -> Graph:
     ops = list(graph.ops)
     outputs: list[Tensor] = []
     for tensor in graph.outputs:
+        # An output is a region of its own that the program writes. Constants and inputs lie in regions it does not
+        # write, and one tensor cannot be in two regions.
         if tensor.is_constant or tensor in taken:
             copy = Tensor(f"{tensor.name}~output{len(outputs)}", tensor.shape, tensor.dtype)
             ops.append(Op(copy.name, "reshape", (tensor,), (copy,), {"shape": tensor.shape}))

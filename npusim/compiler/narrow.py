@@ -22,6 +22,8 @@ _BYTES = frozenset({DType.INT8, DType.UINT8})
 def narrow_weights(graph: Graph, config: Config) -> Graph:
     """Subtract zero points where int8 holds the result; split int16 weights of 9 bits into two of int8 where the matrix
     unit multiplies int8, and not int16."""
+    # Where the unit could subtract the zero point itself, this is for the host: its kernel for int8 without one is the
+    # fastest (ADR 0017).
     graph = Rewriter(graph).run(_centre)
     if config.matrix is None or config.matrix.rate("int16") or not config.matrix.rate("int8"):
         return graph
@@ -34,6 +36,8 @@ def _centre(rewriter: Rewriter, op: Op) -> bool:
     w = op.input(1)
     if w.data is None:
         return False
+    # In int16, because the difference of two bytes does not fit a byte; initial=0, because weights without elements
+    # have no minimum.
     centred = w.data.astype(np.int16) - np.int16(op.attrs["w_zero"])
     if centred.min(initial=0) < _LOW or centred.max(initial=0) > _HIGH:
         return False
@@ -52,6 +56,7 @@ def _split(rewriter: Rewriter, op: Op) -> bool:
     if w.data.min(initial=0) < 2 * _LOW or w.data.max(initial=0) > 2 * _HIGH:
         return False
     # The weights within 8 bits, and what is beyond, one behind the other along the input channels.
+    # Two int8 add up to anything from -256 to 254, so the rest fits int8 whenever the weights are within those bounds.
     near = np.clip(w.data, _LOW, _HIGH)
     both = np.concatenate([near, w.data - near], axis=1 if op.kind == "conv" else len(w.shape) - 2)
     weights = rewriter.const(f"{w.name}.split", both.astype(np.int8))
@@ -64,6 +69,7 @@ def _twice(rewriter: Rewriter, op: Op, x: Tensor) -> Tensor:
     """The channels of each group beside themselves."""
     axis = 1 if op.attrs.get("layout") == "NCHW" else len(x.shape) - 1
     groups = op.attrs.get("groups", 1)
+    # Doubled within each group and not as a whole: filters of a group see its own channels only, [g0 g0 g1 g1].
     apart = (*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
     joined = (*x.shape[:axis], 2 * x.shape[axis], *x.shape[axis + 1 :])
     split = rewriter.add(f"{op.name}.groups", "reshape", (x,), {"shape": apart})

@@ -30,6 +30,7 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
     """
+    # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     prepared = separate_outputs(prepare(graph, config))
     context = Context(config, ConstantPool())
@@ -39,6 +40,7 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     commands = _schedule(placement, context, config)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
+    # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
         commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units)
     )
@@ -85,6 +87,8 @@ def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
 
 
 def _rewritten(graph: Graph, config: Config) -> Graph:
+    # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
+    # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
     return narrow_weights(fold_affine(legalize(integerize(graph))), config)
 
 
@@ -106,8 +110,11 @@ def _schedule(placement: Placement, context: Context, config: Config) -> list[Co
             raise refuse_size(group, taken, available)
         if total_bytes(specs, Space.ACC) > acc_bytes(config):
             raise refuse_size(group, total_bytes(specs, Space.ACC), acc_bytes(config), "accumulators")
+        # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
+        # still computes, if both fit.
         base = 0 if low_end else available - taken
         low_end = not low_end
+        # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
         tables = [SlotTable(core, specs, base) for core in range(config.cores)]
         scheduler.add(group.index, [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)])
     return scheduler.finish()

@@ -26,6 +26,7 @@ class Rewriter:
         self._names = {tensor.name for tensor in graph.inputs}
         for op in graph.ops:
             self._names.update(tensor.name for tensor in op.outputs)
+            # A set, because an operator that reads a tensor twice is still one reader.
             for tensor in {t for t in op.inputs if t is not None}:
                 self.uses[tensor] = self.uses.get(tensor, 0) + 1
         for tensor in graph.outputs:
@@ -40,6 +41,8 @@ class Rewriter:
             current = op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
             if not rule(self, current):
                 self.keep(current)
+        # Rules put something in place of an operator and leave its inputs alone: those that have
+        # lost their readers go here.
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
         return Graph(self.graph.name, self.graph.inputs, outputs, live(self.ops, outputs))
 
@@ -87,6 +90,7 @@ class Rewriter:
             else:
                 self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
             return
+        # Readers of the old value will read the new one: a later rule that asks for the only use must see them all.
         self.uses[new] = self.uses.get(new, 0) + self.uses.get(old, 0)
         self._replaced[old] = new
 

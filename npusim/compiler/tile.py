@@ -110,6 +110,7 @@ def acc_bytes(config: Config) -> int:
     return config.matrix.accumulator_bytes if config.matrix else 0
 
 
+# Networks repeat their layers. A problem is a value without names or addresses, so equal layers are searched once.
 @functools.lru_cache(maxsize=4096)
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
@@ -206,7 +207,10 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     bytes_ = footprint(problem, tile)
     x_loads, w_loads = _loads(problem, tile, spatial, channels, chunks)
     per_core = ceil_div(spatial * channels, config.cores)
+    # Loads are counted for the whole problem. A core that has most tasks is taken to have the same part of the loads.
     share = per_core / (spatial * channels)
+    # Tiles at the edges are charged as whole ones: this ranks cuts, the price of each step
+    # is what the simulator charges.
     compute = per_core * chunks * model.cost(_work(problem, tile)).ps
     # Channels are innermost: all of them make one run of a whole row of pixels.
     run = tile.groups * tile.ic * problem.x_type.itemsize
@@ -214,10 +218,12 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
         run *= input_extent(problem, tile.oh, tile.ow)[1]
     x_cost, w_cost = model.cost(_dma(bytes_.x, run)).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
     out_cost = model.cost(_dma(bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, write=True)).ps
+    # The scheduler keeps one channel of a core free for stores, so loads have the others.
     loading = int(share * (x_loads * x_cost + w_loads * w_cost)) // max(1, config.dma.channels - 1)
     storing = per_core * out_cost
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
+    # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
     traffic = x_loads * bytes_.x + w_loads * bytes_.w + spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
     first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
@@ -241,6 +247,7 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
         x = spatial if channels == 1 else tasks
         return x, channels if problem.shared_weights else tasks
     w = channels if spatial == 1 or (channels == 1 and problem.shared_weights) else tasks
+    # Output channels of one group use the same input, those of the next group other channels of it.
     grouped = ceil_div(problem.groups, tile.groups)
     return spatial * grouped, w
 

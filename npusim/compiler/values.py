@@ -64,12 +64,14 @@ class View:
         steps = steps or (1,) * len(self.shape)
         offset = self.offset + sum(start * stride for start, stride in zip(starts, self.strides, strict=True))
         strides = tuple(stride * step for stride, step in zip(self.strides, steps, strict=True))
+        # An empty slice may start behind the last element; keeping the old offset keeps its address inside the buffer.
         return replace(self, offset=offset if all(sizes) else self.offset, shape=tuple(sizes), strides=strides)
 
     def broadcast(self, shape: Sequence[int]) -> View:
         """numpy's broadcast: new and stretched dimensions get stride 0, those of one element any other."""
         lead = len(shape) - len(self.shape)
         item = self.dtype.itemsize
+        # A stride of 0 means "broadcast" to those who tile and load; one element is never that, so it gets any other.
         strides = [item if target == 1 else 0 for target in shape[:lead]]
         for dim, stride, target in zip(self.shape, self.strides, shape[lead:], strict=True):
             strides.append(item if target == 1 else stride if dim == target else 0)
@@ -135,6 +137,7 @@ def _match(source: list[tuple[int, int]], position: int, shape: Sequence[int]) -
             if position == len(source):
                 return None
             next_size, next_stride = source[position]
+            # Two source dimensions are one only if the outer one starts where the inner one ends.
             if stride != next_size * next_stride:
                 return None
             size, stride, position = size * next_size, next_stride, position + 1
@@ -150,6 +153,7 @@ def _match(source: list[tuple[int, int]], position: int, shape: Sequence[int]) -
 def memory_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Dimension numbers sorted from outermost to innermost in memory; those that do not move stay where they are."""
     moving = [axis for axis in range(len(shape)) if shape[axis] > 1 and strides[axis]]
+    # Ties by number: an order that depended on anything else would make two compilations differ.
     by_stride = iter(sorted(moving, key=lambda axis: (-abs(strides[axis]), axis)))
     fixed = set(range(len(shape))) - set(moving)
     return tuple(axis if axis in fixed else next(by_stride) for axis in range(len(shape)))
@@ -209,10 +213,13 @@ class Arena:
         """Set the buffer's offset; ``born`` and ``dies`` must be known."""
         size = max(buffer.nbytes, 1)
         rivals = sorted(
+            # Both ends count: the group in which one value dies and another is born reads the
+            # first and writes the second.
             (other for other in self.placed if other.born <= buffer.dies and buffer.born <= other.dies),
             key=lambda other: other.offset,
         )
         offset = 0
+        # From low to high, each rival pushes the offset past its end until the gap before the next one is wide enough.
         for other in rivals:
             if other.offset >= offset + size:
                 break

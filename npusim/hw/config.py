@@ -215,6 +215,7 @@ def _fingerprint(config: Config) -> str:
 
     values = to_table(config)
     del values["name"], values["description"]
+    # Sorted and without blanks, so that one config has one digest in every version of Python.
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -352,6 +353,7 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
 def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:
     sram, burst = config.sram, config.dma.burst_bytes
     width, all_cores = sram.total_bytes_per_cycle, config.cores * sram.bytes
+    # All banks are of one size, in whole words of their ports.
     if sram.bytes % width:
         yield "sram.bytes", f"must be a multiple of banks * bytes_per_cycle = {width} B, got {sram.bytes} B"
     if sram.bytes < burst:
@@ -366,6 +368,7 @@ def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
         yield "matrix.throughput", "must be above 0 for at least one type"
     if matrix.preload_hidden and matrix.weight_buffers < 2:
         yield "matrix.weight_buffers", f"must be >= 2 with preload_hidden = true, got {matrix.weight_buffers}"
+    # One row of sums: an array that could not keep that could compute no tile at all.
     smallest = matrix.cols * ACCUMULATOR_BYTES
     if 0 < matrix.accumulator_bytes < smallest:
         problem = f"must be 0 B or >= cols * {ACCUMULATOR_BYTES} B = {smallest} B, got {matrix.accumulator_bytes} B"
@@ -385,6 +388,7 @@ def _bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
     problem = bad_mapping(dram.mapping)
     if problem:
         yield "dram.mapping", problem
+    # The channel is a field of address bits.
     if dram.channels & (dram.channels - 1):
         yield "dram.channels", f'must be a power of two with kind = "jedec", got {dram.channels}'
     if part.pseudo > 1 and dram.ranks > 1:
@@ -392,6 +396,7 @@ def _bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
     if dram.efficiency != 1:
         yield "dram.efficiency", f'must be 1 with kind = "jedec", whose banks decide that, got {dram.efficiency}'
     peak = dram.channels * part.bandwidth
+    # Datasheets round the rate of a part, so its bandwidth and that of its timings may differ a little.
     if abs(dram.bandwidth - peak) * 100 > peak:
         wanted, given = show(peak, Dimension.BANDWIDTH), show(dram.bandwidth, Dimension.BANDWIDTH)
         yield "dram.bandwidth", f"must be that of {dram.channels} x {part.name} = {wanted} within 1 %, got {given}"

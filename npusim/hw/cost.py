@@ -26,6 +26,7 @@ class CostModel:
         self._matrix: Callable[[Config, MatrixWork], Cost] = importlib.import_module(
             f"npusim.hw.units.matrix_{kind}"
         ).cost
+        # A cache for each device: one on the method would be shared by all of them, and keep them alive.
         self.cost = functools.lru_cache(maxsize=1 << 14)(self._cost)
 
     def _cost(self, work: Work) -> Cost:

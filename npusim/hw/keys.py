@@ -39,6 +39,7 @@ class Table(Mapping[str, V]):
         return len(self._items)
 
     def __hash__(self) -> int:
+        # Without the order, because a Mapping's equality has none.
         return hash(frozenset(self._items.items()))
 
     def __repr__(self) -> str:

@@ -130,6 +130,8 @@ class Access(NamedTuple):
 
 def span(address: int, dims: Iterable[int], strides: Iterable[int], itemsize: int, write: bool) -> Access | None:
     """The Access of a strided operand (strides in bytes); None when it has no elements."""
+    # Each stride is constant, so the extreme bytes are at corners of the box: a sum
+    # over dimensions bounds all elements.
     low, high = 0, itemsize
     for dim, stride in zip(dims, strides, strict=True):
         if dim == 0:
@@ -246,6 +248,7 @@ def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], 
         if opcode in INSTRUCTIONS:
             raise ValueError(f"opcode {opcode:#x} of {mnemonic} belongs to {INSTRUCTIONS[opcode].mnemonic}")
         made = dataclasses.dataclass(slots=True)(cls)
+        # "<" also switches off the alignment of C structs: the encoding is the same on every host.
         formats, fields, position = ["<"], [], 0
         hints = get_type_hints(made, include_extras=True)
         for declared in dataclasses.fields(made):
@@ -311,6 +314,7 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
             raise ProgramError(f"command at byte {position}: unknown opcode {opcode:#04x}")
         body = position + _HEADER.size + count * _WAIT.size
         least = body - position + cls.layout.size
+        # Reserved bits must be 0 now, or a stream that works today could mean something else when they get a meaning.
         if length < least or (length > least and cls.tail is None) or zero or position + length > end:
             raise ProgramError(f"command at byte {position}: {cls.mnemonic} of length {length} does not fit its fields")
         waits = []

@@ -47,6 +47,7 @@ class Runs(NamedTuple):
 def contiguous_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> Runs:
     """The pieces of a strided operand; what is read again (stride 0) comes from the engine's buffer, free."""
     nbytes, count, apart = itemsize, 1, 0
+    # By stride and not by dimension: an engine that may take elements in any order takes them by address.
     walk = sorted((abs(stride), dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
     for stride, dim in walk:
         if stride == nbytes and not apart:
@@ -67,6 +68,7 @@ def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: i
     if not is_dram(address):
         return 0, Runs(1, 0, 0), 0
     distinct = prod(dim for dim, stride in zip(dims, strides, strict=True) if stride or dim == 0) * itemsize
+    # With a negative stride the address is that of the highest piece; bursts begin at the lowest.
     back = sum((dim - 1) * stride for dim, stride in zip(dims, strides, strict=True) if stride < 0)
     return distinct, contiguous_runs(dims, strides, itemsize), (offset_of(address) + back) % PLACE_BYTES
 
@@ -116,7 +118,10 @@ class Copy(Instruction):
     def execute(self, memory: Memory, core: int) -> None:
         dst = memory.at(core, self.dst, self.dst_strides)
         if self.before != _NONE or self.after != _NONE:
+            # The whole target, frame and inside: simpler than four strips, and the price is that
+            # of the padded size anyway.
             _core.fill(dst, self.padded, self.itemsize, self.pattern)
+        # A source without elements has no checked address, so it must not be looked up.
         if 0 not in self.dims:
             if self.before != _NONE:
                 inside = sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
@@ -176,6 +181,8 @@ class Gather(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, count, inner = self.dims
+        # Which rows are read is known when the index is, so the bound is the whole axis; the kernel compares all
+        # indices with axis_size before it moves anything.
         yield span(self.data, (outer, self.axis_size, inner), self.data_strides, self.itemsize, False)
         yield span(self.index, (count,), (self.index_stride,), self.index_type.itemsize, False)
         yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
@@ -185,6 +192,7 @@ class Gather(Instruction):
         total = prod(self.dims) * self.itemsize
         runs = contiguous_runs((inner,), self.data_strides[2:], self.itemsize)
         reads, writes = (total if is_dram(self.data) else 0), (total if is_dram(self.dst) else 0)
+        # One piece for each index, even where neighbours follow each other: the price must not depend on the data.
         return DmaWork(total, outer * count * runs.pieces, runs.nbytes, reads, writes)
 
     def execute(self, memory: Memory, core: int) -> None:

@@ -12,5 +12,6 @@ from npusim.isa.base import Command, Memory
 
 def interpret(commands: Iterable[Command], memory: Memory) -> None:
     """Execute commands in the order of the stream."""
+    # No waits are looked at: they name earlier commands only, and here all of those are complete.
     for command in commands:
         command.instruction.execute(memory, command.core)

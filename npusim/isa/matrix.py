@@ -59,6 +59,7 @@ def rate_type(x: DType, w: DType) -> DType:
     return x if x.itemsize >= w.itemsize else w
 
 
+# The array's multipliers are 9 bits wide, which is what a byte less a byte needs (ADR 0017).
 def weight_zeros(w: DType) -> tuple[int, int]:
     """The lowest and the highest zero point that weights of a type may have: any value of 8 bits, else none but 0."""
     if w not in (DType.INT8, DType.UINT8):
@@ -82,6 +83,7 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
 def _drain_accesses(
     tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int
 ) -> Iterator[Access | None]:
+    # Before the last part these fields mean nothing: no bias is read and no output written.
     if not tile.last:
         return
     if tile.bias != NOTHING:
@@ -153,6 +155,7 @@ class Conv(Instruction):
     high: F64
 
     def check(self) -> None:
+        # Dilations may be 0: all taps then see one pixel, which the accesses bound like any other.
         _check(self, self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -161,6 +164,7 @@ class Conv(Instruction):
     def accesses(self) -> Iterator[Access | None]:
         xb, xr, xp = self.x_strides
         item = self.x_type.itemsize
+        # Output rows and kernel rows both walk input rows, so as dimensions of one operand their reaches add up.
         window = (self.oh, self.ow, self.kh, self.kw, self.ic)
         steps = (xr * self.sh, xp * self.sw, xr * self.dh, xp * self.dw, item)
         yield span(self.x, (self.batch, *window), (xb, *steps), item, False)

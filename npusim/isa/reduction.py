@@ -64,6 +64,7 @@ class ReduceTile(Instruction):
 
     @property
     def acc_dims(self) -> tuple[int, ...]:
+        # A stride of 0 is what says that a dimension is reduced; the encoding has no field for it.
         return tuple(dim if stride else 1 for dim, stride in zip(self.dims, self.acc_strides, strict=True))
 
     def accesses(self) -> Iterator[Access | None]:
@@ -191,6 +192,7 @@ class CumProd(RowInstruction):
         _, to, at, _ = self._operands(memory, core)
         dst = np.ndarray(self.dims, self.dtype.storage, to.memory, to.offset, self.dst_strides)
         src = np.ndarray(self.dims, self.dtype.storage, at.memory, at.offset, self.src_strides)
+        # bfloat16 is stored as uint16 and would otherwise be multiplied as that.
         exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
         wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
         products = np.ones_like(wide)
@@ -258,6 +260,8 @@ class Pool(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         item = self.dtype.itemsize
+        # Windows may be larger than the source: the kernel clips each to the ih x iw valid pixels, so
+        # that box is the bound.
         yield span(self.src, (self.ih, self.iw, self.channels), self.src_strides, item, False)
         yield span(self.dst, (self.oh, self.ow, self.channels), self.dst_strides, item, True)
 
@@ -295,6 +299,8 @@ class Resample(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, results, inner = self.dims
+        # Which elements are read is in the table, so the whole axis is bounded and the kernel
+        # refuses an index beyond it.
         yield span(self.src, (outer, self.axis, inner), self.src_strides, self.dtype.itemsize, False)
         yield span(self.index, (results * self.taps,), (4,), 4, False)
         yield span(self.weight, (results * self.taps,), (4,), 4, False)

@@ -110,6 +110,8 @@ class Call:
             (reader.text(*reader.take("<B")), _unpack_value(reader)) for _ in range(*reader.take("<B"))
         )  # the name of each, then its value
         call = Call(name, version, params, tuple(operands[:inputs]), tuple(operands[inputs:]))
+        # One meaning, one encoding: bytes that decode but would not be written so (a flag of 2, bytes
+        # behind the end) are refused.
         if reader.at != len(raw) or call.to_bytes() != raw:
             raise ValueError("the call is not in canonical form")
         return call
@@ -149,6 +151,7 @@ def _pack_value(value: Any) -> bytes:
             return struct.pack("<sB", b"t", len(value)) + b"".join(map(_pack_value, value))
 
 
+# The depth is bounded because the bytes may come from a file: nested tuples would otherwise exhaust the stack.
 def _unpack_value(reader: _Reader, depth: int = 3) -> Any:
     (tag,) = reader.take("<s")
     match tag:
@@ -193,6 +196,8 @@ class _Routine(Instruction):
         for operand in (*call.inputs, *call.outputs):
             if operand.dtype not in DEVICE_DTYPES:
                 raise ProgramError(f"{self.mnemonic}: no unit computes with {operand.dtype.label}")
+            # Other instructions take any address; a routine gets numpy arrays, and code behind
+            # them may rely on alignment.
             if operand.address % operand.dtype.itemsize:
                 raise ProgramError(f"{self.mnemonic}: {operand} must start at a multiple of {operand.dtype.itemsize}")
             if space_of(operand.address) != Space.SRAM:
@@ -221,8 +226,10 @@ class _Routine(Instruction):
         inputs = [_array(operand, memory, core) for operand in call.inputs]
         outputs = [_array(operand, memory, core) for operand in call.outputs]
         for array in inputs:
+            # A routine that wrote to its inputs would change a tile that later pieces still use.
             array.setflags(write=False)
         for array in outputs:
+            # What a routine leaves out must not be what an earlier tile happened to leave in this slot.
             array.fill(0)
         try:
             self.routine().execute(inputs, dict(call.params), outputs)

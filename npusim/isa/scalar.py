@@ -45,6 +45,8 @@ class GatherElements(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
+        # The data says where to read, so all of the axis must be readable; an index outside of it is
+        # a fault at run time.
         yield span(self.data, (outer, self.axis_size, inner), self.data_strides, self.itemsize, False)
         yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
         yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
@@ -84,6 +86,7 @@ class Scatter(Instruction):
         outer, _, inner = self.dims
         yield span(self.updates, self.dims, self.updates_strides, self.dtype.itemsize, False)
         yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
+        # The data says where to write: any element of the axis may be hit, none outside of it.
         yield span(self.dst, (outer, self.axis_size, inner), self.dst_strides, self.dtype.itemsize, True)
 
     def work(self) -> Work:

@@ -33,6 +33,7 @@ def _work(
 ) -> VectorWork:
     """Elementwise work: every operand's distinct elements are read or written once."""
     moved = sum(
+        # What is broadcast is taken to stay in a register of the unit, with no further trip through its port.
         prod(dim for dim, stride in zip(dims, strides, strict=True) if stride) * kind.itemsize
         for strides, kind in operands
     )

@@ -36,11 +36,15 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
     halted = False
     for index, command in enumerate(commands):
         try:
+            # Halt ends the job: what stands behind it would never be reached.
             if halted:
                 raise ProgramError("follows halt")
             _check_issue(command, limits, present, issued)
+            # Before its accesses, which rely on what this has checked: item sizes, types that go together, no empty
+            # windows.
             command.instruction.check()
             for access in command.instruction.accesses():
+                # An operand without elements touches no byte, so there is none to bound.
                 if access is not None:
                     _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
         except ProgramError as error:
@@ -62,6 +66,8 @@ def _check_issue(
         raise ProgramError(f"is for unit {wanted.name.lower()}, issued to {unit_name(command.core, command.unit)}")
     for core, unit, count in command.waits:
         _check_unit(core, unit, limits, present)
+        # Looking back is enough against deadlock: units run in order, so the oldest unfinished command of the stream
+        # waits only for commands that are complete.
         if count > issued.get((core, unit), 0):
             raise ProgramError(
                 f"waits for {count} commands of {unit_name(core, unit)}, "
@@ -88,8 +94,10 @@ def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:
         if number >= len(limits.region_bytes):
             raise ProgramError(f"region {number}: the job has {len(limits.region_bytes)}")
         size = limits.region_bytes[number]
+        # Other units have no path to DRAM in hardware, and no price for it in the cost model.
         if not by_dma:
             raise ProgramError(f"touches {describe_address(access.address)}: only DMA reaches DRAM")
+        # Constants stay on the device from run to run: one write would spoil every later job of the program.
         if access.write and number in READ_ONLY_REGIONS:
             raise ProgramError(f"writes {describe_address(access.address)}: region {number} is read only")
     elif space == Space.SRAM:
@@ -98,6 +106,7 @@ def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:
         size = limits.acc_bytes
     else:
         raise ProgramError(f"address {access.address:#x}: there is no memory space {space}")
+    # Python's integers do not wrap, so a stride of 2**63 cannot bring the sum back into the memory.
     offset = offset_of(access.address)
     if offset + access.low < 0 or offset + access.high > size:
         kind = "writes" if access.write else "reads"

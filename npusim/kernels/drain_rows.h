@@ -99,6 +99,7 @@ static void NPU_NAME(npu_clamp_row)(float *v, float low, float high, npu_int n)
     npu_int i;
     NPU_INDEPENDENT for (i = 0; i < n; i++) {
         float x = v[i];
+        /* Both comparisons are false for NaN, which passes. */
         x = x < low ? low : x;
         v[i] = x > high ? high : x;
     }
@@ -112,6 +113,7 @@ static void NPU_NAME(npu_round_row)(int32_t *y, const float *v, int32_t zero, in
         float q = rintf(v[i]);
         int32_t r;
         q = q == q ? q : 0;
+        /* C leaves converting anything beyond int32 undefined; 2^29 has room for the zero point, too. */
         q = q < -0x1p29f ? -0x1p29f : q;
         q = q > 0x1p29f ? 0x1p29f : q;
         r = (int32_t)q + zero;

@@ -226,6 +226,7 @@ def widen(array: Array, dtype: DType) -> Array:
 
 def narrow(array: Array, dtype: DType) -> Array:
     """Round floats once to dtype, wrap integers; the result is in storage form."""
+    # What is too large becomes infinity, as on the device: a result, not a mistake that numpy should report.
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype is DType.BFLOAT16:
             return float32_to_bfloat16(array.astype(np.float32, copy=False))

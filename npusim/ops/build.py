@@ -34,6 +34,7 @@ class Names:
         while candidate in self._taken:
             self._taken[name] += 1
             candidate = f"{name}_{self._taken[name]}"
+        # The made name is taken, too: a model may have a tensor that is really called "name_1".
         self._taken[candidate] = 0
         return candidate
 
@@ -73,6 +74,7 @@ class GraphBuilder:
             data = to_storage(data)
         elif data.dtype != dtype.storage:
             data = to_storage(data)
+            # numpy has no bfloat16; its bits travel as uint16, and converting them as numbers would destroy them.
             if not (dtype is DType.BFLOAT16 and data.dtype == np.uint16):
                 data = narrow(data, dtype)
         return Tensor(self._tensor_names.unique(name or "const"), data.shape, dtype, data)
@@ -115,6 +117,8 @@ class GraphBuilder:
             return list(outputs)
         self._ops.append(op)
         if all(tensor is None or tensor.is_constant or tensor in self._derived for tensor in op.inputs):
+            # Frontends read shapes and sizes from such values; large ones are data, and computing them
+            # here would take time twice.
             self._derived.update((output, op) for output in outputs if output.nbytes <= MAX_FOLDED_BYTES)
         return list(outputs)
 
@@ -124,6 +128,7 @@ class GraphBuilder:
             return tensor.data
         if tensor not in self._derived:
             return None
+        # A stack of its own: shape arithmetic in exported models makes chains that are deeper than Python's.
         pending = [tensor]
         while pending:
             op = self._derived[pending[-1]]
@@ -201,6 +206,7 @@ def real_bytes(constant: Tensor) -> int:
 
 def checked_shape(shape: Sequence[int], name: str) -> Shape:
     """The shape as a tuple of ints; raises ModelError for a negative dimension or an absurd size."""
+    # Python's integers, because the product of a hostile shape would wrap in those of numpy and pass for a small one.
     dims = tuple(int(dim) for dim in shape)
     elements = 1
     for dim in dims:

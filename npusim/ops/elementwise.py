@@ -43,11 +43,13 @@ _ERFC = np.vectorize(math.erfc, otypes=[np.float64])
 
 def _distinct(function: Callable[[Array], Array], x: Array) -> Array:
     """A slow function in double precision, computed once for each distinct value."""
+    # numpy has no erf: each value is a call of Python, and activations repeat theirs.
     values, inverse = np.unique(x, return_inverse=True)
     return function(values)[inverse].reshape(x.shape) if values.size else x.astype(np.float64)
 
 
 def _sigmoid(x: Array) -> Array:
+    # Every exponent is at most 0, so that nothing overflows on the way to a result near 0 or 1.
     return np.where(x >= 0, 1.0, np.exp(np.minimum(x, 0))) / (1.0 + np.exp(-np.abs(x)))
 
 
@@ -84,6 +86,7 @@ _DOUBLE: dict[Unary, _Function] = {
     Unary.HARD_SIGMOID: lambda x, p, q: np.clip(p * x + q, 0, 1),
     Unary.HARD_SWISH: lambda x, p, q: x * np.clip(x + 3, 0, 6) / 6,
     Unary.TANH: lambda x, p, q: np.tanh(x),
+    # erfc(-x) and not 1 + erf(x), which cancels to nothing for large negative x.
     Unary.GELU: lambda x, p, q: 0.5 * x * _distinct(_ERFC, -x / math.sqrt(2.0)),
     Unary.GELU_TANH: lambda x, p, q: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
     Unary.MISH: lambda x, p, q: x * np.tanh(_softplus(x)),
@@ -139,6 +142,8 @@ def _unary(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
             y = _EXACT[fn](x, p0, p1)
         else:
             y = _DOUBLE[fn](x.astype(np.float64), p0, p1)
+            # Through float32 even to half floats: the unit computes in float32, and rounding directly would differ in
+            # the last bit.
             y = y if op.output.dtype is DType.FLOAT64 else y.astype(np.float32)
     return [narrow(np.asarray(y), op.output.dtype)]
 
@@ -147,6 +152,7 @@ def _int_divide(a: Array, b: Array) -> Array:
     """C division of integers; by zero gives 0."""
     safe = np.where(b == 0, 1, b).astype(b.dtype)
     quotient = np.floor_divide(a, safe)
+    # numpy floors and C truncates: they differ by one where the signs differ and there is a remainder.
     inexact = (quotient * safe != a) & ((a < 0) != (safe < 0))
     return np.where(b == 0, 0, quotient + inexact).astype(a.dtype)
 
@@ -169,6 +175,7 @@ def _power(a: Array, b: Array) -> Array:
 def _shift(a: Array, b: Array, left: bool) -> Array:
     """Shift; an amount that is negative or not less than the width shifts every bit out."""
     bits = a.dtype.itemsize * 8
+    # C leaves a shift by the width or more undefined, so the machine would decide what comes out.
     amount = np.clip(b, 0, bits - 1).astype(a.dtype)
     shifted = np.left_shift(a, amount) if left else np.right_shift(a, amount)
     overflow = np.zeros_like(a) if left else np.where(a < 0, -1, 0).astype(a.dtype)
@@ -241,6 +248,8 @@ def convert(x: Array, source: DType, to: DType) -> Array:
     if source.is_float and to.is_integer:
         info = np.iinfo(to.storage)
         with np.errstate(invalid="ignore"):
+            # float(2**63 - 1) is 2**63, which int64 does not hold: below it values are converted,
+            # from it on they saturate.
             whole = np.trunc(np.nan_to_num(wide.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
             inside = np.where((whole > info.min) & (whole < float(info.max)), whole, 0).astype(to.storage)
         saturated = np.where(whole <= info.min, info.min, np.where(whole >= float(info.max), info.max, inside))

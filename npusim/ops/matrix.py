@@ -139,6 +139,7 @@ def _columns(x: Array, kernel: Shape, attrs: Attrs, out: Shape) -> Array:
     n, c = x.shape[:2]
     (sh, sw), (dh, dw), groups = attrs["stride"], attrs["dilation"], attrs["groups"]
     b, ch, row, pixel = x.strides
+    # Windows as a view over overlapping bytes, read only for that reason; the reshape below makes the copy.
     view = np.lib.stride_tricks.as_strided(
         x, (n, c, *kernel, *out), (b, ch, row * dh, pixel * dw, row * sh, pixel * sw), writeable=False
     )
@@ -151,14 +152,18 @@ def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     if attrs["layout"] == "NHWC":
         x = x.transpose(0, 3, 1, 2)
     top, left, bottom, right = attrs["pads"]
+    # The zero point has been taken off, so padding is 0 whatever it was.
     x = np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))))
     n, _, oh, ow = spatial(op.output.shape, attrs["layout"])
     groups, oc = attrs["groups"], w.shape[0]
     y = np.empty((n, oc, oh, ow), np.int32 if dtype is DType.INT32 else x.dtype)
     weights = w.reshape(groups, oc // groups, -1)
+    # One image at a time: columns repeat every pixel for each tap, kh * kw times the image.
     for index in range(n):
         columns = _columns(x[index : index + 1], w.shape[2:], attrs, (oh, ow))[0]
         if dtype is DType.INT32:
+            # Pixels first: less their zero point they are int32, and it is the second factor that may
+            # have at most 16 bits.
             product = multiply(columns.transpose(0, 2, 1), weights.transpose(0, 2, 1), dtype).transpose(0, 2, 1)
         else:
             product = multiply(weights, columns, dtype)
@@ -181,6 +186,7 @@ def _infer_conv_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
         out, (h, wd), attrs["stride"], attrs["dilation"], w.shape[2:], ((top, bottom), (left, right)), strict=True
     ):
         least = (extent - 1) * stride + window_extent(kernel, dilation) - sum(pads)
+        # More output padding than that would add rows that no input pixel can reach; ONNX forbids it, too.
         most = least + max(stride, dilation) - 1
         if size < 1 or not least <= size <= most:
             raise ModelError(f"output_hw {list(out)}: must be >= 1 and from {least} to {most}, got {size}")
@@ -198,6 +204,7 @@ def _conv_transpose(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     (sh, sw), (dh, dw), (top, left, _, _) = attrs["stride"], attrs["dilation"], attrs["pads"]
     oh, ow = attrs["output_hw"]
     kh, kw = w.shape[2:]
+    # Large enough for all taps and for the output: what of the output no tap reaches stays 0, and the rest is cut off.
     full = np.zeros(
         (n, groups, w.shape[1], max((h - 1) * sh + window_extent(kh, dh), top + oh),
          max((wd - 1) * sw + window_extent(kw, dw), left + ow)), x.dtype

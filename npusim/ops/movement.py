@@ -79,6 +79,7 @@ def _slice(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     index = []
     for start, step, size in zip(op.attrs["starts"], op.attrs["steps"], op.attrs["sizes"], strict=True):
         stop = start + size * step
+        # Going backwards the stop may be -1, which numpy takes for the last element; None is "up to the first one".
         index.append(slice(0, 0) if size == 0 else slice(start, stop if stop >= 0 else None, step))
     return [present(arrays, 0)[tuple(index)]]
 
@@ -103,6 +104,7 @@ def _infer_pad(inputs: Inputs, attrs: Attrs) -> list[Result]:
     if mode not in PAD_MODES:
         raise ModelError(f"mode must be one of {', '.join(PAD_MODES)}, got {mode!r}")
     for axis, dim in enumerate(x.shape):
+        # An empty axis has nothing to repeat; a reflection leaves out the edge element itself, so it reaches one less.
         most = {"edge": dim and 1 << 62, "reflect": max(dim - 1, 0), "wrap": dim}.get(mode, 1 << 62)
         if max(before[axis], after[axis]) > most:
             raise ModelError(f"{mode} padding of axis {axis} (size {dim}) is at most {most} on a side")
@@ -177,6 +179,7 @@ def _infer_gather_elements(inputs: Inputs, attrs: Attrs) -> list[Result]:
 
 def _along(index: Array, shape: Sequence[int], axis: int) -> tuple[Array, ...]:
     """Open coordinates of every element of index, with index itself along axis."""
+    # Open, so that numpy broadcasts the other axes instead of holding a coordinate for each element.
     grid = list(np.ogrid[tuple(slice(dim) for dim in index.shape)])
     grid[axis] = _positions(index, shape[axis])
     return tuple(grid)

@@ -63,6 +63,7 @@ def _windows(x: Array, attrs: Attrs, fill: float | int) -> Iterator[Array]:
     (oh, ow), (top, left) = attrs["output_hw"], attrs["pads"][:2]
     need_h = (oh - 1) * sh + window_extent(kh, dh)
     need_w = (ow - 1) * sw + window_extent(kw, dw)
+    # Windows may reach beyond the padding (ceil mode), and padding beyond the last window.
     padded = np.full((*x.shape[:2], max(need_h, top + x.shape[2]), max(need_w, left + x.shape[3])), fill, x.dtype)
     padded[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
     for r in range(kh):
@@ -76,6 +77,7 @@ def _counts(hw: tuple[int, int], attrs: Attrs) -> Array:
     top, left, bottom, right = attrs["pads"]
     if not attrs["count_include_pad"]:
         return sum(_windows(np.ones((1, 1, *hw), np.int64), attrs, 0), np.zeros((), np.int64))
+    # Padding becomes part of the image, and what windows find beyond it still does not count.
     whole = np.ones((1, 1, hw[0] + top + bottom, hw[1] + left + right), np.int64)
     return sum(_windows(whole, {**attrs, "pads": (0, 0, 0, 0)}, 0), np.zeros((), np.int64))
 
@@ -95,6 +97,8 @@ def _pool(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
             y = part.copy() if y is None else np.maximum(y, part)
         assert y is not None  # a kernel has at least one tap
     else:
+        # In double or int64: sums of integers are exact whatever the window, those of floats are
+        # rounded once, at the end.
         wide = x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64)
         total = np.zeros((), wide.dtype)
         for part in _windows(wide, attrs, 0):
@@ -126,10 +130,12 @@ def _constant_tables(inputs: Inputs, attrs: Attrs) -> bool:
 def _resample(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x, index, weight, axis = present(arrays, 0), present(arrays, 1), present(arrays, 2), op.attrs["axis"]
     if index.shape[1] == 1 and bool(np.all(weight == 1)) and bool(np.all(index >= 0)):
+        # One tap of weight 1 only moves elements: integers beyond 24 bits would not survive float32.
         return [np.take(x, index[:, 0], axis=axis)]
     wide = widened(op, arrays, 0).astype(np.float32)
     shape = [1] * x.ndim
     shape[axis] = index.shape[0]
+    # In float32 and tap by tap, because this is the order and the width in which the unit adds.
     y = np.zeros(op.output.shape, np.float32)
     for tap in range(index.shape[1]):
         counts = (index[:, tap] >= 0).reshape(shape)  # masked, not weighted by 0: 0 times infinity is not nothing

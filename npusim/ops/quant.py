@@ -54,12 +54,16 @@ def _quantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x = widened(op, arrays, 0).astype(np.float32)
     info = np.iinfo(op.output.dtype.storage)
     with np.errstate(all="ignore"):
+        # The quotient in float32, as the definition says; the zero point in double, where adding any int32
+        # to a level is exact.
         level = np.rint(x / present(arrays, 1)).astype(np.float64)
+        # A NaN has no level; it becomes the zero point, that is the number 0.
         level = np.where(np.isnan(level), 0.0, level) + present(arrays, 2)
         return [np.clip(level, info.min, info.max).astype(op.output.dtype.storage)]
 
 
 def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    # The difference of two int32 takes 33 bits.
     level = present(arrays, 0).astype(np.int64) - present(arrays, 2)
     with np.errstate(all="ignore"):
         return [narrow(level.astype(np.float32) * present(arrays, 1), op.output.dtype)]

@@ -65,6 +65,7 @@ def _extreme(x: Array, axes: Shape, keep: bool, fn: Reduce) -> Array:
         start = -np.inf if fn is Reduce.MAX else np.inf
     else:
         start = int(np.iinfo(x.dtype).min if fn is Reduce.MAX else np.iinfo(x.dtype).max)
+    # With a neutral element, so that an empty axis has a result, which numpy alone refuses.
     return np.asarray((np.max if fn is Reduce.MAX else np.min)(x, axis=axes, keepdims=keep, initial=start))
 
 
@@ -85,6 +86,7 @@ def _sum(x: Array, axes: Shape, keep: bool, fn: Reduce) -> Array:
     count = math.prod(x.shape[axis] for axis in axes)
     if x.dtype.kind == "f":
         return np.asarray(total / count) if count else np.full_like(total, np.nan)
+    # Towards zero, as C divides; numpy's // floors.
     return np.asarray(np.sign(total) * (np.abs(total) // max(count, 1)))
 
 
@@ -114,6 +116,7 @@ def _arg_reduce(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x, axis = widened(op, arrays, 0), op.attrs["axis"]
     pick = np.argmax if op.attrs["fn"] == "max" else np.argmin
     if op.attrs["select_last"]:
+        # numpy picks the first of equals; the first from behind is the last.
         y = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis, keepdims=op.attrs["keepdims"])
     else:
         y = pick(x, axis=axis, keepdims=op.attrs["keepdims"])

@@ -43,6 +43,7 @@ def _infer(inputs: Inputs, attrs: Attrs) -> list[Result]:
 def _reference(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     inputs = [np.ascontiguousarray(present(arrays, index)) for index in range(len(arrays))]
     for array in inputs:
+        # As on the device: a routine that wrote to its inputs would change a value that other operators still read.
         array.flags.writeable = False
     outputs = [np.zeros(tensor.shape, tensor.dtype.storage) for tensor in op.outputs]
     routine = routine_of(op.attrs)

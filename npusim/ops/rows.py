@@ -45,8 +45,10 @@ def _softmax(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     if not x.size:
         return [narrow(x, op.output.dtype)]
     with np.errstate(all="ignore"):
+        # Less the maximum, so that no exponential overflows; the quotient is the same.
         shifted = x - np.max(x, axis=axis, keepdims=True)
         total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
+        # The logarithm of the quotient would be -inf wherever the quotient underflows.
         return _round(op, shifted - np.log(total) if op.attrs["log"] else np.exp(shifted) / total)
 
 
@@ -75,6 +77,8 @@ def _scan(function: np.ufunc, op: Op, arrays: Sequence[Array | None]) -> list[Ar
     with np.errstate(all="ignore"):
         y = function.accumulate(wide, axis=axis)
     if op.attrs["exclusive"]:
+        # Nothing has been taken in before the first element: the neutral one stands there, and
+        # the last total drops out.
         first = np.full_like(np.take(y, [0], axis=axis), function.identity) if y.shape[axis] else y
         y = np.concatenate([first, np.take(y, np.arange(max(y.shape[axis] - 1, 0)), axis=axis)], axis=axis)
     y = np.flip(y, axis) if op.attrs["reverse"] else y

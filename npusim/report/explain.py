@@ -78,6 +78,7 @@ def explain(program: Program, result: Result, config: Config, op: int) -> Explan
     for rows in charges.values():
         rows.sort(key=lambda row: (-row.count * row.cost.ps, row.mnemonic, repr(row.work)))
     busy = dict.fromkeys(charges, 0)
+    # Channels of all cores count as one unit here: the reader asks what kind of work took the time.
     for span in result.timeline.spans:
         if span.op == op and "." in span.unit:
             unit = span.unit.partition(".")[2].rstrip("0123456789")

@@ -49,6 +49,7 @@ def layers(result: Result) -> list[Layer]:
     timed.sort(key=lambda pair: (pair[0].end_ps, pair[0].start_ps))
     found, done = [], 0
     for timing, own in timed:
+        # What ended in the shadow of one that ended later has added nothing, however long it took.
         layer = Layer(timing, max(0, timing.end_ps - done), instructions=len(own))
         intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for span in own:
@@ -73,6 +74,7 @@ def unit_kind(unit: str) -> str:
 def covered(intervals: Iterable[tuple[int, int]]) -> int:
     """The length of the union of intervals: units side by side do not count twice."""
     total, reached = 0, 0
+    # By start, so that one pass suffices: what reaches back behind the furthest end so far is counted already.
     for start, end in sorted(intervals):
         total += max(0, end - max(start, reached))
         reached = max(reached, end)
@@ -86,6 +88,7 @@ def why(layer: Layer, config: Config) -> str:
         return "takes no time of its own"
     count = counted(layer.instructions, "instruction")
     if layer.timing.bound == "memory":
+        # Against the peak of the pins and not what streams reach: the rest is for the reader to see.
         peak = config.dram.bandwidth * window / 10**12
         busy, reached = percent(layer.busy_ps.get("dma", 0), window), percent(layer.dma_bytes, peak)
         text = f"DMA busy {busy}, DRAM at {reached} of its peak: {quantity(layer.dma_bytes, 'B')} moved"

@@ -34,7 +34,10 @@ def write_trace(
     """
     slices, tracks = _Slices(ops, clock_hz), _Tracks()
     with open(path, "wb") as file:
+        # Interned names are state of the sequence; a viewer that has not seen it cleared ignores
+        # all packets that use them.
         file.write(_packet(_uint(13, _STATE_CLEARED)))
+        # By unit and not by time: a viewer sorts by itself, and each track is described right before its first slice.
         by_unit = sorted(timeline.spans, key=lambda span: (span.unit, span.start_ps, span.end_ps))
         for unit, group in groupby(by_unit, key=lambda span: span.unit):
             track = tracks.unit(unit)
@@ -102,6 +105,7 @@ def _rate(spans: Sequence[Span], amounts: Sequence[int], scale: int) -> Iterator
     changes = [(0, 0)]
     for span, amount in zip(spans, amounts, strict=True):
         if span.end_ps > span.start_ps:
+            # Whole numbers, so that the rises and falls of all spans cancel to exactly 0 at the end.
             rate = amount * scale // (span.end_ps - span.start_ps)
             changes += [(span.start_ps // 1000, rate), (span.end_ps // 1000, -rate)]
     changes.sort()

@@ -178,6 +178,7 @@ def canonical(params: Params) -> Pairs:
 def _plain(value: Any, depth: int = 3) -> bool:
     if type(value) is tuple:
         return depth > 0 and all(_plain(item, depth - 1) for item in value)
+    # By exact type, since bool is an int in Python and another tag in the encoding.
     if type(value) is int:
         return -_INT64 <= value < _INT64
     return type(value) in (bool, float, str)

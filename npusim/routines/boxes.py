@@ -59,6 +59,7 @@ def _nms(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> N
     scores, boxes, batches = inputs
     out_scores, out_boxes, out_classes, out_batches, count = outputs
     count[0] = _core.box_nms_limit(
+        # A copy, because suppression lowers scores in place, and inputs are read only.
         scores.copy(), boxes, batches, params["score_threshold"], params["most"], params["kernel"],
         params["iou_threshold"], params["sigma"], params["nms_threshold"], out_scores, out_boxes, out_classes,
         out_batches,
@@ -67,6 +68,7 @@ def _nms(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> N
 
 def _pairs(rows: int, chosen: int) -> int:
     """Comparisons of suppression: each chosen box with all that are left."""
+    # As if nothing overlapped: the most comparisons that there can be, because the price must not follow the data.
     chosen = min(rows, chosen) if chosen >= 0 else rows
     return chosen * rows - chosen * (chosen - 1) // 2
 
@@ -110,6 +112,7 @@ def _proposals(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]
 def _proposals_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
     batches, height, width, anchors = inputs[0].shape
     size = height * width * anchors
+    # Only the best go into the suppression, after all have been sorted.
     left = min(size, params["before"]) if params["before"] > 0 else size
     pairs = _pairs(left, params["after"] if params["after"] > 0 else -1)
     return ScalarWork(batches * (size * (4 + max(1, size.bit_length())) + pairs), traffic(inputs, outputs))

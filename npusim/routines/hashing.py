@@ -20,6 +20,7 @@ def _infer_search(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 
 
 def _search_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
+    # A binary search for each; what it reads of the keys is in the steps, and not in the traffic.
     steps = inputs[0].size * (1 + inputs[1].size.bit_length())
     return ScalarWork(steps, 4 * steps + traffic(inputs[:1], outputs))
 

@@ -24,6 +24,7 @@ def _infer(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 
 def _draw(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
     logits, seeds = inputs
+    # The generator's key is two unsigned words, and seeds are signed.
     first, second = (int(seed) & 0xFFFF_FFFF for seed in seeds)
     _core.multinomial(logits, first, second, outputs[0])
 

@@ -66,6 +66,7 @@ def patterns(load: Load) -> Addresses:
 
 def _draws(count: int, below: int, seed: int) -> Addresses:
     """Numbers below ``below``, the same with every version of numpy: Steele's SplitMix64."""
+    # A fixed sequence of our own: numpy may change its generators, and results would change with it.
     z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -129,6 +130,7 @@ def dramsim3(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             continue
         part = PARTS[name]
         memory = Memory(part, record.integer("channels"), DRAMSIM3[name], mapping, turn=1)
+        # Enough for several refreshes; more channels would only repeat what four show.
         count = REQUESTS * min(4, memory.channels)
         load = Load(pattern, parameter, count, part.burst_bytes, memory.bytes)
         result = memory.serve(_requests(patterns(load), percent), outstanding)

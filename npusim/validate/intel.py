@@ -51,6 +51,7 @@ def dma(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             continue
         config = machine(_DEVICES[device])
         if device == "VPU_2_7" and not test.endswith("GEAR4"):
+            # Latencies in ns stay, cycles do not: the same chip at another clock.
             config = config.with_(clock=_SLOW_GEAR)
         work = DmaWork(size, 1, size, size * (source == "DRAM"), size * (target == "DRAM"))
         yield Point(label, record.number("gt_cycles_raw"), cost(config, work).cycles, f"{device} {source}-{target}")

@@ -85,6 +85,7 @@ def _streamed(config: Config, op: str, dtype: DType, elements: int) -> int:
     reads = writes * (2 if op in _TWO_OPERANDS else 1)
     lead, tail = cost(config, _read(_BLOCK)), cost(config, DmaWork(_BLOCK, 1, _BLOCK, 0, _BLOCK))
     both = cost(config, DmaWork(reads + writes, (reads + writes) // writes, writes, reads, writes))
+    # Blocks follow each other, so set-up and latency of a transfer count once, with the first and the last block.
     moving = dict(both.terms)["transfer"] * 10**12 // config.clock_hz
     work = VectorWork(_CLASSES[op], dtype, elements, 1, reads + writes)
     return lead.ps + max(moving, cost(config, work).ps) + tail.ps
@@ -109,6 +110,7 @@ def gemm(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         name = (chip, dtype, (m, k, n))
         if name not in known:
             known[name] = _run(session, product(m, k, n, _TYPES[dtype])).time_ps
+        # A trace starts on the device; who timed on the host has waited for the submission as well.
         hosted = 0 if timing == "trace" else session.config.host.submit_ps
         yield Point(label, record.number("latency_us"), (known[name] + hosted) / _PS, f"{chip} {timing}")
 
@@ -138,9 +140,11 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
     assert config.matrix is not None
     for record in records:
         app, rows, layers = record.text("app"), record.size("ops_per_weight_byte"), record.size("layers")
+        # A rule on the row itself, so that the choice does not look at how well the prediction fits.
         if record.number("unused_macs_pct") > record.number("useful_macs_pct"):
             yield Excluded(app, "more MACs lie idle for the layers' shapes than work, and the shapes are not published")
             continue
+        # Equal square layers, because that is all that the published total of weights allows to say.
         side = isqrt(_millions(record.text("weights")) // layers)
         work = MatrixWork(DType.INT8, 1, 1, rows, side, side, 1, 1, False, True, True, 1)
         tiles = ceil_div(side, config.matrix.rows) * ceil_div(side, config.matrix.cols)

@@ -77,6 +77,7 @@ class AidlExecution:
         self._request = request
         self._config = config
         self._kept: dict[int, Kept] = {}
+        # What will always fail is told when the execution is made, and not with every run of it.
         prepared.check_request(request, config.measureTiming, time_to_1_3(config.loopTimeoutDurationNs, "loopTimeout"))
 
     @raises_status

@@ -56,6 +56,7 @@ class Buffer:
     def copyTo(self, dst: Memory) -> ErrorStatus:
         """Copy the contents to shared memory of exactly their size."""
         self._check_available()
+        # Read once and without the lock: contents are never changed, only replaced as a whole.
         contents = self._contents
         layout = self._layout
         nbytes = contents.memory.nbytes if contents else layout.nbytes(layout.dims)

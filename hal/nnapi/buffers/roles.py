@@ -63,6 +63,7 @@ def check_allocation(
     if not uses:
         raise invalid_argument("there must be at least one role, but inputRoles and outputRoles are empty")
     _check_unique(uses)
+    # All roles share one piece of memory, so its bytes must mean the same in each (IDevice.allocate).
     first = uses[0]
     for use in uses[1:]:
         if use.contents() != first.contents():

@@ -89,6 +89,8 @@ class BufferUses:
             found = self._find("output", index, argument, main.operands[main.outputIndexes[index]])
             if found:
                 self.outputs[index] = OutputUse(*found)
+                # Reading and writing one buffer, or writing it twice: what is in it would hang
+                # on the order of transfers.
                 if found[0].token in used:
                     raise invalid_argument(
                         f"output {index} lies in buffer {found[0].token}, which another argument uses as well"

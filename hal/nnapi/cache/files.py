@@ -157,6 +157,7 @@ def _authentic(key: bytes, token: bytes, content: bytes) -> bytes:
     if len(content) < begin:
         raise CacheError(f"the model file must have at least {begin} bytes, got {len(content)}")
     header, mac, body = content[: _HEADER.size], content[_HEADER.size : begin], content[begin:]
+    # Before a byte of it is understood; and in constant time, so that the time of a refusal tells a forger nothing.
     if not hmac.compare_digest(mac, _mac(key, token, header, body)):
         raise CacheError("the model file is not what this driver wrote for this token")
     magic, version, _, length = _HEADER.unpack(header)
@@ -185,6 +186,7 @@ def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -
     descriptors: list[int] = []
     try:
         for handle in (*model_cache, *data_cache):
+            # From 3 on: in a process without standard streams a copy must not become one of them.
             descriptors.append(fcntl.fcntl(handle[0], fcntl.F_DUPFD_CLOEXEC, 3))
             mode = fcntl.fcntl(descriptors[-1], fcntl.F_GETFL) & os.O_ACCMODE
             if mode != os.O_RDWR:
@@ -202,11 +204,13 @@ def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -
 
 def _rewrite(descriptor: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
     """Replace a file's content, wherever the descriptor stands."""
+    # First of all: a file that is half written is too short then, and is refused.
     os.ftruncate(descriptor, 0)
     offset = 0
     for piece in pieces:
         rest = memoryview(piece).cast("B")
         while len(rest):
+            # The copies share the client's file position, which is not ours to move.
             written = os.pwrite(descriptor, rest, offset)
             rest, offset = rest[written:], offset + written
 
@@ -218,6 +222,7 @@ def _read(descriptor: int, what: str, most: int) -> bytes:
         raise CacheError(f"{what} must have at most {most} bytes, got {size}")
     pieces: list[bytes] = []
     offset = 0
+    # One byte more than there should be, which tells a file that has grown from one at its end.
     while piece := os.pread(descriptor, max(size - offset, 1), offset):
         pieces.append(piece)
         offset += len(piece)

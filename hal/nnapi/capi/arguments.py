@@ -89,6 +89,7 @@ def _dims(operand: Operand, given: OperandTypeValue | None, what: str) -> Dims:
     if given.problem:
         raise bad_data(f"{what}: {given.problem}")
     same = (given.type, given.zeroPoint) == (int(operand.type), operand.zeroPoint)
+    # Clients may work the scale out again, and not to the last bit.
     if not same or not math.isclose(given.scale, operand.scale, rel_tol=1e-6):
         raise bad_data(f"{what}: the type must be the model's, {described(operand)}, got {described(given)}")
     if not known and given.dimensions and not is_specified(int(operand.type), ()):

@@ -52,5 +52,6 @@ class Burst:
 def forget_memory(memory: AnyMemory) -> None:
     """Tell every burst that a memory object is gone."""
     if isinstance(memory, SharedMemory):
+        # A copy, because the collector may take a burst out of the set at any time.
         for burst in list(_live):
             burst.forget(memory.serial)

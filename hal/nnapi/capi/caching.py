@@ -46,6 +46,7 @@ class Cache:
         return os.path.join(self.directory, f"{self._digest(*what).hex()}.cut")
 
     def _digest(self, *what: object) -> bytes:
+        # repr keeps apart what joined text would not: ("a", "bc") and ("ab", "c").
         return hashlib.sha256(self.token + repr(what).encode()).digest()
 
 
@@ -119,6 +120,7 @@ class CacheEntry:
         try:
             try:
                 for path in (*self.model_files, *self.data_files):
+                    # For their owner alone: a compiled model says as much as the model.
                     descriptors.append(os.open(path, flags, 0o600))
             except FileNotFoundError as error:
                 if create:

@@ -106,6 +106,7 @@ class Compilation:
     def finish(self) -> None:
         """Compile. Raises ApiError: BAD_STATE the second time, BAD_DATA if no device can execute the model."""
         self._check_open("finish")
+        # Even if it fails now: a compilation gets one try, as on Android.
         self._finished = True
         deadline = OMITTED
         if self._timeout_ns:
@@ -194,6 +195,7 @@ def _prepare_cached(device: Device, files: tuple[list[int], list[int]], config: 
         return _prepared(
             lambda callback: device.aidl.prepareModelFromCache(config.deadlineNs, *files, config.cacheToken, callback)
         )
+    # Whatever the reason, the answer is to compile: the cache is only a shortcut.
     except (ApiError, ServiceSpecificException):
         return None
 

@@ -26,6 +26,7 @@ class Device:
         self.aidl = aidl.device(self.hal)
         self.name = name
         self.version = self.aidl.getVersionString()
+        # The API hands out pointers that are good for ever: these buffers live as long as the process.
         self.c_name = ctypes.create_string_buffer(name.encode())
         self.c_version = ctypes.create_string_buffer(self.version.encode())
         self.handle = TABLE.add(Kind.Device, self)
@@ -71,6 +72,7 @@ def _open(configs: Sequence[str]) -> list[Device]:
             taken = sum(other.name.partition(":")[0] == f"npusim-{stem}" for other in found)
             found.append(Device(config, f"npusim-{stem}" + (f":{taken + 1}" if taken else "")))
     except BaseException:
+        # Other devices that are open keep theirs; a second attempt finds none of these half made.
         for device in found:
             TABLE.pop(Kind.Device, device.handle, "device")
             device.hal.close()

@@ -103,6 +103,7 @@ class FencedCompletion(Event):
     def _end(self, outcome: Outcome, waited_ns: int) -> None:
         self._outcome = outcome
         self._execution.end(outcome, waited_ns)
+        # After the execution has its outcome: whoever sees the fence may ask for it at once.
         if outcome.code is ResultCode.NO_ERROR:
             self._fence.signal()
         else:
@@ -124,6 +125,7 @@ class ForeignFence(Event):
     """A sync fence of somebody else's. Its descriptor is duplicated."""
 
     def __init__(self, descriptor: int) -> None:
+        # 0 as well, though it may be an open file: so does the runtime of Android.
         if descriptor <= 0:
             raise bad_data(f"a sync fence must be a descriptor above 0, got {descriptor}")
         try:

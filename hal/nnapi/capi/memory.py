@@ -104,6 +104,8 @@ def copy(src: AnyMemory, dst: AnyMemory) -> None:
         _transfer(src, dst, dims or (), nbytes)
     except BaseException:
         if isinstance(dst, RoleMemory):
+            # A copy that has failed may have written a part, so the destination has
+            # no contents, as after IBuffer.copyFrom.
             dst.contents = None
         raise
     if isinstance(dst, RoleMemory):

@@ -52,6 +52,8 @@ class Model(BuiltModel):
             self._set(index, Missing())
             return
         self._check_length(index, length)
+        # A client may change small values right after this call. Large ones must stay as they are while the model is in
+        # use, so that it is early enough to copy them all at once, into one pool.
         if length <= MAX_COPIED_BYTES:
             self._set(index, Copied(pointers.read_bytes(address, length, "buffer")))
         else:
@@ -144,6 +146,7 @@ class Model(BuiltModel):
         """Check everything. Raises ApiError: BAD_STATE the second time, BAD_DATA for a model that breaks a rule."""
         self._check_open("finish")
         self._finished = True
+        # Clients may add operations in any order, drivers get them in one that can be executed.
         self.order = sort_operations(self.operations, len(self.operands))
         self._take_pointed()
         composed = compose(self)

@@ -41,10 +41,12 @@ def spread(model: aidl_types.Model, devices: Sequence[Device], preference: int) 
     support = [supported(device, model) for device in devices]
     main = model.main
     everything = range(len(main.operations))
+    # One device for everything is preferred to a faster mixture: between devices every value goes through the host.
     whole = [device for device, can in zip(devices, support, strict=True) if all(can)]
     if whole:
         return [(_cheapest(whole, main, everything, preference), everything)]
     stretches: list[Stretch] = []
+    # In the order of execution, so a part reads only what parts before it have made.
     for number in everything:
         able = [device for device, can in zip(devices, support, strict=True) if can[number]]
         if not able:
@@ -145,6 +147,7 @@ def _subgraph(
             lifetime = LifeTime.SUBGRAPH_INPUT
         elif index in outputs:
             lifetime = LifeTime.SUBGRAPH_OUTPUT
+        # What has become an input or an output of the part has no place in the model any more.
         location = operand.location if lifetime == operand.lifetime else DataLocation()
         operands.append(aidl_types.Operand(
             operand.type, operand.dimensions, operand.scale, operand.zeroPoint, lifetime, location, operand.extraParams

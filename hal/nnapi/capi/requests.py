@@ -39,6 +39,7 @@ class Staging:
 
     def take_in(self) -> None:
         """Copy the inputs from the client."""
+        # With every computation: a client that computes again has written new inputs to the same place.
         for argument in self._inputs:
             pointers.copy(self._base + self._offsets[id(argument)], argument.address, argument.size)
 

@@ -52,6 +52,7 @@ class Computation:
         self._places = [self._staging.place(argument) for argument in outputs]
         self._temporaries: dict[int, AtMemory] = {}
         for number, step in enumerate(compilation.steps):
+            # What no later step reads needs no room of its own: it goes to the client, or nowhere.
             later = {index for other in compilation.steps[number + 1 :] for index in other.part.inputs}
             self._make_room([index for index in step.part.outputs if index in later])
 
@@ -69,6 +70,7 @@ class Computation:
             outcome = Outcome(ResultCode.OUT_OF_MEMORY, "the host has no memory left")
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             outcome = Outcome(code_of(status_of(error, "computation")), str(error))
+        # Whatever happened: memory of outputs has contents if all went well, and none otherwise.
         self._settle(outcome)
         return outcome
 
@@ -84,6 +86,7 @@ class Computation:
             builder = RequestBuilder()
             request = builder.build(inputs, outputs)
             if run_step is None:
+                # Every step has the whole deadline, which is a point in time and not a duration.
                 result = step.prepared.executeSynchronouslyWithConfig(request, config, deadline_ns)
             else:
                 result = run_step(number, request, builder.tokens, config, deadline_ns)

@@ -52,6 +52,7 @@ _lock = threading.Lock()
 def capabilities_of(config: Config) -> Capabilities:
     """The capabilities of a device: measured once for each description, and kept in the user's cache directory."""
     key = _key(config)
+    # Held while it measures: a second client waits for the same answer and does not measure as well.
     with _lock:
         found = _known.get(key)
         if found is None:
@@ -71,6 +72,7 @@ def measure(config: Config) -> Capabilities:
         energy = FLT_MAX
         if mine.energy_fj is not None and other.energy_fj is not None:
             energy = mine.energy_fj / other.energy_fj
+        # Below 1 is better than the processor: this is the interface's scale.
         return PerformanceInfo(mine.time_ps / other.time_ps, energy)
 
     def known(workload: Workload, *, host: bool = False) -> PerformanceInfo:

@@ -59,6 +59,7 @@ class Device:
     """IDevice. Methods take and return what the interface says, in its order; none of them raises."""
 
     def __init__(self, config: Config, clock: Clock, state_dir: Path | None, injection: Any) -> None:
+        # Before any model: a model that names an extension is refused unless it is registered by then.
         extensions.load_entry_points()
         self.config = config
         self._state_dir = state_dir
@@ -253,6 +254,7 @@ class Device:
             self._engine.tasks.submit(partial(_prepare_and_notify, work, callback), priority)
         except Exception as error:  # noqa: BLE001 - whatever it is, launch and callback get its status
             status = status_of(error, "preparation")
+            # The interface wants both, the status of the launch and the callback, whatever has failed.
             notify_prepared(callback, status, None)
             return status
         return ErrorStatus.NONE

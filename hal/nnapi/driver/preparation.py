@@ -126,6 +126,7 @@ class Preparation:
     def _prepared(self, model: Model, plan: Plan) -> PreparedModel:
         """The prepared model; its programs are released when nobody holds it any more."""
         prepared = PreparedModel(self._engine, model, plan, self._priority)
+        # At the end of the process nobody waits for this memory, and other parts may be gone by then.
         weakref.finalize(prepared, _release, self._programs, plan).atexit = False
         return prepared
 

@@ -40,6 +40,7 @@ class DeviceBackend:
         self._deadline = deadline
         self._budget_ps = None if deadline is None else deadline.budget_ps()
         self._mappings = mappings
+        # Two iterations of a loop, condition and body each: what `again` needs to know of the past.
         self._past: deque[Job] = deque(maxlen=4)
         self.device_ps = 0
         self.driver_ps = 0
@@ -58,6 +59,7 @@ class DeviceBackend:
         )
         job = self._executor.submit(request, here=True)
         done = self._wait(job)
+        # The first job has paid for the mappings; later ones find them.
         self._mappings = 0
         self._past.append(job)
         self.device_ps += done.time_ps
@@ -86,6 +88,7 @@ class DeviceBackend:
 
     def _most(self, limit_ps: int, condition_ps: int, body_ps: int) -> int:
         """How many iterations fit into the time of the loop and what is left of the budget."""
+        # A body may begin until the limit has passed, so one more than fits; but it must end before the budget does.
         most = 1 + (limit_ps - self.driver_ps - condition_ps) // (condition_ps + body_ps)
         rest = self._rest_ps()
         return most if rest is None else min(most, (rest - 1) // (condition_ps + body_ps))

@@ -100,6 +100,7 @@ class BurstContext:
     def _execute(self, packet: Sequence[FmqRequestDatum]) -> list[FmqResultDatum]:
         try:
             asked = deserialize_request(packet)
+            # What is freed while it is in use stays mapped for this packet and goes in `tidy`.
             pools = [MemoryPool(hidlMemory=memory) for memory in self._slots.find(asked.slots)]
             mappings = PoolMappings(self._slots.kept, asked.slots)
             request = Request(asked.inputs, asked.outputs, pools)
@@ -136,6 +137,7 @@ def _serve(context: weakref.ref[BurstContext], model: Executable, requests: Requ
             if burst is None:
                 return
             burst._serve(packet)
+            # Or this thread would keep the burst alive while it waits for the next packet.
             del burst
     finally:
         model.unpin()
@@ -153,6 +155,7 @@ class _Slots:
         """The memory in each slot; what is not known yet is asked for. StatusError (INVALID_ARGUMENT) if the client has
         none."""
         unknown = list(dict.fromkeys(slot for slot in slots if slot not in self._memories))
+        # Taken hold of before the client is asked for others: it may free slots meanwhile, from another thread.
         found = {slot: self._memories[slot] for slot in slots if slot in self._memories}
         if unknown:
             fetched = dict(zip(unknown, self._fetch(unknown), strict=True))
@@ -169,6 +172,7 @@ class _Slots:
                      for slot, memory in zip(unknown, items(memories, "memories"), strict=True)]  # fmt: skip
         except (MalformedError, ValueError) as error:
             raise invalid_argument(f"getMemories must return one memory for each of slots {unknown}: {error}") from None
+        # With descriptors of our own, since the client may close its as soon as it has answered.
         return [memory.dup() for memory in given]
 
     def free(self, slot: int) -> None:

@@ -58,6 +58,7 @@ class Engine:
             if self.closed:
                 return
             self.closed = True
+        # A copy, because each takes itself out.
         for wait in list(self.waits):
             wait.cancel()
         self.executor.close()  # before the tasks, which would wait for what their jobs still have to do

@@ -117,6 +117,7 @@ class Execution:
         self._places = Places(self._resolved, mappings)
         self._mapped = mappings.fresh - before
         self._ended = False
+        # Last, because a request that breaks a rule is INVALID_ARGUMENT however late it comes.
         if self.deadline is not None:
             self.deadline.check("execution")
 
@@ -127,6 +128,7 @@ class Execution:
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a status
             status = status_of(error, "execution")
             self._finish(None)
+            # A device that is closed makes executions fail in many ways; to the client it is one.
             return Outcome(ErrorStatus.DEVICE_UNAVAILABLE if self._engine.closed else status)
 
     def abandon(self) -> None:
@@ -140,6 +142,8 @@ class Execution:
         for pool in self._places.pools:
             pool.check()  # the file may have been cut since the launch
         plan.constants.check()  # weights are read when they go to the device
+        # From here on what it writes has no contents, whatever becomes of it: a
+        # failure leaves output buffers uninitialised.
         self._uses.start()
         backend = DeviceBackend(executor, self._model.queue, deadline, self._mapped)
         inputs = [self._input(index) for index in range(len(self._places.inputs))]
@@ -151,6 +155,7 @@ class Execution:
             plan.constants.confirm()
             for pool in self._places.read:
                 pool.confirm()
+        # All of them before any is found too small: the client is to learn at once how much room each output needs.
         stored = [self._store(index, value) for index, value in enumerate(values)]
         if False in [output.isSufficient for output in stored]:
             self._finish(None)

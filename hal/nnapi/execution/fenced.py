@@ -105,6 +105,7 @@ class FencedExecution:
             self._give_up(ErrorStatus.MISSED_DEADLINE_TRANSIENT if late else ErrorStatus.GENERAL_FAILURE)
             return
         try:
+            # By another thread: the one that waits for fences is everybody's, and this may take long.
             self._engine.tasks.submit(self._run, self._priority)
         except RuntimeError:  # the device has been closed meanwhile
             self._give_up(ErrorStatus.DEVICE_UNAVAILABLE)
@@ -152,6 +153,7 @@ def execute_fenced(
     if not isinstance(waitFor, Sequence):
         raise invalid_argument(f"waitFor must be handles of fences, got {waitFor!r}")
     for handle in waitFor:
+        # Before there is an execution: a handle that is no fence fails the call and leaves buffers as they are.
         fence.check(handle)
     execution = Execution(model, request, measure, deadline, loop_timeout, fenced=True)
     fenced = FencedExecution(model.engine, execution, duration, int(model.queue))

@@ -41,6 +41,7 @@ class TaskPool:
             entry = (-priority, next(self._serial), task)  # serials differ, so tasks are never compared
             heapq.heappush(self._waiting, entry)
             try:
+                # Idle threads take what waits; a new one is needed only if there are more tasks than such threads.
                 if len(self._waiting) > self._idle and len(self._threads) < self._most * (1 + priority):
                     self._start_thread()
             except RuntimeError:
@@ -83,6 +84,7 @@ class TaskPool:
             try:
                 while not self._waiting:
                     if self._closed or not self._changed.wait(IDLE_S):
+                        # It may have come just as the time was up, and whoever submitted it counted on this thread.
                         if self._waiting:
                             break
                         self._threads.discard(threading.current_thread())

@@ -124,6 +124,7 @@ def _with_prefixes(model: Model, part: Callable[[ExtensionDefinition], Mapping[i
     for entry in model.extensionNameToPrefix:
         extension = _REGISTERED.get(entry.name)
         if extension is not None:
+            # Prefixes are the client's choice, another in each model; only names last.
             found.update((entry.prefix << CODE_BITS | code, value) for code, value in part(extension).items())
     return found
 
@@ -135,6 +136,7 @@ def load_entry_points() -> None:
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         try:
             extension = point.load()
+            # Whoever has called `register` before comes first, such as a test with a version of its own.
             if find_extension(extension.name) is None:
                 register(extension)
         except Exception as error:  # noqa: BLE001 - the package may be anybody's

@@ -102,6 +102,7 @@ class Memory:
             if not self.valid or not self._descriptors:
                 return None
             status = os.fstat(self._descriptors[0])
+            # By file and not by descriptor: each process, and each copy, has descriptors of its own.
             return (status.st_dev, status.st_ino, self.offset, self.size, self.protection)
 
     def dup(self) -> Memory:
@@ -147,6 +148,7 @@ class Memory:
         if not stat.S_ISREG(status.st_mode):
             raise invalid_argument(f"the descriptor of memory {self.name!r} must be that of a regular file")
         offset = self.offset
+        # Whoever touches a page behind the end of a mapped file gets SIGBUS.
         if offset + self.size > status.st_size:
             raise invalid_argument(
                 f"memory {self.name!r} of {self.size} bytes at offset {offset} does not lie within its file of "
@@ -187,6 +189,7 @@ class Memory:
                 raise invalid_argument(f"memory {self.name!r} is read-only")
             if writable is False and not protection & mmap.PROT_READ:
                 raise invalid_argument(f"memory {self.name!r} is write-only")
+            # The kernel maps whole pages; the interface allows any offset.
             skip = offset % mmap.ALLOCATIONGRANULARITY
             sealed = bool(seals & fcntl.F_SEAL_SHRINK)
             file = self._mapped(offset - skip, skip + self.size, protection, sealed)
@@ -197,6 +200,7 @@ class Memory:
 
     def _mapped(self, start: int, length: int, protection: int, sealed: bool) -> MappedFile:
         file = self._file() if self._file else None
+        # A mapping that was cut has zeros where the file was: from then on it shows nobody's bytes.
         if file is None or file.cut:
             try:
                 file = MappedFile(self._descriptors[0], length, protection, start, sealed)
@@ -250,6 +254,8 @@ def _anonymous(name: str, size: int, ints: Sequence[int]) -> Memory:
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, size)
+        # Nobody can cut it under a mapping then; and with the last seal nobody can add another,
+        # such as one against writing.
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return Memory(name, (descriptor,), size, ints)
     finally:

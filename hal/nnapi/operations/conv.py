@@ -31,6 +31,7 @@ def _image(op: Lowering, window: Window) -> Image:
 def _convolve(op: Lowering, window: Window, image: Image, groups: int, to_weights: Sequence[int]) -> None:
     """A convolution whose filter becomes [O, I / groups, KH, KW] by a transposition."""
     x, filters, attrs = factors(op)
+    # A view of constants, which the compiler packs anew anyway.
     weights = op.transpose(filters, to_weights)
     _, height, width, _ = op.shape(FILTER)
     geometry = window.geometry(op, image.hw, (height, width))
@@ -96,6 +97,8 @@ def _transpose_conv(op: Lowering) -> None:
         scheme = window.scheme(op)
         top, left = (implicit_pads(*each, scheme)[0] for each in zip(out, stride, kernel, strict=True))
         over = (full[0] - top - out[0], full[1] - left - out[1])
+        # The operator has no output that its input does not reach; behind an image of zeros such
+        # elements are the bias alone.
         x = _reaching(op, x, image, (-over[0] // stride[0], -over[1] // stride[1]))
         pads = (top, left, max(over[0], 0), max(over[1], 0))
     if min(out) < 1:

@@ -16,6 +16,7 @@ def _cast(op: Lowering) -> None:
     """The stored value in another type, whatever scale and zero point say; 8 bits saturate."""
     source = op.tensor(0)
     if source.dtype is DType.INT32 and op.out_type() == OperandType.TENSOR_QUANT8_ASYMM:
+        # The device's conversion of integers wraps, where this interface saturates.
         source = op.unary(Unary.CLIP, source, 0, 255)
     op.give(op.cast(source, op.out_dtype()))
 

@@ -52,6 +52,7 @@ class Definition:
                 return wrong
         elif not self.signatures(view):
             return (self.signatures.__doc__ or "the operand types do not fit").strip()
+        # After the types, because a wrong number of inputs is the clearer message.
         for index, operand in enumerate(view.inputs):
             if operand.lifetime == _NO_VALUE and index not in self.optional:
                 return f"input {index} must have a value"

@@ -84,6 +84,7 @@ class FixedPoint:
         """a / 2**bits to the nearest integer, halves away from zero."""
         if bits <= 0:
             return self.left(a, -bits) if bits else a
+        # -1 where a is negative: what would be rounded up at the half goes away from zero instead.
         sign = self.right(a, a.dtype.itemsize * 8 - 1)
         return self.right(self.add(self.add(a, sign), 1 << (bits - 1)), bits)
 
@@ -101,6 +102,8 @@ class FixedPoint:
         wide = self.op.cast(a, DType.INT64)
         if shifts.max() > 0:
             wide = self.left(wide, np.maximum(shifts, 0))
+        # Rounded twice, here and in the shift that follows, as TFLite's multiplier and shift do;
+        # once would be another number.
         wide = self.right(self.add(self.multiply(wide, numbers), 1 << 30), 31)
         return self.op.cast(self.shifted(wide, np.maximum(-shifts, 0)), DType.INT32)
 

@@ -28,6 +28,7 @@ def _hashtable_lookup(op: Lowering) -> None:
     op.give(hits, 1)
     shape = (lookups.shape[0], *values.shape[1:])
     nothing = op.const(np.zeros((1,) * len(shape), values.dtype.storage), values.dtype)
+    # A gather would have no row to read, not even one to throw away.
     if not keys.size:
         op.give(op.expand(nothing, shape))
         return
@@ -49,6 +50,7 @@ def _lsh_projection(op: Lowering) -> None:
 def _packed(op: Lowering, bits: Tensor, apart: bool) -> Tensor:
     """The bits of each row as one number, the first bit highest; ``apart``: row i counts from i << bits."""
     hashes, count = bits.shape
+    # The first of 32 bits is the sign of an INT32: as bit patterns, sums that wrap are right all the same.
     powers = (np.uint64(1) << np.arange(count, dtype=np.uint64)[::-1]).astype(np.uint32).view(np.int32)
     numbers = op.reduce(Reduce.SUM, op.binary(Binary.MUL, bits, op.i32(powers)), (1,), keepdims=False)
     if not apart:

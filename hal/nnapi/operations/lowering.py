@@ -101,6 +101,7 @@ class Lowering(Emitter):
         number = self.view.operation.inputs[index]
         array = self._look(number)
         if array is None:
+            # The plan runs what comes before, looks at the value and lowers this operation once more.
             raise ValueNeededError(number)
         return array
 
@@ -133,6 +134,7 @@ class Lowering(Emitter):
     def alike(self, *indexes: int) -> bool:
         """Whether equal elements of these inputs and of output 0 stand for equal numbers."""
         operands = [*(self.view.inputs[index] for index in indexes), self.view.outputs[0]]
+        # Then elements may be moved as they are; otherwise they go by way of their numbers.
         return operands[0].type not in QUANTISED or len({(o.type, o.scale, o.zeroPoint) for o in operands}) == 1
 
     def to_real(self, tensor: Tensor, operand: Operand) -> Tensor:

@@ -168,6 +168,7 @@ class Network:
         return tensor if function is None else self._op.unary(function[0], tensor, *function[1:])
 
     def _clipped(self, tensor: Tensor, clip: float) -> Tensor:
+        # A bound of 0 means no bound in this interface.
         return self._op.unary(Unary.CLIP, tensor, -clip, clip) if clip else tensor
 
     def _project(self, hidden: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ def _pool(function: Literal["max", "average"]) -> Callable[[Lowering], None]:
         result = _windows(op, op.tensor(0), function)
         activation = _POOL.activation(op.view)
         if op.type(0) in QUANTISED:
+            # Not by way of real numbers: one rounding less, and a fraction of the time.
             op.give(_clip_levels(op, result, int(op.scalar(activation))))
         else:
             op.give(op.activate(result, activation))

@@ -82,6 +82,7 @@ def _lower(op: Lowering) -> None:
     fresh = fixed.high(let_in, fixed.tanh(cell_sum, 3))
     kept = fixed.high(forget, op.cast(op.tensor(_CELL), DType.INT32))
     cell = fixed.saturate(fixed.add(fixed.rounded_right(fresh, 4), kept))  # Q4
+    # The function takes Q3: one bit more of fraction, and saturated, since Q4 reaches further.
     hidden = fixed.high(let_out, fixed.tanh(fixed.saturate(fixed.left(cell, 1)), 3))
     output = fixed.add(fixed.clip(fixed.rounded_right(hidden, 8), -128, 127), 128)
     op.give(op.cast(cell, DType.INT16), 0)

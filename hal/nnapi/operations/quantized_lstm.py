@@ -81,6 +81,7 @@ class _Network:
         before = op.cast(op.tensor(_STATE), DType.INT32)
         sums = self._sums()
         looks = not op.omitted(_PLACES.first + PEEPHOLES[_OUT])
+        # All gates at once unless the output gate looks at the new cell state, which needs the others first.
         early = [gate for gate in self._gates if gate != _OUT or not looks]
         gates = self._functions(early, [self._look(gate, sums[gate], before) for gate in early])
         cell = self._cell_state(gates, before)
@@ -106,6 +107,7 @@ class _Network:
             bias = joined(self._op, [self._op.tensor(_BIASES + gate) for gate in self._gates])
         of_input = self._products(0, _INPUT, bias)
         of_output = self._products(_OUTPUT, _RECURRENT, None)
+        # Saturated after each addition, as TFLite adds 16-bit numbers: in another order sums at the limits differ.
         total = fixed.saturate(fixed.add(fixed.saturate(of_input), of_output))
         each = [self._op.reshape(tensor, (shape[0], shape[2])) for tensor in parts(self._op, total, 1, shape[1])]
         return dict(zip(self._gates, each, strict=True))
@@ -156,6 +158,7 @@ class _Network:
         fixed = self._fixed
         let_in = fixed.minus(ONE, gates[_FORGET]) if self._coupled else gates[_IN]
         kept = fixed.rounded_right(fixed.multiply(gates[_FORGET], before), 15)
+        # Q0 by Q0 has 30 fraction bits, the cell state has -exponent of them.
         fresh = fixed.rounded_right(fixed.multiply(let_in, gates[_CELL]), 30 + self._exponent)
         cell = fixed.saturate(fixed.add(kept, fresh))
         clip = np.float32(self._op.scalar(_CELL_CLIP, 0.0)) / np.float32(self._op.view.inputs[_STATE].scale)

@@ -39,6 +39,8 @@ def _resize_bilinear(op: Lowering) -> None:
 def _resize_nearest_neighbor(op: Lowering) -> None:
     """The pixel that a position lies in, or with aligned corners the nearest one."""
     x = op.tensor(0)
+    # With aligned corners the grid's points are pixels, so the nearest is found by rounding,
+    # and by cutting off otherwise.
     nearest = np.float32(0.5 if op.scalar(_ALIGN, False) else 0)
     for axis, positions in _positions(op):
         index = np.minimum(np.floor(positions + nearest), x.shape[axis] - 1).astype(np.int32)

@@ -119,6 +119,7 @@ def _bidirectional(op: Lowering) -> None:
     x, auxiliary = op.real(0), None if op.omitted(_AUXILIARY) else op.real(_AUXILIARY)
     backward_x = x
     if auxiliary is not None and op.omitted(_FORWARD.auxiliary):
+        # Cross-linking of the interface: without weights for it, the auxiliary input replaces the backward layer's own.
         backward_x, auxiliary = auxiliary, None
     time_major = bool(op.scalar(_TIME_MAJOR))
     forward, forward_state = _run(op, _FORWARD, x, auxiliary, time_major)

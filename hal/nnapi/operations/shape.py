@@ -169,6 +169,7 @@ def _tile(op: Lowering) -> None:
         if times != 1:
             before, after = x.shape[:axis], x.shape[axis:]
             outer, inner = math.prod(before), math.prod(after)
+            # A repetition is a view with a stride of 0; what copies is the reshape behind it.
             spread = op.expand(op.reshape(x, (outer, 1, inner)), (outer, times, inner))
             x = op.reshape(spread, (*before, times * after[0], *after[1:]))
     op.give(x)

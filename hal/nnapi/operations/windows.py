@@ -85,6 +85,7 @@ class Window:
 
     def explicit(self, view: OpView) -> bool:
         """Whether the padding is given side by side."""
+        # The interface tells both forms apart by this input's type only: BOOL for a layout, INT32 for one more number.
         behind = self.first + 1 + self.scalars  # where an implicit form ends, or has its layout
         return len(view.inputs) > behind and view.type(behind) == OperandType.INT32
 

@@ -62,6 +62,7 @@ def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: in
                 raise LoopTimeoutError(loop_timeout_ps)
             targets = [loop.target] * len(body.subgraph.outputIndexes)
             results = body.execute(loop, values, targets, loop_timeout_ps)
+            # What the body only reads, it does not give back.
             values = [*results, *values[len(results) :]]
             loop.next()
 

@@ -91,6 +91,7 @@ class Plan:
                     self._root.find(_shape_key(declared), partial(self._make, 0, Situation(shapes, {}, set())))
             except InvalidOperationError as error:  # an execution may omit what it is about; if not, it will say so
                 _log.warning("a model that cannot be executed with all of its inputs: %s", error)
+        # Whether or not a condition will ever choose them: preparing is when a model may be refused, not executing.
         for number in referenced_by(self.subgraph):
             self.sub_plan(number).prepare()
 

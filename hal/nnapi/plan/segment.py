@@ -189,6 +189,7 @@ class SegmentBuilder:
         return tensor
 
     def _finish(self, stop: int, ask: tuple[int, ...] = ()) -> Segment:
+        # In the order in which they were made, so that the same segment always has the same fingerprint.
         wanted = [number for number in self._made if number in ask or self._needed_after(number, stop)]
         named = {f"operand {number}": self._made[number] for number in wanted}
         named |= {f"count {number}": tensor for number, tensor in self._counts.items()}

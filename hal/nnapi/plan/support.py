@@ -108,6 +108,7 @@ class Support:
             if segment.stop == segment.start + 1:
                 reasons[segment.start] = str(error)
                 return
+            # The compiler cannot say which of them is too much. Each is tried alone; if all fit alone, all of them are.
             alone: Reasons = {}
             for number in range(segment.start, segment.stop):
                 part = self._builder(subgraph, number, number + 1, shapes).build()

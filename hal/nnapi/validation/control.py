@@ -113,6 +113,7 @@ def compatible(one: Operand, other: Operand) -> bool:
     if one.extraParams != other.extraParams:
         return False
     dims, others = dims_of(one), dims_of(other)
+    # An unknown rank or dimension agrees with any; the execution, which knows them, looks again.
     if not dims or not others:
         return True
     return len(dims) == len(others) and all(a == b or not a or not b for a, b in zip(dims, others, strict=True))

@@ -210,6 +210,7 @@ LIFETIME_RULES: Mapping[int, tuple[Rule, ...]] = {
 
 def operand_problem(operand: Operand, context: Context) -> str | None:
     """What is wrong with an operand, or None; the first broken rule speaks."""
+    # Types first: what a lifetime asks, such as how long a constant is, has a meaning for known types only.
     for rules in (TYPE_RULES.get(operand.type, EXTENSION_RULES), LIFETIME_RULES[operand.lifetime]):
         for rule in rules:
             if not rule(operand, context):

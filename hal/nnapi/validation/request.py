@@ -210,6 +210,7 @@ class _ArgumentRules:
             return
         if not place.length:
             raise _BrokenRuleError("location.length must be > 0")
+        # Three numbers of 64 bits, whose sum does not wrap here as it would in C.
         if place.offset + place.length + place.padding > size:
             raise _BrokenRuleError(f"location must lie within its pool of {size} bytes, got {place}")
         if nbytes is not None and place.length != nbytes:

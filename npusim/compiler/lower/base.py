@@ -38,6 +38,8 @@ class ConstantPool:
     def add(self, array: npt.NDArray[Any], name: str, dtype: DType | None = None) -> View:
         """Place an array (storage dtype) densely; small equal ones share their bytes."""
         kind = dtype_of(array) if dtype is None else dtype
+        # Only small ones are compared: scales, zero points and the like repeat, and large weights
+        # would be hashed for nothing.
         small = array.nbytes <= _SHARED_BYTES
         key = (kind.label, array.shape, array.tobytes() if small else b"")
         if small and key in self._placed:
@@ -55,6 +57,7 @@ class ConstantPool:
         return self._place(parts, (count,), name, dtype)
 
     def _place(self, parts: Sequence[npt.NDArray[Any]], shape: tuple[int, ...], name: str, dtype: DType) -> View:
+        # Only the first piece is aligned: the parts of one packed operand are read as one run.
         start = self.size = align(self.size)
         for part in parts:
             if part.nbytes:
@@ -111,6 +114,7 @@ class SlotTable:
         self.core = core
         self._slots: dict[str, list[Slot]] = {}
         self._turn: dict[str, int] = {}
+        # Accumulators need no two ends: only the matrix unit writes them, and it runs its commands in order.
         starts = {Space.SRAM: base, Space.ACC: 0}
         for spec in specs:
             copies = []
@@ -167,6 +171,7 @@ class Lowering(ABC):
 
 def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:
     """A core's contiguous part of the tiles, as even as possible."""
+    # Contiguous, so that neighbouring tiles of a core share operands that are still in its slots.
     return items[len(items) * core // cores : len(items) * (core + 1) // cores]
 
 
@@ -224,11 +229,13 @@ def small_tile(
         return total_bytes(slots(tile))
 
     full = tuple(max(dim, 1) for dim in shape)
+    # A transfer shorter than what its channel moves in one latency is mostly waiting.
     worthwhile = max(_SMALLEST_TILE, dma.channel_bandwidth(config) * dma.latency_ps(config) // 10**12)
     wanted = min(budget // 2, max(worthwhile, needed(full) // (config.cores * _TARGET_TILES)))
     gentle = list(floor)
     if inner is not None:
         gentle[inner] = max(floor[inner], min(full[inner], _SHORTEST_RUN))
+    # First as small as overlap wants, without cutting short runs; only if that does not fit, as small as SRAM asks.
     tile = _shrink(full, order, gentle, wanted, needed)
     if needed(tile) > budget:
         tile = _shrink(full, order, floor, budget, needed)

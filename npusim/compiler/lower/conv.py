@@ -26,6 +26,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         super().__init__(context, group)
         attrs = self.op.attrs
         x, w = self.op.input(0), self.op.input(1)
+        # Channels innermost whatever the model says: the unit wants those of a pixel next to each other.
         self._axes = (0, 2, 3, 1) if attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self._x = context.view(x).permute(self._axes)
         self._w = w
@@ -40,6 +41,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
         in_place = self.drain.out_type.itemsize == 4
         self.problem = MatrixProblem(
             out_shape[0], out_shape[1], out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
+            # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
+            # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, per_element(self.chain), in_place,
         )  # fmt: skip
         self.tile = self.choose_tile()
@@ -64,6 +67,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
             (task.image, top, left, task.group * p.ic + channels[0]), (1, inner_rows, inner_cols, count)
         )
         strides = (0, cols * count * item, count * item, item)
+        # Padding is written as bytes: a negative zero point in two's complement of the element's width.
         zero = self.x_zero & ((1 << 8 * item) - 1)
         return copy_items(
             (slot.address, strides, slot), (part.address, part.strides, part), part.shape, item,
@@ -86,6 +90,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
         """[O, I, KH, KW] as views whose elements in order are [group][I block][KH][KW][I][O]; depthwise
         [KH][KW][channel * mult]."""
         p = self.problem
+        # The order in which the unit sums, so that it walks the tile once from front to back: blocks of channels, then
+        # the kernel's rows and columns, then the channels of a block.
         moved = weights.transpose(2, 3, 1, 0)
         if p.depthwise:
             return [moved[..., task.group * p.oc : (task.group + extent.groups) * p.oc]]

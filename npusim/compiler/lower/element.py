@@ -55,6 +55,7 @@ class Chain:
             view = self._views.get(tensor)
             elements = prod(_distinct(tile, view) if view else tile)
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
+        # What is made and used within one step needs no second copy: the unit runs its instructions in order.
         return [SlotSpec(name, size, 1 if name.startswith("t") else 2) for name, size in sizes.items() if name != MAIN]
 
     def emit(self, step: Step, table: SlotTable, box: Box, main: Slot | None = None) -> Slot:
@@ -90,6 +91,7 @@ class Chain:
         packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
         strides = tuple(p if s else 0 for p, s in zip(packed, view.strides, strict=True))
         name = self._place[tensor]
+        # Only what is broadcast can repeat from tile to tile; every other operand has a new part for each.
         broadcast = not all(view.strides)
         last = self._loaded.get((table.core, name))
         if broadcast and last is not None and last[0] == (corner, extent):
@@ -113,6 +115,7 @@ def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
 def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -> dict[Tensor, str]:
     """Slot names: ``i*`` loaded, ``t*`` between, ``out``; a result takes over a dying operand's place."""
     place = {tensor: f"i{index}" for index, tensor in enumerate(views)}
+    # A broadcast operand has fewer elements than the result, and later tiles may read it again: its place is not free.
     reusable = {tensor for tensor, view in views.items() if all(view.strides)}
     if main is not None:
         place[main] = MAIN
@@ -123,6 +126,8 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -
     for index, op in enumerate(ops):
         dying = [t for t in dict.fromkeys(op.inputs) if t is not None and last_use[t] == index]
         size = op.output.dtype.itemsize
+        # Elementwise instructions read an element before they write it, so a result may replace an
+        # operand of the same width.
         same = next((t for t in dying if t in reusable and t.dtype.itemsize == size), None)
         if same is not None:
             place[op.output] = place[same]
@@ -148,6 +153,7 @@ def _instructions(
     assert isinstance(form, Elements), f"{op.kind} is in a chain, but its form is {form}"
     dims = [sizes[axis] for axis in order]
     strides = [[operand.strides[axis] for axis in order] for operand in (dst, *sources)]
+    # On packed tiles nearly all dimensions merge; what broadcasts is what keeps them apart.
     dims, strides = collapse(dims, *strides)
     outer, inner = dims[: max(0, len(dims) - 4)], dims[max(0, len(dims) - 4) :]
     reads = tuple(dict.fromkeys(source.slot for source in sources))

@@ -56,6 +56,8 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         if not self._shared:
             return None
         rows = int(np.prod(out.shape[:-1], dtype=np.int64))
+        # The rows of all batch items become one long M, which fills the array better than many short ones; where
+        # strides cannot say that, each item is an image of its own.
         a = self.context.view(self.op.input(0)).broadcast((*self._batch, out.shape[-2], k)).reshape((rows, k))
         flat_out = out.reshape((rows, out.shape[-1]))
         views: dict[Any, View] = {}
@@ -93,6 +95,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         index = tuple(0 for _ in self._b.shape[:-2])
         if not self._shared:
             full = self._index(task.image, self._batch)[len(self._batch) - len(index) :]
+            # A dimension of one element in the right operand serves every item of the batch.
             index = tuple(i if dim > 1 else 0 for i, dim in zip(full, self._b.shape[:-2], strict=True))
         if self._b.data is None:
             view = self.context.view(self._b)

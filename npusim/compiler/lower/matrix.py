@@ -125,6 +125,8 @@ class MatrixLowering(Lowering):
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
+            # The search knew only bytes for each output element. Asking again with less is finite:
+            # the budget falls every time.
             budget -= excess
 
     @property
@@ -161,10 +163,13 @@ class MatrixLowering(Lowering):
         )
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+        # Empty at the start of each operator: slots of the one before lie elsewhere, or have other contents.
         held: _Held = {}
         chunks = [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
         for task in share(self.tasks(), core, cores):
             extent = self.extent(task)
+            # One output tile and one accumulator for all parts of a reduction: each adds to what the
+            # part before has left there.
             main = table.next(MAIN)
             acc = main if self.in_place else table.next("acc")
             for chunk in chunks:
@@ -172,6 +177,8 @@ class MatrixLowering(Lowering):
                 slots = self._load(step, table, held, task, extent, chunk)
                 last = chunk is chunks[-1]
                 if last:
+                    # Bias and scale are wanted when the sum is complete, so they load with the last part
+                    # and not with the first.
                     slots["p"] = self._parameters(step, table, held, task, extent)
                 step.compute.append(
                     self._instruction(task, extent, chunk, slots, acc, main, first=chunk is chunks[0], last=last)
@@ -211,6 +218,7 @@ class MatrixLowering(Lowering):
                 low = task.group * self.problem.oc + task.channel
                 count = extent.groups * extent.channels
                 rows = [row[low : low + count] for row in (drain.bias, drain.scale) if row is not None]
+                # As bytes, because a bias may be int32 beside a float scale; so both come in one transfer.
                 data = np.concatenate([row.view(np.uint8) for row in rows])
                 view = self._packed["p", key] = self.context.constants.add(
                     data, f"{self.op.name}.parameters", DType.UINT8
@@ -229,6 +237,7 @@ class MatrixLowering(Lowering):
         operands = _Operands(extent, chunk[1], x.address, w.address, acc.address, main.address, drain, first, last)
         instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
         reads = (x, w) if p is None else (x, w, p)
+        # Sums in the output's own slot are one resource with it; before the last part the output is not touched.
         return Item(instruction, reads, (acc, main) if last and main is not acc else (acc,))
 
     def _drain_fields(self, slot: Slot | None, extent: Extent) -> tuple[Any, ...]:
@@ -246,6 +255,7 @@ class MatrixLowering(Lowering):
         p, (extent, ic, x, w, acc, out, drain, first, last) = self.problem, tile
         item, out_item = p.x_type.itemsize, self.drain.out_type.itemsize
         _, cols = input_extent(p, extent.rows, extent.cols)
+        # Strides of the tile as it is, not of the largest one: tiles at the edges are packed as densely as others.
         pixel, channels = extent.groups * ic * item, extent.groups * extent.channels
         k_bytes = ic * p.kh * p.kw * extent.channels * p.w_type.itemsize
         return Conv(

@@ -55,6 +55,7 @@ class CopyLowering(Lowering):
                 (target.address, target.strides, target), (source.address, source.strides, source), target.shape,
                 target.dtype.itemsize,
             )  # fmt: skip
+            # As loads, because those may use all channels but one, and stores only that one.
             yield Step(loads=items)
 
 
@@ -72,6 +73,7 @@ def _tiles(target: View, ways: int) -> list[Box]:
     rank = range(len(target.shape))
     nbytes = prod(target.shape) * target.dtype.itemsize
     ways = max(1, min(ways, nbytes // _SMALLEST_PART))
+    # By strides and not by number: cutting the outermost dimension in memory leaves every part one run.
     axis = max(rank, key=lambda a: (abs(target.strides[a]) if target.shape[a] > 1 else -1, -a), default=0)
     tile = [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
     return boxes(target.shape, tile, rank)
@@ -113,6 +115,7 @@ class PadLowering(CopyLowering, kind="pad"):
         x, out = self.context.view(op.input(0)), self.context.view(op.output)
         pattern = bit_pattern(op.attrs["value"], x.dtype)
         order = out.order()
+        # In the order of the output's memory, so that a part is one range of addresses.
         source, target = x.permute(order), out.permute(order)
         before = [op.attrs["before"][axis] for axis in order]
         for box in share(_tiles(target, copy_ways(self.config)), core, cores):
@@ -149,6 +152,7 @@ class GatherLowering(Lowering, kind="gather"):
         self._op = group.ops[0]
         self._index = context.view(self._op.input(1))
         self._count = prod(self._index.shape)
+        # For each of two slots, so that half of SRAM is left for the operators before and after.
         room = context.config.sram.bytes // 4
         self._tile = max(1, min(self._count, room // self._index.dtype.itemsize))
 
@@ -171,6 +175,8 @@ class GatherLowering(Lowering, kind="gather"):
                 (length * inner * item, inner * item, item), slot.address, kind.itemsize, kind, (outer, count, inner),
                 length, item,
             )  # fmt: skip
+            # With the stores: it waits for its index list, and on a load channel the next list would
+            # have to wait behind it.
             step.stores.append(Item(instruction, (slot, data), (out,)))
             yield step
 
@@ -272,6 +278,7 @@ class ScatterElementsLowering(ScalarLowering, kind="scatter_elements"):
     def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
         (x, index, updates), (out,) = ins, outs
         size = outer * x.length * inner * x.dtype.itemsize
+        # What no index names keeps its value. Both tiles are packed alike, so they are copied as plain bytes.
         yield from copy_items((out.address, (1,), out.slot), (x.address, (1,), x.slot), (size,), 1)
         reduction = scalar.REDUCTIONS.index(self.op.attrs["reduction"])
         instruction = scalar.Scatter(

@@ -27,6 +27,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
             for axis in self._axes:
                 self.out = insert_axis(self.out, axis)
         kept = [axis for axis in range(len(self.x.shape)) if axis not in self._axes]
+        # A cut of reduced axes needs a pass over the accumulators for each part; a cut of kept ones costs nothing.
         self._order = (*kept, *self._axes)  # cut kept dimensions first, reduced ones outermost first
         self._tile = self.pick_tile(self.x.shape, self._order)
 
@@ -46,6 +47,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         reduced_tile = tuple(size if axis in self._axes else 1 for axis, size in enumerate(tile))
         rank = range(len(shape))
         chunks = boxes(reduced_shape, reduced_tile, rank)
+        # Cores share results and never the elements of one: their order is part of what a sum means.
         for starts, sizes in share(boxes(self._results(shape), self._results(tile), rank), core, cores):
             out, acc = table.next("out"), table.next("acc")
             for low, count in chunks:
@@ -80,10 +82,12 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         """One for up to four dimensions that remain after merging; outer ones beyond them one by one, in order."""
         dims, (src, to, res) = collapse(sizes, packed, acc_strides, out_strides)
         cut = max(0, len(dims) - 4)
+        # A mean divides by all elements, not by those of the tile that happens to be last.
         count = prod(self.x.shape[axis] for axis in self._axes)
         fn = Reduce(self.op.attrs["fn"])
         for index in product(*map(range, dims[:cut])):
             reduced = [(i, dim) for i, dim, stride in zip(index, dims, to, strict=False) if not stride]
+            # An accumulator is set by the first instruction that meets it and finished by the last one.
             begins = first and all(i == 0 for i, _ in reduced)
             ends = last and all(i == dim - 1 for i, dim in reduced)
             x_at, acc_at, out_at = (

@@ -50,6 +50,7 @@ class RoutineLowering(Lowering, kind="routine"):
 
     def _extent(self, number: int) -> int:
         operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
+        # A routine comes from anybody's package, so what it says of its cuts is checked against the operands.
         lengths = {tensor.shape[axis] for tensor, axes in operands if (axis := axes[number]) is not None}
         if len(lengths) != 1:
             raise CompileError(
@@ -70,6 +71,7 @@ class RoutineLowering(Lowering, kind="routine"):
                 f"{self.group.name} ({self.group.kind}): its smallest piece takes {total_bytes(slots)} bytes "
                 f"of SRAM, of which operand {tensor.name!r} takes {slots[largest].total}; the device has {budget}"
             )
+        # The tile itself decides ties, so that compiling twice gives the same program.
         return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
 
     def _cost(self, tile: Sequence[int]) -> int:

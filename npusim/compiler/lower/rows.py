@@ -107,12 +107,15 @@ class PoolLowering(TiledLowering, kind="pool"):
         super().__init__(context, group)
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
+        # Channels are cut before columns: windows overlap along columns, and every cut there loads the overlap twice.
         self._tile = self.pick_tile(self.out.shape, (0, 1, 3, 2))
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item = self.x.dtype.itemsize
         rows, cols = (
-            min(span, dim) for span, dim in zip(self._extent(tile[1], tile[2]), self.x.shape[1:3], strict=True)
+            # Padding is never stored: a maximum must not see it, so the instruction is told where it lies.
+            min(span, dim)
+            for span, dim in zip(self._extent(tile[1], tile[2]), self.x.shape[1:3], strict=True)
         )
         return [SlotSpec("x", rows * cols * tile[3] * item), SlotSpec("out", tile[1] * tile[2] * tile[3] * item)]
 
@@ -139,6 +142,8 @@ class PoolLowering(TiledLowering, kind="pool"):
                 out.address, (ow * channels * item, channels * item, item),
                 x.address, (iw * channels * item, channels * item, item),
                 ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
+                # Where the last window reaches beyond the padding (ceil mode), what lies there is not padding: an
+                # average does not count it.
                 (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
             )  # fmt: skip
             step.compute.append(Item(instruction, (x,), (out,)))
@@ -181,6 +186,7 @@ class ResampleLowering(TiledLowering, kind="resample"):
         for number, (starts, sizes) in enumerate(share(boxes(self.x.shape, self._tile, order), core, cores)):
             x, out = table.next("x"), table.next("out")
             step = Step()
+            # The tables have one slot each and stay in it for all tiles of the core.
             if not number:
                 for slot, view in ((index, self._index), (weight, self._weight)):
                     step.loads.extend(load_items((slot.address, view.strides, slot), view))

@@ -24,6 +24,7 @@ def copy_items(
     before = before or (0,) * len(dims)
     after = after or (0,) * len(dims)
     rows = _merge(dims, dst_strides, src_strides, before, after)
+    # Nothing to write. Zero elements with padding around them are a fill, which the instruction does by itself.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
         return []
     items = []
@@ -77,6 +78,7 @@ def _merge(
             continue
         if rows and not low and not high:
             outer_size, outer_to, outer_source, outer_low, outer_high = rows[-1]
+            # Both sides must step alike, or the joined dimension would walk one of them wrongly.
             if not outer_low and not outer_high and outer_to == to * size and outer_source == source * size:
                 rows[-1] = (outer_size * size, to, source, 0, 0)
                 continue
@@ -89,6 +91,8 @@ def _split(rows: list[_Row]) -> Iterator[tuple[int, int, list[_Row]]]:
     inner = list(rows)
     looped: list[_Row] = []
     while len(inner) > 4:
+        # A padded dimension cannot be a loop of instructions: only the instruction writes the padding. No operator pads
+        # more than four (legalize).
         plain = [row for row in inner if not row[3] and not row[4]]
         shortest = min(plain, key=lambda row: row[0])
         inner.remove(shortest)

@@ -84,6 +84,8 @@ def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         bound = dict(zip((value.name for value in body.input), [*states, *slices], strict=True))
         results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
         if results is None:
+            # Something in the body is not supported and has been noted; import goes on, so that the user sees all
+            # reasons at once.
             return [POISON] * len(body.output)
         states = results[:held]
         rows.append(results[held:])
@@ -100,17 +102,21 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     held = len(states)
     if len(body.input) != held + 2 or len(body.output) < held + 1:
         node.damaged("the body must take and return the loop's values")
+    # Without a trip count one more than allowed, so that a loop which does not end by itself is refused below.
     limit = int(node.scalar_value(0)) if node.optional(0) is not None else MAX_ITERATIONS + 1
     going = node.optional(1) is None or bool(node.scalar_value(1))
     names, rows, step = [value.name for value in body.input], [], 0
     while going and step < limit:
         if step == MAX_ITERATIONS:
             node.refuse(f"more than {MAX_ITERATIONS} iterations are not supported")
+        # The condition goes in as true, since otherwise there would be no such iteration; what counts is
+        # the one that comes out.
         counters = [node.const(np.int64(step)), node.const(np.bool_(True))]
         bound = dict(zip(names, [*counters, *states], strict=True))
         results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
         if results is None:
             return [POISON] * (len(body.output) - 1)
+        # How often a loop runs must follow from the model alone: a program is a fixed list of instructions.
         condition = node.builder.value_of(results[0])
         if condition is None:
             node.refuse("the condition must be known for every iteration")

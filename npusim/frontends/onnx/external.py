@@ -29,6 +29,7 @@ def digest_file(path: Path) -> str:
             data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    # The bytes and not the parsed model: equal bytes mean the same, and hashing them is as fast as reading.
     digest = hashlib.sha256(data)
     for name in _external_files(data) if size else ():
         digest.update(name.encode())
@@ -41,6 +42,7 @@ def digest_file(path: Path) -> str:
 
 def _external_files(data: Buffer) -> list[str]:
     """The names of external files, sorted; none when the bytes are no model, which loading will say."""
+    # Without its weights a model is small: parsing it with them would copy every byte to find a few names.
     rest, _ = lift_initializers(data)
     if _EXTERNAL_KEY not in rest:
         return []

@@ -26,11 +26,14 @@ def schema_function(
     }
     body = FunctionProto()
     if schema.has_context_dependent_function:
+        # A body is written in the operators of some version: the newest that is not newer than what the model declares.
         usable = [v for v in schema.context_dependent_function_opset_versions if v <= version]
         if not usable:
             return None
         call = NodeProto()
         call.CopyFrom(node)
+        # The schema's builder reads the attributes of the node, where references to those of a
+        # function are not resolved yet.
         del call.attribute[:]
         call.attribute.extend(attributes.values())
         make = onnx.helper.make_tensor_type_proto

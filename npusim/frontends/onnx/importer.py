@@ -84,6 +84,7 @@ class Importer:
         for value in self._inputs:
             if value.name in produced:
                 raise ModelError(f"graph input {value.name!r} is also the output of a node")
+        # The model's names are its own: tensors that importers make in between must not take one that comes later.
         self.builder.reserve(dict.fromkeys([*weights, *defined]))
 
     def _define_inputs(self, scope: Scope) -> None:
@@ -94,6 +95,7 @@ class Importer:
             self._named[tensor] = 0
             scope.define(name, tensor, "graph inputs")
         for value in self._inputs:
+            # What was refused above is known by name all the same, so that its readers are not reported for it.
             scope.values.setdefault(value.name, POISON)
 
     def _define_initializers(self, scope: Scope, needed: set[str]) -> None:
@@ -116,6 +118,7 @@ class Importer:
             scope.define(proto.name, tensor, where)
             if proto.data_type in PACKED:
                 self._packed.add(tensor)
+        # Constants are views of what was read, or copies: the message itself is not needed any more.
         self.model.release()
 
     # -- nodes --------------------------------------------------------------------------------------------------------
@@ -126,6 +129,7 @@ class Importer:
             check_text(attribute.name for attribute in node.attribute)
             name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
             self._nodes += 1
+            # Counted when expanded: a few functions that call each other twice are exponentially many nodes.
             if self._nodes > MAX_NODES:
                 raise ModelError(f"{name}: the model has more than {MAX_NODES} nodes when its functions are expanded")
             outputs: Sequence[Value]
@@ -139,6 +143,7 @@ class Importer:
                 if not output or value is None:
                     continue
                 scope.define(output, value, name)
+                # A value that passes through functions has a name in each; the outermost is the one that a user knows.
                 if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
                     self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
                     self._named[value] = scope.depth
@@ -156,6 +161,7 @@ class Importer:
         if function is not None:
             return [POISON] * len(node.output) if poisoned else self._call(function, node, name, inputs, scope)
         if poisoned:
+            # Whether it could be computed hangs on what is missing, but whether there is such an operator does not.
             self._check_known(node, name, domain, scope)
             return [POISON] * len(node.output)
         attributes = self._attributes(node, scope)
@@ -164,6 +170,7 @@ class Importer:
             raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
         region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
+        # Last of all the schema's own definition, since an importer of ours makes fewer and better operators.
         if handler is None and region is None:
             try:
                 body = schema_function(node, version, inputs, attributes)
@@ -292,6 +299,7 @@ class Importer:
             return tensor
         if tensor.data is not None:
             return Tensor(name, tensor.shape, tensor.dtype, tensor.data)
+        # Under two names of outputs, or as an input, it needs a second tensor: each output is a region of its own.
         if tensor.name in names or self.builder.is_input(tensor):
             copy = self.builder.add("reshape", [tensor], {"shape": tensor.shape}, name)
             if not any(value.name == name for value in self._inputs):

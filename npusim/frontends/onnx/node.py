@@ -123,6 +123,7 @@ class Node(Emitter):
 
     def attribute(self, name: str, kind: int) -> Any:
         """An attribute's value, or None; raises ModelError when it has another type."""
+        # Whoever asks has dealt with it; what nobody asks for is refused, so that no attribute is ignored in silence.
         self._read.add(name)
         proto = self._attributes.get(name)
         if proto is None:
@@ -145,6 +146,7 @@ class Node(Emitter):
     def float_attr(self, name: str, default: float) -> float:
         """A float attribute, exactly as stored (float32)."""
         value = self.attribute(name, AttributeProto.FLOAT)
+        # The default in single precision, too: 0.01 as an attribute and 0.01 left out must give the same bits.
         return float(np.float32(default) if value is None else value)
 
     def text_attr(self, name: str, default: str) -> str:

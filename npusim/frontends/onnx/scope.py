@@ -76,6 +76,7 @@ def names_read(node: NodeProto) -> set[str]:
     """Every name that a node or a graph inside it reads."""
     names = {name for name in node.input if name}
     for graph in nested_graphs(node):
+        # A graph inside may name a value from outside as its output without reading it in any node.
         names.update(output.name for output in graph.output)
         for inner in graph.node:
             names |= names_read(inner)
@@ -86,6 +87,7 @@ def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[li
     """The nodes that the outputs depend on, in their order, and the names that are read."""
     needed = {name for name in outputs if name}
     kept: list[NodeProto] = []
+    # Backwards in one pass, because ONNX wants nodes in an order in which each comes after what it reads.
     for node in reversed(nodes):
         if any(name in needed for name in node.output if name):
             kept.append(node)

@@ -57,6 +57,7 @@ def read_tensor(
     shape = tuple(proto.dims)
     if any(dim < 0 for dim in shape):
         raise ModelError(f"{where}: negative dimension in {list(shape)}")
+    # Python's integers: the product of four dimensions of 2**32 must be too large, and not 0.
     count = math.prod(shape)
     packed = PACKED.get(proto.data_type)
     dtype = packed[0] if packed else element_type(proto.data_type, where, "tensor")
@@ -65,6 +66,7 @@ def read_tensor(
         data = _external(proto, directory, nbytes, where)
     elif blob is not None or proto.HasField("raw_data"):
         raw = proto.raw_data if blob is None else blob
+        # Before an array of this shape is made: dimensions are only numbers in a file.
         if len(raw) != nbytes:
             raise ModelError(f"{where}: {list(shape)} of {dtype.label} needs {nbytes} bytes of data, has {len(raw)}")
         data = np.frombuffer(raw, np.uint8)
@@ -88,6 +90,7 @@ def unpack(data: Array, bits: int, count: int, dtype: DType) -> Array:
     if dtype is DType.UINT8:
         return values
     sign = np.uint8(1 << (bits - 1))
+    # Flipping the sign bit and taking its weight away again extends the sign, whatever the number of bits.
     return ((values ^ sign).astype(np.int16) - int(sign)).astype(np.int8)
 
 
@@ -105,6 +108,7 @@ def _from_field(
     if packed:
         return unpack(wide.astype(np.uint8), packed[1], count, dtype).reshape(shape)
     if dtype in (DType.FLOAT16, DType.BFLOAT16):
+        # The field holds bit patterns of half floats, and not their values.
         return wide.astype(np.uint16).view(dtype.storage).reshape(shape)
     return wide.astype(dtype.storage).reshape(shape)
 
@@ -117,6 +121,7 @@ def _external(proto: TensorProto, directory: Path | None, nbytes: int, where: st
         raise ModelError(f"{where}: external data without a location")
     if directory is None:
         raise ModelError(f"{where}: its data is in the file {location!r}; load the model from its path to find it")
+    # Links are followed first: a model from anywhere must not read files outside of its directory.
     path = (directory / location).resolve()
     if not path.is_relative_to(directory.resolve()):
         raise ModelError(f"{where}: external data {location!r} is outside the model's directory {directory}")

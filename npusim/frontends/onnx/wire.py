@@ -24,6 +24,7 @@ class MalformedError(Exception):
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
+        # Ten bytes hold 64 bits; whatever goes on longer is no varint, and could go on to the end of the file.
         if at >= len(data) or shift > 63:
             raise MalformedError
         byte = data[at]
@@ -79,6 +80,7 @@ def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None
         if number == NAME and wire == _LENGTH_DELIMITED:
             name = bytes(data[content:end]).decode("utf-8", "replace")
         rest.append(data[start:end])
+    # In doubt it stays where it is: of a repeated field protobuf takes the last, and small data is quicker copied.
     if raw is None or count != 1 or not name or name in blobs or len(raw) < SMALLEST:
         return None
     blobs[name] = raw

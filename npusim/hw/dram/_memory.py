@@ -116,6 +116,8 @@ class Memory:
         values = {
             **{name: getattr(part, name) for name in same},
             "burst": part.burst_clocks,
+            # The write's data follow its command by CWL, the read's by CL and last a burst: they must
+            # not meet on the bus.
             "rtw": max(1, part.cl + part.burst_clocks + BUBBLE - part.cwl),
             "rtrs": RANK_SWITCH,
             "refi": part.refi if self.refresh else 0,
@@ -139,6 +141,7 @@ class Memory:
         at = 0
         for name in reversed([self.mapping[i : i + 2] for i in range(0, len(self.mapping), 2)]):
             values[f"{name}_shift"] = at
+            # Rows are the highest field and take all bits that are left.
             if name != "ro":
                 values[f"{name}_bits"] = levels[name].bit_length() - 1
                 at += values[f"{name}_bits"]
@@ -162,7 +165,9 @@ class Memory:
         Refresh takes its share of the time, wherever in its interval the transfer begins: everything stops while the
         rows are closed, refreshed, and one of them is opened again.
         """
+        # Half of the memory, in bursts: a copy reads and writes different rows, so each switch may cost an activation.
         other = self.bytes >> self.unit + 1
+        # Without refresh the pattern repeats itself, which lets most of a long stream be skipped.
         quiet = replace(self, refresh=False).parameters()
         found = Result(**_core.dram_serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
         if not self.refresh:

@@ -37,6 +37,7 @@ class FixedDram:
         size = self.burst_bytes
         if size > PLACE_BYTES:
             return runs * ceil_div(work.run_bytes, size)
+        # Runs a constant stride apart begin at few different places of a burst, over and over.
         period = size // gcd(work.stride, size)
         touched = [
             ceil_div((work.offset + k * work.stride) % size + work.run_bytes, size) for k in range(min(period, runs))

@@ -60,6 +60,7 @@ class JedecDram:
         if not pattern:
             return 0
         flows = bytes_to_ps(self._occupancy(*pattern), rate)
+        # What is longer than latency and flow together is spent waiting with the bus free for others.
         return max(0, self._alone(*pattern) - self.memory.ps(self._first) - flows)
 
     def _pattern(self, work: DmaWork) -> tuple[int, int, int, int] | None:
@@ -81,8 +82,10 @@ class JedecDram:
         return runs * run * (2 if mode == COPY else 1) << self.memory.unit
 
     def _occupied(self, runs: int, run: int, stride: int, mode: int) -> int:
+        # The first access's latency is no occupation: the DRAM serves others meanwhile.
         clocks = self._serve(runs, run, stride, mode, MANY) - self._first
         occupied = self.memory.ps(max(1, clocks))
+        # In bytes of the shared rate, because that is what transfers compete for in the simulator.
         return max(self._moved(runs, run, stride, mode), ceil_div(occupied * self._shared, PS_PER_S))
 
     def _serve(self, runs: int, run: int, stride: int, mode: int, outstanding: int) -> int:
@@ -97,6 +100,7 @@ class JedecDram:
         """Clocks of ``runs`` runs; beyond ``most`` the later half of those goes on as it was."""
         if runs <= most:
             return self.memory.transfer(runs, run, stride, mode, outstanding).cycles
+        # From the second half on, because the first has the start in it: empty queues and closed rows.
         half = max(1, most // 2)
         first = self.memory.transfer(half, run, stride, mode, outstanding).cycles
         both = self.memory.transfer(2 * half, run, stride, mode, outstanding).cycles

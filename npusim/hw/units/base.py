@@ -29,6 +29,7 @@ class Cost:
 
 def first_datum(config: Config, setup: int, hz: int) -> list[tuple[str, str, int]]:
     """Terms of what precedes the first operand, in cycles of a unit's clock: its set-up and the SRAM's latency."""
+    # The SRAM runs at the device's clock and the unit perhaps at its own: the latency is so many of the unit's cycles.
     wait = ceil_div(config.sram.latency_cycles * hz, config.clock_hz)
     return [("setup", LATENCY, setup), ("sram_latency", LATENCY, wait)]
 
@@ -48,6 +49,7 @@ def total(hz: int, terms: Sequence[tuple[str, str, int]], traffic: int = 0) -> C
     bound = (COMPUTE, MEMORY, LATENCY)[shares.index(max(shares))]
     named = tuple((name, count) for name, _, count in terms if count)
     ps = cycles_to_ps(cycles, hz)
+    # Rounding up cycles of another clock may make the share a little longer than the whole.
     return Cost(cycles, ps, named, bound, min(ps, cycles_to_ps(traffic, hz)))
 
 

@@ -52,10 +52,13 @@ def transfer(config: Config, work: DmaWork) -> Transfer:
         # Bytes one way that take as long as a copy which reads and writes at once: the DRAM still sees both.
         reached = min(channel_bandwidth(config), interconnect_bandwidth(config), model.bandwidth)
         bus_bytes = max(ceil_div(bus_bytes, 2), ceil_div(bus_bytes * reached, model.bandwidth))
+    # A write waits for no datum: it may have a latency of its own. A copy reads first, so it waits like a read.
     waiting = config.dma.write_latency_ps if not work.reads else None
     latency = latency_ps(config) if waiting is None else waiting
+    # What is collected first passes the channel twice, into the buffer and out of it.
     gathered = ceil_div(min(work.bytes, config.dma.gather_bytes), config.dma.bytes_per_cycle)
     rate = model.rate(work, channel_bandwidth(config))
+    # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
     latency += model.waiting_ps(work, min(rate, interconnect_bandwidth(config), model.bandwidth))
     return Transfer(start, latency + cycles_to_ps(gathered, config.clock_hz), bus_bytes, 0, rate)
 
@@ -81,6 +84,7 @@ def cost(config: Config, work: DmaWork) -> Cost:
     """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
     hz = config.clock_hz
     parts = transfer(config, work)
+    # Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at.
     shared = min(interconnect_bandwidth(config), dram_model(config).bandwidth)
     moving = parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or shared, shared))
     counted = [

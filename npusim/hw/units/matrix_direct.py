@@ -90,6 +90,7 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
     macs = groups * plan.mac
     terms = [("start", LATENCY, start), ("fetch", MEMORY, waited)]
     exposed = done - waited
+    # Bound by output when what shows beside the arithmetic is more than the arithmetic itself.
     if _resident(plan, groups, True) > 2 * macs:
         terms.append(("output", COMPUTE, exposed))
     else:
@@ -104,6 +105,7 @@ def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
     atoms = work.kh * work.kw * (1 if work.depthwise else ceil_div(work.ic, matrix.rows))
     rate = matrix.rate(work.dtype.label)
     stripe = ceil_div(pixels * rate.denominator, rate.numerator)
+    # While a stripe runs, the next block of weights comes in: a shorter stripe waits for it.
     least = ceil_div(matrix.rows * matrix.cols * work.dtype.itemsize, direct.weight_port_bytes)
     mac = max(stripe, least) * atoms
     gaps = pixels // direct.output_row_atoms if pixels > direct.output_row_atoms else 0
@@ -118,6 +120,8 @@ def _resident(plan: Group, groups: int, last: bool) -> int:
     for _ in range(groups):
         first = macs + plan.first
         macs += plan.mac
+        # Post-processing waits for the group before it and for its own first row; and it cannot end before the
+        # arithmetic has, and the last row after it.
         done = max(max(done, first) + plan.output, macs + plan.tail) if last else macs
     return done
 
@@ -130,6 +134,8 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
     groups = [min(matrix.cols, work.oc - first) for first in range(0, work.oc, matrix.cols)]
     taps = work.ic * work.kh * work.kw * work.dtype.itemsize
     bursts = [ceil_div(taps * kernels, burst) for kernels in groups]
+    # A burst cannot come faster than the pins move it, nor than the bursts on the way let one be asked for (Little's
+    # law).
     pins = Fraction(burst * config.matrix_hz, dram_model(config).bandwidth)
     wait = Fraction(latency_ps(config) * config.matrix_hz, 10**12 * config.dma.max_outstanding)
     beat = max(Fraction(1), pins, wait)  # cycles of the core's clock from one burst to the next
@@ -138,6 +144,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
     alone = beat
     if ceil_div(work.ic, matrix.rows) > direct.plain_surfaces:
         alone = max(beat, 1 / direct.feature_beats_per_cycle)
+    # Fractions, because a burst rarely takes whole cycles, and rounding each would add up over thousands.
     port: Fraction = 2 * beside * beat + (features - beside) * alone
     results = ceil_div(work.oh * work.ow * matrix.cols * work.out_bytes, burst) if direct.shared_port else 0
     macs = done = waited = left = 0
@@ -146,6 +153,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
         missing = max(0, size - beside)
         beside = max(0, beside - size)
         if missing:
+            # Results go out over the same port: those of groups that are done by now go before the next weights.
             while left < len(finished) and finished[left] <= port:
                 port += results * beat
                 left += 1

@@ -43,11 +43,13 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         mac = ceil_div(passes * grid.depthwise_cycles.numerator, grid.depthwise_cycles.denominator)
     else:
         pixels = grid.pixel_rows * grid.pixel_cols
+        # Without neighbours the order of pixels is free, so only the last block of the whole image has empty places.
         if taps == 1:
             pixel_blocks = work.batch * ceil_div(work.oh * work.ow, pixels)
         blocks = pixel_blocks * ceil_div(work.oc, grid.output_channels)
         macs = blocks * pixels * grid.output_channels * work.ic * taps
         mac = ceil_div(macs * rate.denominator, matrix.elements * rate.numerator)
+        # Each window passes once, whatever the number of channels: the grid hands a pixel to all of its columns.
         operands = ceil_div(work.batch * windows * size, grid.operand_bytes_per_cycle)
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
     drain = ceil_div(outputs, matrix.output_elements_per_cycle)
@@ -59,6 +61,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         terms.append(("output", COMPUTE, drain))
     else:
         terms.append(("mac", COMPUTE, mac))
+    # What all banks move, beside the arithmetic: a share that others do not have, but no time of the unit itself.
     weights = work.oc * taps * (1 if work.depthwise else work.ic)
     moved = work.batch * (windows + weights) * size + outputs * work.out_bytes
     return total(config.matrix_hz, terms, sram_cycles(config, moved, config.matrix_hz))

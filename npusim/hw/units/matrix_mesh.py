@@ -36,7 +36,9 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     rows = size + blocks * ceil_div(placed.streamed, size) * size  # that enter the mesh, preloads included
     if matrix.dataflow != "output_stationary":
         rows += max((placed.streamed - 1) % size + 1, mesh.least_rows) - size
+    # From the last row's entry to its last sum: across the mesh, down the mesh, and one stage more, as in the RTL.
     pipeline = 2 * size + 1 + (size if matrix.dataflow == "output_stationary" else 0)
+    # The first row has nothing to queue behind, so its stall is counted apart.
     later = (rows - 1) * (1 + mesh.row_stall_cycles)
     feeding = max(mesh.row_stall_cycles, 1) + ceil_div(later * rate.denominator, rate.numerator)
     drain = ceil_div(work.batch * work.oh * work.ow * work.oc, matrix.output_elements_per_cycle) if work.last else 0

@@ -69,8 +69,11 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     rounds = ceil_div(folds, matrix.arrays)
     exposed_swaps = rounds * swap
     if matrix.preload_hidden:
+        # A hidden swap runs beside the stream of the fold before. What is longer than that shows; so does the first
+        # swap, unless a FIFO let it in during the instruction before.
         exposed_swaps = rounds * max(0, swap - stream) + (swap if matrix.weight_buffers <= 2 else 0)
     skew = (matrix.rows + matrix.cols - 2) * (rounds if matrix.fill_drain == "per_fold" else 1)
+    # The arrays divide a stream by whole groups of R rows, so that a short one stays with one array.
     streams = max(ceil_div(folds * stream, matrix.arrays), min(stream, matrix.rows))
     array = streams + exposed_swaps + skew
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
@@ -78,6 +81,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     serial = matrix.port_bytes_per_cycle
     traffic = sram_cycles(config, _once(work), config.matrix_hz) if serial else traffic_cycles(config, work, placed)
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
+    # Arithmetic, output and SRAM ports work side by side: the slowest sets the pace, and the others' time is not added.
     if traffic > max(array, drain) and not serial:
         terms.append(("sram", MEMORY, traffic))
     elif drain > array:
@@ -85,6 +89,8 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     else:
         terms += [("stream", COMPUTE, streams), ("swap", LATENCY, exposed_swaps), ("skew", LATENCY, skew)]
     if serial:
+        # The bytes pass before and after the array's work (what TPU v4 shows), so they are
+        # added and hidden behind nothing.
         terms.append(("port", MEMORY, max(traffic, ceil_div(_once(work), serial))))
     return total(config.matrix_hz, terms, traffic)
 
@@ -102,6 +108,7 @@ def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:
     }[matrix.dataflow]
     if not work.depthwise:
         return Placement(rows, columns, streamed, work.batch, 1)
+    # Channels of a depthwise convolution share no operand, so they fit the array along its diagonal only.
     packed = max(1, min(matrix.rows // rows, matrix.cols // columns)) if rows and columns else 1
     return Placement(rows, columns, streamed, work.batch * work.ic, packed)
 
@@ -135,6 +142,7 @@ def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
     row_folds, column_folds = ceil_div(placed.rows, matrix.rows), ceil_div(placed.columns, matrix.cols)
     results = work.batch * work.oh * work.ow * work.oc
     once = placed.matmuls * placed.rows * placed.columns * size  # the stationary operand, WS and IS
+    # The streamed operand passes the port again for every block of columns, since the array holds one at a time.
     along_rows = placed.matmuls * placed.rows * placed.streamed * column_folds * size
     partial = 0
     if matrix.dataflow == "output_stationary":
@@ -143,7 +151,10 @@ def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
         partial = results * ((not work.first) + (not work.last))
     else:
         moved = once + along_rows
+        # Every fold along K reads the sums of the one before and writes its own; the first has none to read, and the
+        # last one's leave as results.
         partial = results * (2 * row_folds - work.first - work.last)
+    # Accumulators of their own have their own port.
     if not matrix.accumulator_bytes:
         moved += partial * ACCUMULATOR_BYTES
     if work.last:

@@ -22,6 +22,7 @@ def cost(config: Config, work: ScalarWork) -> Cost:
     if scalar is None:
         raise ProgramError(f"scalar work on {config.name}, which has no scalar unit")
     start = first_datum(config, scalar.setup_cycles, config.clock_hz)
+    # One bank's width and not that of all: it takes element after element, from wherever the index says.
     traffic = ceil_div(work.bytes, config.sram.bytes_per_cycle)
     banks = sram_cycles(config, work.bytes, config.clock_hz)
     return total(config.clock_hz, start + beside(work.elements * scalar.cycles_per_element, traffic), banks)

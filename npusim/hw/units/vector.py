@@ -28,11 +28,14 @@ def cost(config: Config, work: VectorWork) -> Cost:
     if work.function not in vector.cost:
         raise ProgramError(f"vector function class must be one of {', '.join(vector.cost)}, got {work.function!r}")
     words = ceil_div(work.dtype.itemsize, vector.lane_bytes)
+    # A unit that does not pack gives every element a lane, however narrow its type.
     shared = vector.lane_bytes // work.dtype.itemsize if vector.packed else 1
     groups = ceil_div(work.elements * words, vector.lanes * max(1, shared))
     compute = groups * vector.cost[work.function] * work.passes
     hz = config.vector_hz
     start = first_datum(config, vector.setup_cycles, hz)
+    # The port is the unit's own and bounds its time; the banks are everybody's, so what it takes
+    # of them is counted apart.
     traffic = banks = sram_cycles(config, work.bytes, hz)
     if vector.port_bytes_per_cycle:
         traffic = max(traffic, ceil_div(work.bytes, vector.port_bytes_per_cycle))

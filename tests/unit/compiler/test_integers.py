@@ -265,3 +265,13 @@ def test_values_that_others_read_are_not_scaled() -> None:
     graph = build.finish([scaled, value])
     assert [k for k, _ in shown(graph)] == ["matmul", "binary"]
     agrees(graph)
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0])
+def test_a_maximum_stays_behind_a_scale_that_does_not_rise(scale: float) -> None:
+    """A negative scale turns the order round: the greatest value is the least of the integers."""
+    build = GraphBuilder("g")
+    x = build.input("x", (1, 1, 4, 4), U8)
+    graph = build.finish([build.add("pool", [dequantized(build, x, scale)], MAXIMUM)])
+    assert [kind for kind, _ in shown(graph)] == ["dequantize", "pool"]
+    agrees(graph)

@@ -30,6 +30,8 @@ def parse(node: Node, equation: str, ranks: list[int]) -> tuple[list[str], str]:
     parts = left.split(",")
     if len(parts) != len(ranks):
         node.damaged(f"equation {equation!r} has {len(parts)} operands, the node has {len(ranks)} inputs")
+    # Dimensions of an ellipsis get letters that the equation does not use; from the end, for
+    # messages that do not confuse.
     free = [letter for letter in reversed(string.ascii_letters) if letter not in equation]
     counts = [rank - len(part.replace("...", "")) for part, rank in zip(parts, ranks, strict=True)]
     most = max((count for part, count in zip(parts, counts, strict=True) if "..." in part), default=0)
@@ -65,6 +67,7 @@ def summed(node: Node, term: Term, kept: str) -> Term:
 
 def product(node: Node, a: Term, b: Term, kept: str) -> Term:
     """The product of two terms, summed over the letters that both have and nothing later needs."""
+    # What only one of them has and nobody needs is summed before the product, which gets smaller.
     a, b = summed(node, a, kept + b.letters), summed(node, b, kept + a.letters)
     for letter in set(a.letters) & set(b.letters):
         if a.size(letter) != b.size(letter):

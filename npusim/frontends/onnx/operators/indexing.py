@@ -58,6 +58,7 @@ def gather_nd(node: Node) -> Tensor:
         offsets = np.arange(count, dtype=np.int64) * math.prod(dims)
         shape = (*x.shape[:batch], *(1 for _ in positions.shape[batch:]))
         positions = node.binary(Binary.ADD, positions, node.const(offsets.reshape(shape)))
+    # Several indices into several dimensions are one index into their product, and so one gather of rows.
     rows = node.reshape(x, (math.prod(x.shape[: batch + depth]), *rest))
     return node.add("gather", rows, positions, axis=0)
 

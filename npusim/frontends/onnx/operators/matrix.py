@@ -129,6 +129,7 @@ def _transposed_sizes(node: Node, window: Window, sizes: Sequence[int]) -> tuple
         return [size - window.begin[i] - window.end[i] for i, size in enumerate(full)], window
     wanted = wanted[-rank:]
     totals = [max(size - want, 0) for size, want in zip(full, wanted, strict=True)]
+    # As for a convolution forwards: SAME_UPPER has the odd element of padding at the end, SAME_LOWER at the beginning.
     halves, rests = [t // 2 for t in totals], [t - t // 2 for t in totals]
     begin, end = (halves, rests) if window.auto_pad == "SAME_UPPER" else (rests, halves)
     return wanted, Window(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
@@ -164,6 +165,7 @@ def gemm(node: Node) -> Tensor:
         node.damaged(f"operands must be matrices, are {list(a.shape)} and {list(b.shape)}")
     a = node.transpose(a, (1, 0)) if node.int_attr("transA", 0) else a
     b = node.transpose(b, (1, 0)) if node.int_attr("transB", 0) else b
+    # Into the weights where they are constant: that costs nothing at run time.
     scale_weights = alpha != 1.0 and b.is_constant
     b = scaled(node, b, alpha) if scale_weights else b
     rest = 1.0 if scale_weights else alpha

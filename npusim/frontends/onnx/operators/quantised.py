@@ -29,6 +29,7 @@ def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
     if parameter.shape != (*x.shape[:axis], groups, *x.shape[axis + 1 :]):
         node.damaged(f"scale and zero point {list(parameter.shape)} must have one entry per {block} of axis {axis}")
     steps = node.iota(x.shape[axis])
+    # Which block each index of the axis falls into; the gather repeats its parameter as often.
     places = node.binary(Binary.DIV, steps, node.like(block, steps))
     return node.add("gather", parameter, places, axis=axis)
 
@@ -77,6 +78,7 @@ def integer_operand(node: Node, x: Tensor, zero: Tensor | None) -> tuple[Tensor,
     # x has every dimension of its zero point, or that is one number.
     pairs = zip(reversed(zero.shape), reversed(x.shape), strict=False)
     spanned = zero.size == 1 or (len(zero.shape) <= len(x.shape) and all(a in (1, b) for a, b in pairs))
+    # The instruction has one number; subtracting in the graph instead makes int16 operands, at a lower rate.
     if value is not None and value.size and (value == value.flat[0]).all() and spanned:
         return x, int(value.flat[0])
     return _shifted(node, x, zero), 0
@@ -132,6 +134,7 @@ def requantize(node: Node, total: Tensor, scales: tuple[Tensor, Tensor, Tensor],
     rank = len(total.shape)
     b = node.reshape(b, ()) if b.size == 1 else node.along(b, axis, rank)
     a = node.reshape(a, ()) if a.size == 1 else node.along(a, rank - 2, rank)
+    # The scales become one number first, so that each sum is divided once.
     factor = node.binary(Binary.DIV, node.reshape(y, ()), node.binary(Binary.MUL, a, b))
     return node.add("quantize", total, factor, node.reshape(zero_like(node, zero), ()), to=zero.dtype)
 

@@ -75,12 +75,14 @@ class Cell:
         bias = [node.slice(self.bias, 0, start * self.hidden, count * self.hidden) for start, count in ((0, 2), (2, 1))]
         gates = self.activate(0, self.add(self.part(x, 0, 2), node.add("matmul", h, both, bias[0])))
         update, reset = self.part(gates, 0), self.part(gates, 1)
+        # With the flag the reset gate acts on the product and its bias, otherwise on the state before it.
         if self.linear_before_reset:
             share = self.mul(reset, node.add("matmul", h, last, bias[1]))
         else:
             share = node.add("matmul", self.mul(reset, h), last, bias[1])
         new = self.activate(1, self.add(self.part(x, 2), share))
         # (1 - update) * new + update * h
+        # One product less than the definition has.
         return [self.add(new, self.mul(update, node.binary(Binary.SUB, h, new)))]
 
     def _lstm(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
@@ -95,6 +97,7 @@ class Cell:
         keep = node.binary(Binary.SUB, node.like(1, enter), enter) if self.input_forget else self.activate(0, raw[2])
         cell = self.add(self.mul(keep, c), self.mul(enter, self.activate(1, raw[3])))
         if self.peepholes:
+            # The output gate alone looks at the new cell state.
             raw[1] = self.add(raw[1], self.mul(self.peepholes[1], cell))
         fn, p0, p1 = self.functions[2]
         return [self.mul(self.activate(0, raw[1]), node.unary(fn, cell, p0, p1)), cell]
@@ -125,6 +128,7 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
     """
     lengths, batch = node.optional(4), state[0].shape[0]
     steps = share.shape[0] // batch
+    # By time and not in the order of making: a reversed layer begins at the end, its outputs do not.
     hidden: dict[int, Tensor] = {}
     for time in range(steps - 1, -1, -1) if backwards else range(steps):
         new = cell.step(node.slice(share, 0, time * batch, batch), state)
@@ -197,6 +201,8 @@ def recurrent(node: Node) -> list[Tensor]:
     sequences, finals = [], []
     for index, (cell, weights, bias) in enumerate(_cells(node, hidden, directions, x)):
         state = _initial(node, 2 if node.op_type == "LSTM" else 1, index, (batch, hidden), batch_first, x)
+        # One product for all steps: what the input adds to the gates hangs on no state, and a
+        # large product fills the array.
         share = node.add("matmul", flat, weights, bias)
         outputs = _run(node, cell, share, state, backwards=direction == "reverse" or index == 1)
         sequences.append(node.add("concat", *(node.reshape(y, (1, 1, batch, hidden)) for y in outputs), axis=0))

@@ -45,6 +45,7 @@ class Axis:
 
 def source_positions(rule: Rule, axis: Axis) -> Array:
     """For each output index the position in the input that it stands for, as double."""
+    # In double, since which neighbour is the nearest may hang on the last bit of a position.
     x = np.arange(axis.out, dtype=np.float64)
     centred = (x + 0.5) / axis.scale - 0.5
     if rule.coordinates == "half_pixel":
@@ -89,6 +90,7 @@ def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
     else:
         reach = 1 if rule.mode == "linear" else 2
         shrink = min(axis.scale, 1.0) if rule.antialias else 1.0
+        # Shrinking with antialias widens the filter by the same factor, so that every input pixel counts somewhere.
         first = math.floor(-reach / shrink) + 1
         base = np.floor(position)
         offsets = np.arange(first, 2 - first if shrink < 1 else reach + 1)
@@ -98,6 +100,8 @@ def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
         if rule.antialias:
             weight = weight / weight.sum(axis=1, keepdims=True)
     if rule.exclude_outside:
+        # What lies outside loses its weight to those inside; without the flag the edge pixel stands
+        # in for it (clip below).
         weight = np.where((index >= 0) & (index < axis.size), weight, 0.0)
         weight = weight / weight.sum(axis=1, keepdims=True)
     index = np.clip(index, 0, axis.size - 1).astype(np.int32)
@@ -109,6 +113,7 @@ def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
 
 def resize(node: Node, x: Tensor, axes: dict[int, Axis], rule: Rule, extrapolation: float = 0.0) -> Tensor:
     """x resampled along each of the axes."""
+    # Resampling is linear and taps outside add nothing: so x less the value is resampled, and the value added again.
     if extrapolation:
         x = node.binary(Binary.SUB, x, node.like(extrapolation, x))
     for position, axis in sorted(axes.items()):

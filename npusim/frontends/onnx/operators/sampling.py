@@ -70,6 +70,7 @@ def _inside(node: Node, index: Tensor, size: int, padding: str, align: bool) -> 
     period = 2 * (size - 1) if align else 2 * size
     if period == 0:
         return _integers(node, Binary.MUL, index, 0)
+    # MOD takes the sign of the divisor, so that what lies left of the image is folded like what lies right of it.
     folded = _integers(node, Binary.MOD, index, period)
     mirrored = node.binary(Binary.SUB, node.const(np.int64(period if align else period - 1)), folded)
     return node.binary(Binary.MIN, folded, mirrored)
@@ -107,6 +108,7 @@ def grid_sample(node: Node) -> Tensor:
     n, channels, sizes = x.shape[0], x.shape[1], x.shape[2:]
     if not x.size:
         node.refuse("an empty input is not supported")
+    # Channels last: a pixel with all of its channels is then one row of a gather.
     rows = node.reshape(node.transpose(x, (0, *range(2, rank + 2), 1)), (n * math.prod(sizes), channels))
     # The grid's last component belongs to the first spatial dimension.
     positions = [_position(node, grid, rank - 1 - axis, size, align) for axis, size in enumerate(sizes)]

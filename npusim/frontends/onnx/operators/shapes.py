@@ -101,6 +101,7 @@ def split(node: Node) -> list[Tensor]:
     if sizes is None:
         part = ceil_div(dim, count)
         sizes = [max(min(part, dim - index * part), 0) for index in range(count)]
+        # From version 18 on the last part may be shorter.
         if node.opset < 18 and dim % count:
             node.damaged(f"axis {axis} of {list(x.shape)} cannot be split into {count} equal parts")
     if sum(sizes) != dim or len(sizes) != count or min(sizes) < 0:
@@ -111,8 +112,10 @@ def split(node: Node) -> list[Tensor]:
 
 def slice_range(start: int, end: int, step: int, dim: int) -> tuple[int, int, int]:
     """(start, step, size) of a slice as numpy and ONNX clamp it."""
+    # Python clamps as ONNX does, ends of INT64_MAX or INT64_MIN for "to the end" included.
     first, last, step = slice(start, end, step).indices(dim)
     size = len(range(first, last, step))
+    # In one form, so that an empty or single element never has an offset or step that leaves the tensor.
     return (first if size else 0), (step if size > 1 else 1), size
 
 
@@ -193,6 +196,7 @@ def tile(node: Node) -> Tensor:
         node.damaged(f"repeats {repeats} do not describe {list(x.shape)}")
     if all(count == 1 for count in repeats):
         return x
+    # A dimension of 1 beside each, which is repeated by a view; the reshape makes the copy, and makes it once.
     one = [part for dim in x.shape for part in (1, dim)]
     many = [part for count, dim in zip(repeats, x.shape, strict=True) for part in (count, dim)]
     whole = [count * dim for count, dim in zip(repeats, x.shape, strict=True)]
