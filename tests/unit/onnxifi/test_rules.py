@@ -291,3 +291,41 @@ def test_the_guide_has_every_rule():
     guide = (Path(__file__).parents[3] / "docs/guide/onnxifi.md").read_text(encoding="utf-8")
     for rule in RULE_FUNCTIONS:
         assert f"- {rule.__doc__}\n" in guide, rule
+
+
+def _graph_name(m):
+    m.graph.name = "zzq"
+
+
+def _domain(m):
+    m.opset_import.append(helper.make_opsetid("zzq", 1))
+
+
+def _input(m):
+    m.graph.input[0].name = m.graph.node[0].input[0] = "zzq"
+
+
+def _only_an_input(m):
+    m.graph.input.append(models.tensor("zzq", (1,)))
+
+
+def _output(m):
+    m.graph.output[0].name = m.graph.node[0].output[0] = "zzq"
+
+
+def _operator(m):
+    m.graph.node[0].op_type = "zzq"
+
+
+def _attribute(m):
+    m.graph.node[0].attribute.append(helper.make_attribute("zzq", 1))
+
+
+@pytest.mark.parametrize("place", [_graph_name, _domain, _input, _only_an_input, _output, _operator, _attribute])
+def test_names_that_are_not_utf_8(place):
+    """Protobuf hands them out as bytes, which nothing behind the gate expects."""
+    model = relu()
+    place(model)
+    status, message = verdict(model.SerializeToString().replace(b"zzq", b"\xff\xfeq"))
+    assert status is S.INVALID_MODEL
+    assert "is not a name in UTF-8" in message

@@ -58,3 +58,10 @@ def test_a_run_from_the_cache_says_so() -> None:
     assert "from the cache" not in text(run, CONFIG, "")
     run.compile_from_cache = True
     assert "from the cache" in text(run, CONFIG, "")
+
+
+def test_ten_layers_unless_asked_otherwise() -> None:
+    run = sample()
+    run.ops = run.ops * 4
+    run.timeline.spans = [span._replace(op=span.op + 3 * copy) for copy in range(4) for span in run.timeline.spans]
+    assert "the 10 slowest of 12 layers" in text(run, CONFIG, "")
