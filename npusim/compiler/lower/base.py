@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.groups import Group
-from npusim.compiler.schedule import Slot, Step
+from npusim.compiler.schedule import Slot, Tile
 from npusim.compiler.values import ALIGNMENT, Buffer, View, align, dense_strides
 from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
@@ -162,7 +162,7 @@ class Lowering(ABC):
         """What each core needs, for the tile sizes chosen."""
 
     @abstractmethod
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         """The steps of one of ``cores`` cores."""
 
     def elements_for(self, tile: tuple[int, ...]) -> int:

@@ -20,7 +20,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.transfer import load_packed, store_packed
-from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.schedule import Item, Slot, Tile
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.base import MAX_ROUTINE_STEPS
@@ -110,11 +110,11 @@ class RoutineLowering(Lowering, kind="routine"):
                 specs.append(SlotSpec(f"{side}{index}", prod(sizes) * tensor.dtype.itemsize, 2 if changes else 1))
         return specs
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         held: dict[int, tuple[Box, Slot]] = {}
         pieces = boxes(self._extents, self._tile, range(len(self._tile))) if all(self._extents) else []
         for starts, sizes in share(pieces, core, cores):
-            step = Step()
+            step = Tile()
             ins: list[tuple[Operand, Slot]] = []
             outs: list[tuple[Operand, Slot]] = []
             for index, (tensor, axes) in enumerate(self._inputs):
