@@ -205,8 +205,8 @@ def test_what_runs_or_is_wanted_stays() -> None:
     a, b = residence.load(A), residence.load(B)
     a.running = 1
     assert not residence.make_room(b)
+    b.running = 1
     with pytest.raises(DeviceMemoryError):
-        b.running = 1
         residence.load(C)
     b.running = 0
     residence.load(C)
