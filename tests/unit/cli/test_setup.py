@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,19 @@ def test_a_check_that_goes_wrong_is_a_finding(monkeypatch: pytest.MonkeyPatch, t
 
     monkeypatch.setattr(importlib.util, "find_spec", broken)
     assert finding("hal", tmp_path) == Finding("hal", Verdict.FAILED, "RuntimeError: odd")
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_only_what_failed_makes_the_command_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> None:
+    found = [Finding("kernels", verdict, "as it is"), Finding("numpy", Verdict.OK, "2.0")]
+    monkeypatch.setattr(doctor, "examine", lambda directory: found)
+    outcome = cli("doctor")
+    assert re.search(rf"^kernels +{verdict.value} +as it is$", outcome.out, re.MULTILINE)
+    if verdict is Verdict.FAILED:
+        assert outcome.code != 0
+        assert outcome.message == "this installation does not work: kernels"
+    else:
+        assert (outcome.code, outcome.err) == (0, "")
 
 
 def test_the_version_is_that_of_the_distribution(cli: Cli) -> None:

@@ -78,6 +78,13 @@ def test_constants_that_are_gone_take_no_memory_with_them() -> None:
     driver.unload(loaded)
 
 
+def test_all_of_the_devices_memory_but_the_rings_is_free() -> None:
+    device = NpuDevice(TINY)
+    driver = Driver(device.bus)
+    assert driver.free_bytes == TINY.dram.bytes - 3 * 64 * 64  # from address 0 on
+    assert driver.allocate(1) == 3 * 64 * 64
+
+
 def test_fences_grow(driver: Driver) -> None:
     loaded = driver.load(round_trip(64))
     fences = [driver.run(loaded, timing_only=True).fence for _ in range(200)]  # more than the ring has entries

@@ -42,6 +42,19 @@ def test_numbers_are_those_of_the_header(prefix):
     assert {name: ours.get(name) for name in found} == found
 
 
+@pytest.mark.parametrize(
+    ("kind", "prefix", "count"), [(constants.BackendInfo, "", 29), (constants.BackendProperty, "PROPERTY_", 5)]
+)
+def test_numbers_of_a_backend_are_those_of_the_header(kind, prefix, count):
+    """Two lists of the header share one prefix, and two properties have none of their own."""
+    text = HEADER.read_text(encoding="utf-8")
+    found = dict(re.findall(r"#define ONNXIFI_BACKEND_(\w+)\s+(\d+)", text))
+    assert {item.name: found.get(prefix + item.name, found.get(item.name)) for item in kind} == {
+        item.name: str(int(item)) for item in kind
+    }
+    assert len(kind) == count
+
+
 def test_every_status_is_returned_by_a_function_or_is_the_fatal_one():
     assert set(Status) - {status for statuses in RETURNS.values() for status in statuses} == {Status.FATAL_ERROR}
     assert len(Status) == 37

@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 from hal.nnapi import fence
+from hal.nnapi.aidl.types import OMITTED
 from hal.nnapi.capi import event as events
+from hal.nnapi.capi import running
+from hal.nnapi.capi.codes import ApiError, ResultCode
+from hal.nnapi.capi.running import Outcome
+from hal.nnapi.errors import StatusError
+from hal.nnapi.types import ErrorStatus
 from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, filled, handles, operand_type, set_inputs
 from tests.support.waits_and_leaks import descriptors, until
 
@@ -253,3 +259,81 @@ def test_events_leave_no_descriptors(api: Api, add: int) -> None:
         gate.close()
         until(lambda: all(thread.name != "nnapi-fences" for thread in threading.enumerate()))
     until(lambda: descriptors() <= open_before)
+
+
+class Launched:
+    """An execution, and its computation, that record what an event does with them."""
+
+    def __init__(self, timeout_ns: int = 0) -> None:
+        self.timeout_ns = timeout_ns
+        self.deadlines: list[int] = []
+        self.ended: list[tuple[Outcome, int]] = []
+
+    def begin(self, *, fenced: bool = False) -> Launched:
+        assert fenced
+        return self
+
+    def run(self, deadline_ns: int) -> Outcome:
+        self.deadlines.append(deadline_ns)
+        return Outcome(ResultCode.NO_ERROR)
+
+    def end(self, outcome: Outcome, waited_ns: int) -> None:
+        self.ended.append((outcome, waited_ns))
+
+
+@pytest.mark.parametrize(
+    ("timeout", "duration", "deadline"),
+    [(0, 0, OMITTED), (50, 0, 1050), (0, 70, 1070), (50, 70, 1050), (70, 50, 1050)],
+)
+def test_the_sooner_of_timeout_and_duration_is_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, timeout: int, duration: int, deadline: int
+) -> None:
+    monkeypatch.setattr(running.time, "monotonic_ns", lambda: 1000)
+    launched = Launched(timeout)
+    events.FencedCompletion(launched, [], duration).wait()  # type: ignore[arg-type]
+    assert launched.deadlines == [deadline]
+
+
+def test_a_deadline_counts_from_now_and_is_never_beyond_what_an_interface_can_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most = (1 << 63) - 1
+    monkeypatch.setattr(running.time, "monotonic_ns", lambda: 1000)
+    assert running.deadline_after(0) == OMITTED == -1
+    assert running.deadline_after(1) == 1001
+    assert running.deadline_after(most - 1001) == most - 1
+    for late in (most - 1000, most - 999, (1 << 64) - 1):
+        assert running.deadline_after(late) == most
+
+
+def test_a_computation_that_never_ran_has_waited_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched, gate = Launched(), fence.create()
+    before = events.ForeignFence(gate.handle[0])
+    event = events.FencedCompletion(launched, [before], 0)  # type: ignore[arg-type]
+    gate.signal_error()
+    event.settle()
+    gate.close()
+
+    def refuse(*arguments: Any) -> None:
+        raise StatusError(ErrorStatus.INVALID_ARGUMENT, "no fence any more")
+
+    monkeypatch.setattr(events, "wait_all", refuse)
+    with pytest.raises(ApiError, match="no fence any more") as caught:
+        events.FencedCompletion(launched, [], 0).wait()  # type: ignore[arg-type]
+    assert caught.value.code is ResultCode.BAD_DATA
+    assert [(outcome.code, waited) for outcome, waited in launched.ended] == [
+        (ResultCode.OP_FAILED, 0), (ResultCode.BAD_DATA, 0),
+    ]  # fmt: skip
+    assert launched.deadlines == []
+
+
+def test_what_waits_for_fences_tells_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched, gate, now = Launched(), fence.create(), [1000]
+    monkeypatch.setattr(running.time, "monotonic_ns", lambda: now[0])
+    event = events.FencedCompletion(launched, [events.ForeignFence(gate.handle[0])], 5)  # type: ignore[arg-type]
+    now[0] = 1700
+    gate.signal()
+    event.wait()
+    gate.close()
+    assert [waited for _, waited in launched.ended] == [700]
+    assert launched.deadlines == [1705]  # a duration counts from the end of the wait

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hal.nnapi import fence, open_device
+from hal.nnapi.execution.arguments import Place
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.types import DataLocation, ErrorStatus, RequestArgument, Timing
 from tests.support.nnapi.client import prepared_model
@@ -196,3 +197,13 @@ def test_no_descriptor_is_left(adder):
         round_trip(turn % 2 == 0)
     until(lambda: descriptors() <= before)
     until(lambda: threading.active_count() <= threads + 1)
+
+
+def test_an_output_without_enough_room_is_a_failure(adder, monkeypatch):
+    """Nobody could tell the client of a fenced execution how much room there should be."""
+    monkeypatch.setattr(Place, "store", lambda self, value: False)
+    case = add_case()
+    handle, callback = launch(adder, case)
+    assert fence.wait(handle, WAIT_S) is FenceStatus.ERROR
+    assert callback.getExecutionInfo() == (FAILURE, Timing(), Timing())
+    close(handle)

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 from hal.nnapi import open_device
-from hal.nnapi.types import DeviceStatus, ErrorStatus, OptionalTimePoint, Priority, Timing
+from hal.nnapi.types import (
+    BufferDesc,
+    BufferRole,
+    DataLocation,
+    DeviceStatus,
+    ErrorStatus,
+    MemoryPool,
+    OptionalTimePoint,
+    Priority,
+    RequestArgument,
+    Timing,
+)
+from hal.nnapi.types import Request as RawRequest
 from npusim.driver import Priority as Ring
 from npusim.runtime import Request
 from tests.support.nnapi.client import ExecutionCallback, prepare, prepared_model
@@ -92,6 +104,39 @@ def test_what_can_never_fit_is_missed_for_good_to_the_nanosecond(clock, name):
         assert execute(prepared, NOW + least - 1) is PERSISTENT
         assert device._engine.executor.counters.jobs == jobs  # it was not even begun
         assert execute(prepared, NOW + least) is NONE
+
+
+def test_what_lies_on_the_device_already_is_not_copied(device):
+    """What an execution takes at the least counts the transfers of those arguments alone that lie in pools."""
+    size = 1 << 12
+    prepared = prepared_model(device, add((size,)))
+    status, buffer, token = device.allocate(BufferDesc((size,)), [prepared], [BufferRole(0, 0)], [BufferRole(0, 0)])
+    assert status is NONE
+    case = add_case((size,))
+    place = RequestArgument(False, DataLocation(1, 0, 0), (size,))
+    first, second = case.request.inputs
+    pools = [case.memory, MemoryPool(token=token)]
+    assert prepared.run(RawRequest([first, second], [place], pools), 0, None, None).status is NONE
+    case.request.inputs[0], case.request.pools[:] = place, pools
+    for _ in range(2):
+        outcome = prepared.run(case.request, 1, None, None)
+    least = -(-outcome.driver_ps // 1000)
+    assert execute(prepared, NOW + least - 1, case) is PERSISTENT
+    assert execute(prepared, NOW + least, case) is NONE
+    assert case.output()[:2].tolist() == [20, 21]
+    del buffer
+
+
+def test_a_deadline_where_nobody_knows_yet_how_long_it_takes(device):
+    """Shapes that are new, and a first program whose results the client never sees."""
+    values = np.ones((2, 3), np.float32)
+    case = Case([values, values], [24])
+    assert execute(prepared_model(device, add((0, 3), (0, 0))), NOW + 10**9, case) is NONE
+    case = Case([np.array([0], np.uint8), np.array([3, 4], np.float32)], [1, 8], [(1,), (2,)])
+    prepared = prepared_model(device, loop())
+    for _ in range(2):
+        assert execute(prepared, NOW + 10**9, case) is NONE
+    assert case.output(1).tolist() == [3, 4]
 
 
 def test_an_execution_that_takes_longer_than_it_should_is_stopped_in_simulated_time(device, monkeypatch):
