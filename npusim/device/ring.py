@@ -49,6 +49,17 @@ class RingEntry(NamedTuple):
     log_bytes: int
     reserved: int = 0
 
+    @property
+    def mistake(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        if self.magic != ENTRY_MAGIC:
+            return f"ring entry: first word must be {ENTRY_MAGIC:#x}, got {self.magic:#x}"
+        if self.flags & ~(JobFlag.TIMING_ONLY | JobFlag.WITHDRAWN).value or self.reserved:
+            return f"ring entry: reserved bits are set: flags {self.flags:#x}, reserved {self.reserved:#x}"
+        if self.region_count > MAX_REGIONS:
+            return f"ring entry: region count must be <= {MAX_REGIONS}, got {self.region_count}"
+        return ""
+
 
 class Completion(NamedTuple):
     """Written by the device at the end of a job; ``cycles`` of its clock from taking the entry to writing this.

@@ -77,12 +77,9 @@ class Replayer:
     def _ended(self, event: Event) -> None:
         if not self.over:
             assert self._course.timeline is not None
-            self._machine.link.was_busy(self._course.timeline.counters.dram_busy_ps)
+            self._machine.link.busy_ps += self._course.timeline.counters.dram_busy_ps
             self.over = True
             self._done(self)
-
-    def park(self, stopped: Callable[[], None]) -> None:
-        """A job that ends before it stops is not parked."""
 
     def leave_link(self) -> None:
         """It has nothing there."""
