@@ -61,11 +61,6 @@ class Job(machine_job.Job):
     aborted: bool = False
     context: int = 0
 
-    @property
-    def fence(self) -> int | None:
-        """None before the ring entry has come."""
-        return self.entry.fence if self.entry else None
-
 
 class JobQueues:
     """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
@@ -148,12 +143,11 @@ class JobQueues:
                 player.park(lambda: self._machine.save(player, job.context, partial(self._parked, job)))
 
     def _take_next(self) -> None:
-        values = self._values
         # A parked job of a higher class comes before waiting ones of lower classes, and behind waiting ones of higher.
         for ring in _DOWN:
             job = self._begun[ring]
             if job is None:
-                if self._tails[ring] != values[_HEADS[ring]]:
+                if self._tails[ring] != self._values[_HEADS[ring]]:
                     self._take(ring)
                     return
             elif job.stage is Stage.PARKED:
@@ -275,7 +269,7 @@ class JobQueues:
         """End the job of that fence now, in the midst of whatever it does; no effect before it has begun."""
         for job in self._begun:
             # A job whose record is on its way has ended, as far as the record says: one record for each job.
-            if job is not None and job.fence == fence and job.stage is not Stage.ENDING:
+            if job is not None and job.entry and job.entry.fence == fence and job.stage is not Stage.ENDING:
                 job.aborted = True
                 if job.player is not None:  # else it ends when its region table has come
                     self._machine.drop(job.player)

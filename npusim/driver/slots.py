@@ -50,10 +50,8 @@ class Slots:
         program = loaded.program
         for region in range(CONSTANTS + 1, len(loaded.sizes)):
             if region not in bound and region not in slot.own:
-                tensors = [
-                    f"tensor {each.name!r}" for each in (*program.inputs, *program.outputs) if each.region == region
-                ]
-                use = "scratch" if region < FIRST_IO else [f"region {region}", *tensors][-1]
+                names = [item.name for item in (*program.inputs, *program.outputs) if item.region == region]
+                use = "scratch" if region < FIRST_IO else f"tensor {names[-1]!r}" if names else f"region {region}"
                 slot.own[region] = self._memory.allocate(loaded.sizes[region], f"program {program.name!r}: {use}")
 
     def write_table(self, loaded: LoadedProgram, slot: Slot, bound: Mapping[int, int]) -> dict[int, int]:

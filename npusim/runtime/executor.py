@@ -151,10 +151,8 @@ class Executor:
                 raise QueueFullError(f"{len(self._open)} jobs wait or run; the limit is {self.queue_limit}")
             self._open[job] = None
         try:
-            self._send(
-                partial(self._dispatcher.admit, job),
-                here and self._estimates.get(request.program, SHORT_PS + 1) <= SHORT_PS,
-            )
+            here = here and self._estimates.get(request.program, SHORT_PS + 1) <= SHORT_PS
+            self._send(partial(self._dispatcher.admit, job), here)
         except NpusimError:
             self.forget(job)
             raise

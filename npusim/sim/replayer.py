@@ -47,20 +47,17 @@ class Course:
             self.timeline = timeline.again(timeline.started_ps)
 
 
+@dataclass(slots=True, eq=False)
 class Replayer:
     """Replays a job whose course is known, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
 
+    _machine: Parts
+    _job: Job
+    _memory: JobMemory
+    _course: Course
+    _done: Callable[[Replayer], None]
+    over: bool = False
     fault: Fault | None = None
-
-    def __init__(
-        self, machine: Parts, job: Job, memory: JobMemory, course: Course, done: Callable[[Replayer], None]
-    ) -> None:
-        self.over = False
-        self._machine = machine
-        self._job = job
-        self._memory = memory
-        self._course = course
-        self._done = done
 
     def begin(self) -> dict[Step, Attempt]:
         """Do the arithmetic and go to the end. Where it is a fault, nothing was begun: what came of each command so far
