@@ -254,14 +254,12 @@ class JobQueues:
         try:
             job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
         except RefusedError as error:
-            address = entry.program_address + error.offset
-            self._ended(job, Fault(FaultCode.PROGRAM, address, error.explanation))
+            self._ended(job, Fault(FaultCode.PROGRAM, entry.program_address + error.offset, error.explanation))
         except AddressError as error:
             self._ended(job, Fault(FaultCode.ADDRESS, error.address, error.explanation))
         except Exception as error:  # noqa: BLE001 - whatever software wrote must not come back to it as an exception
             _log.exception("starting a job")
-            explanation = f"{type(error).__name__}: {error}"
-            self._ended(job, Fault(FaultCode.INTERNAL, entry.program_address, explanation))
+            self._ended(job, Fault(FaultCode.INTERNAL, entry.program_address, f"{type(error).__name__}: {error}"))
 
     # Ending
 

@@ -239,11 +239,10 @@ class Dispatcher:
         while True:
             try:
                 self.driver.start(loaded, job)
+                return
             except DeviceMemoryError:
                 if not self.memory.make_room(loaded):
                     raise
-            else:
-                return
 
     def _work(self, slice_ps: int) -> None:
         """Let the device work until something happens; take what has ended."""

@@ -100,9 +100,8 @@ class Engine:
         self.mark = job.started_ps
         self.busy_ps = self.idle_ps = self.macs = self.bytes = 0
         self.stalls: dict[str, int] = {}
-        injection = job.injection
-        self.hang_at = injection.hang.get(name, NEVER)
-        self.fail_at = injection.dma_error.get(name, NEVER)
+        self.hang_at = job.injection.hang.get(name, NEVER)
+        self.fail_at = job.injection.dma_error.get(name, NEVER)
 
     def offer(self, step: Step, at: int) -> None:
         """Put a command that is dispatched at time ``at`` (now or a few cycles from now) into the queue."""

@@ -21,7 +21,7 @@ from npusim.timeline import UnitCounters
 FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
 
-NAME = "sequencer"
+SEQUENCER = "sequencer"
 
 
 class Sequencer:
