@@ -159,9 +159,8 @@ class JobQueues:
 
     def _higher(self, job: Job) -> bool:
         """Whether a job of a higher class waits."""
-        values = self._values
         for ring in _DOWN[: -1 - job.ring]:
-            if self._begun[ring] is None and self._tails[ring] != values[_HEADS[ring]]:
+            if self._begun[ring] is None and self._tails[ring] != self._values[_HEADS[ring]]:
                 return True
         return False
 
@@ -335,8 +334,7 @@ class JobQueues:
         self._interrupt(_INT_FAULT | _INT_DONE)
 
     def _show_status(self) -> None:
-        busy = _BUSY if any(self._begun) else 0
-        self._registers.set("STATUS", _FAULT if self._faulted else _READY | busy)
+        self._registers.set("STATUS", _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0))
 
     def _store(self, address: int, data: bytes) -> None:
         try:

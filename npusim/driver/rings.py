@@ -149,8 +149,7 @@ class Rings:
         if not status & header.STATUS_FAULT:
             return 0
         # Status is read after the records, so a job that ended in between has to be looked for once more.
-        ended = self._collect()  # it may have stopped just now
-        if ended:
+        if ended := self._collect():  # it may have stopped just now
             return ended
         name = header.fault_name(self._read(header.FAULT_CODE))
         address = self._read(header.FAULT_ADDR_HI) << 32 | self._read(header.FAULT_ADDR_LO)

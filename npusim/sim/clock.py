@@ -23,6 +23,16 @@ class Environment(simpy.Environment):
         """The current time in ps."""
         return self._now  # type: ignore[return-value]
 
+    def run_until(self, done: Callable[[], object], time: int) -> bool:
+        """Run events up to and including that time until ``done()``; says whether it is done, and stays there."""
+        queue = self._queue
+        while not done():
+            if not queue or queue[0][0] > time:
+                self._now = time
+                return False
+            self.step()
+        return True
+
 
 class Clock:
     """One SimPy environment, driven from outside by :meth:`advance` and :meth:`run_until`."""
@@ -64,11 +74,5 @@ class Clock:
 
         The clock stops at the event that made it done, or else at the end of the timeout.
         """
-        env = self.env
         self._until = deadline = self.now + timeout
-        while not done():
-            if not env._queue or env._queue[0][0] > deadline:
-                env._now = deadline
-                return False
-            env.step()
-        return True
+        return self.env.run_until(done, deadline)
