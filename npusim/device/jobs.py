@@ -10,13 +10,16 @@ preemption is enabled. So neither can change between its check and its use.
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
-from npusim.device.job import Job, Stage, bad_entry
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
-from npusim.sim.machine import Machine
+from npusim.sim import job as machine_job
+from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import RefusedError
@@ -32,6 +35,31 @@ _DOWN = tuple(reversed(range(len(RINGS))))
 _TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
 _HEADS = tuple(f"{name}_HEAD" for name in RINGS)
 _TAILS = tuple(f"{name}_TAIL" for name in RINGS)
+
+
+class Stage(enum.Enum):
+    """Where a job is on its way."""
+
+    FETCHING = "ring entry and region table are on the way"
+    RUNNING = "has the machine"
+    LEAVING = "comes to a stop, then its context is saved"
+    PARKED = "waits with its context in DRAM"
+    RETURNING = "its context is restored"
+    ENDING = "its completion record is on the way"
+
+
+@dataclass(slots=True, eq=False)
+class Job(machine_job.Job):
+    """A job that the device has taken from a ring. ``player``: what carries it through the machine, once it has begun
+    there; ``context``: where it is parked."""
+
+    ring: int = 0
+    stage: Stage = Stage.FETCHING
+    entry: RingEntry | None = None
+    player: Player | None = None
+    fault: Fault | None = None
+    aborted: bool = False
+    context: int = 0
 
 
 class JobQueues:
@@ -53,12 +81,9 @@ class JobQueues:
         self._values = registers.values
         self._interrupt = interrupt
         self._tell = ended
-        self._tails = [0] * len(RINGS)  # as they were at the doorbells
-        self._context_base = 0  # 0: jobs are not parked
-        self._begun: list[Job | None] = [None] * len(RINGS)
-        self._current: Job | None = None
-        self._faulted: Job | None = None
-        self._epoch = 0  # events of an earlier epoch are of before a reset
+        self._begun: list[Job | None] = []
+        self._epoch = 0
+        self.reset()
 
     def reset(self) -> None:
         """Drop every job without a trace."""
@@ -67,10 +92,11 @@ class JobQueues:
         for job in self._begun:
             if job is not None and job.player is not None:
                 self._machine.drop(job.player)
-        self._tails = [0] * len(RINGS)
-        self._context_base = 0
+        self._tails = [0] * len(RINGS)  # as they were at the doorbells
+        self._context_base = 0  # 0: jobs are not parked
         self._begun = [None] * len(RINGS)
-        self._current = self._faulted = None
+        self._current: Job | None = None
+        self._faulted: Job | None = None
 
     def doorbell(self, ring: int) -> None:
         """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
@@ -109,55 +135,42 @@ class JobQueues:
         if job is None:
             self._take_next()
         elif job.stage is Stage.RUNNING and self._preempted(job):
-            assert job.player is not None
             job.stage = Stage.LEAVING
             # Now, not when it has come to a stop: software may have changed its mind by then.
             job.context = self._context_base + job.ring * self._machine.context_bytes
-            job.player.park(lambda: self._stopped(job))
+            player = job.player
+            if isinstance(player, Stepper):  # a job that is replayed is over before it could stop
+                player.park(lambda: self._machine.save(player, job.context, partial(self._parked, job)))
 
     def _take_next(self) -> None:
-        values = self._values
         # A parked job of a higher class comes before waiting ones of lower classes, and behind waiting ones of higher.
         for ring in _DOWN:
             job = self._begun[ring]
             if job is None:
-                if self._tails[ring] != values[_HEADS[ring]]:
+                if self._tails[ring] != self._values[_HEADS[ring]]:
                     self._take(ring)
                     return
             elif job.stage is Stage.PARKED:
-                self._return(job)
+                assert isinstance(job.player, Stepper)
+                job.stage = Stage.RETURNING
+                self._current = job
+                self._machine.restore(job.player, job.context, partial(self._returned, job))
                 return
-
-    def _waiting(self, ring: int) -> int:
-        """Entries of a ring that wait, the one begun among them."""
-        return self._tails[ring] - self._values[_HEADS[ring]] & _COUNT
 
     def _higher(self, job: Job) -> bool:
         """Whether a job of a higher class waits."""
-        values = self._values
         for ring in _DOWN[: -1 - job.ring]:
-            if self._begun[ring] is None and self._tails[ring] != values[_HEADS[ring]]:
+            if self._begun[ring] is None and self._tails[ring] != self._values[_HEADS[ring]]:
                 return True
         return False
 
     def _preempted(self, job: Job) -> bool:
         return self._context_base != 0 and self._higher(job)
 
-    def _stopped(self, job: Job) -> None:
-        """The job stands at an instruction boundary."""
-        assert isinstance(job.player, Stepper)
-        self._machine.save(job.player, job.context, lambda: self._parked(job))
-
     def _parked(self, job: Job) -> None:
         job.stage = Stage.PARKED
         self._current = None
         self.consider()
-
-    def _return(self, job: Job) -> None:
-        assert isinstance(job.player, Stepper)
-        job.stage = Stage.RETURNING
-        self._current = job
-        self._machine.restore(job.player, job.context, lambda: self._returned(job))
 
     def _returned(self, job: Job) -> None:
         assert isinstance(job.player, Stepper)
@@ -175,11 +188,12 @@ class JobQueues:
         registers, name = self._registers, RINGS[ring]
         job = self._current = self._begun[ring] = Job(ring=ring, started_ps=self._machine.clock.now)
         self._show_status()
-        size, waiting = self._values[f"{name}_SIZE"], self._waiting(ring)
+        size, head = self._values[f"{name}_SIZE"], self._values[_HEADS[ring]]
+        waiting = self._tails[ring] - head & _COUNT  # this one among them
         if not size or size & (size - 1) or waiting > size:
             self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
             return
-        address = registers.get_pair(f"{name}_BASE") + self._values[_HEADS[ring]] % size * ENTRY.size
+        address = registers.get_pair(f"{name}_BASE") + head % size * ENTRY.size
         self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
 
     def _fetch(self, job: Job, address: int, size: int, then: Callable[[bytes], None]) -> None:
@@ -209,7 +223,7 @@ class JobQueues:
 
     def _begin(self, job: Job, address: int, entry: RingEntry) -> None:
         job.entry = entry
-        problem = bad_entry(entry)
+        problem = entry.mistake
         if problem:
             self._refuse(job, FaultCode.RING, address, problem)
         elif entry.flags & _WITHDRAWN:
@@ -229,7 +243,9 @@ class JobQueues:
             self.consider()
             return
         if self._machine.injection.flips:
-            self._flip_bits()
+            for address, bit in self._machine.injection.flips:
+                self._machine.memory.dram[address] ^= 1 << int(bit)
+            self._machine.injection.flips.clear()
         job.code, job.code_bytes = entry.program_address, entry.program_bytes
         job.regions = tuple(REGION_ROW.iter_unpack(table))
         job.arithmetic = not entry.flags & _TIMING_ONLY
@@ -237,20 +253,12 @@ class JobQueues:
         try:
             job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
         except RefusedError as error:
-            address = entry.program_address + error.offset
-            self._ended(job, Fault(FaultCode.PROGRAM, address, error.explanation))
+            self._ended(job, Fault(FaultCode.PROGRAM, entry.program_address + error.offset, error.explanation))
         except AddressError as error:
             self._ended(job, Fault(FaultCode.ADDRESS, error.address, error.explanation))
         except Exception as error:  # noqa: BLE001 - whatever software wrote must not come back to it as an exception
             _log.exception("starting a job")
-            explanation = f"{type(error).__name__}: {error}"
-            self._ended(job, Fault(FaultCode.INTERNAL, entry.program_address, explanation))
-
-    def _flip_bits(self) -> None:
-        flips = self._machine.injection.flips
-        for address, bit in flips:
-            self._machine.memory.dram[address] ^= 1 << int(bit)
-        flips.clear()
+            self._ended(job, Fault(FaultCode.INTERNAL, entry.program_address, f"{type(error).__name__}: {error}"))
 
     # Ending
 
@@ -258,7 +266,7 @@ class JobQueues:
         """End the job of that fence now, in the midst of whatever it does; no effect before it has begun."""
         for job in self._begun:
             # A job whose record is on its way has ended, as far as the record says: one record for each job.
-            if job is not None and job.fence == fence and job.stage is not Stage.ENDING:
+            if job is not None and job.entry and job.entry.fence == fence and job.stage is not Stage.ENDING:
                 job.aborted = True
                 if job.player is not None:  # else it ends when its region table has come
                     self._machine.drop(job.player)
@@ -326,8 +334,7 @@ class JobQueues:
         self._interrupt(_INT_FAULT | _INT_DONE)
 
     def _show_status(self) -> None:
-        busy = _BUSY if any(self._begun) else 0
-        self._registers.set("STATUS", _FAULT if self._faulted else _READY | busy)
+        self._registers.set("STATUS", _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0))
 
     def _store(self, address: int, data: bytes) -> None:
         try:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 from npusim.device.registers import REGISTERS, Field
 
 
 def register_table() -> str:
     """Markdown: one row for each register."""
-    return "\n".join(_rows()) + "\n"
-
-
-def _rows() -> Iterator[str]:
-    yield "| offset | register | access | reset | fields |"
-    yield "|---|---|---|---|---|"
+    rows = ["| offset | register | access | reset | fields |", "|---|---|---|---|---|"]
     for register in REGISTERS:
         fields = "; ".join(f"{_bits(field)} {field.name}: {field.doc}" for field in register.fields)
         reset = "from config" if register.reset is None else f"{register.reset:#x}"
-        yield f"| {register.offset:#05x} | {register.name} | {register.access.value} | {reset} | {fields} |"
+        rows.append(f"| {register.offset:#05x} | {register.name} | {register.access.value} | {reset} | {fields} |")
+    return "\n".join(rows) + "\n"
 
 
 def _bits(field: Field) -> str:

@@ -99,7 +99,10 @@ class NpuDevice:
         if bar == BAR_REGISTERS:
             self._registers.write(offset, size, value)
         elif bar == BAR_MEMORY:
-            self._store(offset, value.to_bytes(size, "little"))
+            try:
+                self.machine.memory.store(offset, value.to_bytes(size, "little"))
+            except AddressError as fault:
+                _log.warning("write: %s", fault.explanation)
 
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
         """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""
@@ -130,7 +133,7 @@ class NpuDevice:
             self._jobs.doorbell(ring)
 
     def _preempt(self, value: int) -> None:
-        base, size = self._registers.get_pair("CONTEXT_BASE"), _context_bytes(self.machine)
+        base, size = self._registers.get_pair("CONTEXT_BASE"), self._registers.get_pair("CAP_CONTEXT")
         if value and not 0 < base <= self.config.dram.bytes - size:
             self._registers.complain(
                 f"write of {value:#x} to PREEMPT: CONTEXT_BASE must not be 0 and must leave room for {size:#x} bytes "
@@ -159,22 +162,11 @@ class NpuDevice:
         if self.listener is not None and fence is not None:
             self.listener(fence, timeline)
 
-    def _store(self, address: int, data: bytes) -> None:
-        try:
-            self.machine.memory.store(address, data)
-        except AddressError as fault:
-            _log.warning("write: %s", fault.explanation)
-
-
-def _context_bytes(machine: Machine) -> int:
-    """Of every job but that of the highest class, which nobody parks."""
-    return (len(RINGS) - 1) * machine.context_bytes
-
 
 def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
     """The values of the registers that the config decides."""
     matrix, vector = config.matrix, config.vector
-    context = _context_bytes(machine)
+    context = (len(RINGS) - 1) * machine.context_bytes  # nobody parks a job of the highest class
     present = (matrix is not None) << 16 | (vector is not None) << 17 | (config.scalar is not None) << 18
     return {
         "VERSION": ISA_VERSION | INTERFACE_VERSION << 16,

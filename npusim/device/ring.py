@@ -25,6 +25,9 @@ class JobFlag(enum.IntFlag):
     WITHDRAWN = 2  # ends as aborted when its turn comes
 
 
+_FLAGS = int(JobFlag.TIMING_ONLY | JobFlag.WITHDRAWN)
+
+
 class JobStatus(enum.IntEnum):
     """``Completion.status``; a driver writes PENDING before it submits."""
 
@@ -48,6 +51,17 @@ class RingEntry(NamedTuple):
     log: int
     log_bytes: int
     reserved: int = 0
+
+    @property
+    def mistake(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        if self.magic != ENTRY_MAGIC:
+            return f"ring entry: first word must be {ENTRY_MAGIC:#x}, got {self.magic:#x}"
+        if self.flags & ~_FLAGS or self.reserved:
+            return f"ring entry: reserved bits are set: flags {self.flags:#x}, reserved {self.reserved:#x}"
+        if self.region_count > MAX_REGIONS:
+            return f"ring entry: region count must be <= {MAX_REGIONS}, got {self.region_count}"
+        return ""
 
 
 class Completion(NamedTuple):

@@ -184,12 +184,12 @@ def _checked_inputs(bindings: Sequence[Binding], inputs: Mapping[str, Array]) ->
         unknown = [f"{name!r} is unknown" for name in inputs if name not in names]
         takes = ", ".join(map(repr, names)) or "none"
         raise InputError(f"inputs: {', '.join(missing + unknown)}; the program takes {takes}")
-    return [(binding, _checked(binding, inputs[binding.name])) for binding in bindings]
-
-
-def _checked(binding: Binding, array: Array) -> Array:
-    if array.dtype != binding.dtype.storage:
-        raise InputError(f"input {binding.name!r}: dtype must be {binding.dtype.storage}, got {array.dtype}")
-    if array.shape != binding.shape:
-        raise InputError(f"input {binding.name!r}: shape must be {binding.shape}, got {array.shape}")
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    checked = []
+    for binding in bindings:
+        array = inputs[binding.name]
+        if array.dtype != binding.dtype.storage:
+            raise InputError(f"input {binding.name!r}: dtype must be {binding.dtype.storage}, got {array.dtype}")
+        if array.shape != binding.shape:
+            raise InputError(f"input {binding.name!r}: shape must be {binding.shape}, got {array.shape}")
+        checked.append((binding, array if array.flags.c_contiguous else np.ascontiguousarray(array)))
+    return checked

@@ -49,8 +49,7 @@ class NullDriver:
             for size in (len(program.code), *program.region_bytes):
                 blocks.append(self._memory.allocate(size, f"program {program.name!r}"))
         except BaseException:
-            for block in blocks:
-                self._memory.free(block)
+            self._memory.free_all(blocks)
             raise
         # TALK: copy the code, the constants and the region table into device memory, once; runs reuse them.
         return NullProgram(program, tuple(blocks))
@@ -59,8 +58,7 @@ class NullDriver:
         """Give the memory back. After this the program cannot be run: say so instead of running freed memory."""
         self._check(loaded)
         loaded.loaded = False
-        for block in loaded.blocks:
-            self._memory.free(block)
+        self._memory.free_all(loaded.blocks)
 
     def run(
         self, loaded: NullProgram, inputs: Mapping[str, npt.NDArray[Any]] | None = None, *, timing_only: bool = False

@@ -98,31 +98,27 @@ class Rings:
         """Read completion records and, where they leave a question, the status; True if a job has ended."""
         if interrupted:
             self._write(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
-        ended = self._collect_all()
+        ended = self._collect()
         # An interrupt says that something happened, not what. Where records answer for everything the register, which
         # costs a slow read over the bus, need not be asked.
         if any(self._inside) or not ended:
             ended += self._check_status()
         return ended > 0
 
-    def lose(self, reason: NpusimError) -> int:
-        """Every job in the device has failed with ``reason``; how many there were."""
-        lost = [job for ring in self._inside for job in ring]
-        for job in lost:
-            job.ended, job.error = True, reason
+    def lose(self, reason: NpusimError) -> None:
+        """Every job in the device has failed with ``reason``."""
         for ring in self._inside:
+            for job in ring:
+                job.ended, job.error = True, reason
             ring.clear()
-        return len(lost)
 
-    def _collect_all(self) -> int:
-        return sum([self._collect(ring) for ring in reversed(self._inside) if ring])
-
-    def _collect(self, ring: deque[Job]) -> int:
-        """Take the jobs off a ring that have ended; they do so in order."""
+    def _collect(self) -> int:
+        """Take the jobs off the rings that have ended, in each in order; how many."""
         count = 0
-        while ring and self._take(ring[0]):
-            ring.popleft()
-            count += 1
+        for ring in reversed(self._inside):
+            while ring and self._take(ring[0]):
+                ring.popleft()
+                count += 1
         return count
 
     def _take(self, job: Job) -> bool:
@@ -153,8 +149,7 @@ class Rings:
         if not status & header.STATUS_FAULT:
             return 0
         # Status is read after the records, so a job that ended in between has to be looked for once more.
-        ended = self._collect_all()  # it may have stopped just now
-        if ended:
+        if ended := self._collect():  # it may have stopped just now
             return ended
         name = header.fault_name(self._read(header.FAULT_CODE))
         address = self._read(header.FAULT_ADDR_HI) << 32 | self._read(header.FAULT_ADDR_LO)

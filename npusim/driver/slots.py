@@ -9,7 +9,7 @@ from npusim.driver import header
 from npusim.driver.alloc import Allocator, block_bytes
 from npusim.driver.jobs import LoadedProgram, Slot
 from npusim.driver.rings import LOG_BYTES
-from npusim.program import CONSTANTS, FIRST_IO, Program
+from npusim.program import CONSTANTS, FIRST_IO
 
 
 class Slots:
@@ -47,10 +47,12 @@ class Slots:
 
     def _fill(self, loaded: LoadedProgram, slot: Slot, bound: Mapping[int, int]) -> None:
         """Allocate the regions that the caller does not give."""
+        program = loaded.program
         for region in range(CONSTANTS + 1, len(loaded.sizes)):
             if region not in bound and region not in slot.own:
-                purpose = f"program {loaded.program.name!r}: {_purpose(loaded.program, region)}"
-                slot.own[region] = self._memory.allocate(loaded.sizes[region], purpose)
+                names = [item.name for item in (*program.inputs, *program.outputs) if item.region == region]
+                use = "scratch" if region < FIRST_IO else f"tensor {names[-1]!r}" if names else f"region {region}"
+                slot.own[region] = self._memory.allocate(loaded.sizes[region], f"program {program.name!r}: {use}")
 
     def write_table(self, loaded: LoadedProgram, slot: Slot, bound: Mapping[int, int]) -> dict[int, int]:
         """Tell the device where the regions are; their addresses."""
@@ -71,11 +73,3 @@ class Slots:
         """Device memory that a slot takes for a program with regions of these sizes, none of them bound."""
         fixed = (len(sizes) * header.REGION_ROW.size, header.COMPLETION.size, LOG_BYTES)
         return sum(map(block_bytes, (*fixed, *sizes[CONSTANTS + 1 :])))
-
-
-def _purpose(program: Program, region: int) -> str:
-    """What a region is for."""
-    if region < FIRST_IO:
-        return "scratch"
-    names = [item.name for item in (*program.inputs, *program.outputs) if item.region == region]
-    return f"tensor {names[-1]!r}" if names else f"region {region}"

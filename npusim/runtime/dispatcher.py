@@ -33,8 +33,7 @@ from npusim.timeline import Timeline
 
 _log = logging.getLogger("npusim.runtime")
 
-_RINGS = tuple(Priority)
-_DOWN = _RINGS[::-1]
+_DOWN = tuple(Priority)[::-1]
 SLICE_PS = 50 * 10**6
 """Simulated time after which an executor looks for new messages while the device works. It changes no event's time."""
 LOOK_PS = 100 * 10**9
@@ -53,7 +52,13 @@ class Dispatcher:
         self._clock = self.device.machine.clock
         self.driver = Driver(self.device.bus)
         self.counters = self.driver.counters
-        self.preemption = preemption and self._enable_preemption()
+        self.preemption = preemption
+        if preemption:
+            try:
+                self.driver.enable_preemption()
+            except DeviceMemoryError as error:
+                _log.warning("jobs do not preempt each other: %s", error)
+                self.preemption = False
         self.estimates: Callable[[Program, int], None] = lambda program, run_ps: None
         self.gone: NpusimError | None = None
         self.settled: deque[tuple[Job, Result | None, NpusimError | None]] = deque()
@@ -73,14 +78,6 @@ class Dispatcher:
     def busy(self) -> bool:
         """Whether there is a job that waits or runs."""
         return self._jobs > 0
-
-    def _enable_preemption(self) -> bool:
-        try:
-            self.driver.enable_preemption()
-        except DeviceMemoryError as error:
-            _log.warning("jobs do not preempt each other: %s", error)
-            return False
-        return True
 
     # Jobs
 
@@ -104,12 +101,8 @@ class Dispatcher:
         if job in self._waiting[job.priority]:
             self._waiting[job.priority].remove(job)
             self._settle(job, None, reason)
-        elif self._running[job.priority] is job:
-            self._stop(job, reason)
-
-    def _stop(self, job: Job, reason: NpusimError) -> None:
-        """The job is settled now; what it has is kept until the device is done with it."""
-        if job.reason is None:
+        elif self._running[job.priority] is job and job.reason is None:
+            # It is settled now; what it has is kept until the device is done with it.
             job.reason = reason
             self.driver.abort(job)
             self.settled.append((job, None, reason))
@@ -201,7 +194,7 @@ class Dispatcher:
         """Stop the jobs whose time is over."""
         if not self._budgets:
             return
-        for ring in _RINGS:
+        for ring in Priority:
             # A copy: abort() takes jobs off the very queue.
             for job in [*self._waiting[ring], self._running[ring]]:
                 if job is not None and job.deadline_ps is not None and job.deadline_ps <= self._clock.now:
@@ -226,14 +219,10 @@ class Dispatcher:
         mark = self.counters.mark()
         try:
             self._submit(job)
-        except DeviceMemoryError as error:
-            if any(self._running):  # when one of them has ended, there is more
+        except NpusimError as error:
+            if isinstance(error, DeviceMemoryError) and any(self._running):  # when one of them has ended, there is more
                 self.memory.short = True
                 return
-            self._waiting[ring].popleft()
-            self._settle(job, None, error)
-            return
-        except NpusimError as error:
             self._waiting[ring].popleft()
             self._settle(job, None, error)
             return
@@ -250,11 +239,10 @@ class Dispatcher:
         while True:
             try:
                 self.driver.start(loaded, job)
+                return
             except DeviceMemoryError:
                 if not self.memory.make_room(loaded):
                     raise
-            else:
-                return
 
     def _work(self, slice_ps: int) -> None:
         """Let the device work until something happens; take what has ended."""
@@ -287,18 +275,15 @@ class Dispatcher:
             self._settle(job, None, job.reason if aborted else error)
             return
         assert timeline is not None
-        job.host.add_since(mark, self.counters)
-        self._settle(job, self._result(job, timeline), None)
-
-    def _result(self, job: Job, timeline: Timeline) -> Result:
         assert job.began_ps is not None
+        job.host.add_since(mark, self.counters)
         # When a job before it ends just then, the device sees the ring's tail before the doorbell.
         queued = job.began_ps - job.arrived_ps + max(0, timeline.started_ps - job.rung_ps)
         total = self._clock.now - job.arrived_ps
         result = Result(job.program, self.config, job.outputs, timeline, queued, total, job.host)
         if not timeline.preemptions:
             self.estimates(job.program, result.time_ps)
-        return result
+        self._settle(job, result, None)
 
     def _settle(self, job: Job, result: Result | None, error: NpusimError | None) -> None:
         for block in job.blocks.values():

@@ -127,19 +127,12 @@ class Executor:
         if known is None:
             self._check_program(program)
             # On a device of its own: to ask how long a program takes must not disturb those that run.
-            known = self._estimates[program] = self._try(program)
+            with contextlib.closing(NpuDevice(self.config)) as device:
+                driver = Driver(device.bus)
+                driver.run(driver.load(program), timing_only=True)
+                assert device.last_job is not None
+                known = self._estimates[program] = device.last_job.time_ps
         return known
-
-    def _try(self, program: Program) -> int:
-        """Run a program without arithmetic on a device that is made for it."""
-        device = NpuDevice(self.config)
-        try:
-            driver = Driver(device.bus)
-            driver.run(driver.load(program), timing_only=True)
-            assert device.last_job is not None
-            return device.last_job.time_ps
-        finally:
-            device.close()
 
     # Jobs
 
@@ -158,10 +151,8 @@ class Executor:
                 raise QueueFullError(f"{len(self._open)} jobs wait or run; the limit is {self.queue_limit}")
             self._open[job] = None
         try:
-            self._send(
-                partial(self._dispatcher.admit, job),
-                here and self._estimates.get(request.program, SHORT_PS + 1) <= SHORT_PS,
-            )
+            here = here and self._estimates.get(request.program, SHORT_PS + 1) <= SHORT_PS
+            self._send(partial(self._dispatcher.admit, job), here)
         except NpusimError:
             self.forget(job)
             raise

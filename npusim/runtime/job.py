@@ -12,7 +12,7 @@ from npusim import driver
 from npusim.driver import HostCounters
 from npusim.driver.alloc import block_bytes
 from npusim.errors import NpusimError, UsageError
-from npusim.program import Binding, Program
+from npusim.program import Program
 from npusim.runtime.request import Array, Block, DeviceBuffer, Keeper, Request
 from npusim.runtime.result import Result
 
@@ -159,15 +159,10 @@ def _bind(request: Request, owner: Owner, blocks: dict[int, Block]) -> dict[str,
         for name, buffer in found.items():
             if name not in named:
                 raise UsageError(f"{kind} {name!r} is unknown; the program has {', '.join(named) or 'none'}")
-            binding = named[name]
-            blocks[binding.region] = _fitting(f"{kind} {name!r}", owner, program, binding, buffer)
+            region, nbytes = named[name].region, named[name].nbytes
+            if buffer.executor is not owner:
+                raise UsageError("a device buffer belongs to another executor")
+            if buffer.nbytes < nbytes or block_bytes(buffer.block.nbytes) < program.region_bytes[region]:
+                raise UsageError(f"{kind} {name!r}: needs a buffer of {nbytes} bytes, got one of {buffer.nbytes}")
+            blocks[region] = buffer.block
     return {name: item for name, item in given.items() if not isinstance(item, DeviceBuffer)}
-
-
-def _fitting(what: str, owner: Owner, program: Program, binding: Binding, buffer: DeviceBuffer) -> Block:
-    """The memory of a buffer that stands for a region."""
-    if buffer.executor is not owner:
-        raise UsageError("a device buffer belongs to another executor")
-    if buffer.nbytes < binding.nbytes or block_bytes(buffer.block.nbytes) < program.region_bytes[binding.region]:
-        raise UsageError(f"{what}: needs a buffer of {binding.nbytes} bytes, got one of {buffer.nbytes}")
-    return buffer.block

@@ -157,19 +157,18 @@ def _checked_inputs(bindings: Sequence[Binding], inputs: Mapping[str, Any]) -> d
     for name in inputs:
         if name not in names:
             raise InputError(f"there is no input {name!r}; the program takes {', '.join(sorted(names)) or 'none'}")
-    return {binding.name: _checked_input(binding, inputs) for binding in bindings}
-
-
-def _checked_input(binding: Binding, inputs: Mapping[str, Any]) -> Array:
-    if binding.name not in inputs:
-        raise InputError(f"input {binding.name!r} is missing: {binding.dtype.label}{list(binding.shape)}")
-    array = np.asarray(inputs[binding.name])
-    try:
-        dtype: DType | None = dtype_of(array)
-    except TypeError:
-        dtype = None
-    if dtype is not binding.dtype and not (binding.dtype is DType.BFLOAT16 and dtype is DType.UINT16):
-        raise InputError(f"input {binding.name!r}: type must be {binding.dtype.label}, got {array.dtype}")
-    if array.shape != binding.shape:
-        raise InputError(f"input {binding.name!r}: shape must be {list(binding.shape)}, got {list(array.shape)}")
-    return to_storage(array)
+    checked = {}
+    for name, kind, shape in ((binding.name, binding.dtype, binding.shape) for binding in bindings):
+        if name not in inputs:
+            raise InputError(f"input {name!r} is missing: {kind.label}{list(shape)}")
+        array = np.asarray(inputs[name])
+        try:
+            dtype: DType | None = dtype_of(array)
+        except TypeError:
+            dtype = None
+        if dtype is not kind and not (kind is DType.BFLOAT16 and dtype is DType.UINT16):
+            raise InputError(f"input {name!r}: type must be {kind.label}, got {array.dtype}")
+        if array.shape != shape:
+            raise InputError(f"input {name!r}: shape must be {list(shape)}, got {list(array.shape)}")
+        checked[name] = to_storage(array)
+    return checked

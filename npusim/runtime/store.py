@@ -207,8 +207,7 @@ class Residence:
                     f"device memory, there are {self._capacity}"
                 )
         self._driver.write_constants(self.load(program))
-        self._pins[program] += 1
-        self._unwanted.discard(program)
+        self.keep(program)
 
     def keep(self, program: Program) -> None:
         """Likewise, from when a job first brings it."""

@@ -129,7 +129,15 @@ class Worker:
         finally:
             with self._turn:
                 self._owner = threading.get_ident()
-                self._end()
+                # Whoever waits, and whoever comes now, hears that it is over.
+                self._dispatcher.lose(JobAbortedError("the executor was closed"))
+                # From here on send() refuses, so that nothing is left that nobody would run.
+                with self._lock:
+                    self.stopped = True
+                while self._messages:
+                    self._guard(self._messages.popleft())
+                self._dispatcher.deliver()
+                self._dispatcher.close()
 
     def _work(self) -> None:
         """Read the messages that are there; let the device work until there are more, or nothing to do."""
@@ -141,17 +149,6 @@ class Worker:
                 return
             self._guard(self._dispatcher.step)
             self._dispatcher.deliver()
-
-    def _end(self) -> None:
-        """Whoever waits, and whoever comes now, hears that it is over."""
-        self._dispatcher.lose(JobAbortedError("the executor was closed"))
-        # From here on send() refuses, so that nothing is left that nobody would run.
-        with self._lock:
-            self.stopped = True
-        while self._messages:
-            self._guard(self._messages.popleft())
-        self._dispatcher.deliver()
-        self._dispatcher.close()
 
     def _guard(self, work: Message) -> None:
         """An error that nobody foresaw is the end of the device, not of the thread."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import attrgetter
 
 from simpy.events import Event
@@ -22,17 +23,15 @@ from npusim.units import PS_PER_S, ceil_div
 _ORDER = attrgetter("cap", "serial")
 
 
+@dataclass(slots=True, eq=False)
 class Transfer:
     """Bytes on their way over a link."""
 
-    __slots__ = ("cap", "done", "left", "rate", "serial")
-
-    def __init__(self, size: int, cap: int, done: Callable[[], None], serial: int) -> None:
-        self.left = size * PS_PER_S
-        self.cap = cap
-        self.rate = 0
-        self.done = done
-        self.serial = serial
+    left: int
+    cap: int
+    done: Callable[[], None]
+    serial: int
+    rate: int = 0
 
 
 class SharedLink:
@@ -43,15 +42,13 @@ class SharedLink:
         self.busy_ps = 0
         self._clock = clock
         self._transfers: list[Transfer] = []  # by (cap, serial)
-        self._updated = 0
-        self._serial = 0
-        self._timer = 0
+        self._updated = self._serial = self._timer = 0
 
     def start(self, size: int, cap: int, done: Callable[[], None]) -> Transfer:
         """Begin a transfer of ``size`` bytes at no more than ``cap`` bytes/s; ``done()`` is called at its end."""
         self._flow()
         self._serial += 1
-        transfer = Transfer(size, cap, done, self._serial)
+        transfer = Transfer(size * PS_PER_S, cap, done, self._serial)
         insort(self._transfers, transfer, key=_ORDER)
         self._share()
         return transfer
@@ -61,10 +58,6 @@ class SharedLink:
         self._flow()
         self._transfers.clear()
         self._timer += 1
-
-    def was_busy(self, elapsed: int) -> None:
-        """Count a time that is up, in which a job used the link that was not gone through event by event."""
-        self.busy_ps += elapsed
 
     def settle(self) -> int:
         """Busy time up to now."""

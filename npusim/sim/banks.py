@@ -11,6 +11,7 @@ A share is an integer part of WHOLE, what is left of a work is kept in ps * WHOL
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from simpy.events import Event
@@ -21,16 +22,14 @@ from npusim.units import ceil_div
 WHOLE = 1 << 20
 
 
+@dataclass(slots=True, eq=False)
 class Work:
     """One unit's instruction under way."""
 
-    __slots__ = ("done", "left", "share", "timer")
-
-    def __init__(self, left: int, share: int, done: Callable[[], None]) -> None:
-        self.left = left
-        self.share = share
-        self.done = done
-        self.timer = 0
+    left: int
+    share: int
+    done: Callable[[], None]
+    timer: int = 0
 
 
 class Banks:

@@ -83,24 +83,8 @@ class Engine:
     """
 
     __slots__ = (
-        "begin",
-        "blocker",
-        "busy_ps",
-        "bytes",
-        "completed",
-        "fail_at",
-        "hang_at",
-        "held",
-        "idle_ps",
-        "job",
-        "macs",
-        "mark",
-        "name",
-        "queue",
-        "stalls",
-        "step",
-        "wait_at",
-        "waiters",
+        "begin", "blocker", "busy_ps", "bytes", "completed", "fail_at", "hang_at", "held", "idle_ps", "job", "macs",
+        "mark", "name", "queue", "stalls", "step", "wait_at", "waiters",
     )  # fmt: skip
 
     def __init__(self, job: Progress, name: str) -> None:
@@ -108,18 +92,16 @@ class Engine:
         self.name = name
         self.queue: deque[tuple[int, Step]] = deque()
         self.step: Step | None = None  # the head: taken from the queue, waiting or running
-        self.wait_at = 0
+        self.wait_at = self.completed = 0
         self.blocker: Engine | None = None
         self.waiters: list[tuple[int, Engine]] = []
-        self.completed = 0
         self.begin = NEVER
         self.held = False  # the head could start, were the job not to be parked
         self.mark = job.started_ps
         self.busy_ps = self.idle_ps = self.macs = self.bytes = 0
         self.stalls: dict[str, int] = {}
-        injection = job.injection
-        self.hang_at = injection.hang.get(name, NEVER)
-        self.fail_at = injection.dma_error.get(name, NEVER)
+        self.hang_at = job.injection.hang.get(name, NEVER)
+        self.fail_at = job.injection.dma_error.get(name, NEVER)
 
     def offer(self, step: Step, at: int) -> None:
         """Put a command that is dispatched at time ``at`` (now or a few cycles from now) into the queue."""
@@ -161,7 +143,9 @@ class Engine:
         step = self.step
         assert step is not None
         if step.waits:
-            self._leave_stall(now)
+            if self.blocker is not None:
+                self.count(now)
+                self.blocker = None
             waits, engines = step.waits, self.job.engines
             # Counts only grow: a wait that has once held holds for ever, and need not be looked at again.
             while self.wait_at < len(waits):
@@ -173,13 +157,6 @@ class Engine:
                     return
                 self.wait_at += 1
         self._start(step, now)
-
-    def _leave_stall(self, now: int) -> None:
-        if self.blocker is not None:
-            name = self.blocker.name
-            self.stalls[name] = self.stalls.get(name, 0) + now - self.mark
-            self.mark = now
-            self.blocker = None
 
     def _start(self, step: Step, now: int) -> None:
         job = self.job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self, SupportsIndex
@@ -92,8 +92,7 @@ class _Counts(dict[str, int]):
         self.update(counts)
 
     def __setitem__(self, unit: str, count: int) -> None:
-        self._check(unit, count)
-        super().__setitem__(unit, count)
+        self.update({unit: count})
 
     def update(self, *counts: Any, **more: Any) -> None:
         new = dict(*counts, **more)
@@ -127,17 +126,11 @@ class _Flips(list[tuple[int, int]]):
             self._check(flip)
         super().__setitem__(index, new if isinstance(index, slice) else flips)
 
-    def append(self, flip: tuple[int, int]) -> None:
-        self.extend([flip])
-
     def extend(self, flips: Iterable[tuple[int, int]]) -> None:
         self[len(self) :] = flips
 
     def insert(self, index: SupportsIndex, flip: tuple[int, int]) -> None:
         self[index:index] = [flip]
 
-    def _add(self, flips: Iterable[tuple[int, int]]) -> Self:
-        self.extend(flips)
-        return self
-
-    __iadd__: Any = _add
+    append: Any = MutableSequence.append
+    __iadd__: Any = MutableSequence.__iadd__

@@ -50,16 +50,14 @@ class Machine(Parts):
             done(player)
 
         # By the bytes, not by the address: software may write another program to the same place.
-        course = self._course_of(job)
+        course, memory = self._course_of(job), self._memory_of(job.regions)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
-            self.current = replayer = Replayer(self, job, self._memory_of(job.regions), course, ended)
+            self.current = replayer = Replayer(self, job, memory, course, ended)
             known = replayer.begin()
             if not known:
                 return replayer
-        self.current = stepper = Stepper(
-            self, job, self._memory_of(job.regions), course.steps, ended, course.learn, known
-        )
+        self.current = stepper = Stepper(self, job, memory, course.steps, ended, course.learn, known)
         stepper.sequencer.begin()
         return stepper
 

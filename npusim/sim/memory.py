@@ -36,7 +36,12 @@ class DeviceMemory:
         self.dram_bytes = config.dram.bytes
         self.sram_bytes = config.sram.bytes
         self.acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        self._pages = _map(self.dram_bytes)
+        try:
+            self._pages = mmap.mmap(-1, self.dram_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        except OSError as error:
+            raise DeviceMemoryError(
+                f"dram.bytes: the host cannot map {self.dram_bytes} bytes of simulated DRAM: {error.strerror}"
+            ) from None
         self.dram: ByteArray = np.frombuffer(self._pages, np.uint8)
         self.sram = [np.zeros(self.sram_bytes, np.uint8) for _ in range(config.cores)]
         self.acc = [np.zeros(self.acc_bytes, np.uint8) for _ in range(config.cores)]
@@ -57,15 +62,6 @@ class DeviceMemory:
     def store(self, address: int, data: bytes) -> None:
         """Write bytes to DRAM; raises AddressError outside of it."""
         self.slice(address, len(data))[:] = np.frombuffer(data, np.uint8)
-
-
-def _map(size: int) -> mmap.mmap:
-    try:
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-    except OSError as error:
-        raise DeviceMemoryError(
-            f"dram.bytes: the host cannot map {size} bytes of simulated DRAM: {error.strerror}"
-        ) from None
 
 
 class JobMemory:

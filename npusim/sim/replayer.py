@@ -47,20 +47,17 @@ class Course:
             self.timeline = timeline.again(timeline.started_ps)
 
 
+@dataclass(slots=True, eq=False)
 class Replayer:
     """Replays a job whose course is known, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
 
+    _machine: Parts
+    _job: Job
+    _memory: JobMemory
+    _course: Course
+    _done: Callable[[Replayer], None]
+    over: bool = False
     fault: Fault | None = None
-
-    def __init__(
-        self, machine: Parts, job: Job, memory: JobMemory, course: Course, done: Callable[[Replayer], None]
-    ) -> None:
-        self.over = False
-        self._machine = machine
-        self._job = job
-        self._memory = memory
-        self._course = course
-        self._done = done
 
     def begin(self) -> dict[Step, Attempt]:
         """Do the arithmetic and go to the end. Where it is a fault, nothing was begun: what came of each command so far
@@ -77,12 +74,9 @@ class Replayer:
     def _ended(self, event: Event) -> None:
         if not self.over:
             assert self._course.timeline is not None
-            self._machine.link.was_busy(self._course.timeline.counters.dram_busy_ps)
+            self._machine.link.busy_ps += self._course.timeline.counters.dram_busy_ps
             self.over = True
             self._done(self)
-
-    def park(self, stopped: Callable[[], None]) -> None:
-        """A job that ends before it stops is not parked."""
 
     def leave_link(self) -> None:
         """It has nothing there."""

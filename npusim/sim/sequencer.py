@@ -21,36 +21,22 @@ from npusim.timeline import UnitCounters
 FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
 
-NAME = "sequencer"
+SEQUENCER = "sequencer"
 
 
 class Sequencer:
     """The sequencer during one job. Its counters: busy = dispatching, stalled on ``fetch`` or on a full queue."""
 
     __slots__ = (
-        "blocked",
-        "busy_ps",
-        "dispatched",
-        "fetched",
-        "fetching",
-        "halted",
-        "idle_ps",
-        "job",
-        "last",
-        "reason",
-        "requested",
-        "stalls",
-        "total",
+        "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "idle_ps", "job", "last", "reason",
+        "requested", "stalls", "total",
     )  # fmt: skip
 
     def __init__(self, job: Progress) -> None:
         self.job = job
         self.blocked: Engine | None = None
-        self.dispatched = 0
-        self.fetched = 0
-        self.requested = 0
-        self.fetching = False
-        self.halted = False
+        self.dispatched = self.fetched = self.requested = 0  # commands, bytes, bytes
+        self.fetching = self.halted = False
         self.last = job.started_ps  # the time of the last dispatch
         self.reason = "fetch"
         self.total = job.steps[-1].end
@@ -135,16 +121,13 @@ class Sequencer:
             self.last = at
             self.dispatched += 1
             if step.engine == HALT:
-                self._halt(at - now)
+                job.active += 1
+                job.clock.after(at - now, self._halting)
                 return
             job.outstanding += 1
             engines[step.engine].offer(step, at)
             if self.requested < self.total and not self.fetching and self._room():
                 self._request(at - now)
-
-    def _halt(self, delay: int) -> None:
-        self.job.active += 1
-        self.job.clock.after(delay, self._halting)
 
     def _halting(self, event: Event) -> None:
         job = self.job

@@ -14,8 +14,7 @@ from npusim.sim.engine import NEVER, Engine, Progress
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
-from npusim.sim.sequencer import NAME as SEQUENCER
-from npusim.sim.sequencer import Sequencer
+from npusim.sim.sequencer import SEQUENCER, Sequencer
 from npusim.sim.steps import HALT, Step
 from npusim.timeline import NO_OP, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
@@ -64,7 +63,6 @@ class Stepper(Progress):
         return sorted({step.core for step in self.steps if step.engine != HALT})
 
     def execute(self, step: Step) -> bool:
-        """Do a command's arithmetic; False if that was a fault, which ends the job."""
         result = self.known[step] if step in self.known else attempt(self.memory, self.job, step)
         if result is None:
             return True
@@ -73,7 +71,6 @@ class Stepper(Progress):
         return False
 
     def fail_transfer(self, unit: str, step: Step) -> None:
-        """The bus reports an error for a DMA command."""
         self.fail(Fault(FaultCode.DMA, self.job.code + step.begin, f"{unit}: {step.kind}: bus error"))
 
     def fail(self, fault: Fault) -> None:
@@ -82,7 +79,6 @@ class Stepper(Progress):
         self._end()
 
     def settle(self) -> None:
-        """Nothing is under way any more: the job is complete, or it can never be."""
         if self.over:
             return
         # Nothing is scheduled any more. Either all is done, or the job was asked to stop and every unit has, or nobody
@@ -90,7 +86,12 @@ class Stepper(Progress):
         if self.sequencer.halted and not self.outstanding:
             self._end()
         elif self.holding and all(engine.begin == NEVER for engine in self.engines):
-            self._stop()
+            self._count()
+            self.parked = True
+            self.parked_ps = self.clock.now
+            self.preemptions += 1
+            assert self._stopped is not None
+            self._stopped()
         else:
             self.fail(Fault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
 
@@ -120,14 +121,6 @@ class Stepper(Progress):
         self.active -= 1
         if not self.active:
             self.settle()
-
-    def _stop(self) -> None:
-        self._count()
-        self.parked = True
-        self.parked_ps = self.clock.now
-        self.preemptions += 1
-        assert self._stopped is not None
-        self._stopped()
 
     def resume(self) -> None:
         """Go on, with the machine as it was when the job stopped."""

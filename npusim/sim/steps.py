@@ -65,11 +65,8 @@ class Layout:
     """The units of a device in a fixed order: per core matrix, vector, scalar where present, then the DMA channels."""
 
     def __init__(self, config: Config) -> None:
-        present = [
-            unit
-            for unit, part in ((Unit.MATRIX, config.matrix), (Unit.VECTOR, config.vector), (Unit.SCALAR, config.scalar))
-            if part is not None
-        ]
+        parts = {Unit.MATRIX: config.matrix, Unit.VECTOR: config.vector, Unit.SCALAR: config.scalar}
+        present = [unit for unit, part in parts.items() if part is not None]
         units: list[int] = [*present, *(Unit.DMA + channel for channel in range(config.dma.channels))]
         pairs = [(core, unit) for core in range(config.cores) for unit in units]
         self.index = {pair: number for number, pair in enumerate(pairs)}
