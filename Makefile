@@ -35,6 +35,7 @@ fuzz: .venv/test  ## damaged models and handles through the C libraries; minutes
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi-v1
 	$(BIN)/python -m tests.support.fuzz.run --library neuralnetworks
+	$(BIN)/python -m tests.support.fuzz.run --library programs
 
 bench: .venv/test  ## speed and memory on real networks, as ratios
 	$(BIN)/python -m bench.run_models

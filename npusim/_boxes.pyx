@@ -172,6 +172,7 @@ def bbox_transform(
     """out[i, 4c:4c+4] = rois[i] moved by deltas[i, 4c:4c+4], clipped to images[batches[i]] = (height, width)."""
     cdef long long i, c, n = rois.shape[0], classes = deltas.shape[1] // 4
     cdef const float *image
+    cdef int batch
     if not (
         rois.shape[1] == 4 and images.shape[1] == 2 and deltas.shape[1] % 4 == 0 and deltas.shape[0] == n
         and batches.shape[0] == n and out.shape[0] == n and out.shape[1] == deltas.shape[1]
@@ -181,9 +182,10 @@ def bbox_transform(
         return -1
     with nogil:
         for i in range(n):
-            if not 0 <= batches[i] < images.shape[0] or _malformed(&rois[i, 0]):
+            batch = batches[i]
+            if not 0 <= batch < images.shape[0] or _malformed(&rois[i, 0]):
                 break
-            image = &images[batches[i], 0]
+            image = &images[batch, 0]
             for c in range(classes):
                 _transform(&out[i, 4 * c], &rois[i, 0], &deltas[i, 4 * c], image[0], image[1])
         else:

@@ -60,12 +60,14 @@ def roi_align(
     cdef float h, w, bin_h, bin_w
     cdef float scale_h = 1 / stride_h, scale_w = 1 / stride_w
     cdef Region region
+    cdef int batch
     _check_regions(image.shape[3], rois.shape[0], rois.shape[1], batches.shape[0], out.shape[0], out.shape[3])
     if out.size == 0 or image.size == 0:
         return -1
     with nogil:
         for i in range(rois.shape[0]):
-            if not _region(&region, &rois[i, 0], batches[i], image, scale_w, scale_h):
+            batch = batches[i]  # once: a result may lie over it
+            if not _region(&region, &rois[i, 0], batch, image, scale_w, scale_h):
                 break
             h = max(region.bottom - region.y, <float>1) / out.shape[1]
             w = max(region.right - region.x, <float>1) / out.shape[2]
@@ -78,7 +80,7 @@ def roi_align(
                     for sy in range(ny):
                         for sx in range(nx):
                             _sample(
-                                &out[i, y, x, 0], image[batches[i]],
+                                &out[i, y, x, 0], image[batch],
                                 h * y + region.y + bin_h / 2 + bin_h * sy, w * x + region.x + bin_w / 2 + bin_w * sx,
                             )
                     for k in range(out.shape[3]):
@@ -98,12 +100,14 @@ def roi_pool(
     cdef float scale_h = 1 / stride_h, scale_w = 1 / stride_w
     cdef bint first
     cdef Region region
+    cdef int batch
     _check_regions(image.shape[3], rois.shape[0], rois.shape[1], batches.shape[0], out.shape[0], out.shape[3])
     if out.size == 0 or image.size == 0:
         return -1
     with nogil:
         for i in range(rois.shape[0]):
-            if not _region(&region, &rois[i, 0], batches[i], image, scale_w, scale_h):
+            batch = batches[i]  # once: a result may lie over it
+            if not _region(&region, &rois[i, 0], batch, image, scale_w, scale_h):
                 break
             top, left = roundf(region.y), roundf(region.x)
             h = max(roundf(region.bottom) - top + 1, <float>1) / out.shape[1]
@@ -118,8 +122,8 @@ def roi_pool(
                     for r in range(y0, y1):
                         for c in range(x0, x1):
                             for k in range(out.shape[3]):
-                                if first or image[batches[i], r, c, k] > out[i, y, x, k]:
-                                    out[i, y, x, k] = image[batches[i], r, c, k]
+                                if first or image[batch, r, c, k] > out[i, y, x, k]:
+                                    out[i, y, x, k] = image[batch, r, c, k]
                             first = False
         else:
             i = -1

@@ -145,6 +145,9 @@ def prepare(
                 f"{model}: was compiled for a device called {program.config_name!r} that is not this {found.name!r}; "
                 "give the --config and --set that it was compiled with"
             )
+        needed = sum(program.region_bytes)
+        if needed > found.dram.bytes:  # before inputs are made: a file may claim terabytes
+            raise UsageError(f"{model}: needs {needed} bytes of DRAM, {found.name} has {found.dram.bytes}")
         return open_session(found, None, True), program, found
     found = device(config if config is not None else "edge", overrides)
     session = open_session(found, cache_dir, no_cache)

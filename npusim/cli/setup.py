@@ -85,11 +85,11 @@ _DIRECTORY = click.option(
 @json_option("the list")
 def list_(cache_dir: Path | None, json_file: str | None) -> None:
     """The programs that are kept, with their sizes."""
-    from npusim.cache import default_directory, entries
+    from npusim.cache import Cache, default_directory
     from npusim.report.format import capacity, table
 
     directory = cache_dir if cache_dir is not None else default_directory()
-    found = entries(directory)
+    found = Cache(directory).entries()
     kept = [{"file": str(e.path), "model": e.model, "config": e.config, "bytes": e.bytes} for e in found]
     rows = [(e.model, e.config, capacity(e.bytes), e.path.name) for e in found]
     lines = table(("model", "config", "size", "file"), rows, right="<<><")
@@ -101,14 +101,12 @@ def list_(cache_dir: Path | None, json_file: str | None) -> None:
 @_DIRECTORY
 def clear(cache_dir: Path | None) -> None:
     """Remove every kept program; other files in the directory stay."""
-    from npusim.cache import default_directory, entries
+    from npusim.cache import Cache, default_directory
     from npusim.report.format import capacity, counted
 
     directory = cache_dir if cache_dir is not None else default_directory()
-    found = entries(directory)
-    for entry in found:
-        entry.path.unlink(missing_ok=True)
-    click.echo(f"removed {counted(len(found), 'program')}, {capacity(sum(e.bytes for e in found))}, from {directory}")
+    sizes = Cache(directory).clear()
+    click.echo(f"removed {counted(len(sizes), 'program')}, {capacity(sum(sizes))}, from {directory}")
 
 
 @click.command(cls=Command, short_help="Completion for bash, zsh or fish.")

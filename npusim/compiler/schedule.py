@@ -66,7 +66,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Step:
+class Tile:
     """One tile: its loads may run while the step before computes."""
 
     loads: list[Item] = field(default_factory=list)
@@ -121,7 +121,7 @@ def _buffers_read(items: Iterable[Item]) -> set[Buffer]:
     return {resource.buffer for item in items for resource in item.reads if isinstance(resource, View)}
 
 
-def _buffers_written(step: Step) -> set[Buffer]:
+def _buffers_written(step: Tile) -> set[Buffer]:
     items = (*step.compute, *step.stores)
     return {resource.buffer for item in items for resource in item.writes if isinstance(resource, View)}
 
@@ -136,11 +136,11 @@ class Scheduler:
         self._known: dict[Key, Fences] = {}
         self._histories: dict[Buffer, _History] = {}
         self._slots: dict[tuple[int, Space], list[Slot]] = {}
-        self._pending: dict[int, tuple[int, Step]] = {}
+        self._pending: dict[int, tuple[int, Tile]] = {}
         self._queued: dict[int, list[int]] = {}
         self._scratch: list[Buffer] = []
 
-    def add(self, op: int, streams: Sequence[Iterable[Step]]) -> None:
+    def add(self, op: int, streams: Sequence[Iterable[Tile]]) -> None:
         """Issue the steps of one operator: one stream per core, taken in turn."""
         running = [(core, iter(stream)) for core, stream in enumerate(streams)]
         while running:
@@ -186,7 +186,7 @@ class Scheduler:
             if any(other.is_scratch and other.offset < high and low < other.offset + other.nbytes for other in touched):
                 self._flush(core)
 
-    def _push(self, core: int, op: int, step: Step) -> None:
+    def _push(self, core: int, op: int, step: Tile) -> None:
         self._flush_conflicts(step)
         # Commands leave the stream in order, and one that finds its unit's queue full holds up all behind it: loads
         # come ahead of the compute of the step before, or they could not start until that has left the stream.
@@ -195,7 +195,7 @@ class Scheduler:
         self._flush(core)
         self._pending[core] = (op, step)
 
-    def _flush_conflicts(self, step: Step) -> None:
+    def _flush_conflicts(self, step: Tile) -> None:
         """Loads go ahead of the pending compute only where they neither need nor destroy what it still uses.
 
         What other cores still have to store must also be issued before anything here reads it: a use that is not on

@@ -11,7 +11,8 @@ from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
-from npusim.isa.matrix import CHANNEL_BLOCK, rate_type
+from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
+from npusim.isa.matrix import CHANNEL_BLOCK, products, rate_type
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
@@ -138,6 +139,9 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
         for oh, ow in _spatial_cuts(problem):
             tile = Tiling(groups, oh, ow, oc, ic, False)
             if (limit and footprint(problem, tile).acc > limit) or sram_bytes(problem, tile, config) > budget:
+                continue
+            # On a large SRAM it is what one instruction may do that cuts: the matrix unit's, or those of the chain.
+            if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
                 continue
             yield tile
             yield tile._replace(weights_outer=True)

@@ -17,6 +17,7 @@ import enum
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from math import prod
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -43,6 +44,20 @@ if TYPE_CHECKING:
 
 ISA_VERSION = 2
 """Goes into every fingerprint: raise it when an encoding or the meaning of a field changes."""
+
+# What one instruction may go through. Kernels take up to a few seconds for that many, and nothing stops them meanwhile.
+
+MAX_ELEMENTS = 1 << 26
+"""Elements of the vector and the scalar unit."""
+
+MAX_ITEMS = 1 << 28
+"""Items that a DMA channel moves."""
+
+MAX_PRODUCTS = 1 << 33
+"""Products of the matrix unit, output channels rounded up to CHANNEL_STEP."""
+
+MAX_ROUTINE_STEPS = 1 << 32
+"""Elements of one call of a routine, which may not be possible to cut: pairs of boxes, samples of regions."""
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -141,6 +156,17 @@ def span(address: int, dims: Iterable[int], strides: Iterable[int], itemsize: in
     return Access(address, low, high, write)
 
 
+def loops(*counts: int) -> int:
+    """How often nested loops run that many times each; an empty one counts as one, those around it still turn."""
+    return prod(max(1, count) for count in counts)
+
+
+def check_row(mnemonic: str, row: int, stride: int) -> None:
+    """Raise ProgramError for a row of one element again and again: kernels copy a row, and so its size is memory's."""
+    if row > 1 and not stride:
+        raise ProgramError(f"{mnemonic}: the {row} elements of a row must not lie in one place")
+
+
 class Memory(Protocol):
     """The bytes behind addresses, as an instruction of one core sees them."""
 
@@ -193,6 +219,16 @@ class Instruction(ABC):
     layout: ClassVar[struct.Struct] = struct.Struct("<")
     fields: ClassVar[tuple[_Field, ...]] = ()
     tail: ClassVar[_Tail | None] = None
+    limit: ClassVar[int] = MAX_ELEMENTS
+    data_decides: ClassVar[bool] = False
+    """Where it reads or writes depends on what it reads: then nothing may lie where it writes (``isa.verify``)."""
+
+    @abstractmethod
+    def elements(self) -> int:
+        """How many elements ``execute`` goes through, whatever the data says: at most ``limit``.
+
+        Operands lie within memory however large the dimensions are if strides are 0: this alone bounds the time.
+        """
 
     @abstractmethod
     def accesses(self) -> Iterator[Access | None]:
@@ -247,6 +283,8 @@ def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], 
     def register(cls: type[_I]) -> type[_I]:
         if opcode in INSTRUCTIONS:
             raise ValueError(f"opcode {opcode:#x} of {mnemonic} belongs to {INSTRUCTIONS[opcode].mnemonic}")
+        if cls.__abstractmethods__:
+            raise TypeError(f"{mnemonic} does not say its {', '.join(sorted(cls.__abstractmethods__))}")
         made = dataclasses.dataclass(slots=True)(cls)
         # "<" also switches off the alignment of C structs: the encoding is the same on every host.
         formats, fields, position = ["<"], [], 0

@@ -12,6 +12,9 @@ from npusim.work import ControlWork, Work
 class Halt(Instruction):
     """End of the job: complete once every unit has drained."""
 
+    def elements(self) -> int:
+        return 0
+
     def accesses(self) -> Iterator[Access | None]:
         return iter(())
 

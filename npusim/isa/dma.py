@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from npusim import _core
 from npusim.errors import ProgramError
 from npusim.isa.base import (
     I64,
+    MAX_ITEMS,
     U8,
     U32,
     U64,
@@ -25,6 +26,7 @@ from npusim.isa.base import (
     Unit,
     instruction,
     is_dram,
+    loops,
     offset_of,
     span,
 )
@@ -92,6 +94,7 @@ class Copy(Instruction):
     before: Dims4
     after: Dims4
     pattern: U64
+    limit: ClassVar[int] = MAX_ITEMS
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -100,6 +103,9 @@ class Copy(Instruction):
 
     def check(self) -> None:
         _check_itemsize(self.itemsize)
+
+    def elements(self) -> int:
+        return loops(*self.padded)
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.itemsize, False)
@@ -138,9 +144,13 @@ class Fill(Instruction):
     dims: Dims4
     itemsize: U8
     pattern: U64
+    limit: ClassVar[int] = MAX_ITEMS
 
     def check(self) -> None:
         _check_itemsize(self.itemsize)
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
@@ -173,11 +183,16 @@ class Gather(Instruction):
     dims: Dims3
     axis_size: U32
     itemsize: U8
+    limit: ClassVar[int] = MAX_ITEMS
+    data_decides: ClassVar[bool] = True
 
     def check(self) -> None:
         _check_itemsize(self.itemsize)
         if not self.index_type.is_integer:
             raise ProgramError(f"index type must be an integer, got {self.index_type.label}")
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         outer, count, inner = self.dims

@@ -8,6 +8,7 @@ is the same to the last bit; the compiler cuts nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from npusim.isa.base import (
     I16,
     I32,
     I64,
+    MAX_PRODUCTS,
     U16,
     U32,
     Access,
@@ -33,7 +35,8 @@ from npusim.isa.base import (
     instruction,
     span,
 )
-from npusim.work import MatrixWork, Work
+from npusim.units import ceil_div
+from npusim.work import MatrixWork
 
 CHANNEL_BLOCK = 32
 """Channels summed before the kernel window moves on; part of the meaning of ``matrix.conv``."""
@@ -57,6 +60,15 @@ def accumulator_type(x: DType, w: DType) -> DType:
 def rate_type(x: DType, w: DType) -> DType:
     """The type at whose rate products of x and w are computed: the wider one's."""
     return x if x.itemsize >= w.itemsize else w
+
+
+CHANNEL_STEP = 64
+"""Output channels that one step of the kernels takes at most; fewer take it as long."""
+
+
+def products(work: MatrixWork) -> int:
+    """What ``MAX_PRODUCTS`` bounds: the products of an instruction, output channels rounded up to CHANNEL_STEP."""
+    return work.macs // work.oc * ceil_div(work.oc, CHANNEL_STEP) * CHANNEL_STEP
 
 
 # The array's multipliers are 9 bits wide, which is what a byte less a byte needs (ADR 0017).
@@ -153,6 +165,7 @@ class Conv(Instruction):
     out_zero: I32
     low: F64
     high: F64
+    limit: ClassVar[int] = MAX_PRODUCTS
 
     def check(self) -> None:
         # Dilations may be 0: all taps then see one pixel, which the accesses bound like any other.
@@ -160,6 +173,9 @@ class Conv(Instruction):
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return self.acc_strides, self.out_strides
+
+    def elements(self) -> int:
+        return products(self.work())
 
     def accesses(self) -> Iterator[Access | None]:
         xb, xr, xp = self.x_strides
@@ -173,7 +189,7 @@ class Conv(Instruction):
         yield span(self.acc, (self.batch, self.oh, self.ow, self.oc), (*self.acc_strides, 4), 4, True)
         yield from _drain_accesses(self, self.batch, self.out_strides, self.oc)
 
-    def work(self) -> Work:
+    def work(self) -> MatrixWork:
         return MatrixWork(
             rate_type(self.x_type, self.w_type),
             self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, False, self.first, self.last,
@@ -234,12 +250,16 @@ class Depthwise(Instruction):
     out_zero: I32
     low: F64
     high: F64
+    limit: ClassVar[int] = MAX_PRODUCTS
 
     def check(self) -> None:
         _check(self, self.oh, self.ow, self.channels, self.mult, self.kh, self.kw, self.sh, self.sw)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (0, self.acc_row, self.acc_pixel), (0, self.out_row, self.out_pixel)
+
+    def elements(self) -> int:
+        return products(self.work())
 
     def accesses(self) -> Iterator[Access | None]:
         item = self.x_type.itemsize
@@ -251,7 +271,7 @@ class Depthwise(Instruction):
         yield span(self.acc, (self.oh, self.ow, oc), (self.acc_row, self.acc_pixel, 4), 4, True)
         yield from _drain_accesses(self, 1, (0, self.out_row, self.out_pixel), oc)
 
-    def work(self) -> Work:
+    def work(self) -> MatrixWork:
         return MatrixWork(
             rate_type(self.x_type, self.w_type),
             1, self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first,

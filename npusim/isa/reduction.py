@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +30,9 @@ from npusim.isa.base import (
     Strides4,
     Type,
     Unit,
+    check_row,
     instruction,
+    loops,
     span,
 )
 from npusim.work import VectorWork, Work
@@ -67,6 +70,9 @@ class ReduceTile(Instruction):
         # A stride of 0 is what says that a dimension is reduced; the encoding has no field for it.
         return tuple(dim if stride else 1 for dim, stride in zip(self.dims, self.acc_strides, strict=True))
 
+    def elements(self) -> int:
+        return loops(*self.dims)
+
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
         yield span(self.acc, self.acc_dims, self.acc_strides, ACCUMULATOR_BYTES, True)
@@ -97,6 +103,12 @@ class RowInstruction(Instruction):
     src: Address
     src_strides: Strides3
     dims: Dims3
+
+    def check(self) -> None:
+        check_row(self.mnemonic, self.dims[1], self.src_strides[1])
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
@@ -184,6 +196,7 @@ class CumProd(RowInstruction):
     def check(self) -> None:
         if self.dtype is DType.BOOL:
             raise ProgramError("vector.cumprod: type must be a number, got bool")
+        RowInstruction.check(self)
 
     def work(self) -> Work:
         return self._work("reduce", 1)
@@ -194,7 +207,8 @@ class CumProd(RowInstruction):
         src = np.ndarray(self.dims, self.dtype.storage, at.memory, at.offset, self.src_strides)
         # bfloat16 is stored as uint16 and would otherwise be multiplied as that.
         exact = bfloat16_to_float32(src) if self.dtype is DType.BFLOAT16 else src
-        wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
+        with np.errstate(all="ignore"):
+            wide = exact.astype(np.float64 if self.dtype.is_float else np.int64)
         products = np.ones_like(wide)
         forth = slice(None, None, -1 if self.reverse else 1)
         late = int(self.exclusive)
@@ -215,6 +229,9 @@ class Lrn(RowInstruction):
     alpha: F64
     beta: F64
     bias: F64
+
+    def elements(self) -> int:
+        return loops(*self.dims, min(self.size, self.dims[1]))
 
     def work(self) -> Work:
         return self._work("transcendental", 2)
@@ -258,6 +275,9 @@ class Pool(Instruction):
         if not all((self.kh, self.kw, self.sh, self.sw, self.dh, self.dw)):
             raise ProgramError("vector.pool: kernel, stride and dilation must be >= 1")
 
+    def elements(self) -> int:
+        return loops(self.oh, self.ow, self.channels, min(self.kh, self.ih), min(self.kw, self.iw))
+
     def accesses(self) -> Iterator[Access | None]:
         item = self.dtype.itemsize
         # Windows may be larger than the source: the kernel clips each to the ih x iw valid pixels, so
@@ -296,6 +316,10 @@ class Resample(Instruction):
     index: Address
     weight: Address
     taps: U32
+    data_decides: ClassVar[bool] = True
+
+    def elements(self) -> int:
+        return loops(*self.dims, self.taps)
 
     def accesses(self) -> Iterator[Access | None]:
         outer, results, inner = self.dims

@@ -14,13 +14,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.errors import ModelError, ProgramError
 from npusim.isa.base import (
+    MAX_ROUTINE_STEPS,
     TAIL,
     Access,
     Instruction,
@@ -174,6 +175,8 @@ class _Routine(Instruction):
     """What the two units' instructions have in common."""
 
     call: Annotated[Call, TAIL, Call.from_bytes]
+    limit: ClassVar[int] = MAX_ROUTINE_STEPS
+    data_decides: ClassVar[bool] = True
 
     def routine(self) -> Routine:
         """The routine that is called. Raises ProgramError if nobody has registered it."""
@@ -209,6 +212,11 @@ class _Routine(Instruction):
         got = [operand.spec for operand in call.outputs]
         if got != wanted:
             raise ProgramError(f"{self.mnemonic}: routine {call.name}: outputs must be {wanted}, got {got}")
+
+    def elements(self) -> int:
+        call = self.call
+        inputs, outputs = ([operand.spec for operand in side] for side in (call.inputs, call.outputs))
+        return self.routine().steps(inputs, outputs, dict(call.params))
 
     def accesses(self) -> Iterator[Access | None]:
         for operand in self.call.inputs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import ClassVar
 
 from npusim import _core
 from npusim.errors import ProgramError
@@ -19,7 +20,9 @@ from npusim.isa.base import (
     Strides3,
     Type,
     Unit,
+    check_row,
     instruction,
+    loops,
     span,
 )
 from npusim.work import ScalarWork, Work
@@ -42,6 +45,10 @@ class GatherElements(Instruction):
     index_strides: Strides3
     dims: Dims3
     axis_size: U32
+    data_decides: ClassVar[bool] = True
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
@@ -77,10 +84,14 @@ class Scatter(Instruction):
     dims: Dims3
     axis_size: U32
     reduction: U8
+    data_decides: ClassVar[bool] = True
 
     def check(self) -> None:
         if self.reduction >= len(REDUCTIONS):
             raise ProgramError(f"scalar.scatter: reduction must be below {len(REDUCTIONS)}, got {self.reduction}")
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
@@ -114,10 +125,15 @@ class TopK(Instruction):
     dims: Dims3
     k: U32
     largest: Flag
+    data_decides: ClassVar[bool] = True
 
     def check(self) -> None:
         if self.k > self.dims[1]:
             raise ProgramError(f"scalar.topk: k must be at most the row length {self.dims[1]}, got {self.k}")
+        check_row("scalar.topk", self.dims[1], self.src_strides[1])
+
+    def elements(self) -> int:
+        return loops(*self.dims, self.dims[1].bit_length())  # rows are sorted
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims

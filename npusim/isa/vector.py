@@ -22,6 +22,7 @@ from npusim.isa.base import (
     UnaryFn,
     Unit,
     instruction,
+    loops,
     span,
 )
 from npusim.isa.functions import COMPARISONS, PREDICATES, binary_cost, unary_cost
@@ -58,6 +59,9 @@ class UnaryOp(Instruction):
     def out_type(self) -> DType:
         return DType.BOOL if self.fn in PREDICATES else self.dtype
 
+    def elements(self) -> int:
+        return loops(*self.dims)
+
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
         yield span(self.dst, self.dims, self.dst_strides, self.out_type.itemsize, True)
@@ -89,6 +93,9 @@ class BinaryOp(Instruction):
     def out_type(self) -> DType:
         return DType.BOOL if self.fn in COMPARISONS else self.dtype
 
+    def elements(self) -> int:
+        return loops(*self.dims)
+
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.a, self.dims, self.a_strides, self.dtype.itemsize, False)
         yield span(self.b, self.dims, self.b_strides, self.dtype.itemsize, False)
@@ -118,6 +125,9 @@ class Select(Instruction):
     b_strides: Strides4
     dims: Dims4
 
+    def elements(self) -> int:
+        return loops(*self.dims)
+
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.condition, self.dims, self.condition_strides, 1, False)
         yield span(self.a, self.dims, self.a_strides, self.dtype.itemsize, False)
@@ -144,6 +154,9 @@ class Cast(Instruction):
     src: Address
     src_strides: Strides4
     dims: Dims4
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.src_type.itemsize, False)
@@ -174,6 +187,9 @@ class Conversion(Instruction):
     zero_strides: Strides4
     dims: Dims4
     kernel: ClassVar[Callable[..., None]]
+
+    def elements(self) -> int:
+        return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, self.dims, self.src_strides, self.src_type.itemsize, False)

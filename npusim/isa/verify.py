@@ -1,7 +1,8 @@
 """The gate: every command stream, fresh or cached, is checked here before a device runs it.
 
 Checked: the device has the units and cores that commands name, waits look back only (so that no stream can wait for
-itself), fields mean something, every byte that a command may touch lies inside its memory, and only DMA touches DRAM.
+itself), fields mean something, no command goes through more elements than its kind may, every byte that a command may
+touch lies inside its memory, only DMA touches DRAM, and where data decides on addresses nothing lies over a result.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from npusim.errors import ProgramError
-from npusim.isa.base import Access, Command, Space, Unit, describe_address, offset_of, space_of, unit_name
+from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
 
 READ_ONLY_REGIONS = frozenset({0})
 """The region of constants: no command writes it."""
@@ -43,10 +44,13 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
             # Before its accesses, which rely on what this has checked: item sizes, types that go together, no empty
             # windows.
             command.instruction.check()
-            for access in command.instruction.accesses():
-                # An operand without elements touches no byte, so there is none to bound.
-                if access is not None:
-                    _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
+            _check_elements(command.instruction)
+            # An operand without elements touches no byte, so there is none to bound.
+            accesses = [access for access in command.instruction.accesses() if access is not None]
+            for access in accesses:
+                _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
+            if command.instruction.data_decides:
+                _check_apart(accesses)
         except ProgramError as error:
             raise ProgramError(f"command {index} ({command.instruction.mnemonic}): {error}") from None
         halted = command.instruction.mnemonic == "halt"
@@ -85,6 +89,22 @@ def _check_unit(core: int, unit: int, limits: Limits, present: Collection[int]) 
         raise ProgramError(f"unit {unit}: there is no such unit")
     elif unit not in present:
         raise ProgramError(f"{unit_name(core, unit)}: the device has no such unit")
+
+
+def _check_elements(instruction: Instruction) -> None:
+    elements = instruction.elements()
+    if elements > instruction.limit:
+        raise ProgramError(f"goes through {elements} elements, at most {instruction.limit} are possible")
+
+
+def _check_apart(accesses: Sequence[Access]) -> None:
+    """What is written lies apart from everything else: else data that decides on addresses changes under way."""
+    ends = [(access.address + access.low, access.address + access.high) for access in accesses]
+    for (index, access), (low, high) in zip(enumerate(accesses), ends, strict=True):
+        for other, (first, end) in zip(accesses[:index], ends, strict=False):
+            if (access.write or other.write) and low < end and first < high:
+                where = f"{describe_address(access.address)} and {describe_address(other.address)}"
+                raise ProgramError(f"operands at {where} overlap, and one of them is written")
 
 
 def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:

@@ -17,7 +17,7 @@ static void npu_copy_row(npu_byte *d, npu_int ds, const npu_byte *a, npu_int as,
 {
     npu_int i;
     if (ds == size && as == size) {
-        memcpy(d, a, (size_t)(n * size));
+        memmove(d, a, (size_t)(n * size)); /* the two may be one region of DRAM under two names */
         return;
     }
     NPU_BY_SIZE(size, for (i = 0; i < n; i++) memcpy(d + i * ds, a + i * as, sizeof(T)))

@@ -61,6 +61,7 @@ class Cut(NamedTuple):
 Infer = Callable[[Sequence[Spec], Params], list[Spec]]
 Execute = Callable[[Sequence[Array], Params, Sequence[Array]], None]
 Work = Callable[[Sequence[Spec], Sequence[Spec], Params], ScalarWork | VectorWork]
+Bound = Callable[[Sequence[Spec], Sequence[Spec], Params], int]
 Cuts = Callable[[Sequence[Spec], Params], Sequence[Cut]]
 
 
@@ -74,6 +75,7 @@ class Routine:
     ``execute(inputs, params, outputs)``: read the (read-only) inputs and fill the outputs, which hold zeros before;
     arrays are in storage form (see DType.storage) and dense. Whatever it raises becomes a data fault of the device.
     ``work(inputs, outputs, params)``: what to charge; it may depend on shapes and parameters alone.
+    ``bound(inputs, outputs, params)``: elements in the worst case, where that is more than what is charged.
     ``cuts(inputs, params)``: how it may be cut, the outermost loop first.
     A result with as many rows as there are has its largest shape, and an INT32 output with the count beside it.
     """
@@ -86,6 +88,13 @@ class Routine:
     params: Mapping[str, type] = field(default_factory=dict)
     cuts: Cuts = field(default=lambda inputs, params: ())
     unit: Literal["scalar", "vector"] = "scalar"
+    bound: Bound | None = None
+
+    def steps(self, inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> int:
+        """How many elements ``execute`` goes through, whatever the data says."""
+        work = self.work(inputs, outputs, params)
+        charged = work.elements * work.passes if isinstance(work, VectorWork) else work.elements
+        return max(charged, self.bound(inputs, outputs, params) if self.bound else 0)
 
     def check_params(self, params: Params) -> None:
         """Raise ModelError unless exactly the declared parameters are there, each of its type."""

@@ -64,6 +64,13 @@ def _pool_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) 
     return VectorWork("simple", DType.FLOAT32, pixels, 1, 4 * (pixels + outputs[0].size))
 
 
+def _pool_bound(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> int:
+    """Neighbouring parts share a pixel on either side: where parts are narrow, more than there are pixels."""
+    _, height, width, channels = inputs[0].shape
+    rows, columns = height + 2 * int(params["height"]), width + 2 * int(params["width"])
+    return inputs[1].shape[0] * rows * columns * channels
+
+
 register_routine(
     Routine(
         "npusim.roi_align", 1, _infer_align, _align, _align_work, {**_REGION, "ratio_h": int, "ratio_w": int},
@@ -73,7 +80,9 @@ register_routine(
 """image [b, h, w, c], rois [n, 4], batches [n] -> [n, height, width, c]."""
 
 register_routine(
-    Routine("npusim.roi_pool", 1, _infer_regions, _pool, _pool_work, _REGION, _region_cuts, "vector")
+    Routine(
+        "npusim.roi_pool", 1, _infer_regions, _pool, _pool_work, _REGION, _region_cuts, "vector", _pool_bound
+    )
 )  # fmt: skip
 """image [b, h, w, c], rois [n, 4], batches [n] -> [n, height, width, c]."""
 

@@ -95,7 +95,9 @@ class Result:
         if not self.program.macs or not self.time_ps:
             return 0.0
         peaks = capabilities(self.device).peak_macs
-        needed = sum(count / peaks[_PEAK_OF.get(dtype, dtype).label] for dtype, count in self.program.macs)
+        counts = ((count, peaks.get(_PEAK_OF.get(dtype, dtype).label)) for dtype, count in self.program.macs)
+        # A file may claim products of types that the device has no peak for.
+        needed = sum(count / peak for count, peak in counts if peak)
         return needed * 1e12 / self.time_ps
 
     @property

@@ -8,7 +8,7 @@ from tests.support.fuzz import run as fuzz
 
 SEED = 45
 """For which twelve cases of the faulty library hold one of each kind of failure."""
-CASES = {"onnxifi": 1500, "onnxifi-v1": 500, "neuralnetworks": 1500}
+CASES = {"onnxifi": 1500, "onnxifi-v1": 500, "neuralnetworks": 1500, "programs": 1500}
 
 
 @pytest.mark.parametrize("library", fuzz.MODULES)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import multiprocessing
 import os
 import resource
 import shutil
+import socket
+import stat
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +25,7 @@ import numpy as np
 import pytest
 
 from npusim import cache
-from npusim.cache import Cache, entries, read_program, write_program
+from npusim.cache import Cache, read_program, write_program
 from npusim.compiler.pipeline import compile_graph
 from npusim.errors import CacheError, UsageError
 from npusim.hw.config import load_config
@@ -167,6 +172,90 @@ def test_a_sound_checksum_around_nonsense(program: Program, tmp_path: Path, monk
             read_program(path)
 
 
+def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(json.dumps(cache.describe(program)))
+    owner: Any = document
+    for key in way[:-1]:
+        owner = owner[key]
+    owner[way[-1]] = to
+    return document
+
+
+@pytest.mark.parametrize(
+    ("way", "value", "message"),
+    [
+        (("name",), 5, "name: must be a string of at most 65536 characters, got 5"),
+        (("name",), "x" * 65537, "name: must be a string of at most 65536 characters, got 'xxx"),
+        (("key",), "\ud800", "key: must be text without half surrogates"),
+        (("more",), 1, "the description: must be an object with name, config, .* and nothing else, got an object"),
+        (("regions",), {}, "regions: must be a list, got an object"),
+        (("regions",), [0], "regions: there must be 2, and one for each of 2 inputs and outputs, got 1"),
+        (("regions", 1), -1, r"regions\[1\]: must be an integer from 0 to 2\^48, got -1"),
+        (("regions", 1), True, r"regions\[1\]: must be an integer from 0 to 2\^48, got True"),
+        (("regions", 1), 2**48 + 1, r"regions\[1\]: must be an integer from 0 to 2\^48, got 281474976710657"),
+        (("regions", 0), 0, r"regions\[0\]: must hold \d+ bytes of constants, got 0"),
+        (("regions", 2), 1, "'x': takes 768 bytes, but its region has 1"),
+        (("inputs", 0, 1), 3, "'x': its region must be 2, got 3"),
+        (("outputs", 0, 1), 2, "'.*': its region must be 3, got 2"),
+        (("inputs", 0, 2), [2**25, 2**24], r"inputs\[0\]\[2\]: must be at most 32 dimensions with a product"),
+        (("inputs", 0, 2), [0, 2**48, 2], r"inputs\[0\]\[2\]: must be at most 32 dimensions with a product"),
+        (("inputs", 0, 2), [1] * 33, r"inputs\[0\]\[2\]: must be at most 32 dimensions .* got 33 entries"),
+        (("inputs", 0, 3), "Float32", r"inputs\[0\]\[3\]: must be one of bool, int8, .*, got 'Float32'"),
+        (("inputs", 0), ["x"], r"inputs\[0\]: must be a list of 4, got 1 entries"),
+        (("ops", 0), ["a", None], r"ops\[0\]\[1\]: must be a string"),
+        (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
+        (("macs",), [["float32", 2**65]], r"macs\[0\]\[1\]: must be an integer from 0 to 2\^64"),
+    ],
+)  # fmt: skip
+def test_a_description_that_breaks_a_rule(program: Program, way: tuple[Any, ...], value: Any, message: str) -> None:
+    with pytest.raises(CacheError, match=f"^{message}"):
+        cache.restore(changed(program, *way, to=value), program.code, program.constants.joined())
+
+
+def test_two_inputs_of_one_name(program: Program) -> None:
+    ((name, _, shape, kind),) = cache.describe(program)["inputs"]
+    document = changed(program, "inputs", to=[[name, 2, shape, kind], [name, 3, shape, kind]])
+    document["outputs"][0][1] = 4
+    document["regions"].insert(3, document["regions"][2])
+    with pytest.raises(CacheError, match=r"^inputs: no two may have the same name$"):
+        cache.restore(document, program.code, program.constants.joined())
+
+
+@pytest.mark.parametrize(
+    "text", ['{"name": 1, "name": 2}', "[" * 100_000, "1" * 5000, '"\\x"'], ids=["twice", "deep", "digits", "escape"]
+)
+def test_json_that_no_reader_should_take(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "odd.npu"
+    monkeypatch.setattr("npusim.cache.json.dumps", lambda *args, **kwargs: text)
+    write_program(program, path)
+    monkeypatch.undo()
+    with pytest.raises(CacheError, match=r"odd\.npu: the description does not make sense: "):
+        read_program(path)
+
+
+def test_a_description_that_is_too_long(program: Program, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npusim.cache.LONGEST_DESCRIPTION", 100)
+    with pytest.raises(CacheError, match=r"the description must have at most 100 bytes, got \d+"):
+        read_program(file)
+    with pytest.raises(CacheError, match=r"the description must have at most 100 bytes, got \d+"):
+        write_program(program, file)
+    assert Cache(file.parent).entries() == []
+
+
+def test_a_program_that_could_not_be_read_again_is_not_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = compile_graph(product(4, 4, 4), TINY, "k" * 70_000)
+    with pytest.raises(CacheError, match=r"^key: must be a string"):
+        write_program(program, tmp_path / "x.npu")
+    program.key, program.name = KEY, "n" * 70_000
+    Cache(tmp_path).put(program)
+    assert "the program is not kept: name: must be a string" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
 # The directory
 
 
@@ -192,13 +281,13 @@ def test_a_program_under_a_wrong_name(program: Program, tmp_path: Path, caplog: 
 
 
 def test_entries_leave_out_what_is_no_program(program: Program, tmp_path: Path) -> None:
-    assert entries(tmp_path / "nowhere") == []
+    assert Cache(tmp_path / "nowhere").entries() == []
     store = Cache(tmp_path)
     store.put(program)
     (tmp_path / "a.npu").write_bytes(b"not a program")
     (tmp_path / "b.npu").write_bytes(store.path(KEY).read_bytes()[:90])
     (tmp_path / "c.txt").write_text("text")
-    (entry,) = entries(tmp_path)
+    (entry,) = store.entries()
     assert (entry.path, entry.model, entry.config) == (store.path(KEY), "residual", "tiny")
     assert entry.bytes == store.path(KEY).stat().st_size
 
@@ -295,7 +384,7 @@ def test_a_read_only_directory(
         def refuse(*args: object, **kwargs: object) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-        monkeypatch.setattr("npusim.cache.tempfile.mkstemp", refuse)
+        monkeypatch.setattr("npusim.own.tempfile.mkstemp", refuse)
     tmp_path.chmod(0o555)
     with caplog.at_level(logging.WARNING, "npusim.cache"):
         program = Session("tiny", cache_dir=tmp_path).compile(increment())
@@ -332,6 +421,195 @@ def test_a_full_disk_keeps_what_was_there(program: Program, tmp_path: Path) -> N
         store.put(program)
     assert store.path(KEY).read_bytes() == before
     assert [item.name for item in tmp_path.iterdir()] == [f"{KEY}.npu"]
+
+
+# A directory that others can write to
+
+
+def foreign(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a file to somebody else, or make it look so to who may not give files away."""
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+        return
+    number, status = path.stat().st_ino, os.fstat
+
+    def seen(descriptor: int) -> os.stat_result:
+        found = status(descriptor)
+        return found if found.st_ino != number else os.stat_result((*found[:4], found.st_uid + 1, *found[5:]))
+
+    monkeypatch.setattr("npusim.own.os.fstat", seen)
+
+
+def plant(kind: str, path: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put something into the place of a file of the cache: most hold another program under the key of the right one."""
+    aside = path.with_name("aside")
+    if kind == "plain":
+        write_program(program, path)
+    elif kind == "forged":
+        write_program(program, path)
+        path.write_bytes(b"NPUCACHE" + path.read_bytes()[8:])
+    elif kind == "another key":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NPUSIM_STATE_DIR", str(path.parent.parent / "their state"))
+            Cache(path.parent).put(program)
+    elif kind == "writable":
+        path.chmod(0o620)
+    elif kind == "foreign":
+        foreign(path, monkeypatch)
+    elif kind == "link":
+        path.rename(aside)
+        path.symlink_to(aside)
+    elif kind == "loop":
+        path.unlink()
+        path.symlink_to(path)
+    elif kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        path.unlink()
+        monkeypatch.chdir(path.parent)  # names of sockets are short
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name[:20])
+        Path(path.name[:20]).rename(path)
+
+
+PLANTED = {
+    "plain": "was not written by a cache",
+    "forged": "has been altered: it is not as this user's npusim wrote it",
+    "another key": "has been altered: it is not as this user's npusim wrote it",
+    "writable": "is open to others (mode 620)",
+    "foreign": "belongs to user ",
+    "link": "is a symbolic link",
+    "loop": "is a symbolic link",
+    "pipe": "is not a regular file",
+    "socket": "cannot be read: ",
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_what_others_plant_is_never_used(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "cache"
+    fresh = Session("tiny", cache_dir=folder).compile(product(8, 32, 8))
+    path = only_file(folder)
+    plant(kind, path, compile_graph(product(8, 32, 9), TINY, fresh.key), monkeypatch)
+    store = Cache(folder)
+    with caplog.at_level(logging.WARNING, "npusim.cache"):
+        assert store.entries() == []
+        assert store.get(fresh.key) is None
+    assert [PLANTED[kind] in record.message for record in caplog.records] == [True, True]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "npusim.cache"):
+        again = Session("tiny", cache_dir=folder).compile(product(8, 32, 8))
+    assert not again.from_cache
+    assert same(again, fresh)
+    assert len(caplog.records) == 1, "said once"
+    monkeypatch.undo()
+    assert Session("tiny", cache_dir=folder).compile(product(8, 32, 8)).from_cache, "its place was taken"
+
+
+def test_a_pipe_in_the_cache_keeps_no_command_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.npu")
+    os.mkfifo(tmp_path / f".{KEY}.npu.abcdefgh.tmp")
+    for command in ("list", "clear"):
+        done = subprocess.run(
+            [sys.executable, "-m", "npusim", "cache", command, "--cache-dir", str(tmp_path)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0
+        assert done.stderr.count("a.npu") == 1
+        assert "is not a regular file" in done.stderr
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_pipe_is_no_program_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.npu")
+    with pytest.raises(UsageError, match=r"a\.npu: cannot be read: is not a regular file$"):
+        read_program(tmp_path / "a.npu")
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_what_was_checked_stays(program: Program, tmp_path: Path, cached: bool) -> None:
+    """Whoever cuts a file afterwards, or writes into it, changes nothing of the program."""
+    store = Cache(tmp_path)
+    store.put(program)
+    path = store.path(KEY)
+    if not cached:
+        write_program(program, path)
+    found = store.get(KEY) if cached else read_program(path)
+    assert found is not None
+    with path.open("r+b") as file:
+        file.write(b"\xff" * path.stat().st_size)
+    assert same(found, program)
+    os.truncate(path, 0)
+    assert same(found, program)
+
+
+def test_files_of_the_cache_are_for_this_user(program: Program, tmp_path: Path) -> None:
+    store = Cache(tmp_path / "deep" / "cache")
+    store.put(program)
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE(store.path(KEY).stat().st_mode) == 0o600
+    with pytest.raises(CacheError, match="is of a cache; npusim compile -o makes one to give away"):
+        read_program(store.path(KEY))
+    mask = os.umask(0o027)
+    try:
+        write_program(program, tmp_path / "given.npu")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "given.npu").stat().st_mode) == 0o640
+
+
+def test_without_a_safe_place_for_the_key_nothing_is_kept(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setenv("NPUSIM_STATE_DIR", str(shared))
+    store = Cache(shared)
+    with caplog.at_level(logging.WARNING, "npusim.cache"):
+        store.put(program)
+        assert store.get(KEY) is None
+    assert list(shared.iterdir()) == []
+    (record,) = caplog.records
+    assert "programs are not kept: its directory is open to others (mode 777)" in record.message
+
+
+def test_drafts_of_killed_processes_go_when_they_are_old(program: Program, tmp_path: Path) -> None:
+    old, young = tmp_path / ".other.npu.abcdefgh.tmp", tmp_path / f".{KEY}.npu.hgfedcba.tmp"
+    strange = tmp_path / ".profile.tmp"
+    for path in (old, young, strange):
+        path.write_bytes(b"half")
+    for path in (old, strange):
+        os.utime(path, (0, 0))
+    store = Cache(tmp_path)
+    store.put(program)
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted([young.name, strange.name, f"{KEY}.npu"])
+    os.utime(young, (0, 0))
+    store.clear()
+    assert [item.name for item in tmp_path.iterdir()] == [strange.name]
+
+
+def test_a_draft_of_a_file_that_is_written_again_goes(program: Program, tmp_path: Path) -> None:
+    for name in (".mine.npu.abcdefgh.tmp", ".other.npu.abcdefgh.tmp"):
+        (tmp_path / name).write_bytes(b"half")
+        os.utime(tmp_path / name, (0, 0))
+    write_program(program, tmp_path / "mine.npu")
+    assert sorted(item.name for item in tmp_path.iterdir()) == [".other.npu.abcdefgh.tmp", "mine.npu"]
+
+
+def test_clear_takes_what_is_outdated_and_damaged_too(program: Program, tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+    store.put(program)
+    raw = store.path(KEY).read_bytes()
+    for name, content in (("cut", raw[:90]), ("old", raw[:8] + b"\x63" + raw[9:]), ("image", b"\x89PNG")):
+        store.path(name).write_bytes(content)
+        store.path(name).chmod(0o600)
+    write_program(program, store.path("plain"))
+    assert len(store.clear()) == 4
+    assert [item.name for item in tmp_path.iterdir()] == ["image.npu"]
 
 
 # Several at once

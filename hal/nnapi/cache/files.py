@@ -13,7 +13,6 @@ import fcntl
 import hmac
 import logging
 import os
-import secrets
 import stat
 import struct
 import zlib
@@ -23,6 +22,7 @@ from typing import Any, Self
 
 from npusim.errors import CacheError
 from npusim.hw.config import Config
+from npusim.own import state_directory, user_key
 
 from ..errors import StatusError, invalid_argument
 from ..operations.constants import Constants
@@ -31,9 +31,7 @@ from ..types import Constant, ErrorStatus, Model
 from .format import decode, describes_data, encode
 
 MODEL_FILES = DATA_FILES = 1
-KEY_BYTES = 32
 KEY_NAME = "nnapi-cache.key"
-STATE_VARIABLE = "NPUSIM_STATE_DIR"
 LARGEST = 1 << 28
 """A model file with more bytes is not looked at; it holds no weights."""
 
@@ -45,52 +43,14 @@ _log = logging.getLogger("hal.nnapi.cache")
 Handles = Sequence[Sequence[int]]
 
 
-def state_directory() -> Path:
-    """``$NPUSIM_STATE_DIR``, else ``npusim`` in the user's state directory."""
-    chosen = os.environ.get(STATE_VARIABLE)
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "npusim"
-
-
 def driver_key(directory: Path | None = None) -> bytes | None:
     """The key of this user's drivers, made when it is first needed; None if it cannot be kept, or is not safe."""
     path = (directory or state_directory()) / KEY_NAME
     try:
-        if not path.exists():
-            _make_key(path)
-        return _read_key(path)
+        return user_key(path)
     except OSError as error:
         _log.warning("%s: the compilation cache cannot be used: %s", path, error.strerror or error)
         return None
-
-
-def _make_key(path: Path) -> None:
-    """Write a new key, whole or not at all; if another process is quicker, its key is the one."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A draft that is linked into place: another process sees the whole key or none, and never replaces one.
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(KEY_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        os.unlink(draft)
-
-
-def _read_key(path: Path) -> bytes:
-    with path.open("rb") as file:
-        status = os.fstat(file.fileno())  # of what was opened: the path may lead elsewhere by now
-        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            raise PermissionError(0, "the key must belong to this user and be unreadable to all others")
-        key = file.read(KEY_BYTES + 1)
-    if len(key) != KEY_BYTES:
-        raise OSError(0, f"the key must have {KEY_BYTES} bytes, got {len(key)}")
-    return key
 
 
 class Files:

@@ -27,7 +27,7 @@ _serials = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PreparedPart:
     """A part of the model, and what its device has made of it."""
 
     part: Part
@@ -42,7 +42,7 @@ class Compilation:
             raise bad_state("the model is not finished, or not valid")
         self.model = model
         self.serial = next(_serials)
-        self.steps: list[Step] = []
+        self.steps: list[PreparedPart] = []
         self._chosen = chosen
         self._preference = ExecutionPreference.FAST_SINGLE_ANSWER
         self._priority = Priority.MEDIUM
@@ -118,7 +118,7 @@ class Compilation:
             kept = CachedCompilation(self._cache, choice, len(types), types, int(self._preference), int(self._priority))
         self.steps = (self._from_cache(kept, deadline) if kept else []) or self._compile(choice, kept, deadline)
 
-    def _from_cache(self, kept: CachedCompilation, deadline: int) -> list[Step]:
+    def _from_cache(self, kept: CachedCompilation, deadline: int) -> list[PreparedPart]:
         """The steps that an earlier compilation has kept; none unless the drivers accept all of them."""
         for stretches in kept.candidates():
             prepared = []
@@ -132,22 +132,22 @@ class Compilation:
                 prepared.append(found)
             else:
                 parts = parts_of(self.model.composed, stretches)
-                return [Step(part, each) for part, each in zip(parts, prepared, strict=True)]
+                return [PreparedPart(part, each) for part, each in zip(parts, prepared, strict=True)]
         return []
 
-    def _compile(self, choice: Sequence[Device], kept: CachedCompilation | None, deadline: int) -> list[Step]:
+    def _compile(self, choice: Sequence[Device], kept: CachedCompilation | None, deadline: int) -> list[PreparedPart]:
         model = self.model.composed
         stretches = spread(model, choice, self._preference)
         steps = []
         for stretch, part in zip(stretches, parts_of(model, stretches), strict=True):
             if kept is None:
-                steps.append(Step(part, _prepare_fresh(part, self._config(deadline))))
+                steps.append(PreparedPart(part, _prepare_fresh(part, self._config(deadline))))
                 continue
             entry = kept.entry(stretch)
             config = self._config(deadline, entry.token)
             with entry.opened(create=True) as files:
                 config.modelCache, config.dataCache = files or ((), ())
-                steps.append(Step(part, _prepare_fresh(part, config)))
+                steps.append(PreparedPart(part, _prepare_fresh(part, config)))
         if kept is not None:
             kept.note(stretches)
         return steps

@@ -23,6 +23,7 @@ from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import ISA_VERSION
+from npusim.own import open_regular, replace_file
 from npusim.report.energy import energy_fj
 from npusim.runtime import Session
 
@@ -32,6 +33,7 @@ from . import workloads
 from .workloads import MEASURED, Workload
 
 REFERENCE = "cpu_reference"
+_LARGEST = 1 << 20
 _log = logging.getLogger("hal.nnapi")
 
 
@@ -137,11 +139,8 @@ def _key(config: Config) -> str:
 def _keep(key: str, found: Capabilities) -> Capabilities:
     """Write a file in the user's cache directory; trouble is logged, it is only a shortcut."""
     path = default_directory() / f"capabilities-{key}.json"
-    draft = path.with_suffix(f".{threading.get_ident()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(_to_json(found)), encoding="utf-8")
-        draft.replace(path)
+        replace_file(path, [json.dumps(_to_json(found)).encode()])
     except OSError as error:
         _log.info("%s: the capabilities are not kept: %s", path, error)
     return found
@@ -150,10 +149,11 @@ def _keep(key: str, found: Capabilities) -> Capabilities:
 def _load(key: str) -> Capabilities | None:
     path = default_directory() / f"capabilities-{key}.json"
     try:
-        return _from_json(json.loads(path.read_text(encoding="utf-8")))
+        with open_regular(path, own=True) as file:
+            return _from_json(json.loads(file.read(_LARGEST)))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         _log.warning("%s: measuring again: %s", path, error)
         return None
 

@@ -6,20 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.groups import Group
-from npusim.compiler.schedule import Slot, Step
+from npusim.compiler.schedule import Slot, Tile
 from npusim.compiler.values import ALIGNMENT, Buffer, View, align, dense_strides
 from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
 from npusim.hw.units import dma
-from npusim.isa.base import Space
+from npusim.isa.base import MAX_ELEMENTS, Space
 from npusim.program import CONSTANTS
 from npusim.units import ceil_div
 
@@ -161,8 +162,12 @@ class Lowering(ABC):
         """What each core needs, for the tile sizes chosen."""
 
     @abstractmethod
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         """The steps of one of ``cores`` cores."""
+
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        """How many elements the largest instruction on a tile of these sizes goes through."""
+        return prod(tile)
 
     @property
     def config(self) -> Config:
@@ -202,6 +207,14 @@ def refuse_size(group: Group, needed: int, available: int, what: str = "SRAM") -
     )
 
 
+def refuse_elements(group: Group, elements: int, limit: int) -> CompileError:
+    """The error for an operator of which no piece is small enough for one instruction."""
+    return CompileError(
+        f"{group.name} ({group.kind}): its smallest tile goes through {elements} elements, an instruction through at "
+        f"most {limit}"
+    )
+
+
 _TARGET_TILES = 4
 """Tiles that a core's share is cut into where it is large enough, so that loads, work and stores overlap."""
 
@@ -229,6 +242,9 @@ def small_tile(
         return total_bytes(slots(tile))
 
     full = tuple(max(dim, 1) for dim in shape)
+    full = _shrink(full, order, floor, MAX_ELEMENTS, lowering.elements_for)
+    if (count := lowering.elements_for(full)) > MAX_ELEMENTS:
+        raise refuse_elements(lowering.group, count, MAX_ELEMENTS)
     # A transfer shorter than what its channel moves in one latency is mostly waiting.
     worthwhile = max(_SMALLEST_TILE, dma.channel_bandwidth(config) * dma.latency_ps(config) // 10**12)
     wanted = min(budget // 2, max(worthwhile, needed(full) // (config.cores * _TARGET_TILES)))

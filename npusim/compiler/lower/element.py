@@ -10,7 +10,7 @@ from math import prod
 from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, store_packed
-from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.schedule import Item, Slot, Tile
 from npusim.compiler.values import View, collapse, ordered_strides, pad4
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
@@ -58,7 +58,7 @@ class Chain:
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
         return [SlotSpec(name, size, 1 if name.startswith("t") else 2) for name, size in sizes.items() if name != MAIN]
 
-    def emit(self, step: Step, table: SlotTable, box: Box, main: Slot | None = None) -> Slot:
+    def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot:
         """Add the loads and instructions for one tile to a step; the slot with the result."""
         starts, sizes = box
         slots: dict[str, Slot] = {} if main is None else {MAIN: main}
@@ -83,7 +83,7 @@ class Chain:
         return ordered_strides(sizes, self.order, dtype.itemsize)
 
     def _load(
-        self, step: Step, table: SlotTable, tensor: Tensor, view: View, starts: Sequence[int], sizes: Sequence[int]
+        self, step: Tile, table: SlotTable, tensor: Tensor, view: View, starts: Sequence[int], sizes: Sequence[int]
     ) -> tuple[Slot, tuple[int, ...]]:
         """Load the part of an operand that a tile needs, unless it is what was loaded last."""
         extent = _distinct(sizes, view)
@@ -179,10 +179,10 @@ class Elementwise(Lowering):
     def slots(self) -> list[SlotSpec]:
         return self._chain.slots(self._tile)
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         tiles = boxes(self._out.shape, self._tile, self._chain.order)
         for box in share(tiles, core, cores):
-            step = Step()
+            step = Tile()
             slot = self._chain.emit(step, table, box)
             step.stores.extend(store_packed(self._out.slice(*box), slot, self._chain.order))
             yield step

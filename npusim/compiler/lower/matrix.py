@@ -24,7 +24,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, store_packed
-from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.schedule import Item, Slot, Tile
 from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, input_extent
 from npusim.compiler.values import View
 from npusim.dtypes import DType
@@ -162,7 +162,7 @@ class MatrixLowering(Lowering):
             min(tile.oc, problem.oc - task.channel),
         )
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         # Empty at the start of each operator: slots of the one before lie elsewhere, or have other contents.
         held: _Held = {}
         chunks = [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
@@ -173,7 +173,7 @@ class MatrixLowering(Lowering):
             main = table.next(MAIN)
             acc = main if self.in_place else table.next("acc")
             for chunk in chunks:
-                step = Step()
+                step = Tile()
                 slots = self._load(step, table, held, task, extent, chunk)
                 last = chunk is chunks[-1]
                 if last:
@@ -190,7 +190,7 @@ class MatrixLowering(Lowering):
                 yield step
 
     def _load(
-        self, step: Step, table: SlotTable, held: _Held, task: Task, extent: Extent, chunk: tuple[int, int]
+        self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent, chunk: tuple[int, int]
     ) -> dict[str, Slot | None]:
         x_group = task.group if self.problem.groups > 1 else 0
         slots: dict[str, Slot | None] = {}
@@ -204,7 +204,7 @@ class MatrixLowering(Lowering):
             slots[name] = held[name][1]
         return slots
 
-    def _parameters(self, step: Step, table: SlotTable, held: _Held, task: Task, extent: Extent) -> Slot | None:
+    def _parameters(self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent) -> Slot | None:
         """Load the bias and scale of the tile's channels, one after the other."""
         drain = self.drain
         if drain.bias is None and drain.scale is None:

@@ -11,15 +11,25 @@ from typing import Any
 import numpy as np
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    Lowering,
+    SlotSpec,
+    SlotTable,
+    boxes,
+    refuse_elements,
+    share,
+)
 from npusim.compiler.lower.rows import TiledLowering, clip
 from npusim.compiler.lower.transfer import copy_items, load_items, load_packed, store_packed
-from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.schedule import Item, Slot, Tile
 from npusim.compiler.values import View
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa import scalar
+from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Gather
 from npusim.units import ceil_div
 
@@ -45,7 +55,7 @@ class CopyLowering(Lowering):
         assert whole is not None, "a reshape that strides cannot say goes to a dense output"
         return [(source, whole)]
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         ways = copy_ways(self.config)
         parts = [
             (source.slice(*box), target.slice(*box)) for source, target in self.pairs() for box in _tiles(target, ways)
@@ -56,7 +66,7 @@ class CopyLowering(Lowering):
                 target.dtype.itemsize,
             )  # fmt: skip
             # As loads, because those may use all channels but one, and stores only that one.
-            yield Step(loads=items)
+            yield Tile(loads=items)
 
 
 VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
@@ -110,7 +120,7 @@ class ConcatLowering(CopyLowering, kind="concat"):
 class PadLowering(CopyLowering, kind="pad"):
     """Constant padding, written by the copy itself; cut along the output's outermost dimension."""
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         op = self.group.ops[0]
         x, out = self.context.view(op.input(0)), self.context.view(op.output)
         pattern = bit_pattern(op.attrs["value"], x.dtype)
@@ -123,7 +133,7 @@ class PadLowering(CopyLowering, kind="pad"):
             clips = [clip(start - b, size, dim) for start, size, dim, b in zip(*box, source.shape, before, strict=True)]
             starts, lows, sizes, highs = zip(*clips, strict=True) if clips else ((),) * 4
             part, to = source.slice(starts, sizes), target.slice(*box)
-            yield Step(loads=copy_items(
+            yield Tile(loads=copy_items(
                 (to.address, to.strides, to), (part.address, part.strides, part), part.shape, part.dtype.itemsize,
                 lows, highs, pattern,
             ))  # fmt: skip
@@ -153,13 +163,16 @@ class GatherLowering(Lowering, kind="gather"):
         self._index = context.view(self._op.input(1))
         self._count = prod(self._index.shape)
         # For each of two slots, so that half of SRAM is left for the operators before and after.
-        room = context.config.sram.bytes // 4
-        self._tile = max(1, min(self._count, room // self._index.dtype.itemsize))
+        room = context.config.sram.bytes // 4 // self._index.dtype.itemsize
+        outer, _, inner = _three(context.view(self._op.input(0)).shape, self._op.attrs["axis"])
+        self._tile = max(1, min(self._count, room, MAX_ITEMS // max(outer * inner, 1)))
+        if outer * inner * self._tile > MAX_ITEMS:
+            raise refuse_elements(group, outer * inner, MAX_ITEMS)
 
     def slots(self) -> list[SlotSpec]:
         return [SlotSpec("index", self._tile * self._index.dtype.itemsize)]
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         op, index = self._op, self._index
         data, out = self.context.view(op.input(0)), self.context.view(op.output)
         outer, length, inner = _three(data.shape, op.attrs["axis"])
@@ -169,7 +182,7 @@ class GatherLowering(Lowering, kind="gather"):
         assert flat is not None
         for (start,), (count,) in share(boxes((self._count,), (tile,), (0,)), core, cores):
             slot = table.next("index")
-            step = Step(loads=load_items((slot.address, (kind.itemsize,), slot), flat.slice((start,), (count,))))
+            step = Tile(loads=load_items((slot.address, (kind.itemsize,), slot), flat.slice((start,), (count,))))
             instruction = Gather(
                 out.address + start * inner * item, (self._count * inner * item, inner * item, item), data.address,
                 (length * inner * item, inner * item, item), slot.address, kind.itemsize, kind, (outer, count, inner),
@@ -223,13 +236,17 @@ class ScalarLowering(TiledLowering):
             if tensor is not None
         ]
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        longest: int = max(tensor.shape[self._axis] for tensor in self.op.inputs if tensor is not None)
+        return prod(tile) // max(int(tile[self._axis]), 1) * longest
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         tiles = boxes(self.walked(), self._tile, range(len(self._tile)))
         for box in share(tiles, core, cores):
             yield self._step(table, *box)
 
-    def _step(self, table: SlotTable, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Step:
-        step = Step()
+    def _step(self, table: SlotTable, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Tile:
+        step = Tile()
         outer, _, inner = _three(sizes, self._axis)
 
         def place(tensor: Tensor, name: str) -> tuple[_Tile, View]:
@@ -252,6 +269,10 @@ class ScalarLowering(TiledLowering):
 
 
 class TopKLowering(ScalarLowering, kind="topk"):
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        row: int = tile[self._axis]
+        return prod(tile) * row.bit_length()
+
     def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
         (x,), (out, indices) = ins, outs
         instruction = scalar.TopK(

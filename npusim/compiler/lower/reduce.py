@@ -10,7 +10,7 @@ from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share
 from npusim.compiler.lower.rows import TiledLowering, insert_axis
 from npusim.compiler.lower.transfer import load_items, store_items
-from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.schedule import Item, Slot, Tile
 from npusim.compiler.values import collapse, dense_strides, pad4
 from npusim.isa.functions import Reduce
 from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
@@ -40,7 +40,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
             SlotSpec("out", results * item),
         ]
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         shape, tile = self.x.shape, self._tile
         item = self.x.dtype.itemsize
         reduced_shape = tuple(dim if axis in self._axes else 1 for axis, dim in enumerate(shape))
@@ -54,7 +54,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
                 at = tuple(low[axis] if axis in self._axes else starts[axis] for axis in rank)
                 extent = tuple(count[axis] if axis in self._axes else sizes[axis] for axis in rank)
                 first, last = (low, count) == chunks[0], (low, count) == chunks[-1]
-                step, x = Step(), table.next("x")
+                step, x = Tile(), table.next("x")
                 packed = dense_strides(extent, item)
                 step.loads.extend(load_items((x.address, packed, x), self.x.slice(at, extent)))
                 results = self._results(extent)

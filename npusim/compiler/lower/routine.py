@@ -14,16 +14,19 @@ from npusim.compiler.lower.base import (
     SlotSpec,
     SlotTable,
     boxes,
+    refuse_elements,
     share,
     sram_budget,
     total_bytes,
 )
 from npusim.compiler.lower.transfer import load_packed, store_packed
-from npusim.compiler.schedule import Item, Slot, Step
+from npusim.compiler.schedule import Item, Slot, Tile
 from npusim.errors import CompileError
 from npusim.graph import Tensor
+from npusim.isa.base import MAX_ROUTINE_STEPS
 from npusim.isa.routine import Operand, routine_instruction
 from npusim.ops.routine import input_specs, routine_of
+from npusim.routines import Spec
 from npusim.units import ceil_div
 
 _PIECE_BYTES = 8 << 10
@@ -71,8 +74,19 @@ class RoutineLowering(Lowering, kind="routine"):
                 f"{self.group.name} ({self.group.kind}): its smallest piece takes {total_bytes(slots)} bytes "
                 f"of SRAM, of which operand {tensor.name!r} takes {slots[largest].total}; the device has {budget}"
             )
+        fewest = min(map(self._elements, fitting))
+        if fewest > MAX_ROUTINE_STEPS:
+            raise refuse_elements(self.group, fewest, MAX_ROUTINE_STEPS)
+        fitting = [tile for tile in fitting if self._elements(tile) <= MAX_ROUTINE_STEPS]
         # The tile itself decides ties, so that compiling twice gives the same program.
         return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
+
+    def _elements(self, tile: Sequence[int]) -> int:
+        inputs, outputs = (
+            [Spec(_part(tensor, axes, [0] * len(tile), tile)[1], tensor.dtype) for tensor, axes in side]
+            for side in (self._inputs, self._outputs)
+        )
+        return self._routine.steps(inputs, outputs, dict(self.op.attrs["params"]))
 
     def _cost(self, tile: Sequence[int]) -> int:
         pieces = prod(ceil_div(extent, size) for extent, size in zip(self._extents, tile, strict=True))
@@ -96,11 +110,11 @@ class RoutineLowering(Lowering, kind="routine"):
                 specs.append(SlotSpec(f"{side}{index}", prod(sizes) * tensor.dtype.itemsize, 2 if changes else 1))
         return specs
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         held: dict[int, tuple[Box, Slot]] = {}
         pieces = boxes(self._extents, self._tile, range(len(self._tile))) if all(self._extents) else []
         for starts, sizes in share(pieces, core, cores):
-            step = Step()
+            step = Tile()
             ins: list[tuple[Operand, Slot]] = []
             outs: list[tuple[Operand, Slot]] = []
             for index, (tensor, axes) in enumerate(self._inputs):

@@ -9,7 +9,7 @@ from math import prod
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
-from npusim.compiler.schedule import Item, Step
+from npusim.compiler.schedule import Item, Tile
 from npusim.compiler.values import View
 from npusim.isa import reduction
 from npusim.ops.base import REGISTRY, Rows
@@ -64,11 +64,15 @@ class RowLowering(TiledLowering):
         out = elements // max(tile[self._axis], 1) if self._form.single else elements
         return [SlotSpec("x", elements * self.x.dtype.itemsize), SlotSpec("out", out * self.out.dtype.itemsize)]
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        size: int = self.op.attrs.get("size", 1)  # of the window of a local response normalisation
+        return prod(tile) * min(size, int(tile[self._axis]))
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         order = self._order
         for starts, sizes in share(boxes(self.x.shape, self._tile, order), core, cores):
             x, out = table.next("x"), table.next("out")
-            step = Step()
+            step = Tile()
             step.loads.extend(load_packed(x, self.x.slice(starts, sizes), order))
             single = self._form.single
             out_sizes = tuple(1 if single and axis == self._axis else size for axis, size in enumerate(sizes))
@@ -119,12 +123,16 @@ class PoolLowering(TiledLowering, kind="pool"):
         )
         return [SlotSpec("x", rows * cols * tile[3] * item), SlotSpec("out", tile[1] * tile[2] * tile[3] * item)]
 
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        (kh, kw), (height, width) = self.op.attrs["kernel"], self.x.shape[1:3]
+        return prod(tile[1:]) * int(min(kh, height) * min(kw, width))
+
     def _extent(self, oh: int, ow: int) -> tuple[int, int]:
         attrs = self.op.attrs
         (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
         return (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         tile = (1, *self._tile[1:])
         for box in share(boxes(self.out.shape, tile, (0, 1, 2, 3)), core, cores):
             (image, row, col, channel), (_, oh, ow, channels) = box
@@ -134,7 +142,7 @@ class PoolLowering(TiledLowering, kind="pool"):
             top, above, ih, below = clip(row * sh - pads[0], rows, self.x.shape[1])
             left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
             x, out = table.next("x"), table.next("out")
-            step = Step()
+            step = Tile()
             part = self.x.slice((image, top, left, channel), (1, ih, iw, channels))
             step.loads.extend(load_packed(x, part, range(4)))
             instruction = reduction.Pool(
@@ -179,13 +187,17 @@ class ResampleLowering(TiledLowering, kind="resample"):
             SlotSpec("weight", tables, 1),
         ]
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Step]:
+    def elements_for(self, tile: tuple[int, ...]) -> int:
+        lanes: int = prod(tile) // max(tile[self._axis], 1)
+        return lanes * prod(self._index.shape)
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         order, axis = self._order, self._axis
         index, weight = table.next("index"), table.next("weight")
         item = self.x.dtype.itemsize
         for number, (starts, sizes) in enumerate(share(boxes(self.x.shape, self._tile, order), core, cores)):
             x, out = table.next("x"), table.next("out")
-            step = Step()
+            step = Tile()
             # The tables have one slot each and stay in it for all tiles of the core.
             if not number:
                 for slot, view in ((index, self._index), (weight, self._weight)):

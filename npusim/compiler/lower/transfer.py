@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from math import prod
 
 from npusim.compiler.schedule import Item, Resource, Slot
 from npusim.compiler.values import View, ordered_strides, pad4
+from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Copy
 
 
@@ -19,10 +21,27 @@ def copy_items(
     after: Sequence[int] | None = None,
     pattern: int = 0,
 ) -> list[Item]:
-    """Copy ``dims`` from src to dst - each (address, byte strides, resource) - with padding written around them."""
+    """Copy ``dims`` from src to dst - each (address, byte strides, resource) - with padding written around them.
+
+    What one instruction may not move is halved along its longest side until each may.
+    """
     (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
     before = before or (0,) * len(dims)
     after = after or (0,) * len(dims)
+    whole = [sum(sizes) for sizes in zip(before, dims, after, strict=True)]
+    if prod(whole) > MAX_ITEMS:
+        axis = whole.index(max(whole))
+        halves: list[Item] = []
+        for begin, end in ((0, whole[axis] // 2), (whole[axis] // 2, whole[axis])):
+            first, past = (min(max(at - before[axis], 0), dims[axis]) for at in (begin, end))
+            lead = max(min(before[axis], end) - begin, 0)
+            halves += copy_items(
+                (dst_address + begin * dst_strides[axis], dst_strides, dst_resource),
+                (src_address + first * src_strides[axis], src_strides, src_resource),
+                _with(dims, axis, past - first), itemsize, _with(before, axis, lead),
+                _with(after, axis, end - begin - lead - (past - first)), pattern,
+            )  # fmt: skip
+        return halves
     rows = _merge(dims, dst_strides, src_strides, before, after)
     # Nothing to write. Zero elements with padding around them are a fill, which the instruction does by itself.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
@@ -36,6 +55,10 @@ def copy_items(
         )  # fmt: skip
         items.append(Item(instruction, (src_resource,), (dst_resource,)))
     return items
+
+
+def _with(values: Sequence[int], axis: int, value: int) -> list[int]:
+    return [value if index == axis else old for index, old in enumerate(values)]
 
 
 def load_items(slot: tuple[int, Sequence[int], Resource], view: View) -> list[Item]:

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 a program
-"""Calls that no sane client makes, on the C libraries.
+"""Calls that no sane client makes, on the C libraries; instructions that no compiler makes, on the kernels.
 
 ``python -m tests.support.fuzz.run [--library onnxifi] [--cases N]`` makes them. Case number n of a library depends on
 the seed and n alone. The cases run in processes of their own, so that a crash or a hang is seen, with the number of the
@@ -31,6 +31,7 @@ MODULES = {
     "onnxifi": "tests.support.fuzz.onnxifi_calls",
     "onnxifi-v1": "tests.support.fuzz.onnxifi_v1_calls",
     "neuralnetworks": "tests.support.fuzz.nnapi_calls",
+    "programs": "tests.support.fuzz.instruction_streams",
 }
 CHUNK = 5000
 """Cases of one process."""

@@ -29,7 +29,7 @@ STEEP_BINARY = COMPARISONS | {Binary.DIV, Binary.POW, Binary.MOD, Binary.FMOD}
 """Likewise; fmod and pow of floats are compared by tolerance, the rest is exact on exact operands."""
 _MOST_PEAK = 1e30
 
-Step = Callable[[Grower], object]
+Tile = Callable[[Grower], object]
 
 
 def unary(g: Grower) -> None:
@@ -479,7 +479,7 @@ def island(g: Grower) -> None:
     g.add("quantize", [product, out_scale, out_zero], math.inf, to=to)
 
 
-STEPS: dict[str, Step] = {
+STEPS: dict[str, Tile] = {
     "unary": unary, "binary": binary, "select": select, "cast": cast, "quantize": quantize, "dequantize": dequantize,
     "conv": conv, "conv_transpose": conv_transpose, "matmul": matmul, "pool": pool, "reduce": reduce,
     "arg_reduce": arg_reduce, "topk": topk, "resample": resample, "softmax": softmax, "normalize": normalize,

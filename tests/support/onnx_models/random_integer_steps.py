@@ -16,7 +16,7 @@ from tests.support.onnx_models.random_steps import (
     MOVEMENT_STEPS,
     Grower,
     Quant,
-    Step,
+    Tile,
     Value,
     convolution,
     is_image,
@@ -200,21 +200,21 @@ def _dequantise(grower: Grower, value: Value) -> str:
 
 
 INT32_STEPS = (
-    Step("binary", _int_binary, _is_int32),
-    Step("unary", _int_unary, _is_int32),
-    Step("divide", _int_divide, _is_int32),
-    Step("clip", _int_clip, _is_int32),
-    Step("where", _int_where, _is_int32),
-    Step("reduce", _int_reduce, _is_int32),
-    Step("matmul", _int_matmul, _is_int32),
+    Tile("binary", _int_binary, _is_int32),
+    Tile("unary", _int_unary, _is_int32),
+    Tile("divide", _int_divide, _is_int32),
+    Tile("clip", _int_clip, _is_int32),
+    Tile("where", _int_where, _is_int32),
+    Tile("reduce", _int_reduce, _is_int32),
+    Tile("matmul", _int_matmul, _is_int32),
     *MOVEMENT_STEPS,
 )
 QUANT_STEPS = (
-    Step("qlinear_matmul", _qlinear_matmul, _is_quantised),
-    Step("qlinear_conv", _qlinear_conv, lambda value: _is_quantised(value) and is_image(value)),
-    Step("max_pool", max_pool, lambda value: _is_quantised(value) and is_image(value)),
-    Step("island", _island, _is_quantised),
-    Step("matmul_integer", _matmul_integer, _is_quantised),
-    Step("conv_integer", _conv_integer, lambda value: value.dtype == np.uint8 and is_image(value)),
+    Tile("qlinear_matmul", _qlinear_matmul, _is_quantised),
+    Tile("qlinear_conv", _qlinear_conv, lambda value: _is_quantised(value) and is_image(value)),
+    Tile("max_pool", max_pool, lambda value: _is_quantised(value) and is_image(value)),
+    Tile("island", _island, _is_quantised),
+    Tile("matmul_integer", _matmul_integer, _is_quantised),
+    Tile("conv_integer", _conv_integer, lambda value: value.dtype == np.uint8 and is_image(value)),
     *INT32_STEPS,
 )

@@ -79,11 +79,11 @@ class Grower:
         alike = [other for other in self.values if replace(other, name=value.name) == value]
         return self.draw(st.sampled_from(alike))
 
-    def grow(self, steps: Sequence[Step], count: int) -> None:
+    def grow(self, steps: Sequence[Tile], count: int) -> None:
         """Apply ``count`` steps, each to the newest value."""
         for _ in range(count):
             legal = [step for step in steps if step.legal(self.last)]
-            chosen: Step = self.draw(st.sampled_from(legal))
+            chosen: Tile = self.draw(st.sampled_from(legal))
             grown = chosen.apply(self, self.last)
             if math.prod(grown.shape) > MOST_ELEMENTS:
                 continue  # its nodes stay in the graph as dead code, which compilers must cope with too
@@ -99,7 +99,7 @@ class Grower:
 
 
 @dataclass(frozen=True)
-class Step:
+class Tile:
     """One way to extend a graph: ``apply(grower, value)`` adds nodes; ``legal(value)`` says whether it may."""
 
     name: str
@@ -212,10 +212,10 @@ def is_image(value: Value) -> bool:
 
 
 MOVEMENT_STEPS = (
-    Step("transpose", transpose),
-    Step("reshape", reshape),
-    Step("slice", window),
-    Step("concat", concat),
-    Step("gather", gather),
-    Step("pad", pad),
+    Tile("transpose", transpose),
+    Tile("reshape", reshape),
+    Tile("slice", window),
+    Tile("concat", concat),
+    Tile("gather", gather),
+    Tile("pad", pad),
 )

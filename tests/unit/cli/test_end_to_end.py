@@ -13,7 +13,9 @@ import pytest
 
 import npusim
 from npusim import report
+from npusim.cache import write_program
 from npusim.cli.app import main
+from npusim.program import Binding
 from tests.support.cli import models
 from tests.unit.cli.conftest import Cli
 
@@ -238,3 +240,16 @@ def test_the_library_and_the_command_agree(cli: Cli) -> None:
     result = session.run("m.onnx", timing_only=True)
     found = json.loads(cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--json", "-").out)
     assert (found["cycles"], found["timeline_digest"]) == (result.cycles, result.timeline.digest())
+
+
+def test_a_program_whose_inputs_fit_nowhere_is_refused_before_they_are_made(cli: Cli) -> None:
+    program = npusim.Session("tiny", cache_dir=False).compile("m.onnx")
+    (binding,) = program.inputs
+    program.inputs = (Binding(binding.name, binding.region, (2**45,), binding.dtype),)
+    sizes = list(program.region_bytes)
+    sizes[binding.region] = 2**47
+    program.region_bytes = tuple(sizes)
+    write_program(program, Path("large.npu"))
+    outcome = cli("run", "large.npu")
+    assert outcome.code == 2
+    assert outcome.message.startswith(f"large.npu: needs {sum(sizes)} bytes of DRAM, tiny has ")

@@ -29,7 +29,7 @@ W = Operand(96, DType.INT32, (3,))
 Y = Operand(128, DType.INT32, (2, 3, 4))
 N = Operand(224, DType.UINT8, (4, 2))
 CALL = Call("test.scale", 1, canonical(PLAIN), (X, W), (Y, N))
-SQUARE = Call("test.square", 1, (), (N,), (N,))
+SQUARE = Call("test.square", 1, (), (N,), (Operand(240, DType.UINT8, (4, 2)),))
 
 
 def refused(call: Call, unit: Unit = Unit.SCALAR) -> str:

@@ -202,3 +202,19 @@ def test_nothing_gives_nothing() -> None:
     assert _core.roi_align(
         np.zeros((1, 2, 2, 1), F), np.zeros((0, 4), F), np.zeros(0, I), 1.0, 1.0, 0, 0, np.zeros((0, 2, 2, 1), F)
     ) == -1  # fmt: skip
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_image_of_a_region_is_asked_for_once(pooled: bool) -> None:
+    """Results that lie over the list of images do not change where the rest of the region is read."""
+    tiny = np.array([1], np.int32).view(np.float32)[0]  # as an index this value is 1, another image
+    image = np.stack([np.full((3, 5, 1), tiny), np.full((3, 5, 1), 5)]).astype(np.float32)
+    out = np.zeros((1, 1, 2, 1), np.float32)
+    batches = out.reshape(-1)[:1].view(np.int32)
+    rois = np.array([[0, 0, 4, 2]], np.float32)  # samples lie on pixels
+    if pooled:
+        bad = _core.roi_pool(image, rois, batches, 1.0, 1.0, out)
+    else:
+        bad = _core.roi_align(image, rois, batches, 1.0, 1.0, 1, 1, out)
+    assert bad == -1
+    np.testing.assert_array_equal(out.reshape(-1), [tiny, tiny])

@@ -484,12 +484,17 @@ def test_the_key_is_made_once_and_for_the_user_alone(tmp_path):
     assert cache.driver_key(tmp_path / "other") != key
 
 
-@pytest.mark.parametrize("damage", ["open", "short", "long"])
+@pytest.mark.parametrize("damage", ["open", "short", "long", "link", "pipe", "directory"])
 def test_a_key_that_is_not_safe_means_no_cache(tmp_path, files, damage):
     cache.driver_key(tmp_path)
     file = tmp_path / cache.KEY_NAME
     if damage == "open":
         file.chmod(0o644)
+    elif damage == "directory":  # in which others could put another key into its place
+        tmp_path.chmod(0o777)
+    elif damage in ("link", "pipe"):
+        file.rename(tmp_path / "aside")
+        os.mkfifo(file) if damage == "pipe" else file.symlink_to(tmp_path / "aside")
     else:
         file.write_bytes(bytes(31 if damage == "short" else 33))
     with open_device("tiny", state_dir=tmp_path) as device:

@@ -13,7 +13,7 @@ from hal.nnapi.capi import compilation as compilations
 from hal.nnapi.capi import devices
 from hal.nnapi.capi import model as models
 from hal.nnapi.capi.codes import ResultCode, code_of
-from hal.nnapi.capi.compilation import Compilation, Step
+from hal.nnapi.capi.compilation import Compilation, PreparedPart
 from hal.nnapi.capi.handles import TABLE, Kind
 from hal.nnapi.types import ErrorStatus
 from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, device, handles, set_inputs
@@ -50,7 +50,7 @@ def failing(api: Api, error: Exception) -> tuple[int, int]:
     """A compilation whose device fails, and an execution with all arguments."""
     handle = compiled(api, add_model(api))
     found: Compilation = TABLE.get(Kind.Compilation, handle, "compilation")
-    found.steps = [Step(step.part, Failing(error)) for step in found.steps]
+    found.steps = [PreparedPart(step.part, Failing(error)) for step in found.steps]
     execution, values = api.make("Execution_create", handle), np.zeros(4, np.float32)
     set_inputs(api, execution, values, values)
     api.ok("Execution_setOutput", execution, 0, None, address(values), 16)

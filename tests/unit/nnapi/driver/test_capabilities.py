@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 
 import pytest
 
@@ -103,6 +105,26 @@ def test_a_damaged_file_is_measured_again(kept, monkeypatch):
         assert capabilities_of(config) == first
         assert json.loads(file.read_text())["operands"]
     assert measured == [config] * len(damages)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "writable", "deep"])
+def test_a_file_that_somebody_else_may_have_made_is_measured_again(kept, monkeypatch, kind):
+    found = capabilities.capabilities_of(load_config("tiny"))
+    (file,) = kept.glob("capabilities-*.json")
+    if kind == "writable":
+        file.chmod(0o666)
+    elif kind == "deep":
+        file.write_text("[" * 100_000)
+    else:
+        file.rename(kept / "aside")
+        os.mkfifo(file) if kind == "pipe" else file.symlink_to(kept / "aside")
+    monkeypatch.setattr(capabilities, "_known", {})
+    measured = []
+    monkeypatch.setattr(capabilities, "measure", lambda config: measured.append(config.name) or found)
+    assert capabilities.capabilities_of(load_config("tiny")) is found
+    assert measured == ["tiny"]
+    assert stat.S_ISREG(file.lstat().st_mode)
+    assert stat.S_IMODE(file.lstat().st_mode) == 0o600
 
 
 def test_another_description_has_capabilities_of_its_own(kept):
