@@ -241,6 +241,20 @@ def test_programs_that_are_pinned_to_run_leave_room_for_a_run() -> None:
     residence.pin(C, to_run=True)
 
 
+def test_the_longest_run_of_all_that_are_pinned_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    prints = {A: (1, 3), B: (2, 1)}
+    for capacity, fits in ((6, True), (5, False)):
+        room = Room(capacity)
+        monkeypatch.setattr(room, "footprint", prints.__getitem__)
+        residence = of(room)
+        residence.pin(A, to_run=True)
+        if fits:
+            residence.pin(B, to_run=True)
+        else:
+            with pytest.raises(DeviceMemoryError, match="need 6 bytes of device memory, there are 5"):
+                residence.pin(B, to_run=True)
+
+
 def test_a_program_is_unloaded_when_its_last_job_has_ended() -> None:
     room = Room(2)
     residence = of(room)

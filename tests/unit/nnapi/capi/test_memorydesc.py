@@ -235,3 +235,21 @@ def test_open_dimensions_on_two_devices(api: Api) -> None:
         api.ok("MemoryDesc_addInputRole", made, compilation, 0, 1.0)
     api.ok("MemoryDesc_finish", made)
     assert api.Memory_createFromDesc(made, ctypes.byref(ctypes.c_void_p())) == code("OP_FAILED")
+
+
+@pytest.mark.parametrize(("given", "right"), [([3], True), ([4], False)])
+def test_an_input_has_the_dimensions_that_were_written(api: Api, given: list[int], right: bool) -> None:
+    open_add = compiled(api, add_model(api, [0], []))
+    memory, values = memory_for(api, open_add, [0], [0]), np.arange(3, dtype=np.float32)
+    whole, claimed = operand_type("TENSOR_FLOAT32", [3]), operand_type("TENSOR_FLOAT32", given)
+    first, second = (api.make("Execution_create", open_add) for _ in range(2))
+    for index in range(2):
+        api.ok("Execution_setInput", first, index, ctypes.byref(whole), address(values), 12)
+    api.ok("Execution_setOutputFromMemory", first, 0, None, memory, 0, 0)
+    api.ok("Execution_compute", first)
+    result = np.zeros(3, np.float32)
+    api.ok("Execution_setInputFromMemory", second, 0, ctypes.byref(claimed), memory, 0, 0)
+    api.ok("Execution_setInput", second, 1, ctypes.byref(whole), address(values), 12)
+    api.ok("Execution_setOutput", second, 0, None, address(result), 12)
+    assert api.Execution_compute(second) == (0 if right else BAD_DATA)
+    assert result.tolist() == ([0, 3, 6] if right else [0, 0, 0])

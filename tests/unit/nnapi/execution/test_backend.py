@@ -25,6 +25,9 @@ def test_the_first_job_of_an_execution_pays_for_its_mappings() -> None:
                 assert (found["y0"] == values() + 1).all()
                 totals.append(backend.driver_ps - past)
             assert executor.counters.mappings == before + mappings
+            assert executor.device.last_job is not None
+            assert backend.device_ps == 2 * executor.device.last_job.time_ps > 0
+            assert backend.elapsed_ps() == backend.driver_ps > backend.device_ps
     plain, again, mapped, after = totals[2:]
     assert plain == again == after
     assert mapped == plain + 3 * TINY.host.map_ps
