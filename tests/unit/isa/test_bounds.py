@@ -37,7 +37,7 @@ from npusim.isa.verify import Limits, verify
 from npusim.runtime import Session
 from tests.support.programs.streams import Stream
 
-HOSTILE = Path("/work/shared/hostile")
+HOSTILE = Path(__file__).resolve().parents[4] / "shared" / "hostile"
 TINY = load_config("tiny")
 LIMITS = Limits((1024, 1024, 1024), 4096, 4096, 1, 1, ("matrix", "vector", "scalar"))
 I8, I32, F32 = DType.INT8, DType.INT32, DType.FLOAT32
