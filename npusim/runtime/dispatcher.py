@@ -277,8 +277,7 @@ class Dispatcher:
         assert timeline is not None
         assert job.began_ps is not None
         job.host.add_since(mark, self.counters)
-        # When a job before it ends just then, the device sees the ring's tail before the doorbell.
-        queued = job.began_ps - job.arrived_ps + max(0, timeline.started_ps - job.rung_ps)
+        queued = job.began_ps - job.arrived_ps + timeline.started_ps - job.rung_ps
         total = self._clock.now - job.arrived_ps
         result = Result(job.program, self.config, job.outputs, timeline, queued, total, job.host)
         if not timeline.preemptions:

@@ -122,7 +122,7 @@ class Executor:
         self._worker.post(partial(self._dispatcher.memory.unload, program))
 
     def estimate(self, program: Program) -> int:
-        """The simulated time of one run in ps, from doorbell to interrupt: from an earlier one, or tried elsewhere."""
+        """The simulated time of one run on the device, in ps: that of an earlier one, or tried elsewhere."""
         known = self._estimates.get(program)
         if known is None:
             self._check_program(program)
