@@ -103,7 +103,7 @@ def value_text(array: npt.NDArray[Any]) -> str:
     """The values of an array as text, which is the same for equal ones only; of many, their digest."""
     if array.size <= 32:
         return str(array.tolist())
-    digest = hashlib.sha256(raw_bytes(to_storage(array))).hexdigest()
+    digest = hashlib.sha256(raw_bytes(to_storage(array)).data).hexdigest()
     return f"{array.dtype.name}{list(array.shape)} of SHA-256 {digest[:16]}"
 
 

@@ -107,7 +107,10 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
     match error:
         case OpenInputsError() | NeedsValueError():
             options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in error.shapes.items()]
-            options += [f"--bind={name}={json.dumps(value).strip('[]').replace(' ', '')}" for name, value in error.values.items()]
+            options += [
+                f"--bind={name}={json.dumps(value).strip('[]').replace(' ', '')}"
+                for name, value in error.values.items()
+            ]
             arrays = ", from arrays (--input NAME=FILE.npy) or by hand" * ("run" in arguments[:1])
             line = shlex.join(["npusim", *arguments, *options])
             return FAILED, f"{_shorten(error.problem)}\nIt can be given{arrays}:\n  {line}"

@@ -155,7 +155,9 @@ class Session:
         values = sorted((name, value_text(np.asarray(value))) for name, value in bind.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
         name = Path(source).stem if isinstance(source, str | os.PathLike) else ""
-        text = repr((_model_digest(source), name, shapes, values, self.config.fingerprint(), self.config.name, versions))
+        text = repr(
+            (_model_digest(source), name, shapes, values, self.config.fingerprint(), self.config.name, versions)
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx import ValueInfoProto
 
-from npusim.errors import NeedsValueError, NpusimError, OpenInputsError
+from npusim.errors import NeedsValueError, NpusimError, OpenInputsError, UnsupportedError
 from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.signature import Dim, declared_dims, free_inputs
 from npusim.frontends.onnx.source import Model
@@ -42,23 +42,27 @@ _CHANNELS_LAST = ("batch", "height", "width", "channels")
 
 def with_examples(
     error: OpenInputsError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
-) -> OpenInputsError:
-    """The error with sizes for every open dimension. Where none that were tried fit, it says what is wrong with one."""
+) -> NpusimError:
+    """The error with sizes for every open dimension. Where none that were tried fit, it says what is wrong with one;
+    a model that is not supported with any of them is refused for that."""
     values, symbols = free_inputs(model.proto.graph), dict[str, int]()
     for value in values:
         pairs = zip(declared_dims(value) or (), given.get(value.name, ()), strict=False)
         symbols.update((dim, size) for dim, size in pairs if isinstance(dim, str))
     asked = [value for value in values if value.name not in given and value.name not in bind]
     tries = max(1, NODES // max(1, len(model.proto.graph.node)))
-    found = []
+    found: list[tuple[NpusimError, dict[str, tuple[int, ...]], dict[str, Any]]] = []
     for (height, width), length in list(zip(IMAGES, LENGTHS, strict=True))[:tries]:
         sizes = {"batch": 1, "channels": 3, "depth": DEPTH, "height": height, "width": width, "length": length}
         shapes = _shapes(asked, symbols, sizes)
         bound, problem = _tried(model, {**given, **shapes}, bind)
         if problem is None:
             return OpenInputsError(error.problem, shapes, bound)
-        found.append((f"{error.problem}. Some sizes will not do: {str(problem).splitlines()[0]}", shapes, bound))
-    return OpenInputsError(*found[0])
+        found.append((problem, shapes, bound))
+    if all(isinstance(problem, UnsupportedError) for problem, _, _ in found):
+        return found[0][0]
+    problem, shapes, bound = next(each for each in found if not isinstance(each[0], UnsupportedError))
+    return OpenInputsError(f"{error.problem}. Not every size will do: {problem}", shapes, bound)
 
 
 def _shapes(

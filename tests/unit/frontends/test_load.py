@@ -326,7 +326,9 @@ def test_loops_are_unrolled_while_their_conditions_are_known() -> None:
 
 
 def test_loops_that_depend_on_data_or_do_not_end_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"Loop_1 \(Loop\): input 1 must be a constant; it follows from input 'go'"):
+    with pytest.raises(
+        UnsupportedError, match=r"Loop_1 \(Loop\): input 1 must be a constant; it follows from input 'go'"
+    ):
         load(text_model(LOOP.replace("COND", "go").replace("NEXT", "k")))
     endless = LOOP.replace("value_int = 3", "value_int = 9223372036854775807")
     with pytest.raises(UnsupportedError, match="more than 4096 iterations are not supported"):
