@@ -99,6 +99,13 @@ def _role(dims: Sequence[Dim], axis: int) -> str:
     return roles[axis] if roles else "batch"
 
 
+class _Trial(Importer):
+    """Imports a model to see whether it can be."""
+
+    def _contradicted(self, problems: Sequence[str]) -> None:
+        """It is said when the model is imported in earnest."""
+
+
 def _tried(
     model: Model, shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
 ) -> tuple[dict[str, Any], NpusimError | None]:
@@ -106,7 +113,7 @@ def _tried(
     values: dict[str, Any] = {}
     while True:
         try:
-            Importer(Model(model.proto, model.directory, dict(model.blobs)), shapes, {**bind, **values}).run()
+            _Trial(Model(model.proto, model.directory, dict(model.blobs)), shapes, {**bind, **values}).run()
         except NeedsValueError as error:
             if values.keys() >= error.values.keys():
                 return values, error
