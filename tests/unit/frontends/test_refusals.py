@@ -61,7 +61,7 @@ DAMAGED: list[tuple[str, list[Array | None], dict[str, Any], str]] = [
     ("EyeLike", [f(2, 3, 4)], {}, "the input must be a matrix"),
     ("LSTM", [f(2, 1, 3), f(1, 15, 3), f(1, 16, 4)], {"hidden_size": 4}, "do not fit 4 gates of 4"),
     ("LSTM", [f(2, 1, 3), f(1, 16, 3), f(1, 16, 5)], {"hidden_size": 4}, "do not fit 4 gates of 4"),
-    ("LSTM", [f(2, 1, 3), f(1, 16, 3), f(1, 16, 4)], {"hidden_size": 4, "direction": "up"}, "attribute direction must be forward, reverse or bidirectional, is 'up'"),
+    ("LSTM", [f(2, 1, 3), f(1, 16, 3), f(1, 16, 4)], {"hidden_size": 4, "direction": "up"}, "bidirectional, is 'up'"),
     ("RNN", [f(2, 3), f(1, 4, 3), f(1, 4, 4)], {"hidden_size": 4}, r"input 0 must have 3 dimensions, is \[2, 3\]"),
     ("GatherND", [f(2, 3), i([[0, 0, 0]])], {}, "do not fit data"),
     ("GatherND", [f(2, 3), i([0], [1])], {"batch_dims": 2}, "do not fit data"),
