@@ -133,7 +133,9 @@ class Session:
         return result
 
     def close(self) -> None:
-        """Power the device off and give its memory back at once; the next use powers on a fresh one."""
+        """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
+        fresh one."""
+        self._store.close()
         if self._dispatcher is not None:
             self._dispatcher.close()
         self._dispatcher = None
@@ -146,7 +148,8 @@ class Session:
 
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""
-        self._powered().memory.unload(program)
+        if self._dispatcher is not None:
+            self._dispatcher.memory.unload(program)
 
     def _key(self, source: Source, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> str:
         from npusim.compiler.version import COMPILER_VERSION

@@ -27,6 +27,7 @@ from npusim.isa.functions import Binary, Unary
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import Session
+from npusim.runtime.store import REMEMBERED
 from tests.support.graphs.samples import increment, product, relu, residual_net
 from tests.support.onnx_models.small import text_model
 
@@ -215,6 +216,20 @@ def test_arrays_that_do_not_fit_the_model(session: Session, inputs: dict[str, ob
     with pytest.raises(InputError) as caught:
         session.run(text_model(GROWS), inputs)
     assert str(caught.value) == message
+
+
+def test_programs_are_remembered_until_the_session_is_closed(session: Session) -> None:
+    first = session.compile(increment())
+    assert session.compile(increment()) is first
+    session.close()
+    assert session.compile(increment()) is not first
+
+
+def test_compiling_powers_nothing_on(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many programs are forgotten for others."""
+    monkeypatch.delattr("npusim.runtime.session.Dispatcher")
+    for amount in range(REMEMBERED + 1):
+        session.compile(increment(amount=amount))
 
 
 def test_without_arrays_the_model_is_asked_for_sizes(session: Session) -> None:
