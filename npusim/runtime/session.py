@@ -96,7 +96,8 @@ class Session:
                 what = "input_shapes: the shapes" if input_shapes else "bind: the inputs"
                 raise UsageError(f"{what} of a Graph are fixed")
             return self._store.compile(self._key(_identity(source), {}, {}), lambda: source)
-        shapes, bound = dict(input_shapes or {}), dict(bind or {})
+        shapes: Mapping[str, Sequence[int]] = input_shapes or {}
+        bound = dict(bind or {})
         model = _identity(source)
         if inputs is None:
             return self._store.compile(self._key(model, shapes, bound), lambda: _graph(source, shapes, bound))
