@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+MOST_READS = 16
+"""A model is read so often until it is known which inputs must be bound: one may hide that another must be."""
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any run should take."""
 
@@ -107,10 +109,14 @@ class Session:
         free = self._key(model, shapes, bound)
         # Which inputs have to be bound shows while the model is read; for the same model and shapes they are the same.
         bound.update({name: inputs[name] for name in self._deciding.get(free, ())})
+        reads = 0
         while True:
+            reads += 1
             try:
                 return self._store.compile(self._key(model, shapes, bound), lambda: _graph(source, shapes, bound))
             except NeedsValueError as error:
+                if reads == MOST_READS:
+                    raise
                 bound.update({name: inputs[name] for name in error.values})
                 self._deciding[free] = [*self._deciding.get(free, ()), *error.values]
 

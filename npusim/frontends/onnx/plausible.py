@@ -129,6 +129,6 @@ def _tried(
         except NpusimError as error:
             problem = error
         nodes += trial.nodes
-        if not isinstance(problem, NeedsValueError) or values.keys() >= problem.values.keys():
+        if not isinstance(problem, NeedsValueError) or nodes >= NODES:
             return values, problem, nodes
         values.update(problem.values)
