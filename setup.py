@@ -144,7 +144,7 @@ def shared_library(name: str, folder: str, sources: list[str], macros: list[tupl
         define_macros=[*python_macros(), ("NPU_LIBRARY_NAME", f'"lib{name}"'), *macros],
         extra_compile_args=C_FLAGS,
         extra_link_args=[f"-Wl,-soname,lib{name}.so", "-Wl,-z,nodelete", "-Wl,-z,defs"],
-        libraries=["dl", "pthread"],
+        libraries=["dl", "m", "pthread"],
     )
 
 
@@ -157,7 +157,7 @@ def bridge(name: str, sources: list[str], macros: list[tuple[str, str]]) -> Exte
         depends=ABI_HEADERS,
         define_macros=[*python_macros(), *macros],
         extra_compile_args=["-std=gnu11", "-fvisibility=hidden", *compile_flags()],
-        libraries=["dl", "pthread"],
+        libraries=["dl", "m", "pthread"],
     )
 
 

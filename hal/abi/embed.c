@@ -7,6 +7,22 @@
 
 #include "embed_python.h"
 
+/* ---------------------------------------------------------------------------------------------- the host's mode */
+
+npu_host_mode npu_host_mode_aside(void) {
+    npu_host_mode mode;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mode.cancelling);
+    fegetenv(&mode.floats);
+    fesetenv(FE_DFL_ENV); /* denormals are what they are again, too: they are no part of ISO C, and of this */
+    return mode;
+}
+
+void npu_host_mode_back(const npu_host_mode *mode) {
+    int ours;
+    fesetenv(&mode->floats);
+    pthread_setcancelstate(mode->cancelling, &ours); /* last: this may be the end of the thread */
+}
+
 /* ------------------------------------------------------------------------------------------------ the gate */
 
 static struct {

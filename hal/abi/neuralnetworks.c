@@ -38,6 +38,7 @@ static void speak(void *of)
  * was. */
 static int call(const char *function, const int64_t *words, int32_t count)
 {
+    NPU_HOST_MODE_ASIDE;
     const npu_nnapi_table *table = npu_embed_table(&REQUEST);
     if (!table)
         return npu_embed_forked() ? ANEURALNETWORKS_DEAD_OBJECT : ANEURALNETWORKS_UNAVAILABLE_DEVICE;

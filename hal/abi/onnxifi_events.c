@@ -64,6 +64,7 @@ static int32_t init_event(backend *on, onnxEvent *out) {
 }
 
 onnxStatus onnxInitEvent(onnxBackend handle, onnxEvent *out) {
+    NPU_HOST_MODE_ASIDE;
     if (out == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -79,6 +80,7 @@ onnxStatus onnxInitEvent(onnxBackend handle, onnxEvent *out) {
 }
 
 onnxStatus onnxSignalEvent(onnxEvent handle) {
+    NPU_HOST_MODE_ASIDE;
     event *of = core_find(KIND_EVENT, handle);
     if (of == NULL) {
         return ONNXIFI_STATUS_INVALID_EVENT;
@@ -93,6 +95,7 @@ onnxStatus onnxSignalEvent(onnxEvent handle) {
 }
 
 onnxStatus onnxGetEventState(onnxEvent handle, onnxEventState *state) {
+    NPU_HOST_MODE_ASIDE;
     if (state == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -143,11 +146,13 @@ static onnxStatus wait_event(onnxEvent handle, const struct timespec *limit, boo
 }
 
 onnxStatus onnxWaitEvent(onnxEvent handle) {
+    NPU_HOST_MODE_ASIDE;
     bool over;
     return wait_event(handle, NULL, &over);
 }
 
 onnxStatus onnxReleaseEvent(onnxEvent handle) {
+    NPU_HOST_MODE_ASIDE;
     core_enter();
     event *of = npu_handle_get(&core.handles, KIND_EVENT, handle);
     int32_t status = of != NULL ? fault_take(FUNCTION_ReleaseEvent) : ONNXIFI_STATUS_INVALID_EVENT;
@@ -198,6 +203,7 @@ static void tell(const char *text, char *message, size_t *length) {
 
 onnxStatus event_wait_for(onnxEvent handle, uint32_t milliseconds, onnxEventState *state, onnxStatus *status,
                           char *message, size_t *length) {
+    NPU_HOST_MODE_ASIDE;
     if (state == NULL || status == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -221,6 +227,7 @@ onnxStatus event_wait_for(onnxEvent handle, uint32_t milliseconds, onnxEventStat
 }
 
 onnxStatus event_timing(onnxEvent handle, npusimRunTiming *timing) {
+    NPU_HOST_MODE_ASIDE;
     if (timing == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }

@@ -323,7 +323,7 @@ def test_a_host_with_another_python() -> None:
 def test_the_library_itself(library: abi.Library) -> None:
     dynamic = run("readelf", "--dynamic", "--wide", library.path, PATH=os.environ["PATH"]).stdout
     needed = [line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "(NEEDED)" in line]
-    assert set(needed) <= {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+    assert set(needed) <= {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"}
     assert f"soname: [lib{library.name}.so]" in dynamic
     assert "NODELETE" in dynamic
     assert exported(library.path) == {*RETURNS, "onnxGetExtensionFunctionAddress"}
