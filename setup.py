@@ -20,6 +20,7 @@ DEBUG = os.environ.get("NPUSIM_DEBUG_KERNELS", "") not in ("", "0")
 MODULES = (
     "_core",
     "_dram",
+    "_floats",
     "_leap",
     "_simd",
     "_operand",

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from npusim._core import DefaultFloats
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, Priority
 from npusim.driver.reference import Past
@@ -127,10 +128,11 @@ class Dispatcher:
     def run(self, request: Request) -> Result:
         """Carry a request out, here and now. Raises what it ends with."""
         job = Job(request, self)
-        self.admit(job)
-        while not job.done():
-            self.step(LOOK_PS)
-            self.deliver()
+        with DefaultFloats():
+            self.admit(job)
+            while not job.done():
+                self.step(LOOK_PS)
+                self.deliver()
         return job.wait()
 
     def deliver(self) -> None:
