@@ -39,17 +39,22 @@ cdef extern from "interrupt.h" nogil:
 cdef bint look() noexcept with gil
 
 
+cdef inline bint pause() noexcept nogil:
+    global npu_interrupted
+    if not npu_interrupted:
+        npu_interrupted = npu_due() and look()
+    return npu_interrupted
+
+
 cdef inline bint interrupted(long long *done, long long work) noexcept nogil:
     """Count work of a loop, in elements; True from when a handler of a signal has raised on."""
     done[0] += work
     if done[0] < NPU_LOOK:
         return False
-    global npu_interrupted
-    if not npu_interrupted:
-        npu_interrupted = npu_due() and look()
-        if not npu_interrupted:
-            done[0] = 0
-    return npu_interrupted
+    if pause():
+        return True
+    done[0] = 0
+    return False
 
 
 cdef inline int settle() except -1:
@@ -259,22 +264,29 @@ cdef inline void each_row(Walk *w, row_function row, const void *context, long l
     """Call ``row`` for every innermost row, in pieces of at most ``most`` elements; outer dimensions in order."""
     cdef unsigned char *p[4]
     cdef long long s[4]
-    cdef long long i0, i1, i2, i3, n, done = 0
+    cdef long long i0, i1, i2, i3, start, stop, first, rows, done = 0
     cdef int k
     if is_empty(w.n, 4):
         return
     merge(w)
     for k in range(w.count):
         s[k] = w.of[k].s[3]
+    # Of short rows so many are counted at once that the counting costs nothing.
+    first, rows = min(w.n[3], most), max(1, NPU_LOOK // w.n[3])
     for i0 in range(w.n[0]):
         for i1 in range(w.n[1]):
-            for i2 in range(w.n[2]):
-                for k in range(w.count):
-                    p[k] = w.of[k].p + i0 * w.of[k].s[0] + i1 * w.of[k].s[1] + i2 * w.of[k].s[2]
-                for i3 from 0 <= i3 < w.n[3] by most:
-                    n = min(w.n[3] - i3, most)
-                    if interrupted(&done, n):
-                        return
-                    row(p, s, n, context)
+            for start from 0 <= start < w.n[2] by rows:
+                stop = min(start + rows, w.n[2])
+                if interrupted(&done, (stop - start) * first):
+                    return
+                for i2 in range(start, stop):
                     for k in range(w.count):
-                        p[k] += n * s[k]
+                        p[k] = w.of[k].p + i0 * w.of[k].s[0] + i1 * w.of[k].s[1] + i2 * w.of[k].s[2]
+                    row(p, s, first, context)
+                # Of long rows there is one at a time.
+                for i3 from most <= i3 < w.n[3] by most:
+                    if interrupted(&done, most):
+                        return
+                    for k in range(w.count):
+                        p[k] += most * s[k]
+                    row(p, s, min(w.n[3] - i3, most), context)

@@ -68,7 +68,9 @@ void npu_host_mode_back(const npu_host_mode *mode);
 #define NPU_HOST_MODE_ASIDE                                                                                            \
     __attribute__((cleanup(npu_host_mode_back), unused)) const npu_host_mode host_mode = npu_host_mode_aside()
 
-/* Whether this process is a child, by fork, of the one that started Python: its threads and locks did not come along. */
+/* Whether this process is a child, by fork, of the one that started Python: its threads and locks did not come along.
+ * It is for all children after npu_embed_begin(), which comes before any lock that the start takes. */
 bool npu_embed_forked(void);
+void npu_embed_begin(void);
 
 #endif

@@ -130,25 +130,35 @@ static int32_t wait_for(event *of, const struct timespec *limit) {
     return of->signalled ? fault_take(FUNCTION_WaitEvent) : ONNXIFI_STATUS_SUCCESS;
 }
 
-static onnxStatus wait_event(onnxEvent handle, const struct timespec *limit, bool *over) {
-    event *of = core_find(KIND_EVENT, handle);
-    if (of == NULL) {
-        return ONNXIFI_STATUS_INVALID_EVENT;
-    }
+static onnxStatus wait_event(event *of, const struct timespec *limit, bool *over) {
+    core_enter();
     int32_t status = wait_for(of, limit);
     *over = of->signalled || status != ONNXIFI_STATUS_SUCCESS;
     if (status == ONNXIFI_STATUS_SUCCESS) {
         status = fault_filter(FUNCTION_WaitEvent, of->status);
     }
     core_leave();
-    object_release(of);
     return status;
+}
+
+void *event_wait_begin(onnxEvent handle) {
+    event *of = core_find(KIND_EVENT, handle);
+    if (of != NULL) {
+        core_leave();
+    }
+    return of;
 }
 
 onnxStatus onnxWaitEvent(onnxEvent handle) {
     NPU_HOST_MODE_ASIDE;
     bool over;
-    return wait_event(handle, NULL, &over);
+    event *of = event_wait_begin(handle);
+    if (of == NULL) {
+        return ONNXIFI_STATUS_INVALID_EVENT;
+    }
+    int32_t status = wait_event(of, NULL, &over);
+    object_release(of);
+    return status;
 }
 
 onnxStatus onnxReleaseEvent(onnxEvent handle) {
@@ -183,10 +193,9 @@ static struct timespec after(uint32_t milliseconds) {
     return limit;
 }
 
-onnxStatus event_wait_slice(onnxEvent handle, uint32_t milliseconds, bool *over) {
+onnxStatus event_wait_slice(void *event, uint32_t milliseconds, bool *over) {
     struct timespec limit = after(milliseconds);
-    *over = true;
-    return wait_event(handle, &limit, over);
+    return wait_event(event, &limit, over);
 }
 
 static void tell(const char *text, char *message, size_t *length) {

@@ -62,7 +62,7 @@ class Dispatcher:
                 self.preemption = False
         self.estimates: Callable[[Program, int], None] = lambda program, run_ps: None
         self.gone: NpusimError | None = None
-        self.settled: deque[tuple[Job, Result | None, NpusimError | None]] = deque()
+        self.settled: deque[tuple[Job, Result | None, NpusimError | MemoryError | None]] = deque()
         self._waiting: list[deque[Job]] = [deque() for _ in Priority]
         self._running: list[Job | None] = [None for _ in Priority]
         self._timelines: dict[int, Timeline] = {}
@@ -221,7 +221,7 @@ class Dispatcher:
         mark = self.counters.mark()
         try:
             self._submit(job)
-        except NpusimError as error:
+        except (NpusimError, MemoryError) as error:  # the host has no memory for the job; the device is as it was
             if isinstance(error, DeviceMemoryError) and any(self._running):  # when one of them has ended, there is more
                 self.memory.short = True
                 return
@@ -272,7 +272,7 @@ class Dispatcher:
             self.counters.preemptions += timeline.preemptions
         try:
             self.driver.finish(job)
-        except NpusimError as error:
+        except (NpusimError, MemoryError) as error:
             aborted = isinstance(error, JobAbortedError) and job.reason is not None
             self._settle(job, None, job.reason if aborted else error)
             return
@@ -286,7 +286,7 @@ class Dispatcher:
             self.estimates(job.program, result.time_ps)
         self._settle(job, result, None)
 
-    def _settle(self, job: Job, result: Result | None, error: NpusimError | None) -> None:
+    def _settle(self, job: Job, result: Result | None, error: NpusimError | MemoryError | None) -> None:
         for block in job.blocks.values():
             block.users -= 1
             self.memory.free_unused(block)
