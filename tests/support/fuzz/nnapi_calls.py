@@ -242,7 +242,7 @@ class World:
         return ctypes.c_void_p(out[0])
 
     def operand(self, rng: random.Random, spoilt: float, model: ctypes.c_void_p, kind: str, *dims: int) -> None:
-        made = OperandType(code(kind), len(dims), (ctypes.c_uint32 * 8)(*dims), 0.0, 0)
+        made = OperandType(code(kind), len(dims), (ctypes.c_uint32 * 8)(*dims) if dims else None, 0.0, 0)
         self.kept.append(made)
         self.step(rng, spoilt, "Model_addOperand", model, ctypes.byref(made))
 
