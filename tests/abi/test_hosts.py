@@ -76,9 +76,7 @@ def test_the_floating_point_mode_of_the_host(host: Path, tmp_path: Path, how: st
 def test_apart_from_the_process(ways: Host) -> None:
     done = spoken(ways, "apart", str(LIBRARY.path))
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert done.stderr == (
-        "libonnxifi-npusim: no simulated device: it must be loaded by dlopen, not by dlmopen\n"
-    )
+    assert done.stderr == ("libonnxifi-npusim: no simulated device: it must be loaded by dlopen, not by dlmopen\n")
 
 
 def test_symbols_of_its_own(ways: Host) -> None:

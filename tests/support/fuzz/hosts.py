@@ -1,7 +1,7 @@
 """What hosts do to the process and to the threads in which they call a library, for a share of the cases of a fuzz.
 
-Another floating-point mode, threads that are cancelled on a stack of 32 KiB, children of fork, limits of the system. What
-is chosen depends on the case's random numbers alone.
+Another floating-point mode, threads that are cancelled on a stack of 32 KiB, children of fork, limits of the system.
+What is chosen depends on the case's random numbers alone.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LONG = 1 << 23
 ROOM = np.zeros(1 << 16, np.uint8)
 
 
-class Interrupted(Exception):
+class InterruptError(Exception):
     """What the handler raises."""
 
 
@@ -81,7 +81,7 @@ def soon() -> Iterator[None]:
     """A signal comes in a moment."""
 
     def handler(number: int, frame: object) -> None:
-        raise Interrupted
+        raise InterruptError
 
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.02)
@@ -93,6 +93,6 @@ def soon() -> Iterator[None]:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_signal_ends_it(soon: None, kernel: str) -> None:
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptError):
         KERNELS[kernel]()
     _core.unary(1, F32, ONE, ONE, (1, 1, 1, 1 << 18))  # and no other that comes after
