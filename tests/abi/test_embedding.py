@@ -277,6 +277,25 @@ __attribute__((destructor)) static void end(void) {
 """
 
 
+def test_the_first_call_comes_from_a_subinterpreter() -> None:
+    """From its main thread or another of its own: what is started belongs to the process, and outlives it."""
+    pytest.importorskip("_xxsubinterpreters", reason="made through a module of Python 3.8 to 3.12")
+    calls = "count = ctypes.c_size_t(9); assert C.onnxGetBackendIDs(None, ctypes.byref(count)) == 1, count"
+    for body in (calls, f"thread = threading.Thread(target=lambda: exec({calls!r}, globals())); thread.start(); thread.join()"):
+        done = python(
+            f"""
+import _xxsubinterpreters as interpreters
+inner = interpreters.create(isolated=False)
+interpreters.run_string(inner, {f"import ctypes, threading; C = ctypes.CDLL({str(SEED.path)!r}); " + body!r})
+interpreters.destroy(inner)
+{BEGIN}
+assert door.onnxSignalEvent(start.event) == 0 and door.onnxWaitEvent(end.event) == 0
+print((x == y).all())
+"""
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_a_forked_python_is_refused() -> None:
     done = python(
         BEGIN
