@@ -281,7 +281,8 @@ def test_the_first_call_comes_from_a_subinterpreter() -> None:
     """From its main thread or another of its own: what is started belongs to the process, and outlives it."""
     pytest.importorskip("_xxsubinterpreters", reason="made through a module of Python 3.8 to 3.12")
     calls = "count = ctypes.c_size_t(9); assert C.onnxGetBackendIDs(None, ctypes.byref(count)) == 1, count"
-    for body in (calls, f"thread = threading.Thread(target=lambda: exec({calls!r}, globals())); thread.start(); thread.join()"):
+    threaded = f"thread = threading.Thread(target=lambda: exec({calls!r}, globals())); thread.start(); thread.join()"
+    for body in (calls, threaded):
         done = python(
             f"""
 import _xxsubinterpreters as interpreters
