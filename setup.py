@@ -20,6 +20,7 @@ DEBUG = os.environ.get("NPUSIM_DEBUG_KERNELS", "") not in ("", "0")
 MODULES = (
     "_core",
     "_dram",
+    "_floats",
     "_leap",
     "_simd",
     "_operand",
@@ -144,7 +145,7 @@ def shared_library(name: str, folder: str, sources: list[str], macros: list[tupl
         define_macros=[*python_macros(), ("NPU_LIBRARY_NAME", f'"lib{name}"'), *macros],
         extra_compile_args=C_FLAGS,
         extra_link_args=[f"-Wl,-soname,lib{name}.so", "-Wl,-z,nodelete", "-Wl,-z,defs"],
-        libraries=["dl", "pthread"],
+        libraries=["dl", "m", "pthread"],
     )
 
 
@@ -157,7 +158,7 @@ def bridge(name: str, sources: list[str], macros: list[tuple[str, str]]) -> Exte
         depends=ABI_HEADERS,
         define_macros=[*python_macros(), *macros],
         extra_compile_args=["-std=gnu11", "-fvisibility=hidden", *compile_flags()],
-        libraries=["dl", "pthread"],
+        libraries=["dl", "m", "pthread"],
     )
 
 

@@ -4,8 +4,8 @@ from libc.math cimport rintf
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, Operand, Strided, Window, dense, is_empty, is_float, item_size, operand, take,
-    take_window, type_name,
+    NPU_BLOCK, NPU_BOOL, Operand, Strided, Window, dense, interrupted, is_empty, is_float, item_size, operand, settle,
+    take, take_window, type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -144,7 +144,7 @@ def pool(
     only gives the type's lowest value, or 0.
     """
     cdef Pool t
-    cdef long long i, j
+    cdef long long i, j, taps, done = 0
     cdef long long[3] n
     cdef long long[4] pad
     cdef long long[2] size
@@ -167,10 +167,14 @@ def pool(
     operand(&t.src, src, n, 3, itemsize, "src")
     if t.oh == 0 or t.ow == 0 or t.c == 0:
         return
+    taps = min(t.win.kh, t.ih) * min(t.win.kw, t.iw)
     with nogil:
         for i in range(t.oh):
             for j in range(t.ow):
+                if interrupted(&done, t.c * taps):
+                    break
                 _pool_pixel(&t, i, j)
+    settle()
 
 
 cdef struct Resample:
@@ -219,7 +223,7 @@ cdef long long _resample_row(
 
 cdef long long _resample(const Resample *t) noexcept nogil:
     """-1, or the position of an index that is out of range when its turn comes."""
-    cdef long long o, j, start, index, bad
+    cdef long long o, j, start, index, bad, done = 0
     cdef unsigned char *out
     cdef const unsigned char *x
     cdef float weight
@@ -230,9 +234,13 @@ cdef long long _resample(const Resample *t) noexcept nogil:
             index = _index(t, j * t.taps)
             memcpy(&weight, t.weight + 4 * j * t.taps, 4)
             if t.taps == 1 and weight == 1 and 0 <= index < t.axis_size:
+                if interrupted(&done, t.n[2]):
+                    return -1
                 npu_copy_row(out, t.dst.s[2], x + index * t.src.s[1], t.src.s[2], t.n[2], <int>t.size)
                 continue
             for start from 0 <= start < t.n[2] by NPU_BLOCK:
+                if interrupted(&done, t.taps * NPU_BLOCK):
+                    return -1
                 bad = _resample_row(t, out, x, j, start, min(t.n[2] - start, <long long>NPU_BLOCK))
                 if bad >= 0:
                     return bad
@@ -293,4 +301,5 @@ def resample(
                 _swap(t.dst.s)
                 _swap(t.src.s)
             bad = _resample(&t)
+    settle()
     return bad

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ISA_VERSION = 2
 """Goes into every fingerprint: raise it when an encoding or the meaning of a field changes."""
 
-# What one instruction may go through. Kernels take up to a few seconds for that many, and nothing stops them meanwhile.
+# What one instruction may go through. Kernels take up to a few seconds for that many; a signal ends them.
 
 MAX_ELEMENTS = 1 << 26
 """Elements of the vector and the scalar unit."""

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from npusim._core import DefaultFloats
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, Priority
 from npusim.driver.reference import Past
@@ -62,7 +63,7 @@ class Dispatcher:
                 self.preemption = False
         self.estimates: Callable[[Program, int], None] = lambda program, run_ps: None
         self.gone: NpusimError | None = None
-        self.settled: deque[tuple[Job, Result | None, NpusimError | None]] = deque()
+        self.settled: deque[tuple[Job, Result | None, NpusimError | MemoryError | None]] = deque()
         self._waiting: list[deque[Job]] = [deque() for _ in Priority]
         self._running: list[Job | None] = [None for _ in Priority]
         self._timelines: dict[int, Timeline] = {}
@@ -128,10 +129,11 @@ class Dispatcher:
     def run(self, request: Request) -> Result:
         """Carry a request out, here and now. Raises what it ends with."""
         job = Job(request, self)
-        self.admit(job)
-        while not job.done():
-            self.step(LOOK_PS)
-            self.deliver()
+        with DefaultFloats():
+            self.admit(job)
+            while not job.done():
+                self.step(LOOK_PS)
+                self.deliver()
         return job.wait()
 
     def deliver(self) -> None:
@@ -220,7 +222,7 @@ class Dispatcher:
         mark = self.counters.mark()
         try:
             self._submit(job)
-        except NpusimError as error:
+        except (NpusimError, MemoryError) as error:  # the host has no memory for the job; the device is as it was
             if isinstance(error, DeviceMemoryError) and any(self._running):  # when one of them has ended, there is more
                 self.memory.short = True
                 return
@@ -272,7 +274,7 @@ class Dispatcher:
         loaded = job.loaded
         try:
             self.driver.finish(job)
-        except NpusimError as error:
+        except (NpusimError, MemoryError) as error:
             aborted = isinstance(error, JobAbortedError) and job.reason is not None
             if isinstance(error, DeviceFaultError) and error.code == FaultCode.DATA.name and loaded is not None:
                 _name_layer(error, job.program, error.address - loaded.code)
@@ -288,7 +290,7 @@ class Dispatcher:
             self.estimates(job.program, result.time_ps)
         self._settle(job, result, None)
 
-    def _settle(self, job: Job, result: Result | None, error: NpusimError | None) -> None:
+    def _settle(self, job: Job, result: Result | None, error: NpusimError | MemoryError | None) -> None:
         for block in job.blocks.values():
             block.users -= 1
             self.memory.free_unused(block)

@@ -277,6 +277,26 @@ __attribute__((destructor)) static void end(void) {
 """
 
 
+def test_the_first_call_comes_from_a_subinterpreter() -> None:
+    """From its main thread or another of its own: what is started belongs to the process, and outlives it."""
+    pytest.importorskip("_xxsubinterpreters", reason="made through a module of Python 3.8 to 3.12")
+    calls = "count = ctypes.c_size_t(9); assert C.onnxGetBackendIDs(None, ctypes.byref(count)) == 1, count"
+    threaded = f"thread = threading.Thread(target=lambda: exec({calls!r}, globals())); thread.start(); thread.join()"
+    for body in (calls, threaded):
+        done = python(
+            f"""
+import _xxsubinterpreters as interpreters
+inner = interpreters.create(isolated=False)
+interpreters.run_string(inner, {f"import ctypes, threading; C = ctypes.CDLL({str(SEED.path)!r}); " + body!r})
+interpreters.destroy(inner)
+{BEGIN}
+assert door.onnxSignalEvent(start.event) == 0 and door.onnxWaitEvent(end.event) == 0
+print((x == y).all())
+"""
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_a_forked_python_is_refused() -> None:
     done = python(
         BEGIN
@@ -323,7 +343,7 @@ def test_a_host_with_another_python() -> None:
 def test_the_library_itself(library: abi.Library) -> None:
     dynamic = run("readelf", "--dynamic", "--wide", library.path, PATH=os.environ["PATH"]).stdout
     needed = [line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "(NEEDED)" in line]
-    assert set(needed) <= {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+    assert set(needed) <= {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"}
     assert f"soname: [lib{library.name}.so]" in dynamic
     assert "NODELETE" in dynamic
     assert exported(library.path) == {*RETURNS, "onnxGetExtensionFunctionAddress"}

@@ -45,7 +45,7 @@ def compile_client(source: Path, target: Path, library: abi.Library, *flags: str
 def compile_core(source: Path, target: Path, *flags: str) -> Path:
     """A program of the C core and the stub engine."""
     core = Path(_core_objects(flags).name)
-    gcc(*_core_flags(flags), source, *sorted(core.glob("*.o")), "-o", target, "-lpthread")
+    gcc(*_core_flags(flags), source, *sorted(core.glob("*.o")), "-o", target, "-lm", "-lpthread")
     return target
 
 

@@ -53,6 +53,15 @@ IDENTITY = unary("Identity", shape=(4,))
 """Gives its input x, float[4], as y."""
 
 
+TENTH = model(
+    [helper.make_node("Div", ["x", "ten"], ["y"])],
+    [tensor("x", (4,))],
+    [tensor("y", (4,))],
+    [numpy_helper.from_array(np.float32(10), "ten")],
+)
+"""Gives x / 10, which is seldom exact."""
+
+
 def add(initializer: bool = False) -> bytes:
     """x + w -> y; w is a graph input, with a value if ``initializer``."""
     node = helper.make_node("Add", ["x", "w"], ["y"])
