@@ -32,6 +32,7 @@ MODULES = {
     "onnxifi-v1": "tests.support.fuzz.onnxifi_v1_calls",
     "neuralnetworks": "tests.support.fuzz.nnapi_calls",
     "programs": "tests.support.fuzz.instruction_streams",
+    "npu-files": "tests.support.fuzz.program_files",
 }
 CHUNK = 5000
 """Cases of one process."""

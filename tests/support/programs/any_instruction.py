@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -26,6 +27,7 @@ _INTEGERS = {
 }
 
 
+@functools.cache
 def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
     """For each field its struct code, its length (0 for a scalar), and its enumeration, if it has one."""
     hints = get_type_hints(cls, include_extras=True)
