@@ -74,7 +74,9 @@ def _wrapped(value: int, code: str) -> int:
     return (value + 2**bits) % 2 ** (bits + 1) - 2**bits if code.islower() else value % 2**bits
 
 
-def _item(value: Any, name: str, code: str, enumeration: Any, others: list[int], sample: Sample, rng: random.Random) -> Any:
+def _item(
+    value: Any, name: str, code: str, enumeration: Any, others: list[int], sample: Sample, rng: random.Random
+) -> Any:
     if enumeration is not None:
         return rng.choice(list(enumeration))
     if code == "?":
@@ -146,7 +148,9 @@ def _still(instruction: Instruction, sample: Sample, rng: random.Random) -> Inst
         elif name == "dims":
             size = rng.choice((2 ** rng.randrange(8, 20), 2 ** rng.randrange(20, 32), MAX_ITEMS))
             at = rng.randrange(count)
-            changes[name] = tuple(size if index == at else item for index, item in enumerate(getattr(instruction, name)))
+            changes[name] = tuple(
+                size if index == at else item for index, item in enumerate(getattr(instruction, name))
+            )
     return dataclasses.replace(instruction, **changes)
 
 
@@ -198,7 +202,11 @@ def _operand(operand: Operand, addresses: list[int], sample: Sample, rng: random
 # Commands
 
 
-_CHANGES: tuple[Callable[[Instruction, Sample, random.Random], Instruction], ...] = (*[_field] * 30, *[_swapped] * 4, _still)
+_CHANGES: tuple[Callable[[Instruction, Sample, random.Random], Instruction], ...] = (
+    *[_field] * 30,
+    *[_swapped] * 4,
+    _still,
+)
 
 
 def _instructions(commands: list[Command], sample: Sample, rng: random.Random) -> None:
@@ -253,7 +261,12 @@ def _mixed(commands: list[Command], sample: Sample, rng: random.Random) -> None:
             change(commands, sample, rng)
 
 
-_STREAMS: tuple[Callable[[list[Command], Sample, random.Random], None], ...] = (*[_instructions] * 9, _order, _issue, _mixed)
+_STREAMS: tuple[Callable[[list[Command], Sample, random.Random], None], ...] = (
+    *[_instructions] * 9,
+    _order,
+    _issue,
+    _mixed,
+)
 
 
 def _with_stream(sample: Sample, rng: random.Random) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from npusim.cache import read_program
-from npusim.errors import CacheError, DeviceFaultError, NpusimError
+from npusim.errors import DeviceFaultError, NpusimError
 from npusim.isa.base import decode
 from npusim.isa.disassemble import disassemble
 from npusim.program import Program

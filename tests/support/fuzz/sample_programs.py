@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from npusim.cache import describe
 from npusim.compiler.pipeline import compile_graph
-from npusim.dtypes import DType
 from npusim.graph import Graph
-from npusim.hw.config import Config, load_config
+from npusim.hw.config import load_config
 from npusim.isa.base import Command, decode, region
 from npusim.ops.routine import routine_attrs
 from npusim.program import Program
@@ -48,8 +47,9 @@ def _graphs() -> Iterator[tuple[Graph, dict[str, Array]]]:
         # Numbers that rise along the last axis are boxes, and such as lie within a small image.
         inputs = [maker.x(*shape, dtype=dtype, low=0, high=2) for shape, dtype in zip(shapes, types, strict=True)]
         maker.feeds = {key: np.sort(value, axis=-1) for key, value in maker.feeds.items()}
-        yield maker.build.finish(maker.build.add_all("routine", inputs, routine_attrs(f"npusim.{name}", **params))), (
-            maker.feeds
+        yield (
+            maker.build.finish(maker.build.add_all("routine", inputs, routine_attrs(f"npusim.{name}", **params))),
+            (maker.feeds),
         )
     maker = Maker()
     product = maker.add("cumprod", maker.x(3, 4, 5), axis=1, exclusive=True, reverse=False)

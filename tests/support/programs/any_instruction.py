@@ -81,7 +81,7 @@ def encodable(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
 def commands(cls: type[Instruction]) -> st.SearchStrategy[Command]:
     """A command around any instruction of a class."""
     byte, count = st.integers(0, 255), st.integers(0, 2**32 - 1)
-    waits = st.lists(st.builds(Wait, byte, st.sampled_from([0, 1, 2, 3, 8, 9, 255]), count), max_size=4)
+    waits = st.lists(st.builds(Wait, byte, st.sampled_from([0, 1, 2, 3, 7, 8, 9, 255]), count), max_size=4)
     units = st.integers(8, 255) if cls.unit is Unit.DMA else st.just(int(cls.unit))
     return st.builds(Command, byte, units, count, waits.map(tuple), encodable(cls))
 
