@@ -38,7 +38,7 @@ MODULES = {
     "models": "tests.support.fuzz.model_files",
 }
 CHUNK = 20_000
-"""Cases of one process."""
+"""Cases of one process, at most."""
 TALLY = "tally "
 """What the line with it begins with."""
 FOUND = 3
@@ -149,7 +149,8 @@ def run_all(
     library: str, seed: int, first: int, cases: int, workers: int = 2, tally: Counter[str] | None = None
 ) -> Iterator[str]:
     """Run cases in processes; the problems as they come. ``tally`` counts how cases ended."""
-    chunks = [range(start, min(start + CHUNK, first + cases)) for start in range(first, first + cases, CHUNK)]
+    chunk = max(1, min(CHUNK, -(-cases // workers)))
+    chunks = [range(start, min(start + chunk, first + cases)) for start in range(first, first + cases, chunk)]
     with tempfile.TemporaryDirectory() as folder:
         running: list[Worker] = []
         while chunks or running:
