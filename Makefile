@@ -7,7 +7,7 @@ KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
 	$(wildcard hal/*/*.pyx hal/*/*.pxd hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow acceptance torch fuzz bench lint build clean
+.PHONY: help demo run test slow acceptance torch fuzz sanitize bench lint build clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -31,11 +31,24 @@ acceptance: .venv/test  ## real networks, compared with onnxruntime; long
 torch: .venv-torch/ready  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; downloads torch
 	.venv-torch/bin/python -m pytest tests/torch
 
-fuzz: .venv/test  ## damaged models and handles through the C libraries; minutes
+fuzz: .venv/test  ## damaged models, program files and handles, through the C libraries too; an hour
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi-v1
 	$(BIN)/python -m tests.support.fuzz.run --library neuralnetworks
 	$(BIN)/python -m tests.support.fuzz.run --library programs
+	$(BIN)/python -m tests.support.fuzz.run --library npu-files --cases 1000000
+	$(BIN)/python -m tests.support.fuzz.run --library models --cases 500000
+
+# Python itself has no sanitizer, so theirs come first; it must not look for npusim in this folder.
+SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	PYTHONSAFEPATH=1 PYTHONPATH=build/sanitize:. $(BIN)/python
+
+sanitize: .venv/dev  ## kernels with AddressSanitizer and UndefinedBehaviorSanitizer: their tests, damaged programs; half an hour
+	NPUSIM_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitize-temp --build-lib build/sanitize
+	$(SANITIZED) -m pytest -o "pythonpath=build/sanitize ." tests/unit/kernels tests/unit/isa tests/unit/routines
+	$(SANITIZED) -m tests.support.fuzz.run --library programs
+	$(SANITIZED) -m tests.support.fuzz.run --library npu-files
 
 bench: .venv/test  ## speed and memory on real networks, as ratios
 	$(BIN)/python -m bench.run_models

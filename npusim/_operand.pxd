@@ -170,6 +170,10 @@ cdef inline int place(
             raise ValueError(f"{what}: dimensions must be >= 0, got {dims[i]}")
         if dims[i] == 0:
             return 0
+        # The stride of a single element means nothing, but loops may step by it once they are done. All others are
+        # smaller than the memory.
+        if dims[i] == 1 and not -at.buffer.len <= out.s[i] <= at.buffer.len:
+            out.s[i] = 0
         span = (dims[i] - 1) * out.s[i]
         if span < 0:
             low += span

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from npusim.dtypes import DType
 from npusim.errors import CacheError, UsageError
-from npusim.isa.base import ISA_VERSION
+from npusim.isa.base import ISA_VERSION, operators
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
 from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
 
@@ -300,6 +300,9 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
         if len(set(names)) < len(names):
             raise CacheError(f"{what}: no two may have the same name")
+    last = max(operators(code), default=-1)
+    if last >= len(rows["ops"]):
+        raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
         inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],

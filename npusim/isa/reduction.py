@@ -131,6 +131,11 @@ class ArgReduce(RowInstruction):
     fn: U8
     select_last: Flag
 
+    def check(self) -> None:
+        if self.fn > 1:
+            raise ProgramError(f"vector.arg_reduce: function must be 0 (maximum) or 1 (minimum), got {self.fn}")
+        RowInstruction.check(self)
+
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
         yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)

@@ -20,6 +20,8 @@ from npusim.isa.base import (
     Strides3,
     Type,
     Unit,
+    check_index_type,
+    check_itemsize,
     check_row,
     instruction,
     loops,
@@ -46,6 +48,10 @@ class GatherElements(Instruction):
     dims: Dims3
     axis_size: U32
     data_decides: ClassVar[bool] = True
+
+    def check(self) -> None:
+        check_itemsize(self.itemsize)
+        check_index_type(self.index_type)
 
     def elements(self) -> int:
         return loops(*self.dims)
@@ -89,6 +95,7 @@ class Scatter(Instruction):
     def check(self) -> None:
         if self.reduction >= len(REDUCTIONS):
             raise ProgramError(f"scalar.scatter: reduction must be below {len(REDUCTIONS)}, got {self.reduction}")
+        check_index_type(self.index_type)
 
     def elements(self) -> int:
         return loops(*self.dims)

@@ -62,7 +62,8 @@ def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:
 
 def _range(array: npt.NDArray[Any]) -> tuple[str, str, str, str]:
     """Smallest, largest and mean finite value, and how many are not finite."""
-    values = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of a NaN that signals
+        values = array.astype(np.float64)
     finite = values[np.isfinite(values)]
     odd = values.size - finite.size
     if not finite.size:

@@ -209,6 +209,7 @@ def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
         (("inputs", 0, 2), [1] * 33, r"inputs\[0\]\[2\]: must be at most 32 dimensions .* got 33 entries"),
         (("inputs", 0, 3), "Float32", r"inputs\[0\]\[3\]: must be one of bool, int8, .*, got 'Float32'"),
         (("inputs", 0), ["x"], r"inputs\[0\]: must be a list of 4, got 1 entries"),
+        (("ops",), [["a", "Conv"]], r"ops: there are 1, but a command is for number \d+$"),
         (("ops", 0), ["a", None], r"ops\[0\]\[1\]: must be a string"),
         (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
         (("bound",), [["rate", 5]], r"bound\[0\]\[1\]: must be a string"),

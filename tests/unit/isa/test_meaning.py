@@ -300,12 +300,12 @@ def checked(instruction: Instruction, **changes: Any) -> Instruction:
 
 
 def test_fields_that_no_hardware_could_mean() -> None:
-    for name in ("batch", "oh", "ow", "oc", "ic", "kh", "kw", "sh", "sw"):
-        with pytest.raises(ProgramError, match="every dimension and stride must be >= 1"):
+    for name in ("batch", "oh", "ow", "oc", "ic", "kh", "kw", "sh", "sw", "dh", "dw"):
+        with pytest.raises(ProgramError, match="every dimension, stride and dilation must be >= 1"):
             checked(CONV, **{name: 0})
         checked(CONV, **{name: 1})
-    for name in ("oh", "ow", "channels", "mult", "kh", "kw", "sh", "sw"):
-        with pytest.raises(ProgramError, match="every dimension and stride must be >= 1"):
+    for name in ("oh", "ow", "channels", "mult", "kh", "kw", "sh", "sw", "dh", "dw"):
+        with pytest.raises(ProgramError, match="every dimension, stride and dilation must be >= 1"):
             checked(DEPTHWISE, **{name: 0})
         checked(DEPTHWISE, **{name: 1})
     for name in ("kh", "kw", "sh", "sw", "dh", "dw"):

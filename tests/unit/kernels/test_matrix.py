@@ -360,6 +360,15 @@ def test_operands_outside_their_memory_are_refused(name):
         _core.conv(11, 11, x, w, acc, (1, 1, 2, 2, 2), (1,) * 6, 32, 0, True)
 
 
+def test_the_stride_of_a_single_element_means_nothing() -> None:
+    """Nobody steps by it, not even behind the last one: that is seen under ``make sanitize``."""
+    for far in (2**62, -(2**63), 2**63 - 1):
+        acc = np.full(8, 7, np.uint8)
+        places = [_core.Strided(np.ones(16, np.uint8), 0, (far,) * count) for count in (3, 1)]
+        _core.conv(DType.INT8, DType.INT8, *places, _core.Strided(acc, 0, (far,) * 3), (1,) * 5, (1,) * 6, 32, 0, True)
+        assert list(acc) == [1, 0, 0, 0, 7, 7, 7, 7]
+
+
 def test_unknown_instruction_set_is_named():
     with pytest.raises(ValueError, match=r"instruction set must be one of auto, portable.*, got 'mmx'"):
         _core.set_simd("mmx")
