@@ -1,4 +1,7 @@
-"""What a command writes: files that appear whole or not at all, JSON, and progress on a terminal."""
+"""What a command writes: text, files that appear whole or not at all, JSON, and progress on a terminal.
+
+Whatever a person reads goes through :func:`say`: names from models and files of others reach no terminal as they are.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,30 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from npusim.errors import UsageError
+from npusim.report.format import broken, printable
+
+
+def terminal_width(stream: TextIO | None) -> int | None:
+    """Columns of the terminal that a stream goes to; None if it goes elsewhere, where lines may be long."""
+    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
+
+
+def say(text: str, *, err: bool = False, whole: bool = False) -> None:
+    """Print text for a person, with a line feed. ``whole``: lines are not broken, because somebody will copy them."""
+    width = None if whole else terminal_width(sys.stderr if err else sys.stdout)
+    shown = printable(text)
+    click.echo(shown if width is None else broken(shown, width), err=err)
 
 
 def check_destination(path: Path) -> None:
@@ -64,12 +81,12 @@ def write_json(destination: str, value: Any) -> None:
         write_text(Path(destination), text)
 
 
-def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], str]) -> None:
-    """A command's result: as JSON where --json says, and as text unless that is standard output."""
+def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], str], *, whole: bool = False) -> None:
+    """A command's result: as JSON where --json says, and as text (see :func:`say`) unless that is standard output."""
     if json_file is not None:
         write_json(json_file, value())
     if json_file != "-":
-        click.echo(text())
+        say(text(), whole=whole)
 
 
 @contextlib.contextmanager
@@ -79,7 +96,7 @@ def progress(message: str, quiet: bool = False) -> Iterator[None]:
         yield
         return
     done = threading.Event()
-    ticker = threading.Thread(target=_tick, args=(message, done), daemon=True)
+    ticker = threading.Thread(target=_tick, args=(printable(message, lines=False), done), daemon=True)
     ticker.start()
     try:
         yield
