@@ -11,9 +11,7 @@ import errno
 import glob
 import io
 import os
-import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -74,6 +72,8 @@ def replace_file(path: Path, pieces: Iterable[Any], *, mode: int = 0o600) -> Non
 
     A directory that is missing is made for this user alone. Drafts of the file that killed processes left are removed.
     """
+    import tempfile  # which takes long to load, as secrets does, and reading needs neither
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_drafts(path.parent, glob.escape(path.name))
     # In the same directory, since a rename is atomic within one file system only.
@@ -118,6 +118,8 @@ def user_key(path: Path) -> bytes:
 
 def _make_key(path: Path) -> None:
     """Write a new key, whole or not at all; if another process is quicker, its key is the one."""
+    import secrets
+
     # A draft that is linked into place: another process sees the whole key or none, and never replaces one.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
