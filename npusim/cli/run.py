@@ -18,7 +18,7 @@ from npusim.cli.base import (
     shapes,
 )
 from npusim.cli.models import load_program, open_session
-from npusim.cli.output import check_destination, progress, replacing, write_json
+from npusim.cli.output import check_destination, progress, replacing, say, write_json
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run(
         write_json(json_file, {**result.to_json_dict(), "inputs": note})
         written.append(json_file)
     if json_file != "-":
-        click.echo("\n".join([text(result, found, note, top=top), *(f"wrote {file}" for file in written)]))
+        say("\n".join([text(result, found, note, top=top), *(f"wrote {file}" for file in written)]))
 
 
 def _check_destinations(json_file: str | None, trace: Path | None, output_dir: Path | None, timing_only: bool) -> None:
@@ -127,9 +127,10 @@ def prepare(
     no_cache: bool,
 ) -> tuple[Any, Program, Config]:
     """A session, the program of a model file on it, and the device: what commands that simulate start with."""
+    from npusim.cache import is_program
     from npusim.hw.config import list_configs
 
-    if model.suffix == ".npu":
+    if model.suffix == ".npu" or is_program(model):
         if input_shapes:
             raise UsageError("--input-shape: the shapes of a compiled program are fixed")
         program = load_program(model)

@@ -80,6 +80,25 @@ def test_compile_disasm_and_run_a_program(cli: Cli) -> None:
     assert program["timeline_digest"] == model["timeline_digest"]
 
 
+@pytest.mark.parametrize("name", ["model.txt", "model", "model.onnx"])
+def test_a_program_is_known_by_its_content(cli: Cli, name: str) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny", "-o", name).code == 0
+    assert "conv1" in cli("disasm", name).out
+    assert cli("explain", name, "--op", "conv1").code == 0
+    outcome = cli("run", name)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "m on tiny" in outcome.out
+
+
+def test_a_program_of_another_instruction_set(cli: Cli, here: Path) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
+    data = (here / "m.npu").read_bytes()
+    (here / "m.npu").write_bytes(data[:12] + b"\x63" + data[13:])
+    outcome = cli("run", "m.npu")
+    assert outcome.code == 1
+    assert outcome.message.startswith("m.npu: is for instruction set 99, this npusim has instruction set ")
+
+
 def test_an_open_dimension(cli: Cli) -> None:
     models.save(models.small(batch="N"), Path("open.onnx"))
     outcome = cli("run", "open.onnx", "--config", "tiny")
@@ -140,7 +159,7 @@ def test_a_directory_is_no_model(cli: Cli, here: Path) -> None:
 def test_wrong_inputs(cli: Cli, here: Path, array: np.ndarray, name: str, message: str) -> None:
     np.save("x.npy", array)
     outcome = cli("run", "m.onnx", "--input", f"{name}=x.npy", "--json", "run.json", "--output-dir", "out")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert message in outcome.message
     assert not (here / "run.json").exists()
     assert not (here / "out").exists()
