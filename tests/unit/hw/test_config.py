@@ -376,7 +376,7 @@ def test_no_value_is_too_much_for_a_message(tmp_path, text, message):
 
 
 def test_an_override_may_be_any_integer():
-    with pytest.raises(ConfigError, match="queue_depth: must be <= 4096, got an integer of 16610 bits$"):
+    with pytest.raises(ConfigError, match=r"queue_depth: must be <= 4096, got an integer of 16610 bits$"):
         load_config("tiny").with_(queue_depth=10**5000)
 
 
