@@ -109,6 +109,19 @@ def test_no_python(clients: dict[str, Path], model: Path, variable: str, value: 
     refused(done.stderr, reason)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a program a group that it has not itself")
+def test_who_calls_a_privileged_program_does_not_say_what_it_loads(clients: dict[str, Path], model: Path) -> None:
+    client = clients[SEED.name]
+    program = Path(shutil.copy(client, client.with_name("privileged")))
+    os.chown(program, 0, 12345)
+    program.chmod(0o2755)
+    if os.statvfs(program).f_flag & os.ST_NOSUID:
+        pytest.skip("programs here get no other rights")
+    chosen = {"NPUSIM_LIBPYTHON": "/nowhere/libpython.so", "NPUSIM_PYTHON": "/nowhere/python"}
+    done = run(program, SEED.path, model, "run", **chosen)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 devices\n", "")
+
+
 def refused(text: str, reason: str) -> None:
     """One line, which names the library and the reason."""
     assert text.startswith("libonnxifi-npusim: no simulated device: ")
