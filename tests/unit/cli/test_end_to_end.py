@@ -10,6 +10,7 @@ import jsonschema
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 import npusim
 from npusim import report
@@ -97,6 +98,19 @@ def test_a_program_of_another_instruction_set(cli: Cli, here: Path) -> None:
     outcome = cli("run", "m.npu")
     assert outcome.code == 1
     assert outcome.message.startswith("m.npu: is for instruction set 99, this npusim has instruction set ")
+
+
+def test_an_explanation_of_several_operators(cli: Cli) -> None:
+    model = models.small()
+    model.graph.node[1].op_type = "Conv"
+    model.graph.node[1].input.append("w2")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((3, 3, 1, 1), np.float32), "w2"))
+    models.save(model, Path("two.onnx"))
+    outcome = cli("explain", "two.onnx", "--config", "tiny", "--op", "1", "--json", "x.json")
+    assert outcome.code == 0, outcome.err
+    assert "the slowest of 2 such operators; the others: act1\n\nconv1 (conv) on tiny" in outcome.out
+    assert json.loads(Path("x.json").read_text())["others"] == ["act1"]
+    assert cli("explain", "two.onnx", "--op", "lstm").message.startswith("operator 'lstm' is no operator of this")
 
 
 def test_an_open_dimension(cli: Cli) -> None:
