@@ -7,28 +7,37 @@ from pathlib import Path
 import click
 
 from npusim.cli.base import Command, Group, config_options, device, json_option
-from npusim.cli.output import answer, progress, say, write_json
+from npusim.cli.output import answer, check_destination, progress, replacing, say, write_json
 from npusim.errors import NpusimError
 
 
 @click.command(cls=Command, short_help="A small network, computed, timed and checked.")
 @config_options()
+@click.option(
+    "--save", type=click.Path(path_type=Path), metavar="FILE.onnx", help="Write the network as an ONNX model, too."
+)
 @json_option("the result")
-def demo(config: str, overrides: tuple[str, ...], json_file: str | None) -> None:
+def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: str | None) -> None:
     """Compute a small network on a device, check it against the reference, and report.
 
-    The network is made in memory: no file, no network, no onnx needed.
+    The network is made in memory: no file, no network is needed, and no onnx but for --save.
 
     \b
     Examples:
       npusim demo
       npusim demo --config tiny
+      npusim demo --save demo.onnx          a model to try npusim run with
     """
     found = device(config, overrides)
 
-    from npusim.demo import TOLERANCE, run
+    from npusim.demo import TOLERANCE, as_onnx, run
     from npusim.report.run import text
 
+    if save is not None:
+        check_destination(save)
+        model = as_onnx()
+        with replacing(save) as draft:
+            draft.write_bytes(model)
     with progress(f"running the demo on {found.name}"):
         outcome = run(found)
     if json_file is not None:
@@ -42,6 +51,8 @@ def demo(config: str, overrides: tuple[str, ...], json_file: str | None) -> None
         )
     if json_file != "-":
         say(f"\nThe outputs agree with the reference within {outcome.difference:.1e} of the largest output.")
+        if save is not None:
+            say(f"wrote {save}")
 
 
 @click.command(cls=Command, short_help="Check this installation.")
