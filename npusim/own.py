@@ -36,9 +36,14 @@ def open_regular(path: Path, *, own: bool = False) -> io.FileIO:
 
     ``own``: it must be this user's, no link, and nobody else may be able to write to it.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (os.O_NOFOLLOW if own else 0)
+    return io.FileIO(open_descriptor(path, os.O_RDONLY, own=own), "rb")
+
+
+def open_descriptor(path: Path, flags: int, *, own: bool) -> int:
+    """A descriptor of a regular file, as for :func:`open_regular`; one that is made is for this user alone."""
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (os.O_NOFOLLOW if own else 0)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         if own and error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "is a symbolic link", str(path)) from None
@@ -51,7 +56,7 @@ def open_regular(path: Path, *, own: bool = False) -> io.FileIO:
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
         if own:
             _check_own(path, status, 0o022)
-        return io.FileIO(descriptor, "rb")
+        return descriptor
     except BaseException:
         os.close(descriptor)
         raise
