@@ -16,7 +16,7 @@ settings.load_profile("default")
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_in_the_users_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What npusim keeps - keys, programs, measured capabilities - stays within the test run, in other processes, too."""
+    """What npusim keeps - keys, programs, capabilities - stays within the test run, in other processes, too."""
     with pytest.MonkeyPatch.context() as patch:
         for variable in VARIABLES:
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable.lower())))

@@ -52,7 +52,7 @@ def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
             raise ConfigError(f"{label}: {INHERIT}: must not lead back to itself, got {way}")
         if len(found) > MOST_INHERITED:
             raise ConfigError(f"{heir}: {INHERIT}: must lead to the end within {MOST_INHERITED} files")
-        found[label] = _parse(label, file)
+        found[label] = read_toml(label, file)
         base, beside = found[label].pop(INHERIT, None), file.parent
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -90,7 +90,8 @@ def _known() -> str:
     return f"known names: {', '.join(config_names())}; anything else is a path to a TOML file"
 
 
-def _parse(label: str, file: Path) -> dict[str, Any]:
+def read_toml(label: str, file: Path) -> dict[str, Any]:
+    """The tables of a small file of TOML. Raises ConfigError, which calls it ``label``."""
     import tomllib
 
     try:

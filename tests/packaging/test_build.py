@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def call(*command: object, cwd: Path) -> str:
     """Standard output of a command in a clean environment; fails with all its output."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "NPUSIM_CACHE_DIR")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
