@@ -78,8 +78,8 @@ def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
         raise UsageError(f"--input {binding.name}={file}: no such file") from None
     except IsADirectoryError:
         raise UsageError(f"--input {binding.name}={file}: is a directory") from None
-    except OSError:
-        raise
+    except OSError as error:
+        raise UsageError(f"--input {binding.name}={file}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - its parser of headers fails in many ways, tokenize.TokenError among them
         raise InputError(f"{file}: not a readable .npy file: {_trouble(file, str(error))}") from None
     if not isinstance(mapped, np.ndarray):

@@ -76,6 +76,7 @@ def test_a_wrong_file_is_an_input_error(tmp_path: Path, write: Callable[[Path], 
     [
         (["x=missing.npy"], "missing.npy: no such file"),
         (["x="], "must be NAME=FILE.npy"),
+        (["x=" + "n" * 300], "cannot be read: File name too long"),
         (["y=x.npy"], "the model has no input 'y'; it has 'x'"),
     ],
 )
