@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
             return FAILED
         except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
             if state.debug:
-                say(traceback.format_exc().rstrip(), err=True, whole=True)
+                say(traceback.format_exc().rstrip(), err=True)
             code, message = explain(error)
             say(f"npusim: error: {message}", err=True)
             _abandon_stdout()

@@ -29,8 +29,9 @@ def terminal_width(stream: TextIO | None) -> int | None:
 
 
 def say(text: str, *, err: bool = False, whole: bool = False) -> None:
-    """Print text for a person, with a line feed. ``whole``: lines are not broken, because somebody will copy them."""
-    width = None if whole else terminal_width(sys.stderr if err else sys.stdout)
+    """Print text for a person, with a line feed. ``whole``: lines are not broken, because somebody will copy them, as
+    those of errors are not."""
+    width = None if whole or err else terminal_width(sys.stdout)
     shown = printable(text)
     click.echo(shown if width is None else broken(shown, width), err=err)
 
