@@ -111,6 +111,7 @@ def test_the_installed_command_works(bare: Path, tmp_path: Path) -> None:
     assert "FAILED" not in doctor
     assert "pip install 'npusim[onnx]'" in doctor
     assert "agree with the reference" in call(bare / "npusim", "demo", "--config", "tiny", cwd=tmp_path)
+    assert "gemmini_mesh16_rtl: " in call(bare / "npusim", "validate", cwd=tmp_path)
 
 
 def build_example(scripts: Path, target: Path) -> Path:
