@@ -95,9 +95,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = 
     ]
     if sides[-1] == "<" and widths[-1] > _LEAST_PROSE:
         least[-1] = max(least[-1], _LEAST_PROSE)
-    if _total(least) <= room:
-        widths = _shrunk(widths, least, room)
-        return [line for row in cells for line in _aligned(row, sides, widths)]
+    for gap in (_GAP, 1):
+        if _total(least, gap) <= room:
+            widths = _shrunk(widths, least, room, gap)
+            return [line for row in cells for line in _aligned(row, sides, widths, gap)]
     lines = []
     for *first, last in cells:
         lines += _aligned(first, sides, widths[:-1])
@@ -105,26 +106,26 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = 
     return lines
 
 
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + _GAP * (len(widths) - 1)
+def _total(widths: Sequence[int], gap: int = _GAP) -> int:
+    return sum(widths) + gap * (len(widths) - 1)
 
 
-def _shrunk(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _shrunk(widths: Sequence[int], least: Sequence[int], room: int, gap: int) -> list[int]:
     """The widest columns give way first, none below its least width."""
     found = list(widths)
-    while _total(found) > room:
+    while _total(found, gap) > room:
         place = max((i for i in range(len(found)) if found[i] > least[i]), key=lambda i: found[i])
         found[place] -= 1
     return found
 
 
-def _aligned(row: Sequence[str], sides: str, widths: Sequence[int]) -> list[str]:
+def _aligned(row: Sequence[str], sides: str, widths: Sequence[int], gap: int = _GAP) -> list[str]:
     """The lines of a row, whose cells are broken between words where they are too long."""
     columns = [[cell] if len(cell) <= width else _wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
     lines = []
     for cells in zip_longest(*columns, fillvalue=""):
         parts = [f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=False)]
-        lines.append((" " * _GAP).join(parts).rstrip())
+        lines.append((" " * gap).join(parts).rstrip())
     return lines
 
 

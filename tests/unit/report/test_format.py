@@ -105,6 +105,11 @@ def test_a_column_of_text_without_room_goes_below() -> None:
     assert lines == ["name", "    why", "x" * 30, "    a sentence of a few words, too long", "    for here"]
 
 
+def test_columns_move_closer_before_one_goes_below() -> None:
+    with fmt.lines_of(11):
+        assert fmt.table(("a", "b", "c"), [("123", "456", "789")], right=">>>") == ["  a   b   c", "123 456 789"]
+
+
 def test_lines_are_broken_between_words_and_indented() -> None:
     assert fmt.broken("short\n  a line of some words\n" + "y" * 30, 16) == (
         "short\n  a line of some\n      words\n" + "y" * 30
