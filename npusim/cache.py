@@ -32,7 +32,7 @@ from npusim.isa.base import ISA_VERSION
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
 from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of the file's layout; raise it with any change to the layout or the description."""
 SUFFIX = ".npu"
 KEY_NAME = "program-cache.key"
@@ -278,6 +278,7 @@ def describe(program: Program) -> dict[str, Any]:
         "ops": [(entry.name, entry.kind) for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
+        "bound": program.bound,
     }
 
 
@@ -304,12 +305,14 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
             raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {regions[number]}")
     count = len(rows["inputs"])
     inputs, outputs = tuple(bindings[:count]), tuple(bindings[count:])
-    for what, group in (("inputs", inputs), ("outputs", outputs)):
-        if len({binding.name for binding in group}) < len(group):
+    given = [binding.name for binding in inputs] + [name for name, _ in rows["bound"]]
+    for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
+        if len(set(names)) < len(names):
             raise CacheError(f"{what}: no two may have the same name")
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
         inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
+        rows["bound"],
     )  # fmt: skip
 
 
@@ -382,7 +385,7 @@ _BINDINGS = _many(_row(_text, _size, _shape, _dtype))
 _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
-    "macs": _many(_row(_dtype, _upto(64))),
+    "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
 }  # fmt: skip
 
 

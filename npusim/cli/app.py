@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -19,7 +21,7 @@ from npusim.cli import config, device, libs, run, setup, validate
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
 from npusim.cli.output import say, terminal_width
-from npusim.errors import ConfigError, InputError, NpusimError, UsageError
+from npusim.errors import ConfigError, InputError, NeedsValueError, NpusimError, OpenInputsError, UsageError
 from npusim.report.format import LogFormatter, lines_of
 
 MOST_LINES = 25
@@ -79,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
             if state.debug:
                 say(traceback.format_exc().rstrip(), err=True)
-            code, message = explain(error)
+            code, message = explain(error, arguments)
             say(f"npusim: error: {message}", err=True)
             _abandon_stdout()
             return code
@@ -103,9 +105,18 @@ def _lower_level(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING
 
 
-def explain(error: Exception) -> tuple[int, str]:
-    """The exit code and the paragraph for an error."""
+def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
+    """The exit code and the paragraph for an error of a command line."""
     match error:
+        case OpenInputsError() | NeedsValueError():
+            options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in error.shapes.items()]
+            options += [
+                f"--bind={name}={json.dumps(value).strip('[]').replace(' ', '')}"
+                for name, value in error.values.items()
+            ]
+            advice = "Give arrays (--input NAME=FILE.npy), or say it" if "run" in arguments[:1] else "Say it"
+            line = shlex.join(["npusim", *arguments, *options])
+            return FAILED, f"{_shorten(error.problem)}\n{advice} by hand:\n  {line}"
         case click.UsageError():
             hint = f"; see {error.ctx.command_path} --help" if error.ctx else ""
             return USAGE, error.format_message().rstrip(".") + hint
