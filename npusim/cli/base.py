@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from npusim.cli.output import fitted
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,11 +45,17 @@ class Command(click.Command):
         text = "Show the Python traceback of an error."
         self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help=text))
 
+    def get_help(self, ctx: click.Context) -> str:
+        return fitted(super().get_help(ctx))  # examples are as long as they are
+
 
 class Group(click.Group):
     """A group of such commands, listed in the order in which they were added."""
 
     command_class = Command
+
+    def get_help(self, ctx: click.Context) -> str:
+        return fitted(super().get_help(ctx))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

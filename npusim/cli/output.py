@@ -28,12 +28,17 @@ def terminal_width(stream: TextIO | None) -> int | None:
     return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
+def fitted(text: str) -> str:
+    """The text with lines as long as the terminal takes, if it goes to one."""
+    width = terminal_width(sys.stdout)
+    return text if width is None else broken(text, width)
+
+
 def say(text: str, *, err: bool = False, whole: bool = False) -> None:
     """Print text for a person, with a line feed. ``whole``: lines are not broken, because somebody will copy them, as
     those of errors are not."""
-    width = None if whole or err else terminal_width(sys.stdout)
     shown = printable(text)
-    click.echo(shown if width is None else broken(shown, width), err=err)
+    click.echo(shown if whole or err else fitted(shown), err=err)
 
 
 def check_destination(path: Path) -> None:
