@@ -60,6 +60,9 @@ def replacing(path: Path) -> Iterator[Path]:
     direct = target.exists() and not target.is_file()
     draft = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
+        if not direct:  # made here and now: a link of that name, which others may have left, is not followed
+            draft.unlink(missing_ok=True)
+            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield draft
         if not direct:
             os.replace(draft, target)

@@ -182,6 +182,16 @@ def test_an_error_of_the_system_names_the_file(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "y.npy")
 
 
+def test_a_link_in_the_place_of_a_draft_is_not_followed(tmp_path: Path) -> None:
+    target, other = tmp_path / "run.json", tmp_path / "other"
+    other.write_text("of somebody")
+    target.with_name(f".run.json.{os.getpid()}.tmp").symlink_to(other)
+    write_json(str(target), {"a": 1})
+    assert other.read_text() == "of somebody"
+    assert json.loads(target.read_text()) == {"a": 1}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run.json"]
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.json").write_text("old")
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
