@@ -265,7 +265,7 @@ def test_declared_shapes_that_are_not_so_are_warned_of(caplog: pytest.LogCapture
     graph = load(text_model("g (float[2] x) => (float[3] y, float[2, 1] z) { y = Relu(x) z = Neg(y) }"))
     assert [tensor.shape for tensor in graph.outputs] == [(2,), (2,)]
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "g: 'y' is declared as [3] but computed as [2], and so are 1 more; what is computed counts")
+        ("WARNING", "g: 'y' is declared as [3] but computed as [2] (and 1 more); what is computed counts")
     ]
 
 
