@@ -86,6 +86,15 @@ def read_program(path: Path) -> Program:
     return _read(path, None)
 
 
+def is_program(path: Path) -> bool:
+    """Whether a file begins as program files do, whatever it is called."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
+    except OSError:
+        return False
+
+
 def _read(path: Path, key: bytes | None) -> Program:
     try:
         # Into memory, once: nobody can cut or change what was checked. A mapping would save a quarter of the time.
@@ -222,11 +231,11 @@ def _header(path: Path, start: bytes, size: int, cached: bool) -> tuple[list[int
     magic, version, isa, *lengths, digest = _HEADER.unpack(start)
     if magic not in (_MAGIC, _CACHED):
         raise CacheError(f"{path}: is not a program file of npusim")
-    if (version, isa) != (FORMAT_VERSION, ISA_VERSION):
-        raise CacheError(
-            f"{path}: has format {version} and instruction set {isa}; "
-            f"this npusim reads format {FORMAT_VERSION} and instruction set {ISA_VERSION}"
-        )
+    if version != FORMAT_VERSION:
+        raise CacheError(f"{path}: has format {version}; this npusim reads format {FORMAT_VERSION}")
+    if isa != ISA_VERSION:
+        problem = f"is for instruction set {isa}, this npusim has instruction set {ISA_VERSION}"
+        raise CacheError(f"{path}: {problem}: compile the model again")
     if magic != (_CACHED if cached else _MAGIC):
         problem = "was not written by a cache" if cached else "is of a cache; npusim compile -o makes one to give away"
         raise CacheError(f"{path}: {problem}")

@@ -6,11 +6,29 @@ failed event's exception as ``type(error)(*error.args)``.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 NAMED = 3
 """Of nodes that are refused for one cause, so many are named."""
+
+
+class _Short(reprlib.Repr):
+    """Of everything a few words, whatever its size and depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 100
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python does not write integers of more than some thousand digits at all.
+        return repr(x) if x.bit_length() <= 128 else f"an integer of {x.bit_length()} bits"
+
+
+def shown(value: Any) -> str:
+    """A value as messages show what they got: ``repr``, or as much of it as a person reads."""
+    return _Short().repr(value)
 
 
 class NpusimError(Exception):

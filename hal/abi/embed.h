@@ -6,7 +6,8 @@
  * happens between npu_embed_enter() and npu_embed_leave(): the gate between them closes when the interpreter ends.
  *
  * NPUSIM_LIBPYTHON names the libpython to load, NPUSIM_PYTHON the interpreter whose packages are wanted; NPUSIM_DEBUG
- * shows the traceback when the module cannot be imported. */
+ * shows the traceback when the module cannot be imported. The first two count only in a process that has no rights but
+ * those of its caller (secure_getenv). */
 #ifndef NPU_EMBED_H
 #define NPU_EMBED_H
 

@@ -68,12 +68,12 @@ def answers(function: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
                 return work(*args, **kwargs)
             except Exception as error:
                 status = within(function, status_of(error))
+                message = error.message if isinstance(error, OnnxifiError) else str(error)
                 if not isinstance(error, (OnnxifiError, *ONNXIFI_STATUS)):
                     _log.error("%s: %s", function, error, exc_info=error)
                 else:
                     level = logging.ERROR if isinstance(error, errors.ConfigError) else logging.INFO
-                    _log.log(level, "%s: %s: %s", function, status.name, error)
-                message = error.message if isinstance(error, OnnxifiError) else str(error)
+                    _log.log(level, "%s: %s: %s", function, status.name, message)
                 raise OnnxifiError(status, message) from error
 
         return guarded

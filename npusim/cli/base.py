@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from npusim.errors import ConfigError, UsageError
+from npusim.cli.output import fitted
+from npusim.errors import UsageError
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -44,14 +45,24 @@ class Command(click.Command):
         text = "Show the Python traceback of an error."
         self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help=text))
 
+    def get_help(self, ctx: click.Context) -> str:
+        return fitted(super().get_help(ctx))  # examples are as long as they are
+
 
 class Group(click.Group):
     """A group of such commands, listed in the order in which they were added."""
 
     command_class = Command
 
+    def get_help(self, ctx: click.Context) -> str:
+        return fitted(super().get_help(ctx))
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Who names no command wants to know which there are; newer versions of click make an error of that.
+        return super().parse_args(ctx, args or ["--help"])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -133,14 +144,9 @@ def shape_options(function: F) -> F:
 
 def device(name: str, overrides: tuple[str, ...]) -> Config:
     """The description called name, with every KEY=VALUE of --set applied and checked together."""
-    from npusim.hw.config import list_configs, load_config
+    from npusim.hw.config import load_config
 
-    try:
-        config = load_config(name)
-    except ConfigError as error:
-        if name not in list_configs() and not Path(name).exists():
-            raise UsageError(str(error)) from None
-        raise
+    config = load_config(name)
     changes: dict[str, Any] = {}
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -148,7 +154,7 @@ def device(name: str, overrides: tuple[str, ...]) -> Config:
             raise UsageError(f"--set {text}: must be KEY=VALUE such as dram.bandwidth='8 GB/s'")
         try:
             changes[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             changes[key.strip()] = value.strip()  # a quantity without its quotes, which the shell has eaten
     return config.with_(**changes) if changes else config
 

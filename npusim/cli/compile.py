@@ -18,7 +18,7 @@ from npusim.cli.base import (
     values,
 )
 from npusim.cli.models import load_program, open_session, save_program
-from npusim.cli.output import answer, check_destination, progress, write_json
+from npusim.cli.output import answer, check_destination, progress, say, write_json
 
 
 @click.command("compile", cls=Command, short_help="Compile a model into a program file.")
@@ -90,4 +90,4 @@ def disasm(program: Path, op: str | None, json_file: str | None) -> None:
         write_json(json_file, {"name": loaded.name, "config": loaded.config_name, "commands": lines})
     if json_file != "-":
         for line in lines:
-            click.echo(line)
+            say(line, whole=True)

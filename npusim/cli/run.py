@@ -19,7 +19,7 @@ from npusim.cli.base import (
     values,
 )
 from npusim.cli.models import load_program, open_session
-from npusim.cli.output import check_destination, progress, replacing, write_json
+from npusim.cli.output import check_destination, progress, replacing, say, write_json
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def run(
         write_json(json_file, {**result.to_json_dict(), "inputs": note})
         written.append(json_file)
     if json_file != "-":
-        click.echo("\n".join([text(result, found, note, top=top), *(f"wrote {file}" for file in written)]))
+        say("\n".join([text(result, found, note, top=top), *(f"wrote {file}" for file in written)]))
 
 
 def _check_destinations(json_file: str | None, trace: Path | None, output_dir: Path | None, timing_only: bool) -> None:
@@ -138,9 +138,10 @@ def prepare(
 
     ``given``: the texts of --input-shape and --bind; ``inputs``: those of --input, which say what is left open.
     """
+    from npusim.cache import is_program
     from npusim.hw.config import list_configs
 
-    if model.suffix == ".npu":
+    if model.suffix == ".npu" or is_program(model):
         for option, texts in zip(("--input-shape", "--bind"), given, strict=True):
             if texts:
                 raise UsageError(f"{option}: the inputs of a compiled program are fixed")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.format import MAGIC_PREFIX
 
 from npusim.cli.output import replacing
 from npusim.dtypes import DType, bfloat16_to_float32, float32_to_bfloat16, from_storage
@@ -57,7 +58,7 @@ def random_inputs(bindings: Sequence[Binding], seed: int) -> dict[str, Array]:
 
 def describe_inputs(program: Program, given: Sequence[str], seed: int | None) -> str:
     """One line for the report: where the inputs came from."""
-    shapes = ", ".join(f"{b.name} {b.dtype.label}{list(b.shape)}" for b in program.inputs) or "none"
+    shapes = ", ".join(map(str, program.inputs)) or "none"
     source = "from files" if given else "not needed" if seed is None else f"random with seed {seed}"
     return ", ".join([shapes, source, *(f"{name} bound to {value}" for name, value in program.bound)])
 
@@ -87,8 +88,10 @@ def mapped(name: str, file: Path) -> Array:
         raise UsageError(f"--input {name}={file}: no such file") from None
     except IsADirectoryError:
         raise UsageError(f"--input {name}={file}: is a directory") from None
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{file}: not a readable .npy file: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--input {name}={file}: cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 - its parser of headers fails in many ways, tokenize.TokenError among them
+        raise InputError(f"{file}: not a readable .npy file: {_trouble(file, str(error))}") from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{file}: holds several arrays; a .npy file of one is needed")
     return array
@@ -113,6 +116,16 @@ def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
             "--allow-nan if they are meant"
         )
     return array
+
+
+def _trouble(file: Path, said: str) -> str:
+    """Why numpy cannot read a file, in our words: its own advise to trust it."""
+    with file.open("rb") as stream:
+        if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+            return "it does not begin as numpy.save begins one"
+    if "object" in said.lower():
+        return "it holds Python objects; an array of numbers is needed"
+    return "it is cut or damaged"
 
 
 def _random(binding: Binding, generator: np.random.Generator) -> Array:

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,18 +40,25 @@ class Explanation:
     busy_ps: dict[str, int]
 
 
-def find_operator(program: Program, text: str) -> int:
-    """The index of the operator of this name, or of the only one whose name contains it; UsageError otherwise."""
+def find_operators(program: Program, text: str) -> list[int]:
+    """The index of the operator of this name, else of all whose names contain it in capitals or not, else of all of
+    such a kind; UsageError if there are none."""
     names = [entry.name for entry in program.ops]
     if text in names:
-        return names.index(text)
-    found = [name for name in names if text in name]
-    if len(found) == 1:
-        return names.index(found[0])
-    near = found or difflib.get_close_matches(text, names, 5, 0.0)
-    shown = ", ".join(near[:_MOST_NAMES]) + (", ..." if len(near) > _MOST_NAMES else "")
-    problem = f"stands in {len(found)} operators" if found else "is no operator of this program"
-    raise UsageError(f"operator {text!r} {problem}: {shown}")
+        return [names.index(text)]
+    part = text.lower()
+    found = [index for index, name in enumerate(names) if part in name.lower()]
+    found = found or [index for index, entry in enumerate(program.ops) if part in entry.kind]
+    if not found:
+        near = difflib.get_close_matches(text, names, 5, 0.0)
+        raise UsageError(f"operator {text!r} is no operator of this program: {', '.join(near)}")
+    return found
+
+
+def slowest_first(program: Program, result: Result, ops: Sequence[int]) -> list[int]:
+    """Operators by the time from their first instruction to their last, those without any at the end."""
+    times = {row.name: row.end_ps - row.start_ps for row in result.ops}
+    return sorted(ops, key=lambda op: -times.get(program.ops[op].name, -1))
 
 
 _MOST_NAMES = 12
@@ -86,8 +93,8 @@ def explain(program: Program, result: Result, config: Config, op: int) -> Explan
     return Explanation(timing, charges, busy)
 
 
-def text(found: Explanation, config: Config) -> str:
-    """The explanation for a person."""
+def text(found: Explanation, config: Config, others: Sequence[str] = ()) -> str:
+    """The explanation for a person. ``others``: operators that are quicker, and that might have been meant, too."""
     row = found.timing
     window = row.end_ps - row.start_ps
     units = [
@@ -95,6 +102,7 @@ def text(found: Explanation, config: Config) -> str:
         for (unit, charges), busy in zip(found.charges.items(), found.busy_ps.values(), strict=True)
     ]
     lines = [
+        *_others(others),
         f"{row.name} ({row.kind}) on {config.name}: {duration(window)} from its first load to its "
         f"last store, {row.bound}-bound on {row.unit}",
         "",
@@ -104,6 +112,13 @@ def text(found: Explanation, config: Config) -> str:
         lines += ["", f"{unit}: what one instruction takes", *_equations(unit, config), ""]
         lines += table(("count", "instruction", "work", "cycles", "binds"), list(_rows(charges)), right="><<<<")
     return "\n".join(lines)
+
+
+def _others(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+    return [f"the slowest of {len(names) + 1} such operators; the others: {shown}", ""]
 
 
 def as_json(found: Explanation) -> dict[str, Any]:

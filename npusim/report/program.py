@@ -42,7 +42,7 @@ def as_json(program: Program) -> dict[str, Any]:
 
 
 def _bindings(bindings: Sequence[Binding]) -> str:
-    return ", ".join(f"{b.name} {b.dtype.label}{list(b.shape)}" for b in bindings) or "none"
+    return ", ".join(map(str, bindings)) or "none"
 
 
 def _binding(binding: Binding) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 import npusim
 from npusim import report
@@ -79,6 +80,38 @@ def test_compile_disasm_and_run_a_program(cli: Cli) -> None:
     program = json.loads(cli("run", "m.npu", "--json", "-").out)
     model = json.loads(cli("run", "m.onnx", "--config", "tiny", "--json", "-").out)
     assert program["timeline_digest"] == model["timeline_digest"]
+
+
+@pytest.mark.parametrize("name", ["model.txt", "model", "model.onnx"])
+def test_a_program_is_known_by_its_content(cli: Cli, name: str) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny", "-o", name).code == 0
+    assert "conv1" in cli("disasm", name).out
+    assert cli("explain", name, "--op", "conv1").code == 0
+    outcome = cli("run", name)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "m on tiny" in outcome.out
+
+
+def test_a_program_of_another_instruction_set(cli: Cli, here: Path) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
+    data = (here / "m.npu").read_bytes()
+    (here / "m.npu").write_bytes(data[:12] + b"\x63" + data[13:])
+    outcome = cli("run", "m.npu")
+    assert outcome.code == 1
+    assert outcome.message.startswith("m.npu: is for instruction set 99, this npusim has instruction set ")
+
+
+def test_an_explanation_of_several_operators(cli: Cli) -> None:
+    model = models.small()
+    model.graph.node[1].op_type = "Conv"
+    model.graph.node[1].input.append("w2")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((3, 3, 1, 1), np.float32), "w2"))
+    models.save(model, Path("two.onnx"))
+    outcome = cli("explain", "two.onnx", "--config", "tiny", "--op", "1", "--json", "x.json")
+    assert outcome.code == 0, outcome.err
+    assert "the slowest of 2 such operators; the others: act1\n\nconv1 (conv) on tiny" in outcome.out
+    assert json.loads(Path("x.json").read_text())["others"] == ["act1"]
+    assert cli("explain", "two.onnx", "--op", "lstm").message.startswith("operator 'lstm' is no operator of this")
 
 
 def test_an_open_dimension(cli: Cli) -> None:
@@ -220,7 +253,7 @@ def test_a_directory_is_no_model(cli: Cli, here: Path) -> None:
 def test_wrong_inputs(cli: Cli, here: Path, array: np.ndarray, name: str, message: str) -> None:
     np.save("x.npy", array)
     outcome = cli("run", "m.onnx", "--input", f"{name}=x.npy", "--json", "run.json", "--output-dir", "out")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert message in outcome.message
     assert not (here / "run.json").exists()
     assert not (here / "out").exists()
@@ -300,6 +333,15 @@ def test_the_demo_agrees_with_the_reference(cli: Cli) -> None:
     found = json.loads(cli("demo", "--config", "edge", "--json", "-").out)
     jsonschema.validate(found, SCHEMA)
     assert 0 <= found["difference"] <= 1e-5
+
+
+def test_the_demo_leaves_a_model_to_go_on_with(cli: Cli, here: Path) -> None:
+    outcome = cli("demo", "--config", "tiny", "--save", "demo.onnx")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.endswith("\nwrote demo.onnx\n")
+    assert cli("run", "demo.onnx", "--config", "tiny").code == 0
+    assert cli("demo", "--save", "nowhere/demo.onnx").message == "nowhere/demo.onnx: there is no directory nowhere"
+    assert sorted(path.name for path in here.glob("*.onnx")) == ["demo.onnx", "m.onnx"]
 
 
 def test_the_demo_can_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

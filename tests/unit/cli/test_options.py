@@ -95,8 +95,16 @@ def test_overrides_change_the_device(cli: Cli) -> None:
 
 def test_a_wrong_override_names_the_key(cli: Cli) -> None:
     outcome = cli("run", "m.onnx", "--set", "dram.bandwith='5 GB/s'")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "dram.bandwith: unknown key (did you mean 'bandwidth'?)" in outcome.message
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "[" * 5000])
+def test_an_override_that_nobody_can_read(cli: Cli, value: str) -> None:
+    outcome = cli("info", "--set", f"queue_depth={value}")
+    assert outcome.code == 2
+    assert "queue_depth: must be " in outcome.message
+    assert len(outcome.message) < 300
 
 
 @pytest.mark.parametrize(
