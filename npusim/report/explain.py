@@ -172,7 +172,9 @@ def _work(work: Work) -> str:
             return f"{work.function} {work.dtype.label}, {amount}"
         case DmaWork():
             way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
-            return f"{way} {grouped(work.bytes)} B in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B"
+            moved = work.reads if way == "reads" else work.bytes
+            written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
+            return f"{way} {grouped(moved)} B in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"
         case _:
