@@ -17,8 +17,8 @@ class OpReport:
     """One operator (fused ones are one) over its whole life on the device.
 
     ``unit``: the one that it kept busy longest; ``cycles``: of the device's clock, from ``start_ps`` to ``end_ps``;
-    ``bytes``: what DMA wrote, ``dram_bytes``: what of the DRAM's bandwidth that took; ``bound``: ``compute`` or ``memory`` when such units were busy for more than half of that
-    time, else ``latency``.
+    ``bytes``: what DMA wrote, ``dram_bytes``: what passed the pins of the DRAM for it; ``bound``: ``compute`` or
+    ``memory`` when such units were busy for more than half of that time, else ``latency``.
     """
 
     name: str

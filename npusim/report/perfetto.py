@@ -94,7 +94,7 @@ class _Slices:
 
 def _counters(spans: Sequence[Span]) -> Iterator[tuple[str, str, Iterable[tuple[int, int]]]]:
     """(name, unit, [(ns, value)]) of each counter: what runs at a time, at the mean rate of each span."""
-    transfers = [span for span in spans if ".dma" in span.unit]
+    transfers = [span for span in spans if span.dram_bytes]
     yield "DRAM traffic", "MB/s", _rate(transfers, [span.dram_bytes for span in transfers], 10**6)
     products = [span for span in spans if span.macs]
     yield "MACs", "GMAC/s", _rate(products, [span.macs for span in products], 10**3)

@@ -53,13 +53,14 @@ def transfer(config: Config, work: DmaWork) -> Transfer:
         beats = work.runs * ceil_div(work.run_bytes, config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle)
         least = cycles_to_ps(config.dma.local_least_cycles, config.clock_hz) - start
         return Transfer(start, 0, 0, max(cycles_to_ps(beats, config.clock_hz), least) if work.bytes else 0)
-    shared = min(interconnect_bandwidth(config), model.bandwidth)
+    between = interconnect_bandwidth(config)
+    shared = min(between, model.bandwidth)
     rate = model.rate(work, channel_bandwidth(config))
     if config.dma.duplex and work.reads and work.writes:
         # The channel and the interconnect take the larger way while the other passes beside it, the DRAM takes both:
         # so many bytes of what all transfers share, at the rate at which the channel is done with its way.
         way = max(model.transfer_bytes(replace(work, reads=0)), model.transfer_bytes(replace(work, writes=0)))
-        both = max(ceil_div(bus_bytes * shared, model.bandwidth), ceil_div(way * shared, interconnect_bandwidth(config)))
+        both = max(ceil_div(bus_bytes * shared, model.bandwidth), ceil_div(way * shared, between))
         bus_bytes, rate = both, rate * both // way
     # A write waits for no datum: it may have a latency of its own. A copy reads first, so it waits like a read.
     waiting = config.dma.write_latency_ps if not work.reads else None
@@ -104,4 +105,5 @@ def cost(config: Config, work: DmaWork) -> Cost:
         ("writing", MEMORY, cycles_spanned(parts.writing_ps, hz)),
     ]
     rounded = total(hz, counted)
-    return Cost(rounded.cycles, parts.start_ps + parts.latency_ps + moving + parts.writing_ps, rounded.terms, rounded.bound)
+    ps = parts.start_ps + parts.latency_ps + moving + parts.writing_ps
+    return Cost(rounded.cycles, ps, rounded.terms, rounded.bound)
