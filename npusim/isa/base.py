@@ -167,6 +167,15 @@ def check_row(mnemonic: str, row: int, stride: int) -> None:
         raise ProgramError(f"{mnemonic}: the {row} elements of a row must not lie in one place")
 
 
+ITEM_SIZES = (1, 2, 4, 8)
+
+
+def check_itemsize(itemsize: int) -> None:
+    """Raise ProgramError for a size that no element has."""
+    if itemsize not in ITEM_SIZES:
+        raise ProgramError(f"item size must be one of {ITEM_SIZES}, got {itemsize}")
+
+
 class Memory(Protocol):
     """The bytes behind addresses, as an instruction of one core sees them."""
 

@@ -20,6 +20,7 @@ from npusim.isa.base import (
     Strides3,
     Type,
     Unit,
+    check_itemsize,
     check_row,
     instruction,
     loops,
@@ -46,6 +47,9 @@ class GatherElements(Instruction):
     dims: Dims3
     axis_size: U32
     data_decides: ClassVar[bool] = True
+
+    def check(self) -> None:
+        check_itemsize(self.itemsize)
 
     def elements(self) -> int:
         return loops(*self.dims)
