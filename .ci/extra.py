@@ -1,4 +1,4 @@
-"""Print the requirements of one extra of pyproject.toml, or of ``build-system``, one per line, as pip and uv read them."""
+"""Print the requirements of an extra of pyproject.toml, or of ``build-system``, one a line, for pip and uv."""
 
 import pathlib
 import sys
