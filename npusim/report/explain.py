@@ -16,6 +16,7 @@ from npusim.hw.cost import Cost, cost_model
 from npusim.isa.base import Unit, decode
 from npusim.program import Program
 from npusim.report.format import counted, duration, grouped, percent, table
+from npusim.report.layers import covered, unit_kind
 from npusim.report.result import Result
 from npusim.summary import OpReport
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork, Work
@@ -33,7 +34,10 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An operator's charges by unit (``matrix``, ``vector``, ``scalar``, ``dma``), most expensive first."""
+    """An operator's charges by unit (``matrix``, ``vector``, ``scalar``, ``dma``), most expensive first.
+
+    ``busy_ps``: how long at least one such unit, of any core, worked for it.
+    """
 
     timing: OpReport
     charges: dict[str, list[Charge]]
@@ -84,13 +88,12 @@ def explain(program: Program, result: Result, config: Config, op: int) -> Explan
         charges.setdefault(unit, []).append(Charge(mnemonic, count, work, price(work)))
     for rows in charges.values():
         rows.sort(key=lambda row: (-row.count * row.cost.ps, row.mnemonic, repr(row.work)))
-    busy = dict.fromkeys(charges, 0)
     # Channels of all cores count as one unit here: the reader asks what kind of work took the time.
+    intervals: dict[str, list[tuple[int, int]]] = {unit: [] for unit in charges}
     for span in result.timeline.spans:
         if span.op == op and "." in span.unit:
-            unit = span.unit.partition(".")[2].rstrip("0123456789")
-            busy[unit] += span.end_ps - span.start_ps
-    return Explanation(timing, charges, busy)
+            intervals[unit_kind(span.unit)].append((span.start_ps, span.end_ps))
+    return Explanation(timing, charges, {unit: covered(pairs) for unit, pairs in intervals.items()})
 
 
 def text(found: Explanation, config: Config, others: Sequence[str] = ()) -> str:
@@ -184,7 +187,9 @@ def _work(work: Work) -> str:
             return f"{work.function} {work.dtype.label}, {amount}"
         case DmaWork():
             way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
-            return f"{way} {grouped(work.bytes)} B in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B"
+            moved = work.reads if way == "reads" else work.bytes
+            written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
+            return f"{way} {grouped(moved)} B in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"
         case _:

@@ -46,8 +46,8 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))
     read, written = counters.dram_read_bytes, counters.dram_write_bytes
     traffic = f"{quantity(read, 'B')} read, {quantity(written, 'B')} written"
-    if result.time_ps:
-        reached = (read + written) * 10**12 / result.time_ps
+    if counters.duration_ps:  # and not time_ps: a job that is parked moves its context
+        reached = (read + written) * 10**12 / counters.duration_ps
         traffic += f", {quantity(reached, 'B/s')} = {percent(reached, config.dram.bandwidth)} of the pins"
     rows.append(("DRAM", traffic))
     return rows

@@ -16,12 +16,9 @@ from npusim.units import ceil_div
 
 _SPELT = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}  # the others have the same names in ONNX
 ELEMENT_TYPES = {int(TensorProto.DataType.Value(_SPELT.get(dtype, dtype.name))): dtype for dtype in DType}
-PACKED: dict[int, tuple[DType, int]] = {
-    TensorProto.INT4: (DType.INT8, 4),
-    TensorProto.UINT4: (DType.UINT8, 4),
-    TensorProto.INT2: (DType.INT8, 2),
-    TensorProto.UINT2: (DType.UINT8, 2),
-}
+_PACKED = {"INT4": (DType.INT8, 4), "UINT4": (DType.UINT8, 4), "INT2": (DType.INT8, 2), "UINT2": (DType.UINT8, 2)}
+# Those of 2 bits came with onnx 1.20: an older package has no such tensors.
+PACKED = {code: _PACKED[name] for name, code in TensorProto.DataType.items() if name in _PACKED}
 """Types with several elements to a byte, and the type that constants of them are unpacked to."""
 TO_ONNX = {dtype: code for code, dtype in ELEMENT_TYPES.items()}
 

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import onnx
+import pytest
 from onnx import numpy_helper
 
 from npusim.errors import UnsupportedError
@@ -70,11 +71,13 @@ class Verdict:
 @functools.cache
 def node_cases() -> tuple[NodeCase, ...]:
     """Every node test of the installed onnx, by name; making them takes seconds."""
-    from onnx.backend.test.loader import load_node_model_tests
+    from onnx.backend.test import loader
 
+    if not hasattr(loader, "load_node_model_tests"):
+        pytest.skip(f"the records are of the node tests of a newer onnx than {onnx.__version__}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cases overflow and divide by zero on purpose while they are made
-        found = load_node_model_tests()
+        found = loader.load_node_model_tests()
     return tuple(sorted(map(_case, found), key=lambda case: case.name))
 
 

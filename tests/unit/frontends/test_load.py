@@ -67,7 +67,8 @@ def test_weights_in_raw_data_and_in_typed_fields(dtype: str, raw: bool) -> None:
     import ml_dtypes
 
     values = np.array([1, 2, 100]).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    tensor = numpy_helper.from_array(values, "w")
+    code = TensorProto.DataType.Value("FLOAT" if dtype == "float32" else dtype.upper())
+    tensor = helper.make_tensor("w", code, values.shape, values.tobytes(), raw=True)
     if not raw:
         tensor.ClearField("raw_data")
         if dtype in ("float32", "int64"):

@@ -46,6 +46,16 @@ def test_terms_add_up_to_the_cycles_and_busy_times_to_the_spans(ran: tuple[Progr
             assert sum(charge.count for charge in charges) == len(spans)
 
 
+def test_units_that_work_side_by_side_are_busy_once() -> None:
+    with Session("server", cache_dir=False) as session:
+        program = session.compile(_graph())
+        result = session.run(program, timing_only=True)
+    found = explain(program, result, session.config, 0)
+    spans = [span for span in result.timeline.spans if span.op == 0 and ".dma" in span.unit]
+    assert found.busy_ps["dma"] <= found.timing.end_ps - found.timing.start_ps
+    assert found.busy_ps["dma"] < sum(span.end_ps - span.start_ps for span in spans)
+
+
 def test_the_text_has_the_equation_its_terms_and_the_one_that_binds(ran: tuple[Program, Result, Session]) -> None:
     program, result, session = ran
     said = text(explain(program, result, session.config, *find_operators(program, "dense")), session.config)
