@@ -23,9 +23,10 @@ MAX_VIEW_BYTES = 1 << 32
 
 
 class Names:
-    """Hands out names that are different from each other."""
+    """Hands out names that are different from each other; ``mark`` stands before the number of a made one."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: str = "_") -> None:
+        self._mark = mark
         self._taken: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
@@ -33,7 +34,7 @@ class Names:
         candidate = name
         while candidate in self._taken:
             self._taken[name] += 1
-            candidate = f"{name}_{self._taken[name]}"
+            candidate = f"{name}{self._mark}{self._taken[name]}"
         # The made name is taken, too: a model may have a tensor that is really called "name_1".
         self._taken[candidate] = 0
         return candidate
