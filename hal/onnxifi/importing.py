@@ -14,6 +14,8 @@ from npusim.frontends.onnx.registry import Handler
 from npusim.frontends.onnx.scope import Scope, Value
 from npusim.frontends.onnx.source import Model
 from npusim.graph import Graph, Tensor
+from npusim.hw.config import Config
+from npusim.ops.budget import Budget
 
 from .quantization import Quantization
 
@@ -38,8 +40,10 @@ NOTHING = Outside()
 class OnnxifiImporter(Importer):
     """The frontend's importer for a model from an ONNXIFI client; ``decomposed`` says what FALLBACK is for."""
 
-    def __init__(self, model: Model, input_shapes: Shapes | None = None, outside: Outside = NOTHING) -> None:
-        super().__init__(model, input_shapes)
+    def __init__(
+        self, model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
+    ) -> None:
+        super().__init__(model, input_shapes, Budget.of(config))
         self._outside = outside
 
     def _define_inputs(self, scope: Scope) -> None:
@@ -91,8 +95,8 @@ class OnnxifiImporter(Importer):
 
 
 def import_graph(
-    model: Model, input_shapes: Shapes | None = None, outside: Outside = NOTHING
+    model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
 ) -> tuple[Graph, list[tuple[str, str]]]:
-    """(graph, decomposed nodes). Raises ModelError, UnsupportedError, UsageError for impossible shapes."""
-    importer = OnnxifiImporter(model, input_shapes, outside)
+    """(graph, decomposed nodes). Raises ModelError, UnsupportedError, CompileError, UsageError for impossible shapes."""
+    importer = OnnxifiImporter(model, config, input_shapes, outside)
     return importer.run(), importer.decomposed

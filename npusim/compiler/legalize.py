@@ -16,11 +16,12 @@ from npusim.isa.base import Unit
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import accumulator_type, rate_type
 from npusim.ops.base import REGISTRY
+from npusim.ops.budget import Budget
 
 
-def legalize(graph: Graph) -> Graph:
-    """Rewrite what has no lowering of its own in terms of what has."""
-    return Rewriter(graph).run(_legalize_op)
+def legalize(graph: Graph, budget: Budget) -> Graph:
+    """Rewrite what has no lowering of its own in terms of what has. Raises CompileError for tables beyond the budget."""
+    return Rewriter(graph, budget).run(_legalize_op)
 
 
 def unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
@@ -144,6 +145,7 @@ def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor | None:
     for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
         if before or after:
             # numpy pads a list of positions as it would pad the values: the result says where each element comes from.
+            rewriter.budget.take_bytes((value.shape[axis] + before + after) * 8, f"{op.name} ({op.kind})")
             index = np.pad(np.arange(value.shape[axis], dtype=np.int32), (before, after), mode=mode)
             table = rewriter.const(f"{op.name}.index{axis}", index.astype(np.int32))
             value = rewriter.add(f"{op.name}.axis{axis}", "gather", (value, table), {"axis": axis})

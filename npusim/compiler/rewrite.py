@@ -11,14 +11,17 @@ import numpy.typing as npt
 from npusim.dtypes import DType, dtype_of
 from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY
+from npusim.ops.budget import Budget
 from npusim.ops.build import Names
 
 
 class Rewriter:
     """Walks a graph in order and lets a rule replace operators; new values stand in for old ones from then on."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, budget: Budget | None = None) -> None:
         self.graph = graph
+        self.budget = budget or Budget()
+        """For rules that compute what may be much larger than the graph."""
         self.ops: dict[Op, None] = {}
         """In order; a dict, since rules take operators out again."""
         self.producer: dict[Tensor, Op] = {}

@@ -23,6 +23,7 @@ from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Instruction, Space, Unit, Wait, acc, sram
 from npusim.isa.control import Halt
+from npusim.ops.budget import Budget
 
 Key = tuple[int, int]
 """(core, unit)."""
@@ -165,8 +166,9 @@ def _buffers_written(step: Tile) -> set[Buffer]:
 class Scheduler:
     """Collects steps in program order and issues commands."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, budget: Budget) -> None:
         self._config = config
+        self._budget = budget
         self.commands: list[Command] = []
         self._issued: Fences = {}
         self._known: dict[Key, Fences] = {}
@@ -177,14 +179,15 @@ class Scheduler:
         self._owners: list[tuple[int, int, Buffer]] = []
         """Runs of scratch bytes (first, end, the buffer that was born there last), in order and apart."""
 
-    def add(self, op: int, streams: Sequence[Iterable[Tile]]) -> None:
-        """Issue the steps of one operator: one stream per core, taken in turn."""
+    def add(self, op: int, name: str, streams: Sequence[Iterable[Tile]]) -> None:
+        """Issue the steps of one operator: one stream per core, taken in turn. Raises CompileError if they are too many."""
         running = [(core, iter(stream)) for core, stream in enumerate(streams)]
         while running:
             rest = []
             for core, steps in running:
                 step = next(steps, None)
                 if step is not None:
+                    self._budget.take_steps(len(step.loads) + len(step.compute) + len(step.stores), name)
                     self._push(core, op, step)
                     rest.append((core, steps))
             running = rest

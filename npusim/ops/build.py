@@ -13,11 +13,14 @@ from npusim.dtypes import DType, dtype_of, to_storage
 from npusim.errors import ModelError, UnsupportedError, UsageError
 from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Shape, narrow
+from npusim.ops.budget import OPERATOR_STEPS, Budget
 
 MAX_ELEMENTS = 1 << 40
 """No tensor may have more elements: what is larger is a damaged or hostile model."""
 MAX_FOLDED_BYTES = 1 << 20
 """A folded result may be this large, or as large as the constants that it came from."""
+MAX_RANK = 64
+"""No tensor may have more dimensions: numpy has no more, and neither has any model."""
 MAX_VIEW_BYTES = 1 << 32
 """A folded result that is a view may seem this large."""
 
@@ -45,14 +48,16 @@ class GraphBuilder:
 
     With ``fold`` an operator whose inputs are all constant is computed by its reference and becomes a constant, unless
     that would be larger than its inputs and :data:`MAX_FOLDED_BYTES`. Constants may be read-only views. ``origin`` is
-    given to the operators that are added while it is set, see ``Op``.
+    given to the operators that are added while it is set, see ``Op``. Operators and what is computed are taken from
+    ``budget``, if there is one.
     """
 
-    def __init__(self, name: str, *, fold: bool = False) -> None:
+    def __init__(self, name: str, *, fold: bool = False, budget: Budget | None = None) -> None:
         self.name = name
+        self.budget = budget
         self.origin: int | None = None
         self._fold = fold
-        self._inputs: list[Tensor] = []
+        self._inputs: dict[Tensor, None] = {}
         self._ops: list[Op] = []
         self._derived: dict[Tensor, Op] = {}
         self._values: dict[Tensor, Array] = {}
@@ -64,7 +69,7 @@ class GraphBuilder:
         if self._tensor_names.unique(name) != name:
             raise ModelError(f"the name {name!r} is already taken by another tensor")
         tensor = Tensor(name, checked_shape(shape, name), dtype)
-        self._inputs.append(tensor)
+        self._inputs[tensor] = None
         return tensor
 
     def const(self, array: Any, name: str | None = None, dtype: DType | None = None) -> Tensor:
@@ -96,6 +101,8 @@ class GraphBuilder:
         if definition is None:
             raise UsageError(f"unknown operator kind {kind!r}; known: {', '.join(sorted(REGISTRY))}")
         label = self._op_names.unique(name or kind)
+        if self.budget is not None:
+            self.budget.take_steps(OPERATOR_STEPS, label)
         try:
             definition.check_arity(inputs)
             complete = MappingProxyType(definition.complete(attrs or {}))
@@ -103,6 +110,8 @@ class GraphBuilder:
             shapes = [checked_shape(shape, label) for shape, _ in results]
         except ModelError as error:
             raise ModelError(f"{label} ({kind}): {error}") from None
+        if any(len(shape) > MAX_RANK for shape in shapes):
+            raise UnsupportedError([(label, kind, f"tensors of up to {MAX_RANK} dimensions are supported")])
         base = name or kind
         names = [self._tensor_names.unique(f"{base}:{index}" if index else base) for index in range(len(results))]
         outputs = tuple(Tensor(n, s, dtype) for n, s, (_, dtype) in zip(names, shapes, results, strict=True))
@@ -113,7 +122,7 @@ class GraphBuilder:
             raise UnsupportedError([(op.name, op.kind, f"{(c.__doc__ or '').strip()} (got {types})") for c in broken])
         if self._fold and self._foldable(op, definition.folding):
             arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
-            for output, array in zip(op.outputs, definition.reference(op, arrays), strict=True):
+            for output, array in zip(op.outputs, self._compute(op, arrays), strict=True):
                 output.data = array
             return list(outputs)
         self._ops.append(op)
@@ -140,8 +149,17 @@ class GraphBuilder:
             pending.pop()
             if op.output not in self._values:
                 arrays = [None if t is None else self._values[t] if t.data is None else t.data for t in op.inputs]
-                self._values.update(zip(op.outputs, REGISTRY[op.kind].reference(op, arrays), strict=True))
+                self._values.update(zip(op.outputs, self._compute(op, arrays), strict=True))
         return self._values[tensor]
+
+    def _compute(self, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+        kind = REGISTRY[op.kind]
+        if self.budget is not None and kind.folding is not Folding.VIEW:
+            # What is read counts, too: a view may repeat one element for ever, and reading it takes as long as it seems.
+            tensors = {t for t in (*op.inputs, *op.outputs) if t is not None}
+            count = sum(tensor.nbytes for tensor in tensors) + _terms(op)
+            self.budget.take_bytes(count, f"{op.name} ({op.kind})")
+        return kind.reference(op, arrays)
 
     @property
     def op_count(self) -> int:
@@ -154,7 +172,7 @@ class GraphBuilder:
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether the tensor is an input of the graph."""
-        return any(tensor is known for known in self._inputs)
+        return tensor in self._inputs
 
     def reserve(self, names: Iterable[str]) -> None:
         """Keep tensor names for :meth:`rename`: nothing else gets them."""
@@ -195,6 +213,17 @@ class GraphBuilder:
                 real = sum(real_bytes(tensor) for tensor in operands)
                 # What a view repeats takes no memory, but it takes time, and the result would take both.
                 return size <= max(MAX_FOLDED_BYTES, real) and apparent <= max(64 * MAX_FOLDED_BYTES, real)
+
+
+def _terms(op: Op) -> int:
+    """How much a reference goes through, beside operands and results, for results that are sums of many terms."""
+    if op.kind == "matmul":
+        return op.output.size * op.input(0).shape[-1]
+    if op.kind not in ("conv", "conv_transpose", "pool"):
+        return 0
+    window = math.prod(op.attrs["kernel"] if op.kind == "pool" else op.input(1).shape[1:])
+    # Windows are laid beside each other before they are multiplied or compared.
+    return op.output.size * window * op.input(0).dtype.itemsize
 
 
 def real_bytes(constant: Tensor) -> int:

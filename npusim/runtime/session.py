@@ -81,7 +81,7 @@ class Session:
         ``input_shapes`` fixes dimensions that the model leaves open. Raises UsageError, ModelError, UnsupportedError,
         CompileError.
         """
-        return self._store.compile(self._key(source, input_shapes or {}), lambda: _graph(source, input_shapes))
+        return self._store.compile(self._key(source, input_shapes or {}), lambda: _graph(source, input_shapes, self.config))
 
     def run(
         self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False
@@ -122,11 +122,11 @@ class Session:
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
         name = Path(source).stem if isinstance(source, str | os.PathLike) else ""
-        text = repr((_model_digest(source), name, shapes, self.config.fingerprint(), self.config.name, versions))
+        text = repr((_model_digest(source, self.config), name, shapes, self.config.fingerprint(), self.config.name, versions))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _model_digest(source: Source) -> str:
+def _model_digest(source: Source, config: Config) -> str:
     """SHA-256 of everything that makes the model, files of external data included."""
     if isinstance(source, Graph):
         return source.fingerprint()
@@ -135,18 +135,18 @@ def _model_digest(source: Source) -> str:
     if isinstance(source, str | os.PathLike):
         from npusim.frontends.onnx.external import digest_file
 
-        return digest_file(Path(source))
+        return digest_file(Path(source), config.dram.bytes)
     return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
+def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]] | None, config: Config) -> Graph:
     if isinstance(source, Graph):
         if input_shapes:
             raise UsageError("input_shapes: the shapes of a Graph are fixed")
         return source
     from npusim.frontends.onnx import load
 
-    graph = load(source, input_shapes=input_shapes)
+    graph = load(source, input_shapes=input_shapes, config=config)
     if isinstance(source, str | os.PathLike):
         graph.name = Path(source).stem
     return graph

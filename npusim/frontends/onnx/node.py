@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,6 +11,7 @@ from onnx import AttributeProto
 
 from npusim.dtypes import DType, bfloat16_to_float32
 from npusim.errors import ModelError, UnsupportedError
+from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.tensors import read_tensor
 from npusim.graph import Tensor
 from npusim.ops.base import Array
@@ -20,6 +20,10 @@ from npusim.ops.emit import Emitter
 
 MAX_TABLE = 1 << 24
 """The most elements that an importer computes by itself."""
+TABLE_BYTES = 16
+"""What an element of such a table takes while it is made."""
+MAX_LIST = 1 << 16
+"""The most elements of a constant that lists sizes, axes or lengths."""
 
 
 class Node(Emitter):
@@ -34,7 +38,7 @@ class Node(Emitter):
         inputs: Sequence[Tensor | None],
         attributes: Mapping[str, AttributeProto],
         wanted: Sequence[bool],
-        directory: Path | None = None,
+        files: Files | None = None,
         packed: Collection[Tensor] = (),
     ) -> None:
         super().__init__(builder, name)
@@ -44,7 +48,7 @@ class Node(Emitter):
         self.inputs = list(inputs)
         self.wanted = list(wanted)
         """For each output whether anything reads it."""
-        self.directory = directory
+        self.files = files
         self.packed = packed
         """Constants whose elements have less than 8 bits in the model."""
         self._attributes = attributes
@@ -103,6 +107,8 @@ class Node(Emitter):
         array = self.value(index)
         if array.dtype.kind not in "iu":
             self.damaged(f"input {index} must be integers, is {self.input(index).dtype.label}")
+        if array.size > MAX_LIST:
+            self.refuse(f"input {index} is a list of {array.size} elements; at most {MAX_LIST} are supported")
         return [int(value) for value in array.reshape(-1)]
 
     def scalar_value(self, index: int) -> float:
@@ -174,7 +180,7 @@ class Node(Emitter):
     def tensor_attr(self, name: str) -> tuple[Array, DType] | None:
         """A tensor attribute as (array, DType), or None."""
         value = self.attribute(name, AttributeProto.TENSOR)
-        return None if value is None else read_tensor(value, self.directory, f"{self.name}.{name}")
+        return None if value is None else read_tensor(value, self.files, f"{self.name}.{name}")
 
     def axis(self, rank: int, name: str = "axis", default: int | None = None) -> int:
         """An axis attribute, made non-negative."""
@@ -211,3 +217,5 @@ class Node(Emitter):
         """Refuse a table of too many elements before it is made."""
         if elements > MAX_TABLE:
             self.refuse(f"needs a table of {elements} elements; at most {MAX_TABLE} are supported")
+        if self.builder.budget is not None:
+            self.builder.budget.take_bytes(elements * TABLE_BYTES, f"{self.name} ({self.op_type})")
