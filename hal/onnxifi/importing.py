@@ -97,6 +97,6 @@ class OnnxifiImporter(Importer):
 def import_graph(
     model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
 ) -> tuple[Graph, list[tuple[str, str]]]:
-    """(graph, decomposed nodes). Raises ModelError, UnsupportedError, CompileError, UsageError for impossible shapes."""
+    """(graph, decomposed nodes). Raises as ``load`` does, UsageError for impossible shapes, too."""
     importer = OnnxifiImporter(model, config, input_shapes, outside)
     return importer.run(), importer.decomposed

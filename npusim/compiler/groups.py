@@ -113,7 +113,7 @@ def _joinable(
         joined = group_of[tensor]
         ends = joined[-1]
         fusible = ends.kind in ELEMENTWISE or ends.kind in ANCHORS
-        # Counted before they are looked at: of a value that the whole graph reads, the readers would be walked each time.
+        # Counted first: the readers of a value that the whole graph reads would be walked each time.
         alone = len(users[tensor]) <= len(members) and inside.issuperset(users[tensor])
         if fusible and ends.output is tensor and alone and _compatible(joined, members):
             return joined

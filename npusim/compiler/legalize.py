@@ -20,7 +20,7 @@ from npusim.ops.budget import Budget
 
 
 def legalize(graph: Graph, budget: Budget) -> Graph:
-    """Rewrite what has no lowering of its own in terms of what has. Raises CompileError for tables beyond the budget."""
+    """Rewrite what has no lowering of its own in terms of what has. Raises CompileError beyond the budget."""
     return Rewriter(graph, budget).run(_legalize_op)
 
 

@@ -9,7 +9,15 @@ from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, form_groups
 from npusim.compiler.kinds import lower
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, sram_budget, total_bytes
+from npusim.compiler.lower.base import (
+    ConstantPool,
+    Context,
+    SlotTable,
+    TooManyError,
+    refuse_size,
+    sram_budget,
+    total_bytes,
+)
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler
@@ -17,7 +25,7 @@ from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
-from npusim.graph import Graph, Op, Tensor
+from npusim.graph import Graph, Op
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Space, Unit, encode
 from npusim.isa.verify import Limits, verify
@@ -37,12 +45,10 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
-    context = Context(config, ConstantPool(config.dram.bytes))
+    context = Context(config, ConstantPool())
     placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
     values = (placement.scratch_bytes, *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)))
-    # Before tiles are made of what fits nowhere.
-    _check_capacity(graph, (align(context.constants.size), *values), config)
-    context.constants.room = config.dram.bytes - sum(values)
+    _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
     commands = _schedule(placement, context, budget)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
@@ -92,15 +98,13 @@ def prepare(graph: Graph, config: Config, budget: Budget | None = None) -> Graph
 
 def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
     """Refuse what rules and lowerings would write out only to find that it fits nowhere."""
-    seen: set[Tensor] = set()
+    readers = {tensor: f"{op.name} ({op.kind})" for op in graph.ops for tensor in op.inputs if tensor is not None}
+    for tensor in graph.constants():
+        # A few bytes that a view repeats become as many as they seem when they are packed as a constant.
+        budget.take_bytes(tensor.nbytes - real_bytes(tensor), readers.get(tensor, tensor.name))
     for op in graph.ops:
-        for tensor in op.inputs:
-            # A few bytes that a view repeats become as many as they seem when they are packed as a constant.
-            if tensor is not None and tensor.data is not None and tensor not in seen:
-                seen.add(tensor)
-                budget.take_bytes(tensor.nbytes - real_bytes(tensor), f"{op.name} ({op.kind})")
         for tensor in (*op.inputs, *op.outputs) if op.kind not in VIEWS else ():
-            if tensor is not None and tensor.size > config.dram.bytes:
+            if tensor is not None and tensor.data is None and tensor.size > config.dram.bytes:
                 raise CompileError(
                     f"{op.name} ({op.kind}): {tensor.name!r} {list(tensor.shape)} has {tensor.size} elements, "
                     f"{config.name} has {config.dram.bytes} bytes of DRAM"
@@ -143,7 +147,11 @@ def _schedule(placement: Placement, context: Context, budget: Budget) -> list[Co
         low_end = not low_end
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
         tables = [SlotTable(core, specs, base) for core in range(config.cores)]
-        scheduler.add(group.index, group.name, [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)])
+        streams = [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)]
+        try:
+            scheduler.add(group.index, group.name, streams)
+        except TooManyError as error:
+            raise CompileError(f"{group.name} ({group.kind}): {error}") from None
     return scheduler.finish()
 
 

@@ -90,8 +90,8 @@ class Rewriter:
         """From here on ``new`` stands for ``old``. An output of the graph stays itself: who has just made the new value
         makes it instead; of a value that others read, it is a view."""
         if old in self._outputs:
-            maker = self.producer.get(new)
-            if maker is not None and maker is next(reversed(self.ops)) and not self.uses.get(new) and maker.outputs == (new,):
+            maker, last = self.producer.get(new), next(reversed(self.ops), None)
+            if maker is not None and maker is last and not self.uses.get(new) and maker.outputs == (new,):
                 self.keep(Op(maker.name, maker.kind, maker.inputs, (old,), maker.attrs, maker.origin))
                 del self.ops[maker]
             else:

@@ -180,7 +180,7 @@ class Scheduler:
         """Runs of scratch bytes (first, end, the buffer that was born there last), in order and apart."""
 
     def add(self, op: int, name: str, streams: Sequence[Iterable[Tile]]) -> None:
-        """Issue the steps of one operator: one stream per core, taken in turn. Raises CompileError if they are too many."""
+        """Issue the steps of one operator: one stream per core, in turn. Raises CompileError beyond the budget."""
         running = [(core, iter(stream)) for core, stream in enumerate(streams)]
         while running:
             rest = []

@@ -9,9 +9,9 @@ MOST_BYTES = 256 << 20
 """The budget without a device, and that of large devices unless their descriptions say more."""
 SHARE = 8
 """The budget is the device's memory divided by this: what is computed while a model is compiled becomes constants."""
-STEP_BYTES = 128
-"""What one step takes: an instruction with its waits in a program, about."""
-OPERATOR_STEPS = 16
+STEP_BYTES = 256
+"""What one step takes: an instruction with its waits, about."""
+OPERATOR_STEPS = 8
 """Steps that a node or an operator counts for; most become as many instructions."""
 OWN_BYTES = 4
 """Bytes of values that may be computed for every byte of weights that a model brings."""
@@ -31,8 +31,9 @@ class Budget:
 
     def __init__(self, allowed: int = MOST_BYTES) -> None:
         self.allowed = allowed
+        self.steps = allowed // STEP_BYTES
+        """Steps that are left."""
         self._bytes = allowed
-        self._steps = allowed // STEP_BYTES
 
     @classmethod
     def of(cls, config: Config) -> Budget:
@@ -42,7 +43,7 @@ class Budget:
     def grant(self, *, nbytes: int = 0, operators: int = 0) -> None:
         """The model has so many bytes of weights, or so many nodes."""
         self._bytes += nbytes * OWN_BYTES
-        self._steps += operators * OWN_OPERATORS * OPERATOR_STEPS
+        self.steps += operators * OWN_OPERATORS * OPERATOR_STEPS
 
     def take_bytes(self, count: int, where: str) -> None:
         """Before so many bytes are computed. Raises CompileError."""
@@ -52,14 +53,18 @@ class Budget:
 
     def take_steps(self, count: int, where: str) -> None:
         """Before so many steps. Raises CompileError."""
-        if count > self._steps:
-            self._refuse(where, f"{count} steps", f"{self._steps} steps")
-        self._steps -= count
+        self.expect_steps(count, where)
+        self.steps -= count
+
+    def expect_steps(self, count: int, where: str) -> None:
+        """So many steps will be taken from here on. Raises CompileError now rather than when they have been."""
+        if count > self.steps:
+            self._refuse(where, f"{count} steps", f"{self.steps} steps")
 
     def _refuse(self, where: str, wanted: str, left: str) -> None:
         if len(where) > _LONG:  # the call that a reader of the model knows, and where it has led to
             where = f"{where[: _LONG // 2]}...{where[-_LONG // 2 :]}"
         raise CompileError(
-            f"{where}: wants {wanted} while the model is compiled; {left} are left of a budget of {self.allowed} bytes, "
-            f"a step counted as {STEP_BYTES} (host.compile_bytes allows more)"
+            f"{where}: wants {wanted} while the model is compiled; {left} are left of a budget of {self.allowed} "
+            f"bytes, where a step counts as {STEP_BYTES} (host.compile_bytes allows more)"
         )

@@ -155,7 +155,7 @@ class GraphBuilder:
     def _compute(self, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         kind = REGISTRY[op.kind]
         if self.budget is not None and kind.folding is not Folding.VIEW:
-            # What is read counts, too: a view may repeat one element for ever, and reading it takes as long as it seems.
+            # What is read counts, too: a view may repeat one element, and reading it takes as long as it seems.
             tensors = {t for t in (*op.inputs, *op.outputs) if t is not None}
             count = sum(tensor.nbytes for tensor in tensors) + _terms(op)
             self.budget.take_bytes(count, f"{op.name} ({op.kind})")

@@ -81,7 +81,8 @@ class Session:
         ``input_shapes`` fixes dimensions that the model leaves open. Raises UsageError, ModelError, UnsupportedError,
         CompileError.
         """
-        return self._store.compile(self._key(source, input_shapes or {}), lambda: _graph(source, input_shapes, self.config))
+        key = self._key(source, input_shapes or {})
+        return self._store.compile(key, lambda: _graph(source, input_shapes, self.config))
 
     def run(
         self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False
@@ -122,7 +123,8 @@ class Session:
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
         name = Path(source).stem if isinstance(source, str | os.PathLike) else ""
-        text = repr((_model_digest(source, self.config), name, shapes, self.config.fingerprint(), self.config.name, versions))
+        device = (self.config.fingerprint(), self.config.name)
+        text = repr((_model_digest(source, self.config), name, shapes, *device, versions))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

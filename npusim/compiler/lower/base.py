@@ -29,12 +29,10 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class ConstantPool:
-    """What lies in the constants region, ``size`` bytes so far and ``room`` at most. Arrays are remembered, not copied:
-    see ConstantData."""
+    """What lies in the constants region, ``size`` bytes so far. Arrays are remembered, not copied: see ConstantData."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self) -> None:
         self.size = 0
-        self.room = room
         self.pieces: list[tuple[int, npt.NDArray[Any]]] = []
         self._placed: dict[tuple[str, tuple[int, ...], bytes], View] = {}
 
@@ -62,9 +60,6 @@ class ConstantPool:
     def _place(self, parts: Sequence[npt.NDArray[Any]], shape: tuple[int, ...], name: str, dtype: DType) -> View:
         # Only the first piece is aligned: the parts of one packed operand are read as one run.
         start = self.size = align(self.size)
-        nbytes = sum(part.nbytes for part in parts)
-        if start + nbytes > self.room:
-            raise CompileError(f"{name}: wants {nbytes} bytes of DRAM as a constant; {self.room - start} are left")
         for part in parts:
             if part.nbytes:
                 self.pieces.append((self.size, part))
@@ -185,8 +180,12 @@ def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:
     return items[len(items) * core // cores : len(items) * (core + 1) // cores]
 
 
+class TooManyError(CompileError):
+    """An operator would become more pieces than are worth counting one by one."""
+
+
 MAX_TILES = 1 << 22
-"""More tiles of one operator would be a program that no host holds."""
+"""Tiles of one operator."""
 
 
 def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> list[Box]:
@@ -195,7 +194,7 @@ def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> li
         return []
     ranges = [range(0, shape[axis], tile[axis]) for axis in order]
     if (count := prod(map(len, ranges))) > MAX_TILES:
-        raise CompileError(f"{list(shape)} would be cut into {count} tiles of {list(tile)}, at most {MAX_TILES} are made")
+        raise TooManyError(f"{list(shape)} would be {count} tiles of {list(tile)}, at most {MAX_TILES} are made")
     result = []
     for corner in product(*ranges):
         starts = [0] * len(shape)

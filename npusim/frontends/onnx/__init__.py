@@ -21,8 +21,8 @@ def load(
     """The graph of an ONNX model: operator sets 7 to the newest that the installed onnx package knows.
 
     ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open.
-    Constants of the graph are views into the bytes that were read where that is possible. ``config``: the device that it
-    is for, whose memory decides how much import may take.
+    Constants of the graph are views into the bytes that were read where that is possible. ``config``: the device that
+    it is for, whose memory decides how much import may take.
 
     Raises UsageError for a file that cannot be read, ModelError for a damaged model or an open input shape,
     UnsupportedError with every (node, operator, reason) that npusim does not support, CompileError for a model that

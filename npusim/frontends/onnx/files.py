@@ -37,7 +37,7 @@ class Files:
     def open(self, proto: TensorProto, nbytes: int, where: str) -> tuple[io.FileIO, Path, int]:
         """(file, where it is, offset in it) of a tensor that needs so many bytes.
 
-        Raises ModelError for a file that is not the model's own, is none, or is too short, CompileError beyond the limit.
+        Raises ModelError for a file that is not the model's own, or none, or too short; CompileError beyond the limit.
         """
         entries = {entry.key: entry.value for entry in proto.external_data}
         location = entries.get("location", "")

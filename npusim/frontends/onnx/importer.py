@@ -44,6 +44,7 @@ class Importer:
         self.decomposed: list[tuple[str, str]] = []
         """(node, operator) of what became several operators: bodies of schemas, branches, unrolled loops."""
         self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.proto.functions}
+        self._sizes: dict[tuple[str, str, str], int] = {}
         self._named: dict[Tensor, int] = {}
         self._packed: set[Tensor] = set()
         self._nodes = 0
@@ -257,6 +258,8 @@ class Importer:
         opsets = {**scope.opsets, **opset_imports(function.opset_import)}
         calls = (*scope.calls, key)
         self.budget.take_steps(OPERATOR_STEPS, name)
+        if defaults is None:
+            self.budget.expect_steps(self._size(function, scope.depth) * OPERATOR_STEPS, name)
         inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls)
         if len(inputs) > len(function.input):
             raise ModelError(f"{name}: {key} has {len(function.input)} inputs, the call passes {len(inputs)}")
@@ -266,6 +269,16 @@ class Importer:
         nodes, needed = needed_nodes(function.node, wanted)
         self._import_nodes(nodes, needed, inner)
         return [inner.result(output, name) if output in wanted else None for output in function.output]
+
+    def _size(self, function: FunctionProto, depth: int) -> int:
+        """Nodes that a call of a function of the model becomes, needed or not; those in branches and loops apart."""
+        key = (domain_of(function), function.name, getattr(function, "overload", ""))
+        if key not in self._sizes:
+            self._sizes[key] = 0  # for those that call themselves, which the import of the call refuses
+            calls = [(domain_of(node), node.op_type, getattr(node, "overload", "")) for node in function.node]
+            inner = [self.functions[call] for call in calls if call in self.functions] if depth < MAX_DEPTH else []
+            self._sizes[key] = len(calls) + sum(self._size(each, depth + 1) for each in inner)
+        return self._sizes[key]
 
     def _body(self, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope) -> list[Value]:
         """Import a graph inside a node, which sees the names around it, and return its outputs."""

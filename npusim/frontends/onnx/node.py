@@ -15,6 +15,7 @@ from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.tensors import read_tensor
 from npusim.graph import Tensor
 from npusim.ops.base import Array
+from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.ops.emit import Emitter
 
@@ -42,6 +43,7 @@ class Node(Emitter):
         packed: Collection[Tensor] = (),
     ) -> None:
         super().__init__(builder, name)
+        self.budget = builder.budget or Budget()
         self.proto = proto
         self.op_type: str = proto.op_type
         self.opset = opset
@@ -217,5 +219,4 @@ class Node(Emitter):
         """Refuse a table of too many elements before it is made."""
         if elements > MAX_TABLE:
             self.refuse(f"needs a table of {elements} elements; at most {MAX_TABLE} are supported")
-        if self.builder.budget is not None:
-            self.builder.budget.take_bytes(elements * TABLE_BYTES, f"{self.name} ({self.op_type})")
+        self.budget.take_bytes(elements * TABLE_BYTES, f"{self.name} ({self.op_type})")
