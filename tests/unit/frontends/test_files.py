@@ -84,20 +84,16 @@ def test_only_named_bytes_are_read_of_a_sparse_terabyte(tmp_path: Path) -> None:
     assert digest_file(path) != before
 
 
-@pytest.mark.parametrize(
-    "read", [lambda path: digest_file(path, TINY.dram.bytes), lambda path: load(path, config=TINY)]
-)
-def test_more_than_the_device_holds_is_not_read(tmp_path: Path, read: object) -> None:
+def test_more_than_the_device_holds_is_not_read(tmp_path: Path) -> None:
     """A file as long as its tensor wants, which costs nobody anything to make."""
-    assert callable(read)
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(1 << 40)
     path = written(tmp_path / "m.onnx", "w.bin", 1 << 38)
-    wanted = (
-        r"^initializer 'w': external data of 1099511627776 bytes makes 1099511627776 in all, the device has 1073741824$"
-    )
+    wanted = rf"^initializer 'w': external data of {1 << 40} bytes makes {1 << 40} in all, the device has {1 << 30}$"
     with pytest.raises(CompileError, match=wanted):
-        read(path)
+        digest_file(path, TINY.dram.bytes)
+    with pytest.raises(CompileError, match=wanted):
+        load(path, config=TINY)
 
 
 def test_many_tensors_may_name_the_same_bytes_but_not_without_end(tmp_path: Path) -> None:

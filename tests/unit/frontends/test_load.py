@@ -287,9 +287,7 @@ def test_functions_that_multiply_are_stopped(monkeypatch: pytest.MonkeyPatch) ->
     )
     last = '<domain: "local", opset_import: ["" : 21, "local" : 1]> f30 (v) => (w) { w = Relu(v) }'
     model = text_model(f"g (float[2] x) => (float[2] y) {{ y = local.f0(x) }} {levels} {last}")
-    with pytest.raises(
-        CompileError, match=r"^f0_0: wants 17179869168 steps while the model is compiled; \d+ steps are left"
-    ):
+    with pytest.raises(CompileError, match=r"^f0_0: wants 25769803760 steps while .*; \d+ steps are left"):
         load(model)
 
 
