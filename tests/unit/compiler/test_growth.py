@@ -1,0 +1,31 @@
+"""Work grows with the number of nodes, not with its square: counted in lines of Python, the same on every machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.growth import FAMILIES
+from npusim.compiler import groups, schedule
+from npusim.compiler.pipeline import compile_graph
+from npusim.frontends.onnx import load
+from npusim.hw.config import load_config
+from tests.support.call_counts import lines_of
+
+TINY = load_config("tiny")
+SMALL, TIMES = 64, 4
+MORE = 1.05
+"""What is known to be quadratic has 1.08 and more at this size."""
+
+
+def lines(family: str, count: int) -> int:
+    data = FAMILIES[family](count)
+    return lines_of(lambda: compile_graph(load(data, config=TINY), TINY), "npusim")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small enough for the smaller graph to have groups, and uses of a buffer, of full length, too.
+    monkeypatch.setattr(groups, "MAX_OPS", 8)
+    monkeypatch.setattr(schedule, "RECENT", 8)
+    lines(family, 10)  # what is imported and remembered at the first call
+    assert lines(family, TIMES * SMALL) < MORE * TIMES * lines(family, SMALL)
