@@ -33,6 +33,7 @@ CAUSES: tuple[tuple[str, Status], ...] = (
     (r"^dimension .* is empty$", Status.UNSUPPORTED_SHAPE),
     (r"it must not broadcast$", Status.UNSUPPORTED_SHAPE),
     (r"^input \d+ is a list of \d+ elements", Status.UNSUPPORTED_SHAPE),
+    (r"is made of too many elements", Status.UNSUPPORTED_SHAPE),
     (r"^tensors of up to \d+ dimensions", Status.UNSUPPORTED_SHAPE),
     (r"^needs a table of \d+ elements", Status.UNSUPPORTED_SHAPE),
     (r"^\d+ steps", Status.UNSUPPORTED_SHAPE),

@@ -103,10 +103,11 @@ def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
         # A few bytes that a view repeats become as many as they seem when they are packed as a constant.
         budget.take_bytes(tensor.nbytes - real_bytes(tensor), readers.get(tensor, tensor.name))
     for op in graph.ops:
-        for tensor in (*op.inputs, *op.outputs) if op.kind not in VIEWS else ():
-            if tensor is not None and tensor.data is None and tensor.size > config.dram.bytes:
+        values = () if op.kind in VIEWS else (*op.inputs, *op.outputs)
+        for value in values:
+            if value is not None and value.data is None and value.size > config.dram.bytes:
                 raise CompileError(
-                    f"{op.name} ({op.kind}): {tensor.name!r} {list(tensor.shape)} has {tensor.size} elements, "
+                    f"{op.name} ({op.kind}): {value.name!r} {list(value.shape)} has {value.size} elements, "
                     f"{config.name} has {config.dram.bytes} bytes of DRAM"
                 )
 

@@ -60,6 +60,7 @@ class GraphBuilder:
         self._inputs: dict[Tensor, None] = {}
         self._ops: list[Op] = []
         self._derived: dict[Tensor, Op] = {}
+        self._known: set[Tensor] = set()
         self._values: dict[Tensor, Array] = {}
         self._tensor_names = Names()
         self._op_names = Names()
@@ -126,11 +127,17 @@ class GraphBuilder:
                 output.data = array
             return list(outputs)
         self._ops.append(op)
+        if all(tensor is None or self.is_known(tensor) for tensor in op.inputs):
+            self._known.update(outputs)
         if all(tensor is None or tensor.is_constant or tensor in self._derived for tensor in op.inputs):
             # Frontends read shapes and sizes from such values; large ones are data, and computing them
             # here would take time twice.
             self._derived.update((output, op) for output in outputs if output.nbytes <= MAX_FOLDED_BYTES)
         return list(outputs)
+
+    def is_known(self, tensor: Tensor) -> bool:
+        """Whether the tensor follows from constants alone, be it too large to be computed here."""
+        return tensor.is_constant or tensor in self._known
 
     def value_of(self, tensor: Tensor) -> Array | None:
         """The array of a constant, or of a small tensor computed from constants only; None for anything else."""

@@ -94,6 +94,8 @@ class Node(Emitter):
         """A required input that must be known now, in storage form."""
         tensor = self.input(index)
         array = self.builder.value_of(tensor)
+        if array is None and self.builder.is_known(tensor):
+            self.refuse(f"input {index} ({tensor.name!r}) is made of too many elements to be computed while importing")
         if array is None:
             self.refuse(f"input {index} ({tensor.name!r}) must be a constant")
         return array

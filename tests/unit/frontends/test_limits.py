@@ -88,6 +88,9 @@ MODELS = {
     "a shape": (
         filled(node("Reshape", ["x", "c"], ["y"]), shape=[1 << 24], value=np.ones(1, np.int64)), "a list of 16777216",
     ),
+    "a larger shape": (
+        filled(node("Reshape", ["x", "c"], ["y"]), shape=[GIB], value=np.ones(1, np.int64)), "of too many elements",
+    ),
     "dimensions": (
         filled(node("Reshape", ["x", "c"], ["y"]), shape=[60000], value=np.ones(1, np.int64)), "up to 64 dimensions",
     ),
