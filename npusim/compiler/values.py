@@ -230,13 +230,15 @@ class Arena:
 
     def _lowest(self, size: int) -> int:
         """The lowest offset with so many free bytes; behind what is left at the end there are always more."""
-        found = [offset for run in self._offsets if run >= size for offset in self._lowest_of(run)]
+        found = [offset for run in list(self._offsets) if run >= size for offset in self._lowest_of(run)]
         return min(found, default=self._start_of.get(self.nbytes, self.nbytes))
 
     def _lowest_of(self, run: int) -> list[int]:
         offsets = self._offsets[run]
         while offsets and self._size_at.get(offsets[0]) != run:
             heappop(offsets)
+        if not offsets:
+            del self._offsets[run]
         return offsets[:1]
 
     def _take(self, offset: int, size: int) -> None:

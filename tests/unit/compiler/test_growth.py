@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from bench.growth import FAMILIES
 from npusim.compiler import groups, schedule
 from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
 from npusim.frontends.onnx import load
 from npusim.hw.config import load_config
+from npusim.ops.build import GraphBuilder
+from npusim.program import SCRATCH
 from tests.support.call_counts import lines_of
 
 TINY = load_config("tiny")
@@ -29,3 +34,12 @@ def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: 
     monkeypatch.setattr(schedule, "RECENT", 8)
     lines(family, 10)  # what is imported and remembered at the first call
     assert lines(family, TIMES * SMALL) < MORE * TIMES * lines(family, SMALL)
+
+
+def test_concatenations_go_into_concatenations_deeper_than_python_recurses() -> None:
+    build = GraphBuilder("nested")
+    value = x = build.input("x", (1, 2), DType.FLOAT32)
+    for _ in range(sys.getrecursionlimit() + 10):
+        value = build.add("concat", [value, x], {"axis": 1})
+    program = compile_graph(build.finish([value]), TINY)
+    assert program.region_bytes[SCRATCH] == 0, "all of them are computed in place"
