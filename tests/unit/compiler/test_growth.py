@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 
 from bench.growth import FAMILIES
@@ -12,8 +13,10 @@ from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.frontends.onnx import load
 from npusim.hw.config import load_config
+from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from npusim.program import SCRATCH
+from npusim.runtime import Session
 from tests.support.call_counts import lines_of
 
 TINY = load_config("tiny")
@@ -43,3 +46,15 @@ def test_concatenations_go_into_concatenations_deeper_than_python_recurses() -> 
         value = build.add("concat", [value, x], {"axis": 1})
     program = compile_graph(build.finish([value]), TINY)
     assert program.region_bytes[SCRATCH] == 0, "all of them are computed in place"
+
+
+@pytest.mark.parametrize("family", ["joined", "ladder", "outputs", "residual"])
+def test_what_looks_back_on_little_computes_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MAX_OPS", 2)
+    monkeypatch.setattr(schedule, "RECENT", 1)
+    graph = load(FAMILIES[family](24))
+    feeds = {"v0": np.random.default_rng(5).standard_normal(graph.inputs[0].shape, np.float32)}
+    with Session(TINY.with_(cores=3), cache_dir=False) as session:
+        outputs = session.run(graph, feeds).outputs
+    for name, expected in reference.run(graph, feeds).items():
+        np.testing.assert_allclose(outputs[name], expected, rtol=1e-5, atol=1e-5)
