@@ -15,6 +15,8 @@ from npusim.frontends.onnx.scope import Scope, Value
 from npusim.frontends.onnx.signature import DeclaredShapeError
 from npusim.frontends.onnx.source import Model
 from npusim.graph import Graph, Tensor
+from npusim.hw.config import Config
+from npusim.ops.budget import Budget
 
 from .quantization import Quantization
 
@@ -39,8 +41,10 @@ NOTHING = Outside()
 class OnnxifiImporter(Importer):
     """The frontend's importer for a model from an ONNXIFI client; ``decomposed`` says what FALLBACK is for."""
 
-    def __init__(self, model: Model, input_shapes: Shapes | None = None, outside: Outside = NOTHING) -> None:
-        super().__init__(model, input_shapes)
+    def __init__(
+        self, model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
+    ) -> None:
+        super().__init__(model, input_shapes, budget=Budget.of(config))
         self._outside = outside
 
     def _define_inputs(self, scope: Scope) -> None:
@@ -95,8 +99,8 @@ class OnnxifiImporter(Importer):
 
 
 def import_graph(
-    model: Model, input_shapes: Shapes | None = None, outside: Outside = NOTHING
+    model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
 ) -> tuple[Graph, list[tuple[str, str]]]:
-    """(graph, decomposed nodes). Raises ModelError, UnsupportedError, UsageError for impossible shapes."""
-    importer = OnnxifiImporter(model, input_shapes, outside)
+    """(graph, decomposed nodes). Raises as ``load`` does, UsageError for impossible shapes, too."""
+    importer = OnnxifiImporter(model, config, input_shapes, outside)
     return importer.run(), importer.decomposed

@@ -15,11 +15,12 @@ from npusim.isa.base import Unit
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import accumulator_type, rate_type
 from npusim.ops.base import REGISTRY
+from npusim.ops.budget import Budget
 
 
-def legalize(graph: Graph) -> Graph:
-    """Rewrite what has no lowering of its own in terms of what has."""
-    return Rewriter(graph).run(_legalize_op)
+def legalize(graph: Graph, budget: Budget) -> Graph:
+    """Rewrite what has no lowering of its own in terms of what has. Raises CompileError beyond the budget."""
+    return Rewriter(graph, budget).run(_legalize_op)
 
 
 def unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from math import prod
 
 from npusim.compiler.fuse import fold_affine, integerize
-from npusim.compiler.groups import form_groups
+from npusim.compiler.groups import VIEWS, form_groups
 from npusim.compiler.kinds import lower
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, sram_budget, total_bytes
+from npusim.compiler.lower.base import (
+    ConstantPool,
+    Context,
+    SlotTable,
+    TooManyError,
+    refuse_size,
+    sram_budget,
+    total_bytes,
+)
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler
@@ -21,6 +29,8 @@ from npusim.graph import Graph, Op
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Space, Unit, encode
 from npusim.isa.verify import Limits, verify
+from npusim.ops.budget import Budget
+from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
 from npusim.work import MatrixWork
 
@@ -32,12 +42,14 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     """
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
-    prepared = separate_outputs(prepare(graph, config))
+    budget = Budget.of(config)
+    prepared = separate_outputs(prepare(graph, config, budget))
+    budget.grant(operators=len(prepared.ops))
     context = Context(config, ConstantPool())
     placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
     values = (placement.scratch_bytes, *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, context, config)
+    commands = _schedule(placement, context, budget)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
@@ -70,31 +82,51 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
     return tuple(sorted(totals.items()))
 
 
-def prepare(graph: Graph, config: Config) -> Graph:
+def prepare(graph: Graph, config: Config, budget: Budget | None = None) -> Graph:
     """The graph as it is tiled: legal for the device, fused; its reference is the truth for integer results.
 
-    Raises UnsupportedError naming every operator that the device cannot execute, and why.
+    Raises UnsupportedError naming every operator that the device cannot execute, and why; CompileError for one whose
+    result is larger than the device, or that wants more than the budget.
     """
-    prepared = _rewritten(graph, config)
+    budget = budget or Budget.of(config)
+    _check_sizes(graph, config, budget)
+    prepared = _rewritten(graph, config, budget)
     reasons = [(op.name, op.kind, reason) for op, reason in unsupported(prepared, config)]
     if reasons:
         raise UnsupportedError(reasons)
     return prepared
 
 
+def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
+    """Refuse what rules and lowerings would write out only to find that it fits nowhere."""
+    readers = {tensor: f"{op.name} ({op.kind})" for op in graph.ops for tensor in op.inputs if tensor is not None}
+    for tensor in graph.constants():
+        # A few bytes that a view repeats become as many as they seem when they are packed as a constant.
+        budget.take_bytes(tensor.nbytes - real_bytes(tensor), readers.get(tensor, tensor.name))
+    for op in graph.ops:
+        values = () if op.kind in VIEWS else (*op.inputs, *op.outputs)
+        for value in values:
+            if value is not None and value.data is None and value.size > config.dram.bytes:
+                raise CompileError(
+                    f"{op.name} ({op.kind}): {value.name!r} {list(value.shape)} has {value.size} elements, "
+                    f"{config.name} has {config.dram.bytes} bytes of DRAM"
+                )
+
+
 def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
-    """The operators for which ``prepare`` would refuse a graph, as it rewrites them, and why."""
-    return unsupported(_rewritten(graph, config), config)
+    """The operators for which ``prepare`` would refuse a graph, as it rewrites them, and why. Raises CompileError."""
+    return unsupported(_rewritten(graph, config, Budget.of(config)), config)
 
 
-def _rewritten(graph: Graph, config: Config) -> Graph:
+def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
     # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
-    return narrow_weights(fold_affine(legalize(integerize(graph))), config)
+    return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, context: Context, config: Config) -> list[Command]:
-    scheduler = Scheduler(config)
+def _schedule(placement: Placement, context: Context, budget: Budget) -> list[Command]:
+    config = context.config
+    scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
         born.setdefault(buffer.born, []).append(number)
@@ -117,7 +149,11 @@ def _schedule(placement: Placement, context: Context, config: Config) -> list[Co
         low_end = not low_end
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
         tables = [SlotTable(core, specs, base) for core in range(config.cores)]
-        scheduler.add(group.index, [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)])
+        streams = [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)]
+        try:
+            scheduler.add(group.index, group.name, streams)
+        except TooManyError as error:
+            raise CompileError(f"{group.name} ({group.kind}): {error}") from None
     return scheduler.finish()
 
 

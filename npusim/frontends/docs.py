@@ -38,6 +38,10 @@ together with every other problem of the model, by node name and reason.
   its definition: Attention, RotaryEmbedding, AffineGrid, CenterCropPad, MeanVarianceNormalization, the losses, ...
 - Functions of the model are expanded in place. `If` is taken when its condition is known; `Loop` and `Scan` are
   unrolled, up to {MAX_ITERATIONS} times, when trip counts and conditions are. Sequences and optionals are refused.
+- What a model in few words asks for - values computed from constants, nodes of functions and loops, instructions - has
+  a budget on the host, which follows from the device's memory or from `host.compile_bytes` in its description.
+- External data is read from regular files in the model's own directory: the bytes that tensors name, no more than the
+  device's memory holds.
 """
 
 

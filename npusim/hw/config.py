@@ -188,6 +188,12 @@ class HostConfig:
     link_latency_ps: int = key(TIME, "start of one bulk copy", 500_000)
     submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
     map_ps: int = key(TIME, "host work to map a pool of its memory for the device", 5_000_000)
+    compile_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 48),
+        "memory that values and steps may take while a model is compiled, beside what it brings itself; 0 = an eighth "
+        "of dram.bytes, 256 MiB at most",
+        0,
+    )
 
     def copy_ps(self, nbytes: int) -> int:
         """What one bulk copy of so many bytes takes, in either direction."""

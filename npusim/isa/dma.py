@@ -7,7 +7,6 @@ from math import prod
 from typing import ClassVar, NamedTuple
 
 from npusim import _core
-from npusim.errors import ProgramError
 from npusim.isa.base import (
     I64,
     MAX_ITEMS,

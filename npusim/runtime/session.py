@@ -97,12 +97,14 @@ class Session:
             if input_shapes or bind:
                 what = "input_shapes: the shapes" if input_shapes else "bind: the inputs"
                 raise UsageError(f"{what} of a Graph are fixed")
-            return self._store.compile(self._key(_identity(source), {}, {}), lambda: source)
+            return self._store.compile(self._key(_identity(source, self.config), {}, {}), lambda: source)
         shapes: Mapping[str, Sequence[int]] = input_shapes or {}
         bound = dict(bind or {})
-        model = _identity(source)
+        model = _identity(source, self.config)
         if inputs is None:
-            return self._store.compile(self._key(model, shapes, bound), lambda: _graph(source, shapes, bound))
+            return self._store.compile(
+                self._key(model, shapes, bound), lambda: _graph(source, shapes, bound, self.config)
+            )
         from npusim.frontends.onnx import shapes_of
 
         shapes = shapes_of(source, inputs, shapes, bound)
@@ -113,7 +115,9 @@ class Session:
         while True:
             reads += 1
             try:
-                return self._store.compile(self._key(model, shapes, bound), lambda: _graph(source, shapes, bound))
+                return self._store.compile(
+                    self._key(model, shapes, bound), lambda: _graph(source, shapes, bound, self.config)
+                )
             except NeedsValueError as error:
                 if reads == MOST_READS:
                     raise
@@ -167,7 +171,7 @@ class Session:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _identity(source: Source) -> tuple[str, str]:
+def _identity(source: Source, config: Config) -> tuple[str, str]:
     """SHA-256 of everything that makes the model, files of external data included; the name of its file."""
     if isinstance(source, Graph):
         return source.fingerprint(), ""
@@ -176,15 +180,15 @@ def _identity(source: Source) -> tuple[str, str]:
     if isinstance(source, str | os.PathLike):
         from npusim.frontends.onnx.external import digest_file
 
-        return digest_file(Path(source)), Path(source).stem
+        return digest_file(Path(source), config.dram.bytes), Path(source).stem
     return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest(), ""
 
 
-def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> Graph:
+def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any], config: Config) -> Graph:
     from npusim.frontends.onnx import load
 
     assert not isinstance(source, Graph)
-    graph = load(source, input_shapes=input_shapes, bind=bind)
+    graph = load(source, input_shapes=input_shapes, bind=bind, config=config)
     if isinstance(source, str | os.PathLike):
         graph.name = Path(source).stem
     return graph

@@ -180,11 +180,21 @@ def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:
     return items[len(items) * core // cores : len(items) * (core + 1) // cores]
 
 
+class TooManyError(CompileError):
+    """An operator would become more pieces than are worth counting one by one."""
+
+
+MAX_TILES = 1 << 22
+"""Tiles of one operator."""
+
+
 def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> list[Box]:
     """Every tile of a shape, the innermost dimension of ``order`` fastest."""
     if not all(shape):
         return []
     ranges = [range(0, shape[axis], tile[axis]) for axis in order]
+    if (count := prod(map(len, ranges))) > MAX_TILES:
+        raise TooManyError(f"{list(shape)} would be {count} tiles of {list(tile)}, at most {MAX_TILES} are made")
     result = []
     for corner in product(*ranges):
         starts = [0] * len(shape)

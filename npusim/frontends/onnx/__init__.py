@@ -10,30 +10,37 @@ from npusim.graph import Graph
 
 if TYPE_CHECKING:
     from npusim.frontends.onnx.source import Source
+    from npusim.hw.config import Config
 
 __all__ = ["input_names", "load", "shapes_of"]
 
 
 def load(
-    source: Source, *, input_shapes: Mapping[str, Sequence[int]] | None = None, bind: Mapping[str, Any] | None = None
+    source: Source,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    bind: Mapping[str, Any] | None = None,
+    config: Config | None = None,
 ) -> Graph:
     """The graph of an ONNX model: operator sets 7 to the newest that the installed onnx package knows.
 
     ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open;
     ``bind`` makes constants of inputs: arrays, or numbers, by name.
-    Constants of the graph are views into the bytes that were read where that is possible.
+    Constants of the graph are views into the bytes that were read where that is possible. ``config``: the device that
+    it is for, whose memory decides how much import may take.
 
     Raises UsageError for a file that cannot be read, ModelError for a damaged model, OpenInputsError, which names sizes
     that fit, for open input shapes, UnsupportedError with every (node, operator, reason) that npusim does not support,
-    NeedsValueError if binding inputs would help.
+    NeedsValueError if binding inputs would help, CompileError for a model that becomes too much.
     """
     _check_installed()
     from npusim.frontends.onnx import source as reader
     from npusim.frontends.onnx.importer import Importer
+    from npusim.ops.budget import Budget
 
-    model = reader.read(source)
+    model = reader.read(source, config.dram.bytes if config else None)
     try:
-        return Importer(model, input_shapes, bind).run()
+        return Importer(model, input_shapes, bind, Budget.of(config) if config else None).run()
     except OpenInputsError as error:
         from npusim.frontends.onnx.plausible import with_examples
 

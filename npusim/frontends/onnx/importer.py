@@ -23,13 +23,12 @@ from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
 from npusim.graph import Graph, Tensor
 from npusim.isa.functions import Binary
+from npusim.ops.budget import OPERATOR_STEPS, Budget
 from npusim.ops.build import GraphBuilder
 
 _log = logging.getLogger("npusim.frontends.onnx")
 
 OLDEST_OPSET = 7
-MAX_NODES = 1_000_000
-"""A model may have this many nodes after its functions are expanded."""
 PRINCIPAL = frozenset({"conv", "conv_transpose", "lrn", "matmul", "normalize", "pool", "reduce", "softmax", "topk"})
 """Kinds that do a node's work where it becomes several operators."""
 STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
@@ -40,25 +39,32 @@ class Importer:
     """Builds one Graph from one model."""
 
     def __init__(
-        self, model: Model, input_shapes: Mapping[str, Sequence[int]] | None, bind: Mapping[str, Any] | None = None
+        self,
+        model: Model,
+        input_shapes: Mapping[str, Sequence[int]] | None,
+        bind: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.model = model
         self.graph = model.proto.graph
         self.input_shapes = dict(input_shapes or {})
         self.bind = dict(bind or {})
-        self.builder = GraphBuilder(self.graph.name or "model", fold=True)
+        self.budget = budget or Budget()
+        self.builder = GraphBuilder(self.graph.name or "model", fold=True, budget=self.budget)
         self.reasons: list[tuple[str, str, str]] = []
         self._wanted: set[str] = set()
         self._wants = 0  # reasons that values of these inputs would settle
         self.decomposed: list[tuple[str, str]] = []
         """(node, operator) of what became several operators: bodies of schemas, branches, unrolled loops."""
         self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.proto.functions}
+        self._sizes: dict[tuple[str, str, str], int] = {}
         self._named: dict[Tensor, int] = {}
         self._packed: set[Tensor] = set()
         self._nodes = 0
 
     def run(self) -> Graph:
-        """The graph; raises ModelError, or UnsupportedError with every reason."""
+        """The graph; raises ModelError, UnsupportedError with every reason, or CompileError if it takes too much."""
+        self.budget.grant(operators=len(self.graph.node))
         try:
             scope = Scope(self._opsets())
             nodes, needed = needed_nodes(self.graph.node, (output.name for output in self.graph.output))
@@ -108,6 +114,7 @@ class Importer:
         weights = {tensor.name for tensor in self.graph.initializer}
         produced = weights.union(defined)
         self._inputs = free_inputs(self.graph)
+        self._input_names = {value.name for value in self._inputs}
         for value in self._inputs:
             if value.name in produced:
                 raise ModelError(f"graph input {value.name!r} is also the output of a node")
@@ -142,11 +149,12 @@ class Importer:
                 continue
             where = f"initializer {proto.name!r}"
             try:
-                data, dtype = read_tensor(proto, self.model.directory, where, self.model.blobs.get(proto.name))
+                data, dtype = read_tensor(proto, self.model.files, where, self.model.blobs.get(proto.name))
             except UnsupportedError as error:
                 self.reasons.extend(error.reasons)
                 scope.define(proto.name, POISON, where)
                 continue
+            self.budget.grant(nbytes=data.nbytes)
             tensor = self.builder.const(data, None, dtype)
             self.builder.rename(tensor, proto.name, reserved=True)
             self._named[tensor] = 0
@@ -165,8 +173,7 @@ class Importer:
             name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
             self._nodes += 1
             # Counted when expanded: a few functions that call each other twice are exponentially many nodes.
-            if self._nodes > MAX_NODES:
-                raise ModelError(f"{name}: the model has more than {MAX_NODES} nodes when its functions are expanded")
+            self.budget.take_steps(OPERATOR_STEPS, name)
             outputs: Sequence[Value]
             try:
                 outputs = self._import_node(node, name, needed, scope)
@@ -220,8 +227,8 @@ class Importer:
             self.decomposed.append((name, node.op_type))
             return self._call(function, node, name, inputs, scope, defaults)
         wanted = [bool(output) and output in needed for output in node.output]
-        directory = self.model.directory
-        context = Node(node, name, version, self.builder, inputs, attributes, wanted, directory, self._packed)
+        files = self.model.files
+        context = Node(node, name, version, self.builder, inputs, attributes, wanted, files, self._packed)
         try:
             if handler is not None:
                 return self._handle(handler, context)
@@ -290,6 +297,9 @@ class Importer:
         attributes.update(self._attributes(node, scope))
         opsets = {**scope.opsets, **opset_imports(function.opset_import)}
         calls = (*scope.calls, key)
+        self.budget.take_steps(OPERATOR_STEPS, name)
+        if defaults is None:
+            self.budget.expect_steps(self._size(function, scope.depth) * OPERATOR_STEPS, name)
         inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls)
         if len(inputs) > len(function.input):
             raise ModelError(f"{name}: {key} has {len(function.input)} inputs, the call passes {len(inputs)}")
@@ -300,13 +310,24 @@ class Importer:
         self._import_nodes(nodes, needed, inner)
         return [inner.result(output, name) if output in wanted else None for output in function.output]
 
+    def _size(self, function: FunctionProto, depth: int) -> int:
+        """Nodes that a call of a function of the model becomes, needed or not; those in branches and loops apart."""
+        key = (domain_of(function), function.name, getattr(function, "overload", ""))
+        if key not in self._sizes:
+            self._sizes[key] = 0  # for those that call themselves, which the import of the call refuses
+            calls = [(domain_of(node), node.op_type, getattr(node, "overload", "")) for node in function.node]
+            inner = [self.functions[call] for call in calls if call in self.functions] if depth < MAX_DEPTH else []
+            self._sizes[key] = len(calls) + sum(self._size(each, depth + 1) for each in inner)
+        return self._sizes[key]
+
     def _body(self, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope) -> list[Value]:
         """Import a graph inside a node, which sees the names around it, and return its outputs."""
+        self.budget.take_steps(OPERATOR_STEPS, label)
         inner = Scope(scope.opsets, scope, f"{label}/", scope.depth + 1, scope.attributes, calls=scope.calls)
         for name, value in values.items():
             inner.define(name, value, label)
         for proto in graph.initializer:
-            data, dtype = read_tensor(proto, self.model.directory, f"initializer {proto.name!r}")
+            data, dtype = read_tensor(proto, self.model.files, f"initializer {proto.name!r}")
             inner.define(proto.name, self.builder.const(data, f"{label}/{proto.name}", dtype), label)
         nodes, needed = needed_nodes(graph.node, (output.name for output in graph.output))
         self._import_nodes(nodes, needed, inner)
@@ -348,7 +369,7 @@ class Importer:
         # Under two names of outputs, or as an input, it needs a second tensor: each output is a region of its own.
         if tensor.name in names or self.builder.is_input(tensor):
             copy = self.builder.add("reshape", [tensor], {"shape": tensor.shape}, name)
-            if not any(value.name == name for value in self._inputs):
+            if name not in self._input_names:
                 self.builder.rename(copy, name, reserved=True)
             return copy
         self.builder.rename(tensor, name, reserved=True)

@@ -122,7 +122,9 @@ def _tried(
     values: dict[str, Any] = {}
     nodes = 0
     while True:
-        trial = _Trial(Model(model.proto, model.directory, dict(model.blobs)), shapes, {**bind, **values})
+        trial = _Trial(
+            Model(model.proto, model.files and model.files.again(), dict(model.blobs)), shapes, {**bind, **values}
+        )
         problem: NpusimError | None = None
         try:
             trial.run()
