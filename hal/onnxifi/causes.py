@@ -15,7 +15,7 @@ KNOWN_CONDITION = "the condition must be known"
 """An operand decides what is computed, and its value is not known."""
 
 CAUSES: tuple[tuple[str, Status], ...] = (
-    (r"^operator set \d+ is not supported", Status.UNSUPPORTED_VERSION),
+    (r"^operator set \d+ (is not supported|cannot be converted)", Status.UNSUPPORTED_VERSION),
     (r"from operator set \d+ on$", Status.UNSUPPORTED_VERSION),
     (r"^npusim has no operator ", Status.UNSUPPORTED_OPERATOR),
     (r" has no (vector|scalar|matrix) unit$", Status.UNSUPPORTED_OPERATOR),

@@ -18,10 +18,10 @@ from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_
 from npusim.frontends.onnx.signature import check_declared, declared_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
+from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
 from npusim.graph import Graph, Tensor
 from npusim.ops.build import GraphBuilder
 
-OLDEST_OPSET = 7
 MAX_NODES = 1_000_000
 """A model may have this many nodes after its functions are expanded."""
 PRINCIPAL = frozenset({"conv", "conv_transpose", "lrn", "matmul", "normalize", "pool", "reduce", "softmax", "topk"})
@@ -34,14 +34,14 @@ class Importer:
     """Builds one Graph from one model."""
 
     def __init__(self, model: Model, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
-        self.model = model
-        self.graph = model.proto.graph
         self.input_shapes = dict(input_shapes or {})
+        self.model = upgraded(model, self.input_shapes)
+        self.graph = self.model.proto.graph
         self.builder = GraphBuilder(self.graph.name or "model", fold=True)
         self.reasons: list[tuple[str, str, str]] = []
         self.decomposed: list[tuple[str, str]] = []
         """(node, operator) of what became several operators: bodies of schemas, branches, unrolled loops."""
-        self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.proto.functions}
+        self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in self.model.proto.functions}
         self._named: dict[Tensor, int] = {}
         self._packed: set[Tensor] = set()
         self._nodes = 0
@@ -71,7 +71,7 @@ class Importer:
         version = opsets.setdefault("", OLDEST_OPSET)
         newest = onnx.defs.onnx_opset_version()
         if self.graph.node and not OLDEST_OPSET <= version <= newest:
-            reason = f"operator set {version} is not supported: {OLDEST_OPSET} to {newest} are"
+            reason = f"operator set {version} is not supported: {FIRST_OPSET} to {newest} are"
             raise UnsupportedError([(self.graph.name, "model", reason)])
         return opsets
 

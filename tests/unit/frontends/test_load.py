@@ -233,10 +233,10 @@ def test_unknown_attributes_are_refused() -> None:
         load(model)
 
 
-@pytest.mark.parametrize("opset", [6, 1000])
+@pytest.mark.parametrize("opset", [0, 1000])
 def test_operator_sets_outside_the_range_are_refused(opset: int) -> None:
     model = text_model("g (float[4] x) => (float[4] y) { y = Relu(x) }", opset=opset)
-    with pytest.raises(UnsupportedError, match=f"operator set {opset} is not supported: 7 to"):
+    with pytest.raises(UnsupportedError, match=f"operator set {opset} is not supported: 1 to"):
         load(model)
 
 
