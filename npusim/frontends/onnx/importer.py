@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
-from npusim.dtypes import DEVICE_DTYPES
+from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.errors import InputError, ModelError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler, lookup
+from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
 from npusim.frontends.onnx.signature import check_declared, declared_inputs
 from npusim.frontends.onnx.source import Model
@@ -168,6 +170,8 @@ class Importer:
         version = scope.opsets.get(domain)
         if version is None:
             raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
+        formal, bound = parameters(domain, node.op_type, version) or ((), ()), dict[str, DType]()
+        self._check_types(f"{name} ({node.op_type}): input", formal[0], inputs, bound, scope)
         region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
         # Last of all the schema's own definition, since an importer of ours makes fewer and better operators.
@@ -186,7 +190,11 @@ class Importer:
         context = Node(node, name, version, self.builder, inputs, attributes, wanted, directory, self._packed)
         try:
             if handler is not None:
-                return self._handle(handler, context)
+                outputs = self._handle(handler, context)
+                # Not of a Constant: integers are written in models of sets in which it still had to be floats.
+                if inputs:
+                    self._check_types(f"{name} ({node.op_type}): output", formal[1], outputs, bound, scope)
+                return outputs
             assert region is not None  # or the schema has been asked
             self.decomposed.append((name, node.op_type))
             return region(self._body, context, scope)
@@ -211,6 +219,17 @@ class Importer:
             # The operator that does the node's work has the node's name; its helpers have longer ones.
             self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)
         return [result] if isinstance(result, Tensor) else list(result)
+
+    def _check_types(
+        self, what: str, formal: Sequence[Parameter], operands: Sequence[Value], bound: dict[str, DType], scope: Scope
+    ) -> None:
+        """Raise ModelError for types that the operator's definition does not allow."""
+        for differs, problem in type_problems(formal, operands, bound, self._packed):
+            if differs and (scope.is_definition or what.endswith("output")):
+                raise UnsupportedError([(what, "", f"{problem}: operands of two types are not supported")])
+            # What ONNX writes in its own definitions is not the model's fault, and it is sometimes wide of the mark.
+            if not scope.is_definition:
+                raise ModelError(f"{what} {problem}")
 
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown whatever its inputs are."""
@@ -252,7 +271,8 @@ class Importer:
         attributes.update(self._attributes(node, scope))
         opsets = {**scope.opsets, **opset_imports(function.opset_import)}
         calls = (*scope.calls, key)
-        inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls)
+        is_definition = scope.is_definition or defaults is not None
+        inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls, is_definition=is_definition)
         if len(inputs) > len(function.input):
             raise ModelError(f"{name}: {key} has {len(function.input)} inputs, the call passes {len(inputs)}")
         for index, parameter in enumerate(function.input):
@@ -264,7 +284,7 @@ class Importer:
 
     def _body(self, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope) -> list[Value]:
         """Import a graph inside a node, which sees the names around it, and return its outputs."""
-        inner = Scope(scope.opsets, scope, f"{label}/", scope.depth + 1, scope.attributes, calls=scope.calls)
+        inner = replace(scope, parent=scope, prefix=f"{label}/", depth=scope.depth + 1, values={})
         for name, value in values.items():
             inner.define(name, value, label)
         for proto in graph.initializer:

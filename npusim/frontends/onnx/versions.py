@@ -45,6 +45,10 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]]) -> Model:
         del shape.dim[:]
         shape.dim.extend(TensorShapeProto.Dimension(dim_value=size) for size in sizes)
     try:
+        shape_inference.infer_shapes(proto, check_type=True)
+    except shape_inference.InferenceError as error:
+        raise ModelError(f"operator set {version}: {error}") from error
+    try:
         # By way of set 6, since before it most operators have no inference of shapes.
         converted = version_converter.convert_version(proto, _BROADCASTING) if version < _BROADCASTING else proto
         _align(converted)
@@ -60,8 +64,6 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]]) -> Model:
         getattr(converted.graph, field).extend(getattr(model.proto.graph, field))
     converted.graph.initializer.extend(made)
     return Model(converted, model.directory, model.blobs)
-
-
 
 
 def _align(proto: ModelProto) -> None:
@@ -95,6 +97,8 @@ def _align_node(node: NodeProto, axis: int, shapes: Mapping[str, Sequence[int]])
     first, second = (shapes.get(name) for name in node.input)
     if first is None or second is None:
         raise UnsupportedError([(node.name, node.op_type, "the dimensions of its operands are not known")])
+    if node.op_type == "PRelu" and (len(second) != 1 or len(first) < 2):
+        return []
     rest = [attribute for attribute in node.attribute if attribute.name != "axis"]
     del node.attribute[:]
     node.attribute.extend(rest)
