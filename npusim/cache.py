@@ -32,7 +32,7 @@ from npusim.isa.base import ISA_VERSION
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
 from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of the file's layout; raise it with any change to the layout or the description."""
 SUFFIX = ".npu"
 KEY_NAME = "program-cache.key"
@@ -269,6 +269,7 @@ def describe(program: Program) -> dict[str, Any]:
         "ops": [(entry.name, entry.kind) for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
+        "bound": program.bound,
     }
 
 
@@ -301,6 +302,7 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
         inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
+        rows["bound"],
     )  # fmt: skip
 
 
@@ -373,7 +375,7 @@ _BINDINGS = _many(_row(_text, _size, _shape, _dtype))
 _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
-    "macs": _many(_row(_dtype, _upto(64))),
+    "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
 }  # fmt: skip
 
 

@@ -125,8 +125,8 @@ class Program:
     """A compiled model. ``region_bytes[r]`` is the size that region r must have at least.
 
     ``code``: the instruction stream (see npusim.isa); ``constants``: the contents of region CONSTANTS;
-    ``macs``: multiply-accumulates of the matrix unit by element type; ``from_cache``: read from a file, not compiled
-    now.
+    ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
+    the program's, and the value that it was compiled for; ``from_cache``: read from a file, not compiled now.
     """
 
     name: str
@@ -141,6 +141,7 @@ class Program:
     ops: tuple[OpEntry, ...]
     commands: int
     macs: tuple[tuple[DType, int], ...]
+    bound: tuple[tuple[str, str], ...] = ()
     from_cache: bool = False
 
     def describe(self) -> dict[str, Any]:

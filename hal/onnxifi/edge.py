@@ -22,9 +22,11 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     errors.UsageError: Status.INTERNAL_ERROR,  # this engine's own mistake, not its client's
     errors.ConfigError: Status.INTERNAL_ERROR,
     errors.ModelError: Status.INVALID_MODEL,
+    errors.OpenInputsError: Status.INVALID_MODEL,
     DeclaredShapeError: Status.MISMATCHING_SHAPE,
     DeclaredTypeError: Status.MISMATCHING_DATATYPE,
     errors.UnsupportedError: Status.UNSUPPORTED_OPERATOR,  # by its reasons, see causes.py
+    errors.NeedsValueError: Status.UNSUPPORTED_SHAPE,
     errors.CompileError: Status.UNSUPPORTED_SHAPE,
     errors.InputError: Status.INTERNAL_ERROR,
     errors.ProgramError: Status.INTERNAL_ERROR,

@@ -12,6 +12,7 @@ from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler
 from npusim.frontends.onnx.scope import Scope, Value
+from npusim.frontends.onnx.signature import DeclaredShapeError
 from npusim.frontends.onnx.source import Model
 from npusim.graph import Graph, Tensor
 
@@ -69,6 +70,9 @@ class OnnxifiImporter(Importer):
             self.builder.const(np.asarray(scales, np.float32), f"{tensor.name}/scale"),
             self.builder.const(np.asarray(biases, np.int32), f"{tensor.name}/zero"),
         )
+
+    def _contradicted(self, problems: Sequence[str]) -> None:
+        raise DeclaredShapeError(problems[0])  # for which the specification has a status
 
     def _outputs(self, scope: Scope) -> list[Tensor]:
         return [self._quantized(tensor) for tensor in super()._outputs(scope)]

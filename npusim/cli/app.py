@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ from npusim.cli import compile as compiling
 from npusim.cli import config, device, libs, run, setup, validate
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
-from npusim.errors import NpusimError, UsageError
+from npusim.errors import NeedsValueError, NpusimError, OpenInputsError, UsageError
 
 MOST_LINES = 25
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -76,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
             if state.debug:
                 traceback.print_exc()
-            code, message = explain(error)
+            code, message = explain(error, arguments)
             click.echo(f"npusim: error: {message}", err=True)
             _abandon_stdout()
             return code
@@ -100,9 +102,15 @@ def _lower_level(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING
 
 
-def explain(error: Exception) -> tuple[int, str]:
-    """The exit code and the paragraph for an error."""
+def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
+    """The exit code and the paragraph for an error of a command line."""
     match error:
+        case OpenInputsError() | NeedsValueError():
+            options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in error.shapes.items()]
+            options += [f"--bind={name}={json.dumps(value).strip('[]').replace(' ', '')}" for name, value in error.values.items()]
+            arrays = ", from arrays (--input NAME=FILE.npy) or by hand" * ("run" in arguments[:1])
+            line = shlex.join(["npusim", *arguments, *options])
+            return FAILED, f"{_shorten(error.problem)}\nIt can be given{arrays}:\n  {line}"
         case click.UsageError():
             hint = f"; see {error.ctx.command_path} --help" if error.ctx else ""
             return USAGE, error.format_message().rstrip(".") + hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,13 +113,22 @@ def cache_options(function: F) -> F:
     )(function)
 
 
-shape_option = click.option(
-    "--input-shape",
-    "input_shapes",
-    multiple=True,
-    metavar="NAME=N,N,...",
-    help="The shape of an input whose dimensions the model leaves open.",
-)
+def shape_options(function: F) -> F:
+    """--input-shape and --bind: what a model leaves open."""
+    function = click.option(
+        "--bind",
+        "bound",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="The value of an input, as a constant: sr=16000, or several numbers with commas.",
+    )(function)
+    return click.option(
+        "--input-shape",
+        "input_shapes",
+        multiple=True,
+        metavar="NAME=N,N,...",
+        help="The shape of an input whose dimensions the model leaves open.",
+    )(function)
 
 
 def device(name: str, overrides: tuple[str, ...]) -> Config:
@@ -158,3 +168,20 @@ def shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]] | None:
             raise UsageError(f"--input-shape {text}: input {name!r} has a shape already")
         found[name] = shape
     return found or None
+
+
+def values(texts: tuple[str, ...]) -> dict[str, Any]:
+    """``("sr=16000", "axes=1,2")`` as numbers, truth values and lists of them by name."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        try:
+            numbers = [json.loads(number.strip().lower()) for number in value.split(",")]
+        except ValueError:
+            numbers = []
+        if not equals or not name or not numbers or not all(isinstance(number, int | float) for number in numbers):
+            raise UsageError(f"--bind {text}: must be NAME=VALUE with a number, several with commas, true or false")
+        if name in found:
+            raise UsageError(f"--bind {text}: input {name!r} has a value already")
+        found[name] = numbers if len(numbers) > 1 else numbers[0]
+    return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from npusim.cli.base import Command, cache_options, config_options, json_option, model_argument, shape_option
+from npusim.cli.base import Command, cache_options, config_options, json_option, model_argument, shape_options
 from npusim.cli.output import answer, progress
 from npusim.cli.run import prepare
 
@@ -15,7 +15,7 @@ from npusim.cli.run import prepare
 @model_argument
 @config_options(default=None)
 @click.option("--op", required=True, metavar="NAME", help="The operator's name, or a part of it that no other has.")
-@shape_option
+@shape_options
 @json_option("the equations' terms")
 @cache_options
 def explain(
@@ -24,6 +24,7 @@ def explain(
     overrides: tuple[str, ...],
     op: str,
     input_shapes: tuple[str, ...],
+    bound: tuple[str, ...],
     json_file: str | None,
     cache_dir: Path | None,
     no_cache: bool,
@@ -38,7 +39,7 @@ def explain(
     from npusim.report.explain import as_json, find_operator, text
     from npusim.report.explain import explain as explained
 
-    session, program, found = prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
+    session, program, found = prepare(model, config, overrides, (input_shapes, bound), cache_dir, no_cache)
     index = find_operator(program, op)
     with progress(f"simulating {program.name} on {found.name}"):
         result = session.run(program, timing_only=True)

@@ -56,6 +56,7 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
         ConstantData(sizes[0], context.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(OpEntry(group.name, group.kind) for group in placement.groups), len(commands), _macs(commands),
+        graph.bound,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import dataclasses
 import enum
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import (
     TYPE_CHECKING,
@@ -24,6 +24,7 @@ from typing import (
     Any,
     ClassVar,
     NamedTuple,
+    NoReturn,
     Protocol,
     TypeVar,
     dataclass_transform,
@@ -248,6 +249,17 @@ class Instruction(ABC):
     def operands(self, memory: Memory, core: int, *names: str) -> list[Strided]:
         """The operands of these names as kernels take them: at ``name``, with the strides ``name_strides``."""
         return [memory.at(core, getattr(self, name), getattr(self, f"{name}_strides")) for name in names]
+
+    def refuse_index(self, index: Strided, strides: Sequence[int], position: int) -> NoReturn:
+        """Raise ProgramError for the index at a position among ``dims``, which a kernel has found outside its axis."""
+        fields: Any = self
+        place = np.unravel_index(position, fields.dims)
+        where = index.offset + sum(int(at) * stride for at, stride in zip(place, strides, strict=True))
+        value = np.ndarray((), fields.index_type.storage, index.memory, where)
+        raise ProgramError(
+            f"{self.mnemonic}: operand 'index' holds {value} at {list(map(int, place))}, which is outside the axis of "
+            f"{fields.axis_size}"
+        )
 
     def to_bytes(self) -> bytes:
         values: list[Any] = []

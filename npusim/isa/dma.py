@@ -216,5 +216,4 @@ class Gather(Instruction):
         index = memory.at(core, self.index, (0, self.index_stride, 0))
         bad = _core.gather(dst, data, index, self.index_type, self.dims, self.axis_size, self.itemsize)
         if bad >= 0:
-            at = bad // self.dims[2] % self.dims[1]
-            raise ProgramError(f"dma.gather: the index at position {at} is outside the axis of {self.axis_size}")
+            self.refuse_index(index, (0, self.index_stride, 0), bad)

@@ -66,7 +66,7 @@ class GatherElements(Instruction):
         dst, data, index = self.operands(memory, core, "dst", "data", "index")
         bad = _core.gather(dst, data, index, self.index_type, self.dims, self.axis_size, self.itemsize)
         if bad >= 0:
-            raise ProgramError(f"scalar.gather_elements: index {bad} is outside the axis of {self.axis_size}")
+            self.refuse_index(index, self.index_strides, bad)
 
 
 @instruction(0x51, "scalar.scatter", Unit.SCALAR)
@@ -108,7 +108,7 @@ class Scatter(Instruction):
         dst, updates, index = self.operands(memory, core, "dst", "updates", "index")
         bad = _core.scatter(dst, updates, index, self.index_type, self.dims, self.axis_size, self.dtype, self.reduction)
         if bad >= 0:
-            raise ProgramError(f"scalar.scatter: index {bad} is outside the axis of {self.axis_size}")
+            self.refuse_index(index, self.index_strides, bad)
 
 
 @instruction(0x52, "scalar.topk", Unit.SCALAR)

@@ -21,6 +21,9 @@ MAX_FOLDED_BYTES = 1 << 20
 MAX_VIEW_BYTES = 1 << 32
 """A folded result that is a view may seem this large."""
 
+MAX_TRACED = 1 << 20
+"""Tensors that :meth:`GraphBuilder.inputs_of` looks at, in all."""
+
 
 class Names:
     """Hands out names that are different from each other."""
@@ -55,6 +58,8 @@ class GraphBuilder:
         self._ops: list[Op] = []
         self._derived: dict[Tensor, Op] = {}
         self._values: dict[Tensor, Array] = {}
+        self._makers: dict[Tensor, Op] = {}  # of the first ``_mapped`` operators
+        self._mapped = self._traced = 0
         self._tensor_names = Names()
         self._op_names = Names()
 
@@ -141,6 +146,24 @@ class GraphBuilder:
                 arrays = [None if t is None else self._values[t] if t.data is None else t.data for t in op.inputs]
                 self._values.update(zip(op.outputs, REGISTRY[op.kind].reference(op, arrays), strict=True))
         return self._values[tensor]
+
+    def inputs_of(self, tensor: Tensor) -> list[Tensor]:
+        """The inputs of the graph that a tensor is computed from; none after so many questions that it takes long."""
+        self._makers.update((output, op) for op in self._ops[self._mapped :] for output in op.outputs)
+        self._mapped = len(self._ops)
+        pending, seen = [tensor], {tensor}
+        while pending and self._traced < MAX_TRACED:
+            op = self._makers.get(pending.pop())
+            new = {operand for operand in (op.inputs if op else ()) if operand is not None} - seen
+            seen |= new
+            pending += new
+            self._traced += 1
+        return [] if pending else [known for known in self._inputs if known in seen]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The inputs so far."""
+        return tuple(self._inputs)
 
     @property
     def op_count(self) -> int:

@@ -23,13 +23,14 @@ from npusim.errors import (
     NpusimError,
 )
 from npusim.hw.config import Config
+from npusim.isa import decode
 from npusim.program import Program
 from npusim.runtime.job import Job
 from npusim.runtime.request import Block, Request
 from npusim.runtime.result import Result
 from npusim.runtime.store import Residence
 from npusim.sim.inject import Injection
-from npusim.timeline import Timeline
+from npusim.timeline import FaultCode, Timeline
 
 _log = logging.getLogger("npusim.runtime")
 
@@ -268,10 +269,13 @@ class Dispatcher:
         timeline = self._timelines.pop(job.fence, None)
         if timeline is not None:
             self.counters.preemptions += timeline.preemptions
+        loaded = job.loaded
         try:
             self.driver.finish(job)
         except NpusimError as error:
             aborted = isinstance(error, JobAbortedError) and job.reason is not None
+            if isinstance(error, DeviceFaultError) and error.code == FaultCode.DATA.name and loaded is not None:
+                _name_layer(error, job.program, error.address - loaded.code)
             self._settle(job, None, job.reason if aborted else error)
             return
         assert timeline is not None
@@ -294,3 +298,13 @@ class Dispatcher:
         if error is not None:
             error.__traceback__ = None  # it would hold the frames of whoever has the turn
         self.settled.append((job, result, error))
+
+
+def _name_layer(error: DeviceFaultError, program: Program, offset: int) -> None:
+    """Put the operator whose command stands at ``offset`` into the fault: the device knows addresses alone."""
+    position = 0
+    for command in decode(program.code):
+        if position == offset and command.op < len(program.ops):
+            layer = program.ops[command.op]
+            error.args = (error.code, error.address, f"layer {layer.name!r} ({layer.kind}): {error.args[2]}")
+        position += len(command.to_bytes())

@@ -120,5 +120,6 @@ class Result:
             "dram_write_bytes": self.dram_write_bytes,
             "timeline_digest": self.timeline.digest(),
             "compile_from_cache": self.compile_from_cache,
+            "bound": dict(self.program.bound),
             "ops": [op.to_json_dict() for op in self.ops],
         }

@@ -119,7 +119,7 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         # How often a loop runs must follow from the model alone: a program is a fixed list of instructions.
         condition = node.builder.value_of(results[0])
         if condition is None:
-            node.refuse("the condition must be known for every iteration")
+            node.refuse_unknown(results[0], "the condition must be known for every iteration")
         going = bool(condition.all())
         states = results[1 : held + 1]
         rows.append(results[held + 1 :])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
-from npusim.dtypes import DEVICE_DTYPES, DType
-from npusim.errors import InputError, ModelError, UnsupportedError
+from npusim.dtypes import DEVICE_DTYPES, DType, from_storage, value_text
+from npusim.errors import InputError, ModelError, NeedsValueError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
@@ -17,12 +20,15 @@ from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler, lookup
 from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
-from npusim.frontends.onnx.signature import check_declared, declared_inputs
+from npusim.frontends.onnx.signature import bound_array, check_names, contradiction, declared_inputs, free_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
 from npusim.graph import Graph, Tensor
+from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
+
+_log = logging.getLogger("npusim.frontends.onnx")
 
 MAX_NODES = 1_000_000
 """A model may have this many nodes after its functions are expanded."""
@@ -35,12 +41,17 @@ STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeEr
 class Importer:
     """Builds one Graph from one model."""
 
-    def __init__(self, model: Model, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
+    def __init__(
+        self, model: Model, input_shapes: Mapping[str, Sequence[int]] | None, bind: Mapping[str, Any] | None = None
+    ) -> None:
         self.input_shapes = dict(input_shapes or {})
-        self.model = upgraded(model, self.input_shapes)
+        self.bind = dict(bind or {})
+        self.model = upgraded(model, self.input_shapes, self.bind)
         self.graph = self.model.proto.graph
         self.builder = GraphBuilder(self.graph.name or "model", fold=True)
         self.reasons: list[tuple[str, str, str]] = []
+        self._wanted: set[str] = set()
+        self._wants = 0  # reasons that values of these inputs would settle
         self.decomposed: list[tuple[str, str]] = []
         """(node, operator) of what became several operators: bodies of schemas, branches, unrolled loops."""
         self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in self.model.proto.functions}
@@ -58,13 +69,29 @@ class Importer:
             self._define_initializers(scope, needed)
             self._import_nodes(nodes, needed, scope)
             outputs = self._outputs(scope)
+            if self._wants and self._wants == len(self.reasons):
+                raise NeedsValueError(self.reasons, self._likely())
             if self.reasons:
                 raise UnsupportedError(self.reasons)
             for output in self.graph.output:
                 assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
-            return self.builder.finish(outputs)
+            graph = self.builder.finish(outputs)
+            graph.bound = tuple(self._bound.items())
+            return graph
         except STUMBLES as error:
             raise ModelError(f"the model cannot be understood: {error}") from error
+
+    def _likely(self) -> dict[str, Any]:
+        """For each input whose value is wanted one that it may have: what the model compares it with, or 1."""
+        numbers: dict[str, Any] = {}
+        for op in self.builder.ops_since(0):
+            if op.attrs.get("fn") is Binary.EQ:
+                x, y = sorted(op.inputs, key=lambda operand: operand is not None and operand.is_constant)
+                sources = self.builder.inputs_of(x) if x is not None else []
+                if len(sources) == 1 and y is not None and y.data is not None and y.size:
+                    numbers.setdefault(sources[0].name, y.data.flat[0].item())
+        wanted = [tensor for tensor in self.builder.inputs if tensor.name in self._wanted]
+        return {tensor.name: np.full(tensor.shape, numbers.get(tensor.name, 1)).tolist() for tensor in wanted}
 
     def _opsets(self) -> dict[str, int]:
         opsets = opset_imports(self.model.proto.opset_import)
@@ -82,7 +109,7 @@ class Importer:
         defined = [name for node in nodes for name in node.output if name]
         weights = {tensor.name for tensor in self.graph.initializer}
         produced = weights.union(defined)
-        self._inputs = [value for value in self.graph.input if value.name not in weights]
+        self._inputs = free_inputs(self.graph)
         for value in self._inputs:
             if value.name in produced:
                 raise ModelError(f"graph input {value.name!r} is also the output of a node")
@@ -90,10 +117,18 @@ class Importer:
         self.builder.reserve(dict.fromkeys([*weights, *defined]))
 
     def _define_inputs(self, scope: Scope) -> None:
-        for name, shape, dtype in declared_inputs(self._inputs, self.input_shapes, self.reasons):
-            tensor = self.builder.input(name, shape, dtype)
-            if dtype not in DEVICE_DTYPES:
-                self.reasons.append((name, "input", f"the device does not compute with {dtype.label}"))
+        check_names(self._inputs, self.bind, "a value")
+        bound = {v.name: bound_array(v, self.bind[v.name]) for v in self._inputs if v.name in self.bind}
+        shapes = {**self.input_shapes, **{name: array.shape for name, array in bound.items()}}
+        self._bound: dict[str, str] = {}
+        for name, shape, dtype in declared_inputs(self._inputs, shapes, self.reasons):
+            if name in bound:
+                tensor = self.builder.const(bound[name], name, dtype)
+                self._bound[name] = value_text(from_storage(bound[name], dtype))
+            else:
+                tensor = self.builder.input(name, shape, dtype)
+                if dtype not in DEVICE_DTYPES:
+                    self.reasons.append((name, "input", f"the device does not compute with {dtype.label}"))
             self._named[tensor] = 0
             scope.define(name, tensor, "graph inputs")
         for value in self._inputs:
@@ -139,6 +174,9 @@ class Importer:
                 outputs = self._import_node(node, name, needed, scope)
             except UnsupportedError as error:
                 self.reasons.extend((name, node.op_type, reason) for _, _, reason in error.reasons)
+                if isinstance(error, NeedsValueError):
+                    self._wanted.update(error.values)
+                    self._wants += len(error.reasons)
                 outputs = [POISON] * len(node.output)
             for index, output in enumerate(node.output):
                 value = outputs[index] if index < len(outputs) else None
@@ -298,10 +336,13 @@ class Importer:
 
     def _outputs(self, scope: Scope) -> list[Tensor]:
         """The graph's outputs, each a tensor of its own with its own name."""
+        found = []
         for value in (*self.graph.value_info, *self.graph.output):
             tensor = scope.values.get(value.name)
-            if isinstance(tensor, Tensor):
-                check_declared(value, tensor)
+            problem = contradiction(value, tensor) if isinstance(tensor, Tensor) else None
+            found += [problem] if problem else []
+        if found:
+            self._contradicted(found)
         names = {output.name for output in self.graph.output}
         if len(names) != len(self.graph.output):
             raise ModelError("two graph outputs have the same name")
@@ -313,6 +354,11 @@ class Importer:
             if isinstance(tensor, Tensor):
                 outputs.append(self._output(tensor, output.name, names))
         return outputs
+
+    def _contradicted(self, problems: Sequence[str]) -> None:
+        """Some declared shapes are not those that the model computes. What it computes is what counts."""
+        more = f", and so are {len(problems) - 1} more" * (len(problems) > 1)
+        _log.warning("%s: %s%s", self.graph.name or "model", problems[0], more)
 
     def _output(self, tensor: Tensor, name: str, names: set[str]) -> Tensor:
         if tensor.name == name and not self.builder.is_input(tensor):

@@ -11,7 +11,7 @@ import onnx
 from onnx import AttributeProto
 
 from npusim.dtypes import DType, bfloat16_to_float32
-from npusim.errors import ModelError, UnsupportedError
+from npusim.errors import ModelError, NeedsValueError, UnsupportedError
 from npusim.frontends.onnx.tensors import read_tensor
 from npusim.graph import Tensor
 from npusim.ops.base import Array
@@ -20,6 +20,9 @@ from npusim.ops.emit import Emitter
 
 MAX_TABLE = 1 << 24
 """The most elements that an importer computes by itself."""
+
+MOST_BOUND = 32
+"""An input of so many elements may decide shapes and branches by its value; with more it is data."""
 
 
 class Node(Emitter):
@@ -56,6 +59,15 @@ class Node(Emitter):
         """Say that npusim does not do this."""
         raise UnsupportedError([(self.name, self.op_type, reason)])
 
+    def refuse_unknown(self, tensor: Tensor, reason: str) -> NoReturn:
+        """Say that a value had to be known, and from which inputs it follows."""
+        inputs = self.builder.inputs_of(tensor)
+        if inputs:
+            reason = f"{reason}; it follows from input {', '.join(repr(source.name) for source in inputs)}"
+        if inputs and all(source.size <= MOST_BOUND for source in inputs):
+            raise NeedsValueError([(self.name, self.op_type, reason)], {source.name: 1 for source in inputs})
+        self.refuse(reason)
+
     def damaged(self, reason: str) -> NoReturn:
         """Say that the model is wrong."""
         raise ModelError(f"{self.name} ({self.op_type}): {reason}")
@@ -89,7 +101,7 @@ class Node(Emitter):
         tensor = self.input(index)
         array = self.builder.value_of(tensor)
         if array is None:
-            self.refuse(f"input {index} ({tensor.name!r}) must be a constant")
+            self.refuse_unknown(tensor, f"input {index} must be a constant")
         return array
 
     def not_packed(self, index: int) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, helper, shape_inference, version_converter
 
 from npusim.errors import ModelError, UnsupportedError
 from npusim.frontends.onnx.scope import opset_imports
-from npusim.frontends.onnx.signature import declared_inputs
+from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs
 from npusim.frontends.onnx.source import Model
 
 FIRST_OPSET = 1
@@ -21,11 +22,11 @@ _BROADCASTING = 6
 _ASSERTION = re.compile(r"^\S+: \w+: Assertion `.*?` failed: ", re.DOTALL)
 
 
-def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]]) -> Model:
+def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> Model:
     """The model, in operator set :data:`OLDEST_OPSET` if it is of an older one.
 
-    All shapes must be known, because they decide what broadcasting meant when it was an attribute; ``input_shapes`` are
-    those that the model leaves open. Raises what :func:`declared_inputs` does, and UnsupportedError with the reason of
+    All shapes must be known, because they decide what broadcasting meant when it was an attribute; ``input_shapes`` and
+    the arrays in ``bind`` have those that the model leaves open. Raises what :func:`declared_inputs` does, and UnsupportedError with the reason of
     the onnx package's converter.
     """
     version = opset_imports(model.proto.opset_import).get("", OLDEST_OPSET)
@@ -38,9 +39,9 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]]) -> Model:
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         value.ClearField("type")
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    inputs = {value.name: value for value in proto.graph.input if value.name not in weights}
-    for name, sizes, _ in declared_inputs(list(inputs.values()), input_shapes, []):
+    inputs = {value.name: value for value in free_inputs(proto.graph)}
+    bound = {name: bound_array(inputs[name], value).shape for name, value in bind.items() if name in inputs}
+    for name, sizes, _ in declared_inputs(list(inputs.values()), {**input_shapes, **bound}, []):
         shape = inputs[name].type.tensor_type.shape
         del shape.dim[:]
         shape.dim.extend(TensorShapeProto.Dimension(dim_value=size) for size in sizes)

@@ -51,12 +51,12 @@ def test_an_error_is_one_message(cli: Cli, error: Exception, code: int, message:
 
 @pytest.mark.usefixtures("fake")
 def test_a_very_long_list_is_cut(cli: Cli) -> None:
-    fake_runtime.BEHAVIOUR["compile"] = UnsupportedError([(f"node{i}", "Foo", "unknown") for i in range(1000)])
+    fake_runtime.BEHAVIOUR["compile"] = UnsupportedError([(f"node{i}", "Foo", f"no {i}") for i in range(1000)])
     lines = cli("run", "m.onnx").message.splitlines()
     assert lines[0] == "1000 unsupported:"
-    assert lines[1] == "node0 (Foo): unknown"
+    assert lines[1] == "node0 (Foo): no 0"
     assert lines[-1] == "... and 977 more; --debug shows them all"
-    assert "node999 (Foo): unknown" in cli("run", "m.onnx", "--debug").err
+    assert "node999 (Foo): no 999" in cli("run", "m.onnx", "--debug").err
 
 
 @pytest.mark.usefixtures("fake")

@@ -524,9 +524,10 @@ def test_indices() -> None:
     np.testing.assert_array_equal(memory.get(Q[0], (2, 3), np.int16), [[20, 21, 30], [10, 11, 20]])
     memory.put(Q[2], [3], np.int64)
     for instruction in (elements, scatter):
-        with pytest.raises(ProgramError, match="outside the axis of 3"):
+        with pytest.raises(ProgramError, match=r"operand 'index' holds 3 at \[0, 0, 0\], which is outside the axis of 3"):
             instruction.execute(memory, 0)
-    with pytest.raises(ProgramError, match="the index at position 0 is outside the axis of 3"):
+    memory.put(Q[2], [2, -4], np.int64)
+    with pytest.raises(ProgramError, match=r"operand 'index' holds -4 at \[0, 1, 0\], which is outside the axis of 3"):
         Gather(Q[0], (12, 6, 2), Q[1], (12, 2, 2), Q[2], 8, I64, (1, 2, 3), 3, 2).execute(memory, 0)
     TopK(I16, Q[0], (8, 4, 2), Q[3], (32, 16, 8), Q[1], (12, 4, 2), (1, 3, 2), 2, False).execute(memory, 0)
     np.testing.assert_array_equal(memory.get(Q[0], (2, 2), np.int16), data[:2])
