@@ -311,9 +311,46 @@ def test_contributed_matmul(ta: int, tb: int, alpha: float) -> None:
     )
 
 
-def test_three_dimensional_windows_are_refused_by_shape() -> None:
-    with pytest.raises(UnsupportedError, match=r"one or two spatial dimensions .* \[1, 1, 4, 4, 4\]"):
-        run_node("MaxPool", {"x": ramp(1, 1, 4, 4, 4)}, kernel_shape=[2, 2, 2])
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_of_more_than_three_dimensions_are_refused_by_shape(op_type: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"one to three spatial dimensions .* \[1, 1, 4, 4, 4, 4\]"):
+        run_node(op_type, {"x": ramp(1, 1, 4, 4, 4, 4)}, kernel_shape=[2, 2, 2, 2])
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("include", [0, 1])
+def test_windows_over_volumes(op_type: str, include: int) -> None:
+    """Each dimension with a kernel, a stride and a padding of its own."""
+    options = {} if op_type == "MaxPool" else {"count_include_pad": include}
+    same_as_onnxruntime(
+        node_model(
+            op_type, {"x": noise(3, 2, 3, 7, 6, 8)}, kernel_shape=[3, 2, 4], strides=[2, 1, 3],
+            pads=[1, 0, 2, 1, 1, 3], ceil_mode=include, **options,
+        ),
+        {"x": noise(3, 2, 3, 7, 6, 8)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_convolutions_over_volumes(depth: int) -> None:
+    """Each dimension with a kernel, a stride, a dilation and a padding of its own; groups."""
+    inputs = {"x": noise(4, 2, 4, 7, 6, 8), "w": noise(5, 6, 2, depth, 2, 3), "b": noise(6, 6)}
+    options = {"strides": [2, 1, 3], "dilations": [2, 1, 2], "pads": [1, 0, 2, 2, 1, 3], "group": 2}
+    same_as_onnxruntime(node_model("Conv", inputs, ["w", "b"], **options), {"x": inputs["x"]})
+
+
+def test_a_volume_is_padded_with_its_zero_point() -> None:
+    rng = np.random.default_rng(7)
+    inputs: dict[str, Any] = {
+        "x": rng.integers(0, 255, (1, 2, 4, 4, 4), np.uint8),
+        "w": rng.integers(-9, 9, (3, 2, 2, 2, 2), np.int8),
+        "zero": np.uint8(100),
+    }
+    model = node_model("ConvInteger", inputs, ["w", "zero"], pads=[1, 1, 1, 0, 0, 0])
+    (y,) = evaluate(model, {"x": inputs["x"]})
+    centred = np.pad(inputs["x"].astype(np.int64) - 100, [(0, 0), (0, 0), (1, 0), (1, 0), (1, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(centred, (2, 2, 2), axis=(2, 3, 4))
+    np.testing.assert_array_equal(y, np.einsum("ncdhwijk,ocijk->nodhw", windows, inputs["w"].astype(np.int64)))
 
 
 def test_indices_of_maxima_are_refused_only_when_used() -> None:
