@@ -4,8 +4,8 @@
 >>> rep = npusim.backend.prepare(onnx.load("model.onnx"), config="edge")  # doctest: +SKIP
 >>> rep.run([x]).y  # doctest: +SKIP
 
-With ``onnx.backend.test.BackendTest(npusim.backend, __name__)`` the package's own suite runs; a case that npusim refuses
-is skipped, with the reason.
+With ``onnx.backend.test.BackendTest(npusim.backend, __name__)`` the package's own suite runs; a case that npusim
+refuses is skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
-from npusim.errors import InputError, NeedsValueError, OpenInputsError, UnsupportedError, UsageError
+from npusim.errors import CompileError, InputError, NeedsValueError, OpenInputsError, UnsupportedError, UsageError
 from npusim.frontends.onnx.scope import opset_imports
 from npusim.frontends.onnx.signature import free_inputs
 from npusim.frontends.onnx.versions import FIRST_OPSET
@@ -38,7 +38,7 @@ Arrays = Sequence[Any] | Mapping[str, Any] | npt.NDArray[Any]
 
 
 class RefusedError(UnsupportedError, unittest.SkipTest):
-    """npusim does not do this; a test runner shows it as skipped."""
+    """npusim, or this device, does not do this; a test runner shows it as skipped."""
 
 
 @contextlib.contextmanager
@@ -47,6 +47,8 @@ def _refusing() -> Iterator[None]:
         yield
     except UnsupportedError as error:
         raise RefusedError(error.reasons) from error
+    except CompileError as error:
+        raise RefusedError([("", "model", str(error))]) from error
 
 
 class PreparedModel(BackendRep):
@@ -115,8 +117,8 @@ class NpusimBackend(Backend):
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
         """The model, compiled for the device ``config``.
 
-        Raises RefusedError for what npusim does not do, ModelError for a damaged model, CompileError for one that does
-        not fit the device, UsageError for a device that there is not.
+        Raises RefusedError for what npusim does not do or what does not fit the device, ModelError for a damaged model,
+        UsageError for a device that there is not.
         """
         if not cls.supports_device(device):
             raise UsageError(f"device must be CPU, is {device!r}")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import onnx
 
 import npusim
-from npusim.frontends.onnx.versions import FIRST_OPSET
 from npusim.frontends.onnx.registry import MICROSOFT, entries
+from npusim.frontends.onnx.versions import FIRST_OPSET
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
 

@@ -228,7 +228,7 @@ def real_bytes(constant: Tensor) -> int:
 
 
 def checked_shape(shape: Sequence[int], name: str) -> Shape:
-    """The shape as a tuple of ints; raises ModelError for a negative dimension, UnsupportedError for too large a size."""
+    """The shape as a tuple of ints; raises ModelError for a negative dimension, UnsupportedError for a huge size."""
     # Python's integers, because the product of a hostile shape would wrap in those of numpy and pass for a small one.
     dims = tuple(int(dim) for dim in shape)
     elements = 1

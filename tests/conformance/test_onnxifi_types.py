@@ -106,6 +106,8 @@ def answer(model: onnx.ModelProto) -> Status:
 
 # The package says nothing about the slope's shape, but its size must be the number of channels: 4, and not 5.
 SLOPES = tuple(f"PRelu-{version} of {kind}" for version in (1, 6) for kind in ("float", "float16"))
+# Its definition gives the result the scale's type; the package's inference gives it the input's.
+NORMS = ("RMSNormalization-23 of float16", "RMSNormalization-23 of bfloat16")
 
 
 def check(step: int) -> Counter[str]:
@@ -114,7 +116,7 @@ def check(step: int) -> Counter[str]:
     for label, model in itertools.islice(models(), 0, None, step):
         status, agree = answer(model), types_agree(model)
         counts["agree" if agree else "differ"] += 1
-        if status in TAKEN and not agree:
+        if status in TAKEN and not agree and label not in NORMS:
             problems.append(f"{label} is {status.name}")
         if status is Status.INVALID_MODEL and is_right(model) and label not in SLOPES:
             problems.append(f"{label} is refused as {status.name}")

@@ -55,4 +55,3 @@ def is_function(node: NodeProto, version: int) -> bool:
     """Whether the schema of an operator may define it as a function."""
     schema = schema_of(domain_of(node), node.op_type, version)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
-

@@ -65,7 +65,7 @@ def _parameter(formal: Any, allowed: dict[str, Sequence[str]]) -> Parameter:
 def type_problems(
     formal: Sequence[Parameter], operands: Sequence[object], bound: dict[str, DType], packed: Collection[Tensor]
 ) -> Iterator[tuple[bool, str]]:
-    """(whether it differs from another operand, what is wrong) for operands whose types are not as the definition wants.
+    """(whether it differs from another operand, what is wrong) for operands of types that are not allowed.
 
     ``bound``: the types that earlier operands have settled; ``packed``: constants whose elements have less than 8 bits
     in the model. Whatever is no tensor is passed over.

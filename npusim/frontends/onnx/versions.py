@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, helper, shape_inference, version_converter
+from onnx import ModelProto, NodeProto, TensorShapeProto, helper, shape_inference, version_converter
 
 from npusim.errors import ModelError, UnsupportedError
 from npusim.frontends.onnx.scope import opset_imports
@@ -26,8 +25,9 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
     """The model, in operator set :data:`OLDEST_OPSET` if it is of an older one.
 
     All shapes must be known, because they decide what broadcasting meant when it was an attribute; ``input_shapes`` and
-    the arrays in ``bind`` have those that the model leaves open. Raises what :func:`declared_inputs` does, and UnsupportedError with the reason of
-    the onnx package's converter.
+    the arrays in ``bind`` have those that the model leaves open. Raises what :func:`declared_inputs` does, ModelError
+    for types that the model's operators do not allow, and UnsupportedError with the reason of the onnx package's
+    converter.
     """
     version = opset_imports(model.proto.opset_import).get("", OLDEST_OPSET)
     if not FIRST_OPSET <= version < OLDEST_OPSET or not model.proto.graph.node:

@@ -416,3 +416,29 @@ def test_caches_are_written_from_each_samples_place(mode: str) -> None:
         for row in range(2):
             expected[sample, :, (start + row) % 4] = update[sample, :, row]
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("length", [None, 4, 5, 8, 9])
+@pytest.mark.parametrize(("inverse", "onesided", "parts"), [(0, 0, 1), (0, 0, 2), (0, 1, 1), (1, 0, 2), (1, 1, 2)])
+def test_fourier_transforms(length: int | None, inverse: int, onesided: int, parts: int) -> None:
+    """Against numpy's: longer than the signal, shorter, even and odd."""
+    x = noise(8, 3, 6, 2, parts).astype(np.float64)
+    numbers = x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)
+    transform = {(0, 0): np.fft.fft, (0, 1): np.fft.rfft, (1, 0): np.fft.ifft, (1, 1): np.fft.irfft}[inverse, onesided]
+    wanted = transform(numbers.real if onesided and not inverse else numbers, length, axis=1)
+    pairs = np.stack([wanted.real, wanted.imag], -1)[..., : 1 if inverse and onesided else 2]
+    n = None if length is None else np.int64(length)
+    inputs: dict[str, Any] = {"x": np.float32(x), "n": n, "axis": np.int64(-3)}
+    given = [name for name in ("n", "axis") if inputs[name] is not None]
+    (y,) = run_node("DFT", inputs, given, opset=20, inverse=inverse, onesided=onesided)
+    np.testing.assert_allclose(y, pairs, atol=1e-5)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_short_time_fourier_transforms(onesided: int) -> None:
+    x, window = noise(9, 2, 20, 1), np.hanning(6).astype(np.float32)
+    inputs = {"x": x, "step": np.int64(3), "window": window, "length": np.int64(6)}
+    (y,) = run_node("STFT", inputs, ["step", "window", "length"], opset=17, onesided=onesided)
+    frames = np.lib.stride_tricks.sliding_window_view(x[..., 0], 6, axis=1)[:, ::3] * window
+    wanted = (np.fft.rfft if onesided else np.fft.fft)(frames)
+    np.testing.assert_allclose(y, np.stack([wanted.real, wanted.imag], -1), atol=1e-5)

@@ -27,7 +27,14 @@ def outputs(model: onnx.ModelProto | str, *arrays: np.ndarray, **shapes: tuple[i
 @pytest.mark.parametrize("opset", range(FIRST_OPSET, OLDEST_OPSET))
 @pytest.mark.parametrize(
     ("axis", "shape", "aligned"),
-    [(1, (3,), (3, 1)), (0, (3,), (3, 1, 1)), (2, (3,), (3,)), (-2, (3,), (3, 1)), (1, (3, 3), (3, 3)), (0, (1,), (1,))],
+    [
+        (1, (3,), (3, 1)),
+        (0, (3,), (3, 1, 1)),
+        (2, (3,), (3,)),
+        (-2, (3,), (3, 1)),
+        (1, (3, 3), (3, 3)),
+        (0, (1,), (1,)),
+    ],
 )
 def test_broadcasting_as_an_attribute_is_understood(
     opset: int, axis: int, shape: tuple[int, ...], aligned: tuple[int, ...]
@@ -49,7 +56,7 @@ def test_a_shape_as_an_attribute_is_understood() -> None:
 
 def test_operators_keep_their_names_and_declared_types_are_still_held_against_what_is_computed() -> None:
     model = text_model("g (float[4] x) => (float[4] y) { [squash] t = Tanh(x) y = Abs(t) }", opset=6)
-    assert [op.name for op in load(model).ops][0] == "squash"
+    assert [op.name for op in load(model).ops if "squash" in op.name] == ["squash"]
     model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT8
     with pytest.raises(ModelError, match="'y' is declared as int8 but computed as float32"):
         load(model)
@@ -85,7 +92,7 @@ def test_open_dimensions_are_asked_for_and_taken() -> None:
 
 def test_the_converters_refusal_is_the_models() -> None:
     model = text_model("g (float[4] x, float[4] y) => (bool[4] z) { z = Greater<broadcast = 1>(x, y) }", opset=1)
-    with pytest.raises(UnsupportedError, match="operator set 1 cannot be converted to 7: No Adapter .* for Greater"):
+    with pytest.raises(UnsupportedError, match=r"operator set 1 cannot be converted to 7: No Adapter .* for Greater"):
         load(model)
 
 

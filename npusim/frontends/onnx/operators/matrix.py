@@ -37,8 +37,8 @@ class Window:
     @property
     def column(self) -> Window:
         """What it is over the first spatial dimension, beside another in which it is one wide."""
-        first = ([values[0], 1] for values in (self.kernel, self.stride, self.dilation))
-        return Window(*first, self.auto_pad, [self.begin[0], 0], [self.end[0], 0])
+        kernel, stride, dilation = ([values[0], 1] for values in (self.kernel, self.stride, self.dilation))
+        return Window(kernel, stride, dilation, self.auto_pad, [self.begin[0], 0], [self.end[0], 0])
 
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
