@@ -29,6 +29,7 @@ CAUSES: tuple[tuple[str, Status], ...] = (
     (r"^inputs of type ", Status.UNSUPPORTED_DATATYPE),
     (r" \(got [^)]*\)$", Status.UNSUPPORTED_DATATYPE),
     (NEEDS_VALUE, Status.UNSUPPORTED_SHAPE),
+    (r"^signals of complex numbers", Status.UNSUPPORTED_SHAPE),
     (r"spatial dimensions are supported", Status.UNSUPPORTED_SHAPE),
     (r"^an empty input is not supported", Status.UNSUPPORTED_SHAPE),
     (r"^dimension .* is empty$", Status.UNSUPPORTED_SHAPE),

@@ -23,15 +23,14 @@ from onnx.backend.test import BackendTest
 from npusim.backend import NpusimBackend, RefusedError
 from npusim.errors import UnsupportedError
 from npusim.pages import write_or_check
-from tests.support.onnx_node_tests.cases import HALF_RTOL
+from tests.support.onnx_node_tests.cases import ATOL, HALF_RTOL
 
 PATH = Path("docs/reference/onnx-backend.md")
 CPU = "_cpu"
 TOLERANCES = {
     "test_attention_4d_causal_fp16": {"rtol": HALF_RTOL["float16"]},
     "test_attention_4d_causal_fp16_expanded": {"rtol": HALF_RTOL["float16"]},
-    "test_dft_inverse": {"atol": 1e-6},
-    "test_dft_inverse_opset19": {"atol": 1e-6},
+    **{name: {"atol": atol} for name, atol in ATOL.items()},
 }
 """Wider than the suite's where its expected values are farther from the exact result than ours."""
 _HEAD = """\
