@@ -18,6 +18,8 @@ OLDEST_OPSET = 7
 """The oldest set that the importers know; models of older ones are converted to it."""
 _BROADCASTING = 6
 """The last set in which broadcasting is an attribute."""
+_STUMBLES = (shape_inference.InferenceError, LookupError, MemoryError, RuntimeError, ValueError)
+"""What the package raises over models that make no sense; those of C++ come as Python's own."""
 _ASSERTION = re.compile(r"^\S+: \w+: Assertion `.*?` failed: ", re.DOTALL)
 
 
@@ -47,14 +49,14 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
         shape.dim.extend(TensorShapeProto.Dimension(dim_value=size) for size in sizes)
     try:
         shape_inference.infer_shapes(proto, check_type=True)
-    except shape_inference.InferenceError as error:
+    except _STUMBLES as error:
         raise ModelError(f"operator set {version}: {error}") from error
     try:
         # By way of set 6, since before it most operators have no inference of shapes.
         converted = version_converter.convert_version(proto, _BROADCASTING) if version < _BROADCASTING else proto
         _align(converted)
         converted = version_converter.convert_version(converted, OLDEST_OPSET)
-    except (version_converter.ConvertError, shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except (version_converter.ConvertError, *_STUMBLES) as error:
         why = _ASSERTION.sub("", str(error).strip())
         reason = f"operator set {version} cannot be converted to {OLDEST_OPSET}: {why}"
         raise UnsupportedError([(model.proto.graph.name, "model", reason)]) from error
