@@ -96,7 +96,9 @@ def test_the_converters_refusal_is_the_models() -> None:
         load(model)
 
 
-@pytest.mark.parametrize("text", ["y = PRelu(x)", "y = Relu(z)", "y = Relu()", "q = Relu(x)", "y = Nonsense(x)", "y = Loop(x)"])
+@pytest.mark.parametrize(
+    "text", ["y = PRelu(x)", "y = Relu(z)", "y = Relu()", "q = Relu(x)", "y = Nonsense(x)", "y = Loop(x)"]
+)
 def test_damaged_models_are_refused(text: str) -> None:
     with pytest.raises((ModelError, UnsupportedError)):
         load(text_model(f"g (float[4] x) => (float[4] y) {{ {text} }}", opset=6))

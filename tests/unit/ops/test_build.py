@@ -68,7 +68,9 @@ def test_damaged_operators_are_refused_by_name_and_reason(kind: str, attrs: dict
 def test_a_tensor_of_too_many_elements_is_not_supported() -> None:
     build = GraphBuilder("net")
     x = build.input("x", (2, 3), DType.FLOAT32)
-    with pytest.raises(UnsupportedError, match=r"node .*: shape .* has \d+ elements, at most 1099511627776 are supported"):
+    with pytest.raises(
+        UnsupportedError, match=r"node .*: shape .* has \d+ elements, at most 1099511627776 are supported"
+    ):
         build.add("expand", [x], {"shape": (1 << 21, 1 << 20, 2, 3)}, "node")
 
 
