@@ -296,8 +296,9 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
             raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {regions[number]}")
     count = len(rows["inputs"])
     inputs, outputs = tuple(bindings[:count]), tuple(bindings[count:])
-    for what, group in (("inputs", inputs), ("outputs", outputs)):
-        if len({binding.name for binding in group}) < len(group):
+    given = [binding.name for binding in inputs] + [name for name, _ in rows["bound"]]
+    for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
+        if len(set(names)) < len(names):
             raise CacheError(f"{what}: no two may have the same name")
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,

@@ -56,6 +56,8 @@ class DType(enum.IntEnum):
 _STORAGE = {dtype: np.dtype("uint16" if dtype is DType.BFLOAT16 else dtype.label) for dtype in DType}
 _FROM_NUMPY = {storage: dtype for dtype, storage in _STORAGE.items() if dtype is not DType.BFLOAT16}
 
+MOST_SHOWN = 32
+"""So many values are written out."""
 DEVICE_DTYPES = frozenset(DType) - {DType.UINT32, DType.UINT64, DType.FLOAT64}
 """The types that the device computes with."""
 
@@ -101,9 +103,9 @@ def from_storage(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
 
 def value_text(array: npt.NDArray[Any]) -> str:
     """The values of an array as text, which is the same for equal ones only; of many, their digest."""
-    if array.size <= 32:
+    if array.size <= MOST_SHOWN:
         return str(array.tolist())
-    digest = hashlib.sha256(raw_bytes(to_storage(array))).hexdigest()
+    digest = hashlib.sha256(raw_bytes(to_storage(array)).data).hexdigest()
     return f"{array.dtype.name}{list(array.shape)} of SHA-256 {digest[:16]}"
 
 

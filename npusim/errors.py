@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
 NAMED = 3
 """Of nodes that are refused for one cause, so many are named."""
 
@@ -45,7 +44,11 @@ class OpenInputsError(ModelError):
     """
 
     def __init__(
-        self, problem: str, shapes: Mapping[str, tuple[int, ...]] | None = None, values: Mapping[str, Any] | None = None, /
+        self,
+        problem: str,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        values: Mapping[str, Any] | None = None,
+        /,
     ) -> None:
         super().__init__(problem, shapes, values)
         self.problem, self.shapes, self.values = problem, dict(shapes or {}), dict(values or {})

@@ -23,7 +23,9 @@ EXPECTED: dict[type[BaseException], ErrorStatus] = {
     errors.UsageError: ErrorStatus.GENERAL_FAILURE,  # this driver's own mistake, not its client's
     errors.ConfigError: ErrorStatus.GENERAL_FAILURE,
     errors.ModelError: ErrorStatus.INVALID_ARGUMENT,
+    errors.OpenInputsError: ErrorStatus.INVALID_ARGUMENT,
     errors.UnsupportedError: ErrorStatus.GENERAL_FAILURE,
+    errors.NeedsValueError: ErrorStatus.GENERAL_FAILURE,
     errors.CompileError: ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
     errors.InputError: ErrorStatus.INVALID_ARGUMENT,
     errors.ProgramError: ErrorStatus.GENERAL_FAILURE,

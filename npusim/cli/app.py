@@ -107,10 +107,13 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
     match error:
         case OpenInputsError() | NeedsValueError():
             options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in error.shapes.items()]
-            options += [f"--bind={name}={json.dumps(value).strip('[]').replace(' ', '')}" for name, value in error.values.items()]
-            arrays = ", from arrays (--input NAME=FILE.npy) or by hand" * ("run" in arguments[:1])
+            options += [
+                f"--bind={name}={json.dumps(value).strip('[]').replace(' ', '')}"
+                for name, value in error.values.items()
+            ]
+            advice = "Give arrays (--input NAME=FILE.npy), or say it" if "run" in arguments[:1] else "Say it"
             line = shlex.join(["npusim", *arguments, *options])
-            return FAILED, f"{_shorten(error.problem)}\nIt can be given{arrays}:\n  {line}"
+            return FAILED, f"{_shorten(error.problem)}\n{advice} by hand:\n  {line}"
         case click.UsageError():
             hint = f"; see {error.ctx.command_path} --help" if error.ctx else ""
             return USAGE, error.format_message().rstrip(".") + hint

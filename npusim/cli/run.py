@@ -83,7 +83,11 @@ def run(
     session, program, found = prepare(model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs)
     arrays = None
     if not timing_only:
-        arrays = read_inputs(inputs, program.inputs, allow_nan, list(dict(program.bound))) if inputs else random_inputs(program.inputs, seed)
+        arrays = (
+            read_inputs(inputs, program.inputs, allow_nan, list(dict(program.bound)))
+            if inputs
+            else random_inputs(program.inputs, seed)
+        )
     note = describe_inputs(program, inputs, None if timing_only else seed)
     with progress(f"simulating {program.name} on {found.name}"):
         result: Result = session.run(program, arrays, timing_only=timing_only)

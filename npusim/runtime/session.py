@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+MOST_READS = 16
+"""A model is read so often until it is known which inputs must be bound: one may hide that another must be."""
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any run should take."""
 
@@ -95,24 +97,28 @@ class Session:
             if input_shapes or bind:
                 what = "input_shapes: the shapes" if input_shapes else "bind: the inputs"
                 raise UsageError(f"{what} of a Graph are fixed")
-            return self._store.compile(self._key(source, {}, {}), lambda: source)
+            return self._store.compile(self._key(_identity(source), {}, {}), lambda: source)
+        shapes: Mapping[str, Sequence[int]] = input_shapes or {}
+        bound = dict(bind or {})
+        model = _identity(source)
         if inputs is None:
-            return self._compile(source, input_shapes or {}, bind or {})
+            return self._store.compile(self._key(model, shapes, bound), lambda: _graph(source, shapes, bound))
         from npusim.frontends.onnx import shapes_of
 
-        shapes, bound = shapes_of(source, inputs, input_shapes, bind), dict(bind or {})
-        free = self._key(source, shapes, bound)
+        shapes = shapes_of(source, inputs, shapes, bound)
+        free = self._key(model, shapes, bound)
         # Which inputs have to be bound shows while the model is read; for the same model and shapes they are the same.
         bound.update({name: inputs[name] for name in self._deciding.get(free, ())})
+        reads = 0
         while True:
+            reads += 1
             try:
-                return self._compile(source, shapes, bound)
+                return self._store.compile(self._key(model, shapes, bound), lambda: _graph(source, shapes, bound))
             except NeedsValueError as error:
+                if reads == MOST_READS:
+                    raise
                 bound.update({name: inputs[name] for name in error.values})
                 self._deciding[free] = [*self._deciding.get(free, ()), *error.values]
-
-    def _compile(self, source: Source, shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> Program:
-        return self._store.compile(self._key(source, shapes, bind), lambda: _graph(source, shapes, bind))
 
     def run(
         self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False
@@ -133,7 +139,9 @@ class Session:
         return result
 
     def close(self) -> None:
-        """Power the device off and give its memory back at once; the next use powers on a fresh one."""
+        """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
+        fresh one."""
+        self._store.close()
         if self._dispatcher is not None:
             self._dispatcher.close()
         self._dispatcher = None
@@ -146,30 +154,30 @@ class Session:
 
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""
-        self._powered().memory.unload(program)
+        if self._dispatcher is not None:
+            self._dispatcher.memory.unload(program)
 
-    def _key(self, source: Source, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> str:
+    def _key(self, model: tuple[str, str], input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> str:
         from npusim.compiler.version import COMPILER_VERSION
 
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
         values = sorted((name, value_text(np.asarray(value))) for name, value in bind.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
-        name = Path(source).stem if isinstance(source, str | os.PathLike) else ""
-        text = repr((_model_digest(source), name, shapes, values, self.config.fingerprint(), self.config.name, versions))
+        text = repr((*model, shapes, values, self.config.fingerprint(), self.config.name, versions))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _model_digest(source: Source) -> str:
-    """SHA-256 of everything that makes the model, files of external data included."""
+def _identity(source: Source) -> tuple[str, str]:
+    """SHA-256 of everything that makes the model, files of external data included; the name of its file."""
     if isinstance(source, Graph):
-        return source.fingerprint()
+        return source.fingerprint(), ""
     if isinstance(source, bytes | bytearray):
-        return hashlib.sha256(source).hexdigest()
+        return hashlib.sha256(source).hexdigest(), ""
     if isinstance(source, str | os.PathLike):
         from npusim.frontends.onnx.external import digest_file
 
-        return digest_file(Path(source))
-    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
+        return digest_file(Path(source)), Path(source).stem
+    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest(), ""
 
 
 def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> Graph:
@@ -187,7 +195,9 @@ def _checked_inputs(program: Program, inputs: Mapping[str, Any]) -> dict[str, Ar
     names = {binding.name for binding in bindings}
     for name in inputs:
         if name in bound and value_text(np.asarray(inputs[name])) != bound[name]:
-            raise InputError(f"input {name!r} is bound to {bound[name]} in this program, got {inputs[name]}")
+            raise InputError(
+                f"input {name!r} is bound to {bound[name]} in this program, got {value_text(np.asarray(inputs[name]))}"
+            )
         if name not in names and name not in bound:
             raise InputError(f"there is no input {name!r}; the program takes {', '.join(sorted(names)) or 'none'}")
     checked = {}

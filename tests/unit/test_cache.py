@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ def test_round_trip(program: Program, file: Path) -> None:
     fresh, cached = (session.run(candidate, {"x": x}) for candidate in (program, found))
     assert fresh.timeline.digest() == cached.timeline.digest()
     assert [a.tobytes() for a in fresh.outputs.values()] == [a.tobytes() for a in cached.outputs.values()]
+
+
+def test_bound_inputs_are_kept(program: Program, tmp_path: Path) -> None:
+    bound = replace(program, bound=(("rate", "16000"), ("axes", "[1, 2]")))
+    write_program(bound, tmp_path / "bound.npu")
+    assert same(read_program(tmp_path / "bound.npu"), bound)
 
 
 def test_the_file_depends_on_the_program_alone(program: Program, tmp_path: Path) -> None:
@@ -204,6 +211,8 @@ def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
         (("inputs", 0), ["x"], r"inputs\[0\]: must be a list of 4, got 1 entries"),
         (("ops", 0), ["a", None], r"ops\[0\]\[1\]: must be a string"),
         (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
+        (("bound",), [["rate", 5]], r"bound\[0\]\[1\]: must be a string"),
+        (("bound",), [["x", "5"]], "inputs: no two may have the same name"),
         (("macs",), [["float32", 2**65]], r"macs\[0\]\[1\]: must be an integer from 0 to 2\^64"),
     ],
 )  # fmt: skip

@@ -60,7 +60,11 @@ def test_texts() -> None:
 
 
 def test_refusals_are_one_line_a_cause() -> None:
-    reasons = [(f"n{i}", "Foo", "unknown") for i in range(5)] + [("", "Bar", "no"), ("m1", "Foo", "new"), ("m2", "Foo", "new")]
+    reasons = [(f"n{i}", "Foo", "unknown") for i in range(5)] + [
+        ("", "Bar", "no"),
+        ("m1", "Foo", "new"),
+        ("m2", "Foo", "new"),
+    ]
     assert str(UnsupportedError(reasons)).splitlines() == [
         "8 unsupported:",
         "Foo: unknown: 5 nodes, n0, n1, n2 and 2 more",

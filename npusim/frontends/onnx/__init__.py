@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from npusim.errors import OpenInputsError, UsageError
+from npusim.errors import ModelError, OpenInputsError, UsageError
 from npusim.graph import Graph
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ def load(
         from npusim.frontends.onnx.plausible import with_examples
 
         raise with_examples(error, model, input_shapes or {}, bind or {}) from None
+    except ModelError as error:
+        if not input_shapes:
+            raise
+        # What does not fit in the midst of the model is mostly a size that it cannot take.
+        shapes = ", ".join(f"{name!r} is {list(shape)}" for name, shape in input_shapes.items())
+        raise ModelError(f"{error}; input {shapes}") from error
 
 
 def input_names(source: Source) -> list[str]:

@@ -357,8 +357,8 @@ class Importer:
 
     def _contradicted(self, problems: Sequence[str]) -> None:
         """Some declared shapes are not those that the model computes. What it computes is what counts."""
-        more = f", and so are {len(problems) - 1} more" * (len(problems) > 1)
-        _log.warning("%s: %s%s", self.graph.name or "model", problems[0], more)
+        more = f" (and {len(problems) - 1} more)" * (len(problems) > 1)
+        _log.warning("%s: %s%s; what is computed counts", self.graph.name or "model", problems[0], more)
 
     def _output(self, tensor: Tensor, name: str, names: set[str]) -> Tensor:
         if tensor.name == name and not self.builder.is_input(tensor):

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from npusim.dtypes import DType, bfloat16_to_float32
+from npusim.dtypes import MOST_SHOWN, DType, bfloat16_to_float32
 from npusim.errors import ModelError, NeedsValueError, UnsupportedError
 from npusim.frontends.onnx.tensors import read_tensor
 from npusim.graph import Tensor
@@ -21,7 +21,7 @@ from npusim.ops.emit import Emitter
 MAX_TABLE = 1 << 24
 """The most elements that an importer computes by itself."""
 
-MOST_BOUND = 32
+MOST_BOUND = MOST_SHOWN
 """An input of so many elements may decide shapes and branches by its value; with more it is data."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx import ValueInfoProto
 
-from npusim.errors import NeedsValueError, NpusimError, OpenInputsError
+from npusim.errors import NeedsValueError, NpusimError, OpenInputsError, UnsupportedError
 from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.signature import Dim, declared_dims, free_inputs
 from npusim.frontends.onnx.source import Model
@@ -23,7 +23,7 @@ LENGTHS = (128, 512, 576, 256, 1024, 64, 32, 16, 16000, 2048, 1, 4096)
 DEPTH = 16
 """Frames of a film, slices of a volume."""
 NODES = 20_000
-"""So many nodes are imported at most before the rest of the sizes stays untried."""
+"""When so many nodes have been imported, loops and functions unrolled, the rest of the sizes stays untried."""
 MOST_CHANNELS = 4
 """A fixed last dimension of an image up to this size is its channels."""
 
@@ -42,23 +42,30 @@ _CHANNELS_LAST = ("batch", "height", "width", "channels")
 
 def with_examples(
     error: OpenInputsError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
-) -> OpenInputsError:
-    """The error with sizes for every open dimension. Where none that were tried fit, it says what is wrong with one."""
+) -> NpusimError:
+    """The error with sizes for every open dimension. Where none that were tried fit, it says what is wrong with one;
+    a model that is not supported with any of them is refused for that."""
     values, symbols = free_inputs(model.proto.graph), dict[str, int]()
     for value in values:
         pairs = zip(declared_dims(value) or (), given.get(value.name, ()), strict=False)
         symbols.update((dim, size) for dim, size in pairs if isinstance(dim, str))
     asked = [value for value in values if value.name not in given and value.name not in bind]
-    tries = max(1, NODES // max(1, len(model.proto.graph.node)))
-    found = []
-    for (height, width), length in list(zip(IMAGES, LENGTHS, strict=True))[:tries]:
+    nodes = 0
+    found: list[tuple[NpusimError, dict[str, tuple[int, ...]], dict[str, Any]]] = []
+    for (height, width), length in zip(IMAGES, LENGTHS, strict=True):
         sizes = {"batch": 1, "channels": 3, "depth": DEPTH, "height": height, "width": width, "length": length}
         shapes = _shapes(asked, symbols, sizes)
-        bound, problem = _tried(model, {**given, **shapes}, bind)
+        bound, problem, imported = _tried(model, {**given, **shapes}, bind)
         if problem is None:
             return OpenInputsError(error.problem, shapes, bound)
-        found.append((f"{error.problem}. Some sizes will not do: {str(problem).splitlines()[0]}", shapes, bound))
-    return OpenInputsError(*found[0])
+        found.append((problem, shapes, bound))
+        nodes += imported
+        if nodes >= NODES:
+            break
+    if all(isinstance(problem, UnsupportedError) for problem, _, _ in found):
+        return found[0][0]
+    problem, shapes, bound = next(each for each in found if not isinstance(each[0], UnsupportedError))
+    return OpenInputsError(f"{error.problem}. Not every size will do: {problem}", shapes, bound)
 
 
 def _shapes(
@@ -95,19 +102,33 @@ def _role(dims: Sequence[Dim], axis: int) -> str:
     return roles[axis] if roles else "batch"
 
 
+class _Trial(Importer):
+    """Imports a model to see whether it can be."""
+
+    @property
+    def nodes(self) -> int:
+        """How many it has looked at."""
+        return self._nodes
+
+    def _contradicted(self, problems: Sequence[str]) -> None:
+        """It is said when the model is imported in earnest."""
+
+
 def _tried(
     model: Model, shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
-) -> tuple[dict[str, Any], NpusimError | None]:
-    """Values of inputs that the model needs with these shapes, and why it does not take the shapes, if so."""
+) -> tuple[dict[str, Any], NpusimError | None, int]:
+    """Values of inputs that the model needs with these shapes; why it does not take the shapes, if so; the nodes that
+    were imported for it."""
     values: dict[str, Any] = {}
+    nodes = 0
     while True:
+        trial = _Trial(Model(model.proto, model.directory, dict(model.blobs)), shapes, {**bind, **values})
+        problem: NpusimError | None = None
         try:
-            Importer(Model(model.proto, model.directory, dict(model.blobs)), shapes, {**bind, **values}).run()
-        except NeedsValueError as error:
-            if values.keys() >= error.values.keys():
-                return values, error
-            values.update(error.values)
+            trial.run()
         except NpusimError as error:
-            return values, error
-        else:
-            return values, None
+            problem = error
+        nodes += trial.nodes
+        if not isinstance(problem, NeedsValueError) or nodes >= NODES:
+            return values, problem, nodes
+        values.update(problem.values)

@@ -84,7 +84,10 @@ def declared_inputs(
 
 
 def open_shapes(
-    values: Sequence[ValueInfoProto], arrays: Mapping[str, Any], given: Mapping[str, Sequence[int]], bound: Collection[str]
+    values: Sequence[ValueInfoProto],
+    arrays: Mapping[str, Any],
+    given: Mapping[str, Sequence[int]],
+    bound: Collection[str],
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of inputs that the model leaves open, as the arrays for all inputs have them, beside those in
     ``given``. Raises InputError for arrays that do not fit what the model declares."""
@@ -94,9 +97,12 @@ def open_shapes(
             raise InputError(f"there is no input {name!r}; the model takes {_names(values)}")
     shapes, symbols = {name: tuple(shape) for name, shape in given.items()}, Symbols()
     for name, value in known.items():
-        if name in given or value.type.WhichOneof("value") != "tensor_type":
-            continue  # compared with what the program has, or refused by name
-        dtype, dims = _dtype(value), declared_dims(value)
+        try:
+            dtype, dims = _dtype(value), declared_dims(value)
+        except UnsupportedError:
+            continue  # which is said with all other reasons
+        if name in given:
+            continue  # and is compared with what the program has
         wanted = f"{dtype.label}{_shown(dims)}"
         if name in arrays:
             array = np.asarray(arrays[name])
@@ -177,7 +183,7 @@ def _bind(value: ValueInfoProto, shape: Sequence[int], symbols: Symbols, wrong: 
 
 
 def contradiction(value: ValueInfoProto, tensor: Tensor) -> str | None:
-    """What the file declares for a value, where it computes another shape; raises DeclaredTypeError for another type."""
+    """What a value is declared as, if it has another shape; raises DeclaredTypeError for another type."""
     declared = value.type.tensor_type
     if value.type.WhichOneof("value") != "tensor_type":
         return None

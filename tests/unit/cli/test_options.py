@@ -43,6 +43,12 @@ def test_every_command_has_examples(cli: Cli, command: str) -> None:
         (["run", "m.onnx", "--input-shape", "x:1"], "--input-shape x:1: must be NAME=N,N,..."),
         (["run", "m.onnx", "--input-shape", "x=1,-3"], "--input-shape x=1,-3: must be NAME=N,N,..."),
         (["run", "m.onnx", "--input-shape", "x=1", "--input-shape", "x=2"], "input 'x' has a shape already"),
+        (["run", "m.onnx", "--bind", "x"], "--bind x: must be NAME=VALUE with a number, several with commas"),
+        (["run", "m.onnx", "--bind", "=1"], "--bind =1: must be NAME=VALUE"),
+        (["run", "m.onnx", "--bind", "x=fast"], "--bind x=fast: must be NAME=VALUE"),
+        (["compile", "m.onnx", "--bind", "x=1,,2"], "--bind x=1,,2: must be NAME=VALUE"),
+        (["explain", "m.onnx", "--op", "a", "--bind", "x=null"], "--bind x=null: must be NAME=VALUE"),
+        (["run", "m.onnx", "--bind", "x=1", "--bind", "x=2"], "input 'x' has a value already"),
         (
             ["run", "m.onnx", "--input", "x.npy"],
             "--input x.npy: must be NAME=FILE.npy; the model's inputs are 'x', 'ids'",
@@ -70,6 +76,15 @@ def test_a_wrong_call_exits_with_2(cli: Cli, arguments: list[str], message: str)
 def test_shapes_reach_the_compiler(cli: Cli) -> None:
     cli("run", "m.onnx", "--input-shape", "x=1,3,224,224", "--input-shape", "n=")
     assert asked("compile") == [(Path("m.onnx"), {"x": (1, 3, 224, 224), "n": ()})]
+
+
+def test_values_reach_the_compiler(cli: Cli) -> None:
+    bind = ["--bind", "x=1", "--bind", "a=b=-2.5,3e2", "--bind", "on=True", "--bind", "off=false, true"]
+    for command in (["run"], ["compile", "-o", "m.npu"], ["explain", "--op", "conv"]):
+        cli(command[0], "m.onnx", *command[1:], *bind)
+        wanted = {"x": 1, "a=b": [-2.5, 300.0], "on": True, "off": [False, True]}
+        assert asked("bind") == [wanted]
+        fake_runtime.CALLS.clear()
 
 
 def test_overrides_change_the_device(cli: Cli) -> None:

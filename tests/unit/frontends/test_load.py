@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npusim.dtypes import DType
-from npusim.errors import ModelError, UnsupportedError, UsageError
+from npusim.errors import ModelError, NeedsValueError, UnsupportedError, UsageError
 from npusim.frontends.onnx import load
 from npusim.ops import reference
 from tests.support.onnx_models.small import evaluate, external, ramp, run_node, text_model, weighted
@@ -209,6 +209,66 @@ def test_given_shapes_must_fit_the_model(shapes: dict[str, tuple[int, ...]], mes
         load(model, input_shapes=shapes)
 
 
+def test_what_does_not_fit_is_told_with_the_sizes() -> None:
+    model = text_model("g (float[n, m] x, float[7, 11] w) => (float y) { y = MatMul(x, w) }")
+    with pytest.raises(ModelError, match=r"^MatMul_0.*; input 'x' is \[2, 5\]$"):
+        load(model, input_shapes={"x": (2, 5)})
+
+
+SIZED = "g (float[2, 3] x, int64[2] size, bool[k] unread) => (float y) { y = Reshape(x, size) }"
+
+
+def test_a_bound_input_is_a_constant() -> None:
+    graph = load(text_model(SIZED), bind={"size": [3, 2], "unread": [True, False]})
+    assert [tensor.name for tensor in graph.inputs] == ["x"]
+    assert graph.outputs[0].shape == (3, 2)
+    assert graph.bound == (("size", "[3, 2]"), ("unread", "[True, False]"))
+    other = load(text_model(SIZED), bind={"size": [3, 2], "unread": [True, True]})
+    assert [op.kind for op in other.ops] == [op.kind for op in graph.ops]
+    assert other.fingerprint() != graph.fingerprint()
+
+
+def test_an_input_that_is_bound_may_be_an_output() -> None:
+    graph = load(text_model("g (float[2] x, int64 n) => (float[2] y, int64 n) { y = Relu(x) }"), bind={"n": 7})
+    assert reference.run(graph, {"x": np.float32([1, -1])})["n"] == 7
+
+
+def test_what_cannot_be_bound() -> None:
+    with pytest.raises(UsageError, match="a value is given for 'siz', which is not an input; inputs: 'x', 'size'"):
+        load(text_model(SIZED), bind={"siz": [3, 2], "unread": [True]})
+    with pytest.raises(UsageError, match=r"input 'size' is \[2\] in the model; the shape given is \[\]"):
+        load(text_model(SIZED), bind={"size": 6, "unread": [True]})
+
+
+def test_who_needs_a_value_names_the_inputs_that_it_follows_from() -> None:
+    model = text_model("""g (float[6] x, int64[1] a, int64[1] b, int64[40] many) => (float y, float z) {
+        sum = Add(a, b) y = Reshape(x, sum) z = Reshape(x, many) }""")
+    with pytest.raises(UnsupportedError) as caught:
+        load(model)
+    assert not isinstance(caught.value, NeedsValueError)  # so large an input is data, which nothing binds unasked
+    assert [(name, reason) for name, _, reason in caught.value.reasons] == [
+        ("Reshape_1", "input 1 must be a constant; it follows from input 'a', 'b'"),
+        ("Reshape_2", "input 1 must be a constant; it follows from input 'many'"),
+    ]
+    del model.graph.node[2], model.graph.output[1]
+    with pytest.raises(NeedsValueError) as caught:
+        load(model)
+    assert caught.value.values == {"a": [1], "b": [1]}
+    model.graph.node.add(op_type="Det", input=["x"], output=["d"])
+    model.graph.output.add(name="d")
+    with pytest.raises(UnsupportedError, match="2 unsupported") as both:
+        load(model)
+    assert not isinstance(both.value, NeedsValueError)  # a value would not be enough
+
+
+def test_declared_shapes_that_are_not_so_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    graph = load(text_model("g (float[2] x) => (float[3] y, float[2, 1] z) { y = Relu(x) z = Neg(y) }"))
+    assert [tensor.shape for tensor in graph.outputs] == [(2,), (2,)]
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "g: 'y' is declared as [3] but computed as [2] (and 1 more); what is computed counts")
+    ]
+
+
 def test_every_unsupported_node_is_listed_once() -> None:
     model = text_model("""g (float[4] x, string[2] s) => (float[4] y, float[4] z) {
         a = Bernoulli(x) b = Relu(a) y = Nonsense(b) c = Det(x) z = Add(b, c) }""")
@@ -326,7 +386,9 @@ def test_loops_are_unrolled_while_their_conditions_are_known() -> None:
 
 
 def test_loops_that_depend_on_data_or_do_not_end_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"Loop_1 \(Loop\): input 1 must be a constant; it follows from input 'go'"):
+    with pytest.raises(
+        UnsupportedError, match=r"Loop_1 \(Loop\): input 1 must be a constant; it follows from input 'go'"
+    ):
         load(text_model(LOOP.replace("COND", "go").replace("NEXT", "k")))
     endless = LOOP.replace("value_int = 3", "value_int = 9223372036854775807")
     with pytest.raises(UnsupportedError, match="more than 4096 iterations are not supported"):

@@ -524,7 +524,9 @@ def test_indices() -> None:
     np.testing.assert_array_equal(memory.get(Q[0], (2, 3), np.int16), [[20, 21, 30], [10, 11, 20]])
     memory.put(Q[2], [3], np.int64)
     for instruction in (elements, scatter):
-        with pytest.raises(ProgramError, match=r"operand 'index' holds 3 at \[0, 0, 0\], which is outside the axis of 3"):
+        with pytest.raises(
+            ProgramError, match=r"operand 'index' holds 3 at \[0, 0, 0\], which is outside the axis of 3"
+        ):
             instruction.execute(memory, 0)
     memory.put(Q[2], [2, -4], np.int64)
     with pytest.raises(ProgramError, match=r"operand 'index' holds -4 at \[0, 1, 0\], which is outside the axis of 3"):
