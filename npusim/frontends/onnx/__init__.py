@@ -17,7 +17,7 @@ __all__ = ["input_names", "load", "shapes_of"]
 def load(
     source: Source, *, input_shapes: Mapping[str, Sequence[int]] | None = None, bind: Mapping[str, Any] | None = None
 ) -> Graph:
-    """The graph of an ONNX model: operator sets 7 to the newest that the installed onnx package knows.
+    """The graph of an ONNX model: operator sets 1 to the newest that the installed onnx package knows.
 
     ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open;
     ``bind`` makes constants of inputs: arrays, or numbers, by name.
