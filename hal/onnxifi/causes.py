@@ -15,7 +15,7 @@ KNOWN_CONDITION = "the condition must be known"
 """An operand decides what is computed, and its value is not known."""
 
 CAUSES: tuple[tuple[str, Status], ...] = (
-    (r"^operator set \d+ is not supported", Status.UNSUPPORTED_VERSION),
+    (r"^operator set \d+ (is not supported|cannot be converted)", Status.UNSUPPORTED_VERSION),
     (r"from operator set \d+ on$", Status.UNSUPPORTED_VERSION),
     (r"^npusim has no operator ", Status.UNSUPPORTED_OPERATOR),
     (r" has no (vector|scalar|matrix) unit$", Status.UNSUPPORTED_OPERATOR),
@@ -23,11 +23,13 @@ CAUSES: tuple[tuple[str, Status], ...] = (
     (r"does not compute with ", Status.UNSUPPORTED_DATATYPE),
     (r"^results of 4- and 2-bit types", Status.UNSUPPORTED_DATATYPE),
     (r"^a factor of .* is not supported$", Status.UNSUPPORTED_DATATYPE),
+    (r"operands of two types are not supported$", Status.UNSUPPORTED_DATATYPE),
     (r"^sequences are not supported", Status.UNSUPPORTED_DATATYPE),
     (r"^sparse tensors are not supported", Status.UNSUPPORTED_DATATYPE),
     (r"^inputs of type ", Status.UNSUPPORTED_DATATYPE),
     (r" \(got [^)]*\)$", Status.UNSUPPORTED_DATATYPE),
     (NEEDS_VALUE, Status.UNSUPPORTED_SHAPE),
+    (r"^signals of complex numbers", Status.UNSUPPORTED_SHAPE),
     (r"spatial dimensions are supported", Status.UNSUPPORTED_SHAPE),
     (r"^an empty input is not supported", Status.UNSUPPORTED_SHAPE),
     (r"^dimension .* is empty$", Status.UNSUPPORTED_SHAPE),
@@ -36,6 +38,7 @@ CAUSES: tuple[tuple[str, Status], ...] = (
     (r"is made of too many elements", Status.UNSUPPORTED_SHAPE),
     (r"^tensors of up to \d+ dimensions", Status.UNSUPPORTED_SHAPE),
     (r"^needs a table of \d+ elements", Status.UNSUPPORTED_SHAPE),
+    (r"elements, at most \d+ are supported$", Status.UNSUPPORTED_SHAPE),
     (r"^\d+ steps", Status.UNSUPPORTED_SHAPE),
     (r"iterations are not supported$", Status.UNSUPPORTED_SHAPE),
     (KNOWN_CONDITION, Status.UNSUPPORTED_SHAPE),

@@ -16,7 +16,7 @@ from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Shape, narr
 from npusim.ops.budget import OPERATOR_STEPS, Budget
 
 MAX_ELEMENTS = 1 << 40
-"""No tensor may have more elements: what is larger is a damaged or hostile model."""
+"""No tensor may have more elements."""
 MAX_FOLDED_BYTES = 1 << 20
 """A folded result may be this large, or as large as the constants that it came from."""
 MAX_RANK = 64
@@ -265,7 +265,7 @@ def real_bytes(constant: Tensor) -> int:
 
 
 def checked_shape(shape: Sequence[int], name: str) -> Shape:
-    """The shape as a tuple of ints; raises ModelError for a negative dimension or an absurd size."""
+    """The shape as a tuple of ints; raises ModelError for a negative dimension, UnsupportedError for a huge size."""
     # Python's integers, because the product of a hostile shape would wrap in those of numpy and pass for a small one.
     dims = tuple(int(dim) for dim in shape)
     elements = 1
@@ -274,5 +274,6 @@ def checked_shape(shape: Sequence[int], name: str) -> Shape:
             raise ModelError(f"{name}: dimensions must be >= 0, got {list(dims)}")
         elements *= dim
     if elements > MAX_ELEMENTS:
-        raise ModelError(f"{name}: shape {list(dims)} has {elements} elements, at most {MAX_ELEMENTS} are possible")
+        reason = f"shape {list(dims)} has {elements} elements, at most {MAX_ELEMENTS} are supported"
+        raise UnsupportedError([(name, "tensor", reason)])
     return dims

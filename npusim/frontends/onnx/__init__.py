@@ -22,7 +22,7 @@ def load(
     bind: Mapping[str, Any] | None = None,
     config: Config | None = None,
 ) -> Graph:
-    """The graph of an ONNX model: operator sets 7 to the newest that the installed onnx package knows.
+    """The graph of an ONNX model: operator sets 1 to the newest that the installed onnx package knows.
 
     ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open;
     ``bind`` makes constants of inputs: arrays, or numbers, by name.

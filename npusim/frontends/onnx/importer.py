@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
-from npusim.dtypes import DEVICE_DTYPES, from_storage, value_text
+from npusim.dtypes import DEVICE_DTYPES, DType, from_storage, value_text
 from npusim.errors import InputError, ModelError, NeedsValueError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler, lookup
+from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
 from npusim.frontends.onnx.signature import bound_array, check_names, contradiction, declared_inputs, free_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
+from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
 from npusim.graph import Graph, Tensor
 from npusim.isa.functions import Binary
 from npusim.ops.budget import OPERATOR_STEPS, Budget
@@ -28,7 +31,6 @@ from npusim.ops.build import GraphBuilder
 
 _log = logging.getLogger("npusim.frontends.onnx")
 
-OLDEST_OPSET = 7
 PRINCIPAL = frozenset({"conv", "conv_transpose", "lrn", "matmul", "normalize", "pool", "reduce", "softmax", "topk"})
 """Kinds that do a node's work where it becomes several operators."""
 STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
@@ -45,18 +47,18 @@ class Importer:
         bind: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
     ) -> None:
-        self.model = model
-        self.graph = model.proto.graph
         self.input_shapes = dict(input_shapes or {})
         self.bind = dict(bind or {})
         self.budget = budget or Budget()
+        self.model = upgraded(model, self.input_shapes, self.bind)
+        self.graph = self.model.proto.graph
         self.builder = GraphBuilder(self.graph.name or "model", fold=True, budget=self.budget)
         self.reasons: list[tuple[str, str, str]] = []
         self._wanted: set[str] = set()
         self._wants = 0  # reasons that values of these inputs would settle
         self.decomposed: list[tuple[str, str]] = []
         """(node, operator) of what became several operators: bodies of schemas, branches, unrolled loops."""
-        self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.proto.functions}
+        self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in self.model.proto.functions}
         self._sizes: dict[tuple[str, str, str], int] = {}
         self._named: dict[Tensor, int] = {}
         self._packed: set[Tensor] = set()
@@ -104,7 +106,7 @@ class Importer:
         version = opsets.setdefault("", OLDEST_OPSET)
         newest = onnx.defs.onnx_opset_version()
         if self.graph.node and not OLDEST_OPSET <= version <= newest:
-            reason = f"operator set {version} is not supported: {OLDEST_OPSET} to {newest} are"
+            reason = f"operator set {version} is not supported: {FIRST_OPSET} to {newest} are"
             raise UnsupportedError([(self.graph.name, "model", reason)])
         return opsets
 
@@ -213,6 +215,8 @@ class Importer:
         version = scope.opsets.get(domain)
         if version is None:
             raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
+        formal, bound = parameters(domain, node.op_type, version) or ((), ()), dict[str, DType]()
+        self._check_types(f"{name} ({node.op_type}): input", formal[0], inputs, bound, scope)
         region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
         # Last of all the schema's own definition, since an importer of ours makes fewer and better operators.
@@ -231,7 +235,11 @@ class Importer:
         context = Node(node, name, version, self.builder, inputs, attributes, wanted, files, self._packed)
         try:
             if handler is not None:
-                return self._handle(handler, context)
+                outputs = self._handle(handler, context)
+                # Not of a Constant: integers are written in models of sets in which it still had to be floats.
+                if inputs:
+                    self._check_types(f"{name} ({node.op_type}): output", formal[1], outputs, bound, scope)
+                return outputs
             assert region is not None  # or the schema has been asked
             self.decomposed.append((name, node.op_type))
             return region(self._body, context, scope)
@@ -256,6 +264,17 @@ class Importer:
             # The operator that does the node's work has the node's name; its helpers have longer ones.
             self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)
         return [result] if isinstance(result, Tensor) else list(result)
+
+    def _check_types(
+        self, what: str, formal: Sequence[Parameter], operands: Sequence[Value], bound: dict[str, DType], scope: Scope
+    ) -> None:
+        """Raise ModelError for types that the operator's definition does not allow."""
+        for differs, problem in type_problems(formal, operands, bound, self._packed):
+            if differs and (scope.is_definition or what.endswith("output")):
+                raise UnsupportedError([(what, "", f"{problem}: operands of two types are not supported")])
+            # What ONNX writes in its own definitions is not the model's fault, and it is sometimes wide of the mark.
+            if not scope.is_definition:
+                raise ModelError(f"{what} {problem}")
 
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown whatever its inputs are."""
@@ -300,7 +319,8 @@ class Importer:
         self.budget.take_steps(OPERATOR_STEPS, name)
         if defaults is None:
             self.budget.expect_steps(self._size(function, scope.depth) * OPERATOR_STEPS, name)
-        inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls)
+        is_definition = scope.is_definition or defaults is not None
+        inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls, is_definition=is_definition)
         if len(inputs) > len(function.input):
             raise ModelError(f"{name}: {key} has {len(function.input)} inputs, the call passes {len(inputs)}")
         for index, parameter in enumerate(function.input):
@@ -323,7 +343,7 @@ class Importer:
     def _body(self, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope) -> list[Value]:
         """Import a graph inside a node, which sees the names around it, and return its outputs."""
         self.budget.take_steps(OPERATOR_STEPS, label)
-        inner = Scope(scope.opsets, scope, f"{label}/", scope.depth + 1, scope.attributes, calls=scope.calls)
+        inner = replace(scope, parent=scope, prefix=f"{label}/", depth=scope.depth + 1, values={})
         for name, value in values.items():
             inner.define(name, value, label)
         for proto in graph.initializer:

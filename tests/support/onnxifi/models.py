@@ -114,10 +114,10 @@ def bad_attribute() -> bytes:
 
 
 def bad_shape() -> bytes:
-    """A convolution over three spatial dimensions."""
+    """A convolution over four spatial dimensions."""
     node = helper.make_node("Conv", ["x", "w"], ["y"])
-    inputs = [tensor("x", (1, 1, 4, 4, 4)), tensor("w", (1, 1, 2, 2, 2))]
-    return model([node], inputs, [tensor("y", (1, 1, 3, 3, 3))])
+    inputs = [tensor("x", (1, 1, 4, 4, 4, 4)), tensor("w", (1, 1, 2, 2, 2, 2))]
+    return model([node], inputs, [tensor("y", (1, 1, 3, 3, 3, 3))])
 
 
 def declared(shape: Sequence[int] = SHAPE, kind: int = FLOAT) -> bytes:

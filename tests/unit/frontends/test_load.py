@@ -294,16 +294,16 @@ def test_unknown_attributes_are_refused() -> None:
         load(model)
 
 
-@pytest.mark.parametrize("opset", [6, 1000])
+@pytest.mark.parametrize("opset", [0, 1000])
 def test_operator_sets_outside_the_range_are_refused(opset: int) -> None:
     model = text_model("g (float[4] x) => (float[4] y) { y = Relu(x) }", opset=opset)
-    with pytest.raises(UnsupportedError, match=f"operator set {opset} is not supported: 7 to"):
+    with pytest.raises(UnsupportedError, match=f"operator set {opset} is not supported: 1 to"):
         load(model)
 
 
 @pytest.mark.parametrize("name", ["double", "uint32", "uint64", "float8e4m3fn", "string"])
 def test_types_that_the_device_has_not_are_refused_by_name(name: str) -> None:
-    model = text_model(f"g ({name}[4] x) => ({name}[4] y) {{ y = Relu(x) }}")
+    model = text_model(f"g ({name}[4] x) => ({name}[4] y) {{ y = Abs(x) }}")
     label = "float64" if name == "double" else name
     with pytest.raises(UnsupportedError, match=label):
         load(model)
