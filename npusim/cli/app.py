@@ -116,7 +116,7 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
             ]
             advice = "Give arrays (--input NAME=FILE.npy), or say it" if "run" in arguments[:1] else "Say it"
             line = shlex.join(["npusim", *arguments, *options])
-            return FAILED, f"{_shorten(error.problem)}\n{advice} by hand:\n  {line}"
+            return USAGE, f"{_shorten(error.problem)}\n{advice} by hand:\n  {line}"
         case click.UsageError():
             hint = f"; see {error.ctx.command_path} --help" if error.ctx else ""
             return USAGE, error.format_message().rstrip(".") + hint

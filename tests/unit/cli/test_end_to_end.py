@@ -117,7 +117,7 @@ def test_an_explanation_of_several_operators(cli: Cli) -> None:
 def test_an_open_dimension(cli: Cli) -> None:
     models.save(models.small(batch="N"), Path("open.onnx"))
     outcome = cli("run", "open.onnx", "--config", "tiny")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "x" in outcome.message
     assert "--input-shape" in outcome.message
     assert cli("run", "open.onnx", "--config", "tiny", "--input-shape", "x=2,2,6,6").code == 0
@@ -154,7 +154,7 @@ def test_the_command_that_is_proposed_works(cli: Cli, command: str) -> None:
     models.save(models.branching(), Path("my model.onnx"))
     options = [*["--op", "Neg"][: 2 * (command == "explain")], "--config", "tiny", "--no-cache"]
     outcome = cli(command, "my model.onnx", *options)
-    assert outcome.code == 1
+    assert outcome.code == 2
     first, second, line = outcome.message.splitlines()
     assert first == "the model leaves input shapes open: 'x' is float32[n, m]; 'y' is float32[n]"
     wanted = "Give arrays (--input NAME=FILE.npy), or say it by hand:" if command == "run" else "Say it by hand:"
