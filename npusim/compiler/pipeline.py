@@ -7,10 +7,10 @@ from math import prod
 
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import form_groups
-from npusim.compiler.kinds import lower
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, sram_budget, total_bytes
+from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, total_bytes
 from npusim.compiler.narrow import narrow_weights
+from npusim.compiler.memory import Layout, fit, place_slots, plan
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler
 from npusim.compiler.tile import acc_bytes
@@ -35,9 +35,10 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     prepared = separate_outputs(prepare(graph, config))
     context = Context(config, ConstantPool())
     placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
-    values = (placement.scratch_bytes, *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)))
+    layout = plan(placement, context)
+    values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, context, config)
+    commands = _schedule(placement, layout, context, config)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
@@ -92,7 +93,7 @@ def _rewritten(graph: Graph, config: Config) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph))), config)
 
 
-def _schedule(placement: Placement, context: Context, config: Config) -> list[Command]:
+def _schedule(placement: Placement, layout: Layout, context: Context, config: Config) -> list[Command]:
     scheduler = Scheduler(config)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
@@ -103,19 +104,18 @@ def _schedule(placement: Placement, context: Context, config: Config) -> list[Co
             scheduler.born(placement.buffers[number])
         if not any(prod(tensor.shape) for tensor in group.outputs):
             continue
-        lowering = lower(context, group)
-        specs = lowering.slots()
-        taken, available = total_bytes(specs), sram_budget(config)
-        if taken > available:
-            raise refuse_size(group, taken, available)
+        free = layout.free(group, context)
+        lowering, specs = fit(group, context, free)
+        starts = place_slots(specs, free, low_end=low_end)
+        if starts is None:
+            raise refuse_size(group, total_bytes(specs), context.room)
         if total_bytes(specs, Space.ACC) > acc_bytes(config):
             raise refuse_size(group, total_bytes(specs, Space.ACC), acc_bytes(config), "accumulators")
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
         # still computes, if both fit.
-        base = 0 if low_end else available - taken
         low_end = not low_end
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
-        tables = [SlotTable(core, specs, base) for core in range(config.cores)]
+        tables = [SlotTable(core, specs, starts) for core in range(config.cores)]
         scheduler.add(group.index, [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)])
     return scheduler.finish()
 

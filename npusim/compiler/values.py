@@ -13,7 +13,7 @@ from math import prod
 
 from npusim.dtypes import DType
 from npusim.errors import CompileError
-from npusim.isa.base import region
+from npusim.isa.base import region, sram
 from npusim.program import CONSTANTS, SCRATCH
 from npusim.units import ceil_div
 
@@ -23,7 +23,8 @@ ALIGNMENT = 64
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes in one region, at ``offset`` once laid out; ``born`` and ``dies``: first and last group that uses it."""
+    """Bytes in one region of DRAM, or in the SRAM of ``core``, at ``offset`` once laid out; ``born`` and ``dies``: first
+    and last group that uses it."""
 
     name: str
     region: int
@@ -31,6 +32,7 @@ class Buffer:
     offset: int = 0
     born: int = -1
     dies: int = -1
+    core: int | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -38,7 +40,11 @@ class Buffer:
 
     @property
     def is_scratch(self) -> bool:
-        return self.region == SCRATCH
+        return self.region == SCRATCH and self.core is None
+
+    @property
+    def on_chip(self) -> bool:
+        return self.core is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class View:
     @property
     def address(self) -> int:
         """Address of element 0; only after layout."""
-        return region(self.buffer.region, self.buffer.offset + self.offset)
+        start = self.buffer.offset + self.offset
+        return sram(start) if self.buffer.on_chip else region(self.buffer.region, start)
 
     def permute(self, perm: Sequence[int]) -> View:
         return replace(self, shape=tuple(self.shape[p] for p in perm), strides=tuple(self.strides[p] for p in perm))
