@@ -1,38 +1,47 @@
-"""Which values live on the chip: each in SRAM as a whole while it is wanted, or in DRAM; and where the slots lie between.
+"""Which values live on the chip: each in SRAM as a whole while it is wanted, in a window of a segment, or in DRAM; and
+where the slots lie between.
 
 A value in SRAM costs no traffic, and the room that it takes from the tiles of every group that runs meanwhile. So each
 is tried, those first whose bytes are moved most for the room that they take, and kept where the estimates of all groups
-of its life together fall. A device of several cores keeps values in DRAM: its cores have no way into each other's SRAM.
+of its life together fall. What is left in DRAM between neighbours is the reason for segments (see ``stripes``): the cuts
+between them are those of least estimated time. With the segments known, values are tried once more. A device of several
+cores keeps values in DRAM: its cores have no way into each other's SRAM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
-from npusim.compiler.lower.base import Context, Lowering, SlotSpec, sram_budget
+from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, sram_budget, total_bytes
 from npusim.compiler.place import Placement
+from npusim.compiler.stripes import Inner, Segment, cut, has_rows, inners
+from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import Arena, Buffer, align
 from npusim.errors import CompileError
+from npusim.graph import Tensor
 from npusim.isa.base import Space
+from npusim.units import ceil_div
 
 Span = tuple[int, int]
 """First byte and the one after the last."""
 
 
 @dataclass(slots=True)
-class Layout:
-    """Where values are while groups run; ``resident``: for each group the buffers in SRAM, by offset."""
+class Unit:
+    """Groups that run together: one, or those of a segment."""
 
-    scratch_bytes: int = 0
-    resident: list[list[Buffer]] = field(default_factory=list)
+    groups: list[Group]
+    segment: Segment | None = None
+    resident: list[Buffer] = field(default_factory=list)
+    """What is in SRAM meanwhile, by offset."""
 
-    def free(self, group: Group, context: Context) -> list[Span]:
-        """The bytes of SRAM that a group has for its slots."""
+    def free(self, context: Context) -> list[Span]:
+        """The bytes of SRAM for slots."""
         spans, at = [], 0
-        for buffer in self.resident[group.index]:
+        for buffer in self.resident:
             if buffer.offset > at:
                 spans.append((at, buffer.offset))
             at = align(buffer.offset + max(buffer.nbytes, 1))
@@ -41,11 +50,19 @@ class Layout:
         return spans
 
 
+@dataclass(slots=True)
+class Layout:
+    """What runs together, in order, and the bytes of DRAM for values."""
+
+    units: list[Unit]
+    scratch_bytes: int = 0
+
+
 def plan(placement: Placement, context: Context) -> Layout:
     """Choose the home of every buffer and lay all of them out."""
-    layout = Layout(resident=[[] for _ in placement.groups])
+    layout = Layout([Unit([group]) for group in placement.groups])
     if context.config.cores == 1:
-        _Planner(placement, context, layout).run()
+        layout.units = _Planner(placement, context).run()
     arena = Arena()
     for buffer in placement.buffers:
         if buffer.is_scratch:
@@ -78,80 +95,249 @@ def place_slots(specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: boo
     return starts
 
 
-def fit(group: Group, context: Context, free: Sequence[Span]) -> tuple[Lowering, list[SlotSpec]]:
-    """A group's lowering with tiles that fit between the values of its time. Raises CompileError if none does."""
-    context.room = sum(high - low for low, high in free)
-    lowering = lower(context, group)
-    specs = lowering.slots()
-    if place_slots(specs, free, low_end=True) is None or place_slots(specs, free, low_end=False) is None:
-        # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
-        context.room = max((high - low for low, high in free), default=0)
-        lowering = lower(context, group)
-        specs = lowering.slots()
-    return lowering, specs
+@dataclass(slots=True)
+class Fitted:
+    """The lowerings of a unit and where their slots begin."""
+
+    lowerings: list[Lowering]
+    specs: list[list[SlotSpec]]
+    starts: list[list[int]]
+
+
+def fit(unit: Unit, context: Context, *, low_end: bool = True) -> Fitted:
+    """A unit's lowerings, with tiles that fit between the values of its time. Raises CompileError if none do."""
+    free = unit.free(context)
+    # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
+    for room in (sum(high - low for low, high in free), max((high - low for low, high in free), default=0)):
+        lowerings, specs, left = [], [], room
+        for number, group in enumerate(unit.groups):
+            context.room, context.rows = left, unit.segment.rows[number] if unit.segment else 0
+            lowering = lower(context, group)
+            slots = lowering.slots()
+            if total_bytes(slots) > left:
+                raise refuse_size(group, total_bytes(slots), left)
+            if total_bytes(slots, Space.ACC) > acc_bytes(context.config):
+                raise refuse_size(group, total_bytes(slots, Space.ACC), acc_bytes(context.config), "accumulators")
+            lowerings.append(lowering)
+            specs.append(slots)
+            left -= total_bytes(slots)
+        flat = [spec for slots in specs for spec in slots]
+        starts = place_slots(flat, free, low_end=low_end)
+        if starts is None:
+            starts = place_slots(flat, free, low_end=not low_end)
+        if starts is not None:
+            places = iter(starts)
+            counts = [sum(spec.copies for spec in slots if spec.space is Space.SRAM) for slots in specs]
+            return Fitted(lowerings, specs, [[next(places) for _ in range(count)] for count in counts])
+    raise refuse_size(unit.groups[0], sum(map(total_bytes, specs)), room)
 
 
 class _Planner:
-    def __init__(self, placement: Placement, context: Context, layout: Layout) -> None:
+    def __init__(self, placement: Placement, context: Context) -> None:
         self._groups = placement.groups
         self._context = context
-        self._layout = layout
+        self._capacity = sram_budget(context.config)
         self._candidates = [buffer for buffer in placement.buffers if buffer.is_scratch and buffer.nbytes]
-        self._touched: dict[Buffer, int] = dict.fromkeys(self._candidates, 0)
+        self._users: dict[Buffer, list[int]] = {buffer: [] for buffer in self._candidates}
+        self._tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self._candidates}
         for group in placement.groups:
-            for buffer in {
-                context.views[tensor].buffer
-                for op in group.ops
-                for tensor in (*op.inputs, *op.outputs)
-                if tensor in context.views
-            }:
-                if buffer in self._touched:
-                    self._touched[buffer] += 1
+            inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
+            for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t in context.views):
+                if tensor is None or tensor in inside:
+                    continue
+                buffer = context.views[tensor].buffer
+                if buffer in self._users:
+                    self._tensors[buffer][tensor] = None
+                    if group.index not in self._users[buffer][-1:]:
+                        self._users[buffer].append(group.index)
 
-    def run(self) -> None:
-        capacity = sram_budget(self._context.config)
-        costs = [self._estimate(group) for group in self._groups]
+    def run(self) -> list[Unit]:
+        units = [Unit([group]) for group in self._groups]
+        costs = self._settle(units)
+        segments = self._segments(units, costs)
+        if segments:
+            units = self._with_segments(segments)
+            self._settle(units)
+        return units
+
+    def _settle(self, units: Sequence[Unit]) -> list[int]:
+        """Choose the values that live in SRAM as a whole; what each unit then takes."""
+        unit_of = {group.index: number for number, unit in enumerate(units) for group in unit.groups}
+        lives: dict[Buffer, range] = {}
+        for buffer in self._candidates:
+            if buffer.core is None and not self._context_window(buffer, units):
+                lives[buffer] = range(unit_of[buffer.born], unit_of[buffer.dies] + 1)
+                # The arena, too, must not give bytes of a value away to others of the same segment.
+                buffer.born, buffer.dies = units[lives[buffer].start].groups[0].index, units[lives[buffer].stop - 1].groups[-1].index
+        costs = [self._estimate(unit) for unit in units]
 
         def worth(buffer: Buffer) -> float:
-            return self._touched[buffer] / (buffer.dies - buffer.born + 1)
+            return len(self._users[buffer]) / len(lives[buffer])
 
-        for buffer in sorted(self._candidates, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
-            offset = self._gap(buffer, capacity)
-            if offset is None:
+        for buffer in sorted(lives, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+            life = [units[number] for number in lives[buffer]]
+            if not self._admit(buffer, life):
                 continue
-            life = range(buffer.born, buffer.dies + 1)
-            buffer.core, buffer.offset = 0, offset
-            for index in life:
-                self._layout.resident[index].append(buffer)
-                self._layout.resident[index].sort(key=lambda other: other.offset)
-            before = [costs[index] for index in life]
-            now = [self._estimate(self._groups[index]) for index in life]
+            before = [costs[number] for number in lives[buffer]]
+            now = [self._estimate(unit) for unit in life]
             if any(cost is None for cost in now) or sum(c or 0 for c in now) >= sum(c or 0 for c in before):
-                buffer.core, buffer.offset = None, 0
-                for index in life:
-                    self._layout.resident[index].remove(buffer)
+                self._dismiss(buffer, life)
             else:
-                for index, cost in zip(life, now, strict=True):
-                    costs[index] = cost
+                for number, cost in zip(lives[buffer], now, strict=True):
+                    costs[number] = cost
+        return [cost or 0 for cost in costs]
 
-    def _gap(self, buffer: Buffer, capacity: int) -> int | None:
-        """The lowest offset at which nothing else lives meanwhile."""
-        life = range(buffer.born, buffer.dies + 1)
-        rivals = {other for index in life for other in self._layout.resident[index]}
+    def _context_window(self, buffer: Buffer, units: Sequence[Unit]) -> bool:
+        """Whether a segment has taken the value's place."""
+        return all(self._context.views[tensor].buffer is not buffer for tensor in self._tensors[buffer])
+
+    def _admit(self, buffer: Buffer, life: Sequence[Unit]) -> bool:
+        """Put a buffer at the lowest offset where nothing else lives meanwhile, if there is one."""
+        rivals = {other for unit in life for other in unit.resident}
         offset = 0
         for other in sorted(rivals, key=lambda other: other.offset):
             if other.offset >= offset + buffer.nbytes:
                 break
             offset = max(offset, align(other.offset + max(other.nbytes, 1)))
-        return offset if offset + buffer.nbytes <= capacity else None
+        if offset + buffer.nbytes > self._capacity:
+            return False
+        buffer.core, buffer.offset = 0, offset
+        for unit in life:
+            unit.resident.append(buffer)
+            unit.resident.sort(key=lambda other: other.offset)
+        return True
 
-    def _estimate(self, group: Group) -> int | None:
-        """What a group takes as things are; None if it does not fit."""
+    def _dismiss(self, buffer: Buffer, life: Sequence[Unit]) -> None:
+        buffer.core, buffer.offset = None, 0
+        for unit in life:
+            unit.resident.remove(buffer)
+
+    def _estimate(self, unit: Unit) -> int | None:
+        """Picoseconds that a unit takes as things are; None if it does not fit."""
         try:
-            lowering, specs = fit(group, self._context, self._layout.free(group, self._context))
+            fitted = fit(unit, self._context)
         except CompileError:
             return None
-        free = self._layout.free(group, self._context)
-        if place_slots(specs, free, low_end=True) is None:
-            return None
-        return lowering.estimate()
+        return sum(lowering.estimate() for lowering in fitted.lowerings)
+
+    # segments
+
+    def _segments(self, units: Sequence[Unit], costs: Sequence[int]) -> list[Segment]:
+        """The segments that lower the estimate most: dynamic programming over where the groups are cut."""
+        best: list[tuple[int, Segment | None, int]] = [(0, None, 0)]
+        found: dict[int, list[tuple[int, int, Segment]]] = {}
+        for first in range(len(self._groups)):
+            for last, cost, segment in self._from(first, units):
+                found.setdefault(last, []).append((first, cost, segment))
+        for number in range(len(self._groups)):
+            options: list[tuple[int, Segment | None, int]] = [(best[number][0] + costs[number], None, number)]
+            for first, cost, segment in found.get(number, ()):
+                options.append((best[first][0] + cost, segment, first))
+            best.append(min(options, key=lambda option: (option[0], option[2])))
+        chosen, at = [], len(self._groups)
+        while at:
+            _, segment, before = best[at]
+            if segment is not None:
+                chosen.append(segment)
+            at = before
+        return chosen[::-1]
+
+    def _from(self, first: int, units: Sequence[Unit]) -> Iterator[tuple[int, int, Segment]]:
+        """Segments that begin with a group: (last group, picoseconds, segment)."""
+        for last in range(first, min(first + _LONGEST, len(self._groups))):
+            if not has_rows(self._groups[last], self._context):
+                return
+            groups = self._groups[first : last + 1]
+            inner = inners(groups, self._context) if last > first else None
+            if inner is None or not self._closed(inner, first, last):
+                continue
+            # What is in SRAM as a whole has nothing to gain.
+            if all(self._context.views[value.tensor].buffer.on_chip for value in inner):
+                continue
+            option = self._best_height(groups, inner, units)
+            if option is not None:
+                yield last, *option
+
+    def _closed(self, inner: Sequence[Inner], first: int, last: int) -> bool:
+        """Nobody outside wants the values, and each has its bytes for itself."""
+        for value in inner:
+            buffer = self._context.views[value.tensor].buffer
+            users = self._users.get(buffer)
+            if users is None or users[0] < first or users[-1] > last or len(self._tensors[buffer]) > 1:
+                return False
+        return True
+
+    def _best_height(
+        self, groups: Sequence[Group], inner: Sequence[Inner], units: Sequence[Unit]
+    ) -> tuple[int, Segment] | None:
+        """The tallest stripes that fit, and what they take."""
+        gone = {self._context.views[value.tensor].buffer for value in inner}
+        resident = {b for group in groups for b in units[group.index].resident if b not in gone}
+        room = self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
+        height = groups[-1].outputs[0].shape[_row(groups[-1], self._context)]
+        while height > 1:
+            height = ceil_div(height, 2)
+            segment = cut(groups, inner, height, self._context)
+            if segment is None:
+                return None
+            left = room - sum(align(window.buffer.nbytes) for window in segment.windows)
+            if left <= 0:
+                continue
+            unit = Unit(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
+            with _Windows(self._context, segment):
+                cost = self._estimate(unit)
+            if cost is not None:
+                return cost, segment
+        return None
+
+    def _with_segments(self, segments: Sequence[Segment]) -> list[Unit]:
+        """Units with these segments, their windows in place; nothing else is in SRAM."""
+        for buffer in self._candidates:
+            buffer.core, buffer.offset = None, 0
+        units, at = [], 0
+        for segment in segments:
+            units += [Unit([group]) for group in self._groups[at : segment.first]]
+            unit = Unit(self._groups[segment.first : segment.last + 1], segment)
+            kept = {window.inner.tensor: self._context.views[window.inner.tensor] for window in segment.windows}
+            for window in segment.windows:
+                self._admit(window.buffer, [unit])
+                self._context.views[window.inner.tensor] = window.view
+            if self._estimate(unit) is None:
+                self._context.views.update(kept)
+                units += [Unit([group]) for group in unit.groups]
+            else:
+                for view in kept.values():
+                    view.buffer.core = 0  # it has no bytes anywhere
+                    view.buffer.nbytes = 0
+                units.append(unit)
+            at = segment.last + 1
+        return units + [Unit([group]) for group in self._groups[at:]]
+
+
+class _Windows:
+    """While this is active, the values inside of a segment are windows in SRAM."""
+
+    def __init__(self, context: Context, segment: Segment) -> None:
+        self._context = context
+        self._segment = segment
+        self._kept = {window.inner.tensor: context.views[window.inner.tensor] for window in segment.windows}
+
+    def __enter__(self) -> None:
+        for window in self._segment.windows:
+            window.buffer.core = 0
+            self._context.views[window.inner.tensor] = window.view
+
+    def __exit__(self, *error: object) -> None:
+        self._context.views.update(self._kept)
+
+
+def _row(group: Group, context: Context) -> int:
+    from npusim.compiler.values import row_axis
+
+    axis = row_axis(context.view(group.outputs[0]))
+    assert axis is not None
+    return axis
+
+
+_LONGEST = 16
+"""Groups in a segment at most."""

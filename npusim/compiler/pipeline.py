@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import ConstantPool, Context, SlotTable, refuse_size, total_bytes
+from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable
 from npusim.compiler.narrow import narrow_weights
-from npusim.compiler.memory import Layout, fit, place_slots, plan
+from npusim.compiler.memory import Layout, fit, plan
 from npusim.compiler.place import Placement, place
-from npusim.compiler.schedule import Scheduler
+from npusim.compiler.schedule import Scheduler, Tile
+from npusim.compiler.stripes import before_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
-from npusim.isa.base import Command, Space, Unit, encode
+from npusim.isa.base import Command, Unit, encode
 from npusim.isa.verify import Limits, verify
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
 from npusim.work import MatrixWork
@@ -99,25 +100,37 @@ def _schedule(placement: Placement, layout: Layout, context: Context, config: Co
     for number, buffer in enumerate(placement.buffers):
         born.setdefault(buffer.born, []).append(number)
     low_end = True
-    for group in placement.groups:
-        for number in born.get(group.index, ()):
-            scheduler.born(placement.buffers[number])
-        if not any(prod(tensor.shape) for tensor in group.outputs):
+    for unit in layout.units:
+        for group in unit.groups:
+            for number in born.get(group.index, ()):
+                scheduler.born(placement.buffers[number])
+        if not any(prod(tensor.shape) for group in unit.groups for tensor in group.outputs):
             continue
-        free = layout.free(group, context)
-        lowering, specs = fit(group, context, free)
-        starts = place_slots(specs, free, low_end=low_end)
-        if starts is None:
-            raise refuse_size(group, total_bytes(specs), context.room)
-        if total_bytes(specs, Space.ACC) > acc_bytes(config):
-            raise refuse_size(group, total_bytes(specs, Space.ACC), acc_bytes(config), "accumulators")
+        fitted = fit(unit, context, low_end=low_end)
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
         # still computes, if both fit.
         low_end = not low_end
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
-        tables = [SlotTable(core, specs, starts) for core in range(config.cores)]
-        scheduler.add(group.index, [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)])
+        tables = [
+            [SlotTable(core, specs, starts) for core in range(config.cores)]
+            for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
+        ]
+        if unit.segment is None:
+            scheduler.add(unit.groups[0].index, _streams(fitted.lowerings[0], tables[0]))
+            continue
+        for stripe, rows in enumerate(unit.segment.stripes):
+            moved = unit.segment.moved(stripe)
+            for number, (first, end) in enumerate(rows):
+                index = unit.groups[number].index
+                # Also where nothing is made: padding below the image may be wanted then.
+                scheduler.add(index, [before_stripe(unit.segment, number, stripe)])
+                if first < end:
+                    scheduler.add(index, _streams(fitted.lowerings[number].stripe((first, end), moved), tables[number]))
     return scheduler.finish()
+
+
+def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterator[Tile]]:
+    return [lowering.steps(table, core, len(tables)) for core, table in enumerate(tables)]
 
 
 def _check_capacity(graph: Graph, sizes: tuple[int, ...], config: Config) -> None:

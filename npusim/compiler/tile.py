@@ -32,7 +32,7 @@ class MatrixProblem:
 
     ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators;
     ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result
-    of the chain does.
+    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between.
     """
 
     images: int
@@ -54,9 +54,10 @@ class MatrixProblem:
     out_type: DType
     epilogue: int
     in_place: bool
-    x_home: Home
-    out_home: Home
-    main: bool
+    x_home: Home = Home.DRAM
+    out_home: Home = Home.DRAM
+    main: bool = True
+    held: bool = False
 
 
 class Tiling(NamedTuple):
@@ -113,7 +114,8 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     # part of the input channels to the next, unless they are the output tile themselves.
     x, w, parameters, acc, out = footprint(problem, tile)
     pixels = tile.oh * tile.ow * tile.groups * tile.oc
-    total = 2 * (align(w) + align(parameters)) + align(pixels * problem.epilogue)
+    weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
+    total = (weights if problem.held else 2 * (align(w) + align(parameters))) + align(pixels * problem.epilogue)
     if problem.x_home is not Home.DIRECT:
         total += 2 * align(x)
     if problem.in_place and not acc_bytes(config):
@@ -240,7 +242,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     run = tile.groups * tile.ic * problem.x_type.itemsize
     if tile.groups * tile.ic == problem.groups * problem.ic:
         run *= input_extent(problem, tile.oh, tile.ow)[1]
-    w_cost = model.cost(_dma(bytes_.w, bytes_.w)).ps
+    w_cost = 0 if problem.held else model.cost(_dma(bytes_.w, bytes_.w)).ps
     x_cost = _moving(problem.x_home, bytes_.x, run, model)
     out_cost = _moving(
         problem.out_home, bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, model, write=True
@@ -251,7 +253,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = w_loads * bytes_.w
+    traffic = 0 if problem.held else w_loads * bytes_.w
     if problem.x_home is Home.DRAM:
         traffic += x_loads * bytes_.x
     if problem.out_home is Home.DRAM:

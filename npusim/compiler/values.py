@@ -7,7 +7,7 @@ order the model's dimensions have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -33,6 +33,8 @@ class Buffer:
     born: int = -1
     dies: int = -1
     core: int | None = None
+    is_window: bool = False
+    """It holds some rows of a value, and around them the padding that those who read it want."""
 
     @property
     def is_constant(self) -> bool:
@@ -62,6 +64,10 @@ class View:
         """Address of element 0; only after layout."""
         start = self.buffer.offset + self.offset
         return sram(start) if self.buffer.on_chip else region(self.buffer.region, start)
+
+    def moved(self, by: Mapping[Buffer, int]) -> View:
+        """The view where its buffer's bytes lie ``by`` further on."""
+        return replace(self, offset=self.offset + by[self.buffer]) if self.buffer in by else self
 
     def permute(self, perm: Sequence[int]) -> View:
         return replace(self, shape=tuple(self.shape[p] for p in perm), strides=tuple(self.strides[p] for p in perm))
@@ -164,6 +170,14 @@ def memory_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
     by_stride = iter(sorted(moving, key=lambda axis: (-abs(strides[axis]), axis)))
     fixed = set(range(len(shape))) - set(moving)
     return tuple(axis if axis in fixed else next(by_stride) for axis in range(len(shape)))
+
+
+def row_axis(view: View) -> int | None:
+    """The dimension of an image that is outermost in memory, None if there is no one image or it has one row only."""
+    if len(view.shape) != 4 or view.shape[0] != 1:
+        return None
+    axis = next((axis for axis in view.order() if axis), 0)
+    return axis if axis in (1, 2) and view.shape[axis] > 1 else None
 
 
 def dense_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:

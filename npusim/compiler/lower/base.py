@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -80,6 +80,8 @@ class Context:
     views: dict[Tensor, View] = field(default_factory=dict)
     room: int = 0
     """Bytes of SRAM for the slots of the group that is lowered: what values that live there have left."""
+    rows: int = 0
+    """In a segment: as many rows of the group's result as are made at once; 0: all."""
 
     def __post_init__(self) -> None:
         self.room = self.room or sram_budget(self.config)
@@ -192,6 +194,11 @@ class Lowering(ABC):
     def elements_for(self, tile: tuple[int, ...]) -> int:
         """How many elements the largest instruction on a tile of these sizes goes through."""
         return prod(tile)
+
+    def stripe(self, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:
+        """This lowering for some rows of its result alone, where the bytes of buffers have ``moved`` so far since it
+        was made. Only for what ``stripes`` lets into a segment."""
+        raise NotImplementedError(f"{type(self).__name__} has no rows")
 
     @property
     def config(self) -> Config:

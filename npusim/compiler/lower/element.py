@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -11,7 +12,7 @@ from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import View, collapse, ordered_strides, pad4
+from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.ops.base import REGISTRY, Elements, Place
@@ -49,6 +50,13 @@ class Chain:
         if self._home and self.ops:
             near.add(self.ops[-1].output)
         self._place = _assign(self.ops, main, self._views, near)
+
+    def moved(self, by: Mapping[Buffer, int]) -> Chain:
+        """The same where the bytes of buffers lie elsewhere."""
+        chain = copy(self)
+        chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
+        chain._home = self._home and self._home.moved(by)
+        return chain
 
     def operands(self) -> list[View]:
         """The views of what is read besides the anchor's result."""
@@ -198,9 +206,12 @@ class Elementwise(Lowering):
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         self._out = context.view(group.outputs[0])
+        self._rows: tuple[int, int] | None = None
         self._chain = Chain(context, group.chain, self._out, self._out.order(), None)
+        axis = row_axis(self._out)
+        shape = tuple(min(dim, context.rows or dim) if a == axis else dim for a, dim in enumerate(self._out.shape))
         self._tile = small_tile(
-            self, self._out.shape, self._chain.order, self._chain.slots, inner=(self._chain.order or (None,))[-1]
+            self, shape, self._chain.order, self._chain.slots, inner=(self._chain.order or (None,))[-1]
         )
 
     def slots(self) -> list[SlotSpec]:
@@ -209,9 +220,23 @@ class Elementwise(Lowering):
     def estimate(self) -> int:
         return self.moving(view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip)
 
+    def stripe(self, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Elementwise:
+        lowering = copy(self)
+        lowering._rows, lowering._out, lowering._chain = rows, self._out.moved(moved), self._chain.moved(moved)
+        return lowering
+
+    def _boxes(self) -> list[Box]:
+        if self._rows is None:
+            return boxes(self._out.shape, self._tile, self._chain.order)
+        axis, (first, end) = row_axis(self._out), self._rows
+        shape = [end - first if a == axis else dim for a, dim in enumerate(self._out.shape)]
+        return [
+            (tuple(start + first if a == axis else start for a, start in enumerate(starts)), sizes)
+            for starts, sizes in boxes(shape, self._tile, self._chain.order)
+        ]
+
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        tiles = boxes(self._out.shape, self._tile, self._chain.order)
-        for box in share(tiles, core, cores):
+        for box in share(self._boxes(), core, cores):
             step = Tile()
             slot = self._chain.emit(step, table, box)
             if slot is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import Home, MatrixProblem, Tiling, acc_bytes, choose, estimate, footprint, input_extent
-from npusim.compiler.values import View
+from npusim.compiler.values import Buffer, View
 from npusim.dtypes import DType
 from npusim.graph import Op
 from npusim.isa.base import Space
@@ -95,6 +96,9 @@ class MatrixLowering(Lowering):
         self.op = group.anchor
         self.drain = absorb(group)
         self._packed: dict[Any, View] = {}
+        self._rows: tuple[int, int] | None = None
+        # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
+        self._held: dict[int, _Held] = {}
 
     # what the two kinds do differently
 
@@ -156,23 +160,48 @@ class MatrixLowering(Lowering):
 
     def slots(self) -> list[SlotSpec]:
         size = footprint(self.problem, self.tile)
-        specs = [SlotSpec("w", size.w)]
+        specs = []
+        if self.problem.held:
+            specs += [SlotSpec(f"w{key}", size.w, 1) for key in product(self._channels(), self._chunks())]
+        else:
+            specs.append(SlotSpec("w", size.w))
         if self.problem.x_home is not Home.DIRECT:
             specs.insert(0, SlotSpec("x", size.x))
         if self.problem.main:
             specs.append(SlotSpec(MAIN, size.out))
         if self.drain.bias is not None or self.drain.scale is not None:
-            specs.append(SlotSpec("p", size.parameters))
+            names = [f"p{key}" for key in self._channels()] if self.problem.held else ["p"]
+            specs += [SlotSpec(name, size.parameters, 1 if self.problem.held else 2) for name in names]
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(SlotSpec("acc", size.acc, 1, space))
         _, sizes = self.box(Task(0, 0, 0, 0, 0), Extent(self.tile.oh, self.tile.ow, self.tile.groups, self.tile.oc))
         return specs + self.chain.slots(sizes)
 
+    def _channels(self) -> list[tuple[int, int]]:
+        """First group and output channel of tiles."""
+        problem, tile = self.problem, self.tile
+        return list(product(range(0, problem.groups, tile.groups), range(0, problem.oc, tile.oc)))
+
+    def _chunks(self) -> list[tuple[int, int]]:
+        """(first input channel, input channels) of the parts of a reduction."""
+        return [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
+
+    def stripe(self, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> MatrixLowering:
+        lowering = copy(self)
+        lowering._rows, lowering.chain = rows, self.chain.moved(moved)
+        lowering.move(moved)
+        return lowering
+
+    @abstractmethod
+    def move(self, by: Mapping[Buffer, int]) -> None:
+        """The bytes of buffers lie elsewhere."""
+
     def tasks(self) -> list[Task]:
         problem, tile = self.problem, self.tile
-        spatial = list(product(range(problem.images), range(0, problem.oh, tile.oh), range(0, problem.ow, tile.ow)))
-        channels = list(product(range(0, problem.groups, tile.groups), range(0, problem.oc, tile.oc)))
+        rows = range(*(self._rows or (0, problem.oh)), tile.oh)
+        spatial = list(product(range(problem.images), rows, range(0, problem.ow, tile.ow)))
+        channels = self._channels()
         if tile.weights_outer:
             return [Task(*where, *what) for what in channels for where in spatial]
         return [Task(*where, *what) for where in spatial for what in channels]
@@ -180,16 +209,15 @@ class MatrixLowering(Lowering):
     def extent(self, task: Task) -> Extent:
         problem, tile = self.problem, self.tile
         return Extent(
-            min(tile.oh, problem.oh - task.row),
+            min(tile.oh, (self._rows[1] if self._rows else problem.oh) - task.row),
             min(tile.ow, problem.ow - task.col),
             min(tile.groups, problem.groups - task.group),
             min(tile.oc, problem.oc - task.channel),
         )
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        # Empty at the start of each operator: slots of the one before lie elsewhere, or have other contents.
-        held: _Held = {}
-        chunks = [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
+        held = self._held.setdefault(core, {})
+        chunks = self._chunks()
         for task in share(self.tasks(), core, cores):
             extent = self.extent(task)
             box = self.box(task, extent)
@@ -248,9 +276,11 @@ class MatrixLowering(Lowering):
         chunk: tuple[int, int],
     ) -> Slot:  # fmt: skip
         """The slot with an operand's tile, which is loaded unless it is there still."""
+        load = self.load_x if name == "x" else self.load_weights
+        if name == "w" and self.problem.held:
+            name = f"w{((task.group, task.channel), chunk)}"
         if name not in held or held[name][0] != key:
             held[name] = (key, table.next(name))
-            load = self.load_x if name == "x" else self.load_weights
             step.loads.extend(load(task, extent, chunk, held[name][1]))
         return held[name][1]
 
@@ -260,9 +290,10 @@ class MatrixLowering(Lowering):
         if drain.bias is None and drain.scale is None:
             return None
         key = (task.group, task.channel)
-        if "p" not in held or held["p"][0] != key:
-            slot = table.next("p")
-            held["p"] = (key, slot)
+        name = f"p{key}" if self.problem.held else "p"
+        if name not in held or held[name][0] != key:
+            slot = table.next(name)
+            held[name] = (key, slot)
             view = self._packed.get(("p", key))
             if view is None:
                 low = task.group * self.problem.oc + task.channel
@@ -274,7 +305,7 @@ class MatrixLowering(Lowering):
                     data, f"{self.op.name}.parameters", DType.UINT8
                 )
             step.loads.extend(load_items((slot.address, (1,), slot), view))
-        return held["p"][1]
+        return held[name][1]
 
     def _drain_fields(self, slot: Slot | None, extent: Extent) -> tuple[Any, ...]:
         drain = self.drain
@@ -309,7 +340,7 @@ class MatrixLowering(Lowering):
         """How the input and the output of tiles reach their values, both seen with channels last, and whether the sums
         leave into a slot. ``whole``: a tile needs nothing of the input but what it has, no padding."""
         x_home = _home(x)
-        if x_home is Home.DIRECT and not whole:
+        if x_home is Home.DIRECT and not whole and not x.buffer.is_window:
             x_home = Home.COPIED
         out_home = _home(out)
         return x_home, out_home, out_home is not Home.DIRECT or bool(self.chain.ops)
