@@ -17,7 +17,7 @@ from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, sram_budget, total_bytes
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, cut, has_rows, inners
+from npusim.compiler.stripes import Inner, Segment, cut, inners, rows_of
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import Arena, Buffer, align
 from npusim.errors import CompileError
@@ -140,6 +140,7 @@ class _Planner:
         self._candidates = [buffer for buffer in placement.buffers if buffer.is_scratch and buffer.nbytes]
         self._users: dict[Buffer, list[int]] = {buffer: [] for buffer in self._candidates}
         self._tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self._candidates}
+        self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
             for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t in context.views):
@@ -150,6 +151,7 @@ class _Planner:
                     self._tensors[buffer][tensor] = None
                     if group.index not in self._users[buffer][-1:]:
                         self._users[buffer].append(group.index)
+                        self._touched[group.index].append(buffer)
 
     def run(self) -> list[Unit]:
         units = [Unit([group]) for group in self._groups]
@@ -218,7 +220,10 @@ class _Planner:
             fitted = fit(unit, self._context)
         except CompileError:
             return None
-        return sum(lowering.estimate() for lowering in fitted.lowerings)
+        if unit.segment is None:
+            return fitted.lowerings[0].estimate()
+        weights = sum(map(_weight_bytes, unit.groups)) * 10**12 // self._context.config.dram.bandwidth
+        return max(weights, sum(lowering.estimate() for lowering in fitted.lowerings))
 
     # segments
 
@@ -245,14 +250,14 @@ class _Planner:
     def _from(self, first: int, units: Sequence[Unit]) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
         for last in range(first, min(first + _LONGEST, len(self._groups))):
-            if not has_rows(self._groups[last], self._context):
+            if rows_of(self._groups[last], self._context) is None:
                 return
             groups = self._groups[first : last + 1]
             inner = inners(groups, self._context) if last > first else None
             if inner is None or not self._closed(inner, first, last):
                 continue
-            # What is in SRAM as a whole has nothing to gain.
-            if all(self._context.views[value.tensor].buffer.on_chip for value in inner):
+            # Where everything is in SRAM as a whole there is nothing to gain.
+            if all(buffer.on_chip for group in groups for buffer in self._touched[group.index]):
                 continue
             option = self._best_height(groups, inner, units)
             if option is not None:
@@ -274,8 +279,11 @@ class _Planner:
         gone = {self._context.views[value.tensor].buffer for value in inner}
         resident = {b for group in groups for b in units[group.index].resident if b not in gone}
         room = self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
-        height = groups[-1].outputs[0].shape[_row(groups[-1], self._context)]
-        while height > 1:
+        room -= sum(_weight_bytes(group) for group in groups)
+        height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]
+        # One stripe for all rows is for several images; of a single one nothing would be saved.
+        height = height * 2 if groups[-1].outputs[0].shape[0] > 1 else height
+        while height > 1 and room > 0:
             height = ceil_div(height, 2)
             segment = cut(groups, inner, height, self._context)
             if segment is None:
@@ -283,6 +291,7 @@ class _Planner:
             left = room - sum(align(window.buffer.nbytes) for window in segment.windows)
             if left <= 0:
                 continue
+            left += sum(_weight_bytes(group) for group in groups)
             unit = Unit(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
             with _Windows(self._context, segment):
                 cost = self._estimate(unit)
@@ -314,6 +323,11 @@ class _Planner:
         return units + [Unit([group]) for group in self._groups[at:]]
 
 
+def _weight_bytes(group: Group) -> int:
+    anchor = group.anchor
+    return anchor.input(1).nbytes if anchor is not None and anchor.kind == "conv" else 0
+
+
 class _Windows:
     """While this is active, the values inside of a segment are windows in SRAM."""
 
@@ -329,14 +343,6 @@ class _Windows:
 
     def __exit__(self, *error: object) -> None:
         self._context.views.update(self._kept)
-
-
-def _row(group: Group, context: Context) -> int:
-    from npusim.compiler.values import row_axis
-
-    axis = row_axis(context.view(group.outputs[0]))
-    assert axis is not None
-    return axis
 
 
 _LONGEST = 16

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from npusim.compiler.fuse import fold_affine, integerize
-from npusim.compiler.groups import form_groups
+from npusim.compiler.forecast import forecast
+from npusim.compiler.groups import Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable
-from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.memory import Layout, fit, plan
+from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler, Tile
 from npusim.compiler.stripes import before_stripe
@@ -34,14 +37,8 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     prepared = separate_outputs(prepare(graph, config))
-    context = Context(config, ConstantPool())
-    placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
-    layout = plan(placement, context)
-    values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)))
-    _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, layout, context, config)
-    sizes = (align(context.constants.size), *values)
-    _check_capacity(graph, sizes, config)
+    best = _best(prepared, config)
+    commands, sizes = best.commands, best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
         commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units)
@@ -55,10 +52,50 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     ]
     return Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands),
-        ConstantData(sizes[0], context.constants.pieces), sizes,
+        ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
-        tuple(OpEntry(group.name, group.kind) for group in placement.groups), len(commands), _macs(commands),
+        tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
     )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Order:
+    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name."""
+
+    commands: list[Command]
+    sizes: tuple[int, ...]
+    constants: ConstantPool
+    groups: list[Group]
+
+
+def _best(graph: Graph, config: Config) -> _Order:
+    """The order for as many cores as are done first. Few may be faster than many: each loads its own weights, and one
+    alone keeps values in its SRAM."""
+    cores, best = config.cores, _ordered(graph, config)
+    if cores == 1:
+        return best
+    time = forecast(best.commands, config)
+    counts = [cores >> shift for shift in range(1, cores.bit_length() - 1)]
+    for count in (*counts, 1):
+        order = _ordered(graph, replace(config, cores=count))
+        now = forecast(order.commands, config)
+        if now < time:
+            best, time = order, now
+        elif count != 1 and count * 2 < cores:
+            continue
+    return best
+
+
+def _ordered(graph: Graph, config: Config) -> _Order:
+    context = Context(config, ConstantPool())
+    placement = place(graph, form_groups(graph.ops, graph.outputs), context)
+    layout = plan(placement, context)
+    values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
+    _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
+    commands = _schedule(placement, layout, context, config)
+    sizes = (align(context.constants.size), *values)
+    _check_capacity(graph, sizes, config)
+    return _Order(commands, sizes, context.constants, placement.groups)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -118,14 +155,14 @@ def _schedule(placement: Placement, layout: Layout, context: Context, config: Co
         if unit.segment is None:
             scheduler.add(unit.groups[0].index, _streams(fitted.lowerings[0], tables[0]))
             continue
-        for stripe, rows in enumerate(unit.segment.stripes):
+        for image, (stripe, rows) in product(range(unit.segment.images), enumerate(unit.segment.stripes)):
             moved = unit.segment.moved(stripe)
             for number, (first, end) in enumerate(rows):
                 index = unit.groups[number].index
                 # Also where nothing is made: padding below the image may be wanted then.
-                scheduler.add(index, [before_stripe(unit.segment, number, stripe)])
+                scheduler.add(index, [before_stripe(unit.segment, number, image, stripe)])
                 if first < end:
-                    scheduler.add(index, _streams(fitted.lowerings[number].stripe((first, end), moved), tables[number]))
+                    scheduler.add(index, _streams(fitted.lowerings[number].stripe(image, (first, end), moved), tables[number]))
     return scheduler.finish()
 
 

@@ -17,7 +17,8 @@ from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items
 from npusim.compiler.schedule import Item, Tile
-from npusim.compiler.values import Buffer, View, align, row_axis
+from npusim.compiler.values import Buffer, View, row_axis
+from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Fill
@@ -41,10 +42,12 @@ class Reader(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """A value that lives in a window: the group (of the segment) that makes it, and who reads it."""
+    """A value that lives in a window: the group (of the segment) that makes it, the dimension of its rows, and who reads
+    it."""
 
     tensor: Tensor
     maker: int
+    axis: int
     readers: tuple[Reader, ...]
 
 
@@ -85,10 +88,13 @@ class Window:
         at = View(self.buffer, position * self.pitch, (count * self.pitch,), (1,), self.view.dtype)
         return at.address, (1,), _bytes(at)
 
-    def begin(self) -> Iterator[Item]:
-        """Padding in all of the window: the makers of rows write between it."""
+    def begin(self, image: int) -> Iterator[Item]:
+        """Padding in all of the window: the makers of rows write between it. Images after the first find that beside
+        their rows."""
         if self.border.pattern is not None:
-            yield from self._fill(0, self.buffer.nbytes // self.pitch)
+            rows = self.bases[0] if image else self.buffer.nbytes // self.pitch
+            if rows:
+                yield from self._fill(0, rows)
 
     def before(self, stripe: int) -> Iterator[Item]:
         """What is to be done before a stripe's rows are made."""
@@ -115,8 +121,6 @@ class Window:
 
 def _bytes(view: View) -> View:
     """A view whose elements are bytes, whatever its type says: only its extent counts."""
-    from npusim.dtypes import DType
-
     return View(view.buffer, view.offset, view.shape, view.strides, DType.UINT8)
 
 
@@ -127,32 +131,29 @@ AXES = {2: (0, 2, 3, 1), 1: (0, 1, 2, 3)}
 def inners(groups: Sequence[Group], context: Context) -> list[Inner] | None:
     """The values between groups that are to be a segment; None if they cannot be one."""
     makers = {group.outputs[0]: number for number, group in enumerate(groups[:-1])}
+    axes = [rows_of(group, context) for group in groups]
     readers: dict[Tensor, list[Reader]] = {tensor: [] for tensor in makers}
     for number, group in enumerate(groups):
-        if len(group.outputs) != 1 or not has_rows(group, context):
-            return None
         for tensor, reader in _reads(group, number):
             if tensor in makers:
-                if makers[tensor] >= number or row_axis(context.view(tensor)) != row_axis(context.view(group.outputs[0])):
+                if tensor.shape[0] != group.outputs[0].shape[0] or axes[makers[tensor]] != axes[number]:
                     return None
                 readers[tensor].append(reader)
     if not all(readers.values()):
         return None
-    return [Inner(tensor, number, tuple(readers[tensor])) for tensor, number in makers.items()]
+    return [Inner(tensor, number, axes[number] or 0, tuple(readers[tensor])) for tensor, number in makers.items()]
 
 
-def has_rows(group: Group, context: Context) -> bool:
-    out = context.view(group.outputs[0])
-    axis = row_axis(out)
+def rows_of(group: Group, context: Context) -> int | None:
+    """The dimension of a group's result that stripes cut; None if it cannot be in a segment."""
     anchor = group.anchor
-    if axis is None or tuple(out.order()[1:]) != AXES[axis][1:]:
-        return False
+    if len(group.outputs) != 1:
+        return None
     if anchor is None:
-        return True
-    if anchor.kind == "conv":
-        layout_axis = 2 if anchor.attrs["layout"] == "NCHW" else 1
-        return anchor.input(1).data is not None and layout_axis == axis
-    return anchor.kind == "pool" and not group.chain and (2 if anchor.attrs["layout"] == "NCHW" else 1) == axis
+        return row_axis(context.view(group.outputs[0]))
+    if (anchor.kind == "conv" and anchor.input(1).data is not None) or (anchor.kind == "pool" and not group.chain):
+        return 2 if anchor.attrs["layout"] == "NCHW" else 1
+    return None
 
 
 def _reads(group: Group, number: int) -> Iterator[tuple[Tensor, Reader]]:
@@ -226,11 +227,9 @@ def _below(anchor: Op, reader: Reader, tensor: Tensor) -> int:
     return max(0, reader.rows(0, anchor.output.shape[axis], 0)[1] - tensor.shape[axis])
 
 
-def pitch(value: Inner, edge: Border, context: Context) -> int:
+def pitch(value: Inner, edge: Border) -> int:
     """Bytes from one row of a window to the next."""
-    axis = row_axis(context.view(value.tensor))
-    assert axis is not None
-    _, _, col, channel = AXES[axis]
+    _, _, col, channel = AXES[value.axis]
     shape = value.tensor.shape
     return (edge.left + shape[col] + edge.right) * shape[channel] * value.tensor.dtype.itemsize
 
@@ -244,6 +243,7 @@ class Segment:
     stripes: list[list[tuple[int, int]]]
     windows: list[Window]
     rows: list[int]
+    images: int
 
     def moved(self, stripe: int) -> Mapping[Buffer, int]:
         """How far the rows of windows are from where their views say, at a stripe."""
@@ -252,7 +252,7 @@ class Segment:
 
 def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:
     """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
-    heights = [_height(group, context) for group in groups]
+    heights = [group.outputs[0].shape[rows_of(group, context) or 0] for group in groups]
     total = heights[-1]
     steps = [[0] * len(groups)] + [
         needs(inner, heights, min(end, total)) for end in range(height, total + height, height)
@@ -262,22 +262,16 @@ def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: C
         edge = border(value, groups)
         if edge is None:
             return None
-        windows.append(_window(value, edge, steps, heights, context))
+        windows.append(_window(value, edge, steps, heights))
     stripes = [
         list(zip(before, after, strict=True)) for before, after in zip(steps, steps[1:], strict=False)
     ]
     rows = [max(end - first for first, end in column) for column in zip(*stripes, strict=True)]
-    return Segment(groups[0].index, groups[-1].index, stripes, windows, rows)
-
-
-def _height(group: Group, context: Context) -> int:
-    axis = row_axis(context.view(group.outputs[0]))
-    assert axis is not None
-    return group.outputs[0].shape[axis]
+    return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0])
 
 
 def _window(
-    value: Inner, edge: Border, steps: Sequence[Sequence[int]], heights: Sequence[int], context: Context
+    value: Inner, edge: Border, steps: Sequence[Sequence[int]], heights: Sequence[int]
 ) -> Window:
     spans = [live(value, before, after, heights) for before, after in zip(steps, steps[1:], strict=False)]
     capacity = max(high - low for low, high in spans)
@@ -289,16 +283,12 @@ def _window(
         if high > filled:
             bottoms[number] = filled + bases[number], high + bases[number]
             filled = high
-    axis = row_axis(context.view(value.tensor))
-    assert axis is not None
     tensor, item = value.tensor, value.tensor.dtype.itemsize
-    _, row, col, channel = AXES[axis]
-    bytes_ = pitch(value, edge, context)
-    buffer = Buffer(tensor.name, SCRATCH, align(capacity * bytes_), is_window=True)
-    buffer.nbytes = capacity * bytes_
+    _, row, col, channel = AXES[value.axis]
+    bytes_ = pitch(value, edge)
+    buffer = Buffer(tensor.name, SCRATCH, capacity * bytes_, is_window=True)
     strides = [0] * 4
     strides[row], strides[col], strides[channel] = bytes_, tensor.shape[channel] * item, item
-    strides[0] = capacity * bytes_
     view = View(buffer, edge.left * strides[col], tensor.shape, tuple(strides), tensor.dtype)
     return Window(value, view, bytes_, edge, bases, moves, bottoms)
 
@@ -322,12 +312,12 @@ def _positions(spans: Sequence[tuple[int, int]], capacity: int) -> tuple[list[in
     return bases, moves
 
 
-def before_stripe(segment: Segment, number: int, stripe: int) -> list[Tile]:
+def before_stripe(segment: Segment, number: int, image: int, stripe: int) -> list[Tile]:
     """What a group's window wants before the group makes rows for a stripe."""
     items = []
     for window in segment.windows:
         if window.inner.maker == number:
             if stripe == 0:
-                items.extend(window.begin())
+                items.extend(window.begin(image))
             items.extend(window.before(stripe))
     return [Tile(loads=items)] if items else []

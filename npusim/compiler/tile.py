@@ -165,6 +165,9 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
             found += 1
             if found == _SPATIAL_CHOICES:
                 break
+        # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
+        if problem.held and found:
+            return
 
 
 _SPATIAL_CHOICES = 3

@@ -173,10 +173,13 @@ def memory_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
 
 
 def row_axis(view: View) -> int | None:
-    """The dimension of an image that is outermost in memory, None if there is no one image or it has one row only."""
-    if len(view.shape) != 4 or view.shape[0] != 1:
+    """The dimension of images that is outermost in memory but for the batch; None if they have one row only."""
+    if len(view.shape) != 4:
         return None
-    axis = next((axis for axis in view.order() if axis), 0)
+    order = view.order()
+    if view.shape[0] > 1 and order[0]:
+        return None
+    axis = next((axis for axis in order if axis), 0)
     return axis if axis in (1, 2) and view.shape[axis] > 1 else None
 
 

@@ -195,8 +195,8 @@ class Lowering(ABC):
         """How many elements the largest instruction on a tile of these sizes goes through."""
         return prod(tile)
 
-    def stripe(self, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:
-        """This lowering for some rows of its result alone, where the bytes of buffers have ``moved`` so far since it
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:
+        """This lowering for some rows of one image of its result alone, where the bytes of buffers have ``moved`` so far since it
         was made. Only for what ``stripes`` lets into a segment."""
         raise NotImplementedError(f"{type(self).__name__} has no rows")
 

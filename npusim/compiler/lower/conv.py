@@ -40,7 +40,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
         (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
         self.chain = Chain(context, self.drain.rest, self._out, self._axes, self.drain.result)
         in_place = self.drain.out_type.itemsize == 4
-        rows = min(context.rows or out_shape[1], out_shape[1])
+        self.height = out_shape[1]
+        rows = min(context.rows or self.height, self.height)
         self.problem = MatrixProblem(
             out_shape[0], rows, out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
             # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it

@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from operator import add
 
 from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
@@ -206,10 +207,13 @@ class Elementwise(Lowering):
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         self._out = context.view(group.outputs[0])
-        self._rows: tuple[int, int] | None = None
+        self._rows: tuple[int, int, int] | None = None
         self._chain = Chain(context, group.chain, self._out, self._out.order(), None)
         axis = row_axis(self._out)
-        shape = tuple(min(dim, context.rows or dim) if a == axis else dim for a, dim in enumerate(self._out.shape))
+        shape = list(self._out.shape)
+        if context.rows:
+            assert axis is not None
+            shape[0], shape[axis] = 1, min(context.rows, shape[axis])
         self._tile = small_tile(
             self, shape, self._chain.order, self._chain.slots, inner=(self._chain.order or (None,))[-1]
         )
@@ -220,19 +224,21 @@ class Elementwise(Lowering):
     def estimate(self) -> int:
         return self.moving(view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip)
 
-    def stripe(self, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Elementwise:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Elementwise:
         lowering = copy(self)
-        lowering._rows, lowering._out, lowering._chain = rows, self._out.moved(moved), self._chain.moved(moved)
+        lowering._rows, lowering._out, lowering._chain = (image, *rows), self._out.moved(moved), self._chain.moved(moved)
         return lowering
 
     def _boxes(self) -> list[Box]:
         if self._rows is None:
             return boxes(self._out.shape, self._tile, self._chain.order)
-        axis, (first, end) = row_axis(self._out), self._rows
-        shape = [end - first if a == axis else dim for a, dim in enumerate(self._out.shape)]
+        axis, (image, first, end) = row_axis(self._out), self._rows
+        corner = [image, 0, 0, 0]
+        shape = [1, *self._out.shape[1:]]
+        assert axis is not None
+        corner[axis], shape[axis] = first, end - first
         return [
-            (tuple(start + first if a == axis else start for a, start in enumerate(starts)), sizes)
-            for starts, sizes in boxes(shape, self._tile, self._chain.order)
+            (tuple(map(add, corner, starts)), sizes) for starts, sizes in boxes(shape, self._tile, self._chain.order)
         ]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:

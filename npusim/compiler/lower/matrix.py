@@ -87,6 +87,8 @@ class MatrixLowering(Lowering):
     chain: Chain
     tile: Tiling
     op: Op
+    height: int = 1
+    """Rows of the result, of which the problem has those of a stripe."""
     x_zero: int = 0
     w_zero: int = 0
 
@@ -96,7 +98,7 @@ class MatrixLowering(Lowering):
         self.op = group.anchor
         self.drain = absorb(group)
         self._packed: dict[Any, View] = {}
-        self._rows: tuple[int, int] | None = None
+        self._rows: tuple[int, int, int] | None = None
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
         self._held: dict[int, _Held] = {}
 
@@ -135,7 +137,12 @@ class MatrixLowering(Lowering):
 
     def choose_tile(self) -> Tiling:
         """Pick the tiling; small operands of the chain that the search left out shrink its budget until all fits."""
-        budget = available = self.context.room
+        available = self.context.room
+        # Whole parts of SRAM, so that neighbouring choices of homes ask the same questions.
+        part = self.config.sram.bytes // _PARTS
+        budget = available // part * part
+        if choose(self.problem, self.config, budget) is None:
+            budget = available
         while True:
             tile = choose(self.problem, self.config, budget)
             if tile is None:
@@ -151,7 +158,9 @@ class MatrixLowering(Lowering):
             budget -= excess
 
     def estimate(self) -> int:
-        return estimate(self.problem, self.tile, self.config) + self.moving(view for view in self.chain.operands() if not view.buffer.on_chip)
+        one = estimate(self.problem, self.tile, self.config)
+        far = self.moving(view for view in self.chain.operands() if not view.buffer.on_chip)
+        return one * self.height // self.problem.oh + far
 
     @property
     def in_place(self) -> bool:
@@ -187,9 +196,9 @@ class MatrixLowering(Lowering):
         """(first input channel, input channels) of the parts of a reduction."""
         return [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
 
-    def stripe(self, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> MatrixLowering:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> MatrixLowering:
         lowering = copy(self)
-        lowering._rows, lowering.chain = rows, self.chain.moved(moved)
+        lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
         lowering.move(moved)
         return lowering
 
@@ -199,8 +208,11 @@ class MatrixLowering(Lowering):
 
     def tasks(self) -> list[Task]:
         problem, tile = self.problem, self.tile
-        rows = range(*(self._rows or (0, problem.oh)), tile.oh)
-        spatial = list(product(range(problem.images), rows, range(0, problem.ow, tile.ow)))
+        images, rows = range(problem.images), range(0, problem.oh, tile.oh)
+        if self._rows:
+            image, first, end = self._rows
+            images, rows = range(image, image + 1), range(first, end, tile.oh)
+        spatial = list(product(images, rows, range(0, problem.ow, tile.ow)))
         channels = self._channels()
         if tile.weights_outer:
             return [Task(*where, *what) for what in channels for where in spatial]
@@ -209,7 +221,7 @@ class MatrixLowering(Lowering):
     def extent(self, task: Task) -> Extent:
         problem, tile = self.problem, self.tile
         return Extent(
-            min(tile.oh, (self._rows[1] if self._rows else problem.oh) - task.row),
+            min(tile.oh, (self._rows[2] if self._rows else problem.oh) - task.row),
             min(tile.ow, problem.ow - task.col),
             min(tile.groups, problem.groups - task.group),
             min(tile.oc, problem.oc - task.channel),
@@ -345,6 +357,9 @@ class MatrixLowering(Lowering):
         out_home = _home(out)
         return x_home, out_home, out_home is not Home.DIRECT or bool(self.chain.ops)
 
+
+_PARTS = 64
+"""Parts of SRAM that a budget is rounded to."""
 
 _ACCUMULATOR = 4
 """Bytes of a sum."""

@@ -112,7 +112,7 @@ class PoolLowering(TiledLowering, kind="pool"):
         super().__init__(context, group)
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
-        self._rows: tuple[int, int] | None = None
+        self._rows: tuple[int, int, int] | None = None
         # Channels are cut before columns: windows overlap along columns, and every cut there loads the overlap twice.
         rows = min(context.rows or self.out.shape[1], self.out.shape[1])
         self._tile = self.pick_tile((self.out.shape[0], rows, *self.out.shape[2:]), (0, 1, 3, 2))
@@ -143,16 +143,18 @@ class PoolLowering(TiledLowering, kind="pool"):
         (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
         return (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
 
-    def stripe(self, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> PoolLowering:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> PoolLowering:
         lowering = copy(self)
-        lowering._rows, lowering.x, lowering.out = rows, self.x.moved(moved), self.out.moved(moved)
+        lowering._rows, lowering.x, lowering.out = (image, *rows), self.x.moved(moved), self.out.moved(moved)
         return lowering
 
     def _boxes(self) -> list[Box]:
-        first, end = self._rows or (0, self.out.shape[1])
-        shape = (self.out.shape[0], end - first, *self.out.shape[2:])
         tile = (1, *self._tile[1:])
-        return [((image, row + first, *rest), sizes) for (image, row, *rest), sizes in boxes(shape, tile, range(4))]
+        if self._rows is None:
+            return boxes(self.out.shape, tile, range(4))
+        image, first, end = self._rows
+        stripe = boxes((1, end - first, *self.out.shape[2:]), tile, range(4))
+        return [((image, row + first, *rest), sizes) for (_, row, *rest), sizes in stripe]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         for box in share(self._boxes(), core, cores):
