@@ -58,11 +58,14 @@ class Layout:
     scratch_bytes: int = 0
 
 
-def plan(placement: Placement, context: Context) -> Layout:
-    """Choose the home of every buffer and lay all of them out."""
+def plan(placement: Placement, context: Context, *, stripes: bool = True) -> Layout:
+    """Choose the home of every buffer and lay all of them out; without ``stripes`` there are no segments."""
     layout = Layout([Unit([group]) for group in placement.groups])
     if context.config.cores == 1:
-        layout.units = _Planner(placement, context).run()
+        layout.units = _Planner(placement, context).run(stripes=stripes)
+        # What became a window has no bytes of its own any more.
+        used = {context.view(t).buffer for group in placement.groups for op in group.ops for t in (*op.inputs, *op.outputs) if t in context.views}
+        placement.buffers = [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
     arena = Arena()
     for buffer in placement.buffers:
         if buffer.is_scratch:
@@ -153,10 +156,10 @@ class _Planner:
                         self._users[buffer].append(group.index)
                         self._touched[group.index].append(buffer)
 
-    def run(self) -> list[Unit]:
+    def run(self, *, stripes: bool) -> list[Unit]:
         units = [Unit([group]) for group in self._groups]
         costs = self._settle(units)
-        segments = self._segments(units, costs)
+        segments = self._segments(units, costs) if stripes else []
         if segments:
             units = self._with_segments(segments)
             self._settle(units)
@@ -167,10 +170,11 @@ class _Planner:
         unit_of = {group.index: number for number, unit in enumerate(units) for group in unit.groups}
         lives: dict[Buffer, range] = {}
         for buffer in self._candidates:
-            if buffer.core is None and not self._context_window(buffer, units):
-                lives[buffer] = range(unit_of[buffer.born], unit_of[buffer.dies] + 1)
-                # The arena, too, must not give bytes of a value away to others of the same segment.
-                buffer.born, buffer.dies = units[lives[buffer].start].groups[0].index, units[lives[buffer].stop - 1].groups[-1].index
+            if self._is_window(buffer):
+                continue
+            life = lives[buffer] = range(unit_of[buffer.born], unit_of[buffer.dies] + 1)
+            # The arena, too, must not give bytes of a value away to others of the same segment.
+            buffer.born, buffer.dies = units[life.start].groups[0].index, units[life.stop - 1].groups[-1].index
         costs = [self._estimate(unit) for unit in units]
 
         def worth(buffer: Buffer) -> float:
@@ -189,7 +193,7 @@ class _Planner:
                     costs[number] = cost
         return [cost or 0 for cost in costs]
 
-    def _context_window(self, buffer: Buffer, units: Sequence[Unit]) -> bool:
+    def _is_window(self, buffer: Buffer) -> bool:
         """Whether a segment has taken the value's place."""
         return all(self._context.views[tensor].buffer is not buffer for tensor in self._tensors[buffer])
 
@@ -315,9 +319,6 @@ class _Planner:
                 self._context.views.update(kept)
                 units += [Unit([group]) for group in unit.groups]
             else:
-                for view in kept.values():
-                    view.buffer.core = 0  # it has no bytes anywhere
-                    view.buffer.nbytes = 0
                 units.append(unit)
             at = segment.last + 1
         return units + [Unit([group]) for group in self._groups[at:]]

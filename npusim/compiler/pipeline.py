@@ -66,36 +66,37 @@ class _Order:
     sizes: tuple[int, ...]
     constants: ConstantPool
     groups: list[Group]
+    striped: bool
 
 
 def _best(graph: Graph, config: Config) -> _Order:
-    """The order for as many cores as are done first. Few may be faster than many: each loads its own weights, and one
-    alone keeps values in its SRAM."""
-    cores, best = config.cores, _ordered(graph, config)
-    if cores == 1:
-        return best
-    time = forecast(best.commands, config)
-    counts = [cores >> shift for shift in range(1, cores.bit_length() - 1)]
-    for count in (*counts, 1):
+    """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
+    alone keeps values in its SRAM; there, whole values may be faster than stripes."""
+    best = _ordered(graph, config)
+    time = forecast(best.commands, config) if config.cores > 1 or best.striped else 0
+    for count in [config.cores >> shift for shift in range(1, config.cores.bit_length())]:
         order = _ordered(graph, replace(config, cores=count))
-        now = forecast(order.commands, config)
-        if now < time:
-            best, time = order, now
-        elif count != 1 and count * 2 < cores:
-            continue
+        taken = forecast(order.commands, config)
+        if taken < time:
+            best, time = order, taken
+    if best.striped:
+        order = _ordered(graph, replace(config, cores=1), stripes=False)
+        if forecast(order.commands, config) < time:
+            return order
     return best
 
 
-def _ordered(graph: Graph, config: Config) -> _Order:
+def _ordered(graph: Graph, config: Config, *, stripes: bool = True) -> _Order:
     context = Context(config, ConstantPool())
     placement = place(graph, form_groups(graph.ops, graph.outputs), context)
-    layout = plan(placement, context)
+    layout = plan(placement, context, stripes=stripes)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
     commands = _schedule(placement, layout, context, config)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    return _Order(commands, sizes, context.constants, placement.groups)
+    striped = any(unit.segment for unit in layout.units)
+    return _Order(commands, sizes, context.constants, placement.groups, striped)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:

@@ -27,13 +27,15 @@ from npusim.program import SCRATCH
 
 class Reader(NamedTuple):
     """Who reads a value: rows [a, b) of group ``reader`` want rows [a * stride - before, (b - 1) * stride - before +
-    extent); with ``padded`` also those that the image does not have."""
+    extent), with ``padded`` also those that the image does not have; ``windowed``: by the windows of its anchor, else
+    element by element."""
 
     reader: int
     stride: int
     before: int
     extent: int
     padded: bool
+    windowed: bool
 
     def rows(self, first: int, end: int, height: int) -> tuple[int, int]:
         """The rows that rows [first, end) want of an image of ``height``."""
@@ -136,7 +138,10 @@ def inners(groups: Sequence[Group], context: Context) -> list[Inner] | None:
     for number, group in enumerate(groups):
         for tensor, reader in _reads(group, number):
             if tensor in makers:
-                if tensor.shape[0] != group.outputs[0].shape[0] or axes[makers[tensor]] != axes[number]:
+                out = group.outputs[0].shape
+                # What is broadcast along the rows is wanted as a whole by each of them.
+                alike = tensor.shape[0] == out[0] if reader.windowed else tensor.shape == out
+                if not alike or axes[makers[tensor]] != axes[number]:
                     return None
                 readers[tensor].append(reader)
     if not all(readers.values()):
@@ -162,10 +167,10 @@ def _reads(group: Group, number: int) -> Iterator[tuple[Tensor, Reader]]:
         (stride, _), (dilation, _) = anchor.attrs["stride"], anchor.attrs["dilation"]
         kernel = anchor.input(1).shape[2] if anchor.kind == "conv" else anchor.attrs["kernel"][0]
         extent = (kernel - 1) * dilation + 1
-        yield anchor.input(0), Reader(number, stride, anchor.attrs["pads"][0], extent, anchor.kind == "conv")
+        yield anchor.input(0), Reader(number, stride, anchor.attrs["pads"][0], extent, anchor.kind == "conv", True)
     for tensor in group.loads():
         if anchor is None or tensor is not anchor.output:
-            yield tensor, Reader(number, 1, 0, 1, False)
+            yield tensor, Reader(number, 1, 0, 1, False, False)
 
 
 def needs(inner: Sequence[Inner], heights: Sequence[int], end: int) -> list[int]:
