@@ -3,8 +3,8 @@ where the slots lie between.
 
 A value in SRAM costs no traffic, and the room that it takes from the tiles of every group that runs meanwhile. So each
 is tried, those first whose bytes are moved most for the room that they take, and kept where the estimates of all groups
-of its life together fall. What is left in DRAM between neighbours is the reason for segments (see ``stripes``): the cuts
-between them are those of least estimated time. With the segments known, values are tried once more. A device of several
+of its life together fall. What is left in DRAM between neighbours is the reason for segments (see ``stripes``): the
+cuts between them are those of least estimated time. With the segments known, values are tried once more. A device of many
 cores keeps values in DRAM: its cores have no way into each other's SRAM.
 """
 
@@ -64,7 +64,13 @@ def plan(placement: Placement, context: Context, *, stripes: bool = True) -> Lay
     if context.config.cores == 1:
         layout.units = _Planner(placement, context).run(stripes=stripes)
         # What became a window has no bytes of its own any more.
-        used = {context.view(t).buffer for group in placement.groups for op in group.ops for t in (*op.inputs, *op.outputs) if t in context.views}
+        used = {
+            context.view(t).buffer
+            for group in placement.groups
+            for op in group.ops
+            for t in (*op.inputs, *op.outputs)
+            if t in context.views
+        }
         placement.buffers = [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
     arena = Arena()
     for buffer in placement.buffers:
@@ -146,8 +152,8 @@ class _Planner:
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
-            for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t in context.views):
-                if tensor is None or tensor in inside:
+            for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None):
+                if tensor not in context.views or tensor in inside:
                     continue
                 buffer = context.views[tensor].buffer
                 if buffer in self._users:
@@ -172,9 +178,9 @@ class _Planner:
         for buffer in self._candidates:
             if self._is_window(buffer):
                 continue
-            life = lives[buffer] = range(unit_of[buffer.born], unit_of[buffer.dies] + 1)
+            span = lives[buffer] = range(unit_of[buffer.born], unit_of[buffer.dies] + 1)
             # The arena, too, must not give bytes of a value away to others of the same segment.
-            buffer.born, buffer.dies = units[life.start].groups[0].index, units[life.stop - 1].groups[-1].index
+            buffer.born, buffer.dies = units[span.start].groups[0].index, units[span.stop - 1].groups[-1].index
         costs = [self._estimate(unit) for unit in units]
 
         def worth(buffer: Buffer) -> float:
@@ -245,9 +251,9 @@ class _Planner:
             best.append(min(options, key=lambda option: (option[0], option[2])))
         chosen, at = [], len(self._groups)
         while at:
-            _, segment, before = best[at]
-            if segment is not None:
-                chosen.append(segment)
+            _, taken, before = best[at]
+            if taken is not None:
+                chosen.append(taken)
             at = before
         return chosen[::-1]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.forecast import forecast
+from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable
@@ -163,7 +163,9 @@ def _schedule(placement: Placement, layout: Layout, context: Context, config: Co
                 # Also where nothing is made: padding below the image may be wanted then.
                 scheduler.add(index, [before_stripe(unit.segment, number, image, stripe)])
                 if first < end:
-                    scheduler.add(index, _streams(fitted.lowerings[number].stripe(image, (first, end), moved), tables[number]))
+                    scheduler.add(
+                        index, _streams(fitted.lowerings[number].stripe(image, (first, end), moved), tables[number])
+                    )
     return scheduler.finish()
 
 

@@ -301,8 +301,8 @@ class Scheduler:
         raise_fences(needs, history.before)
         low, high = resource.extent()
         for use in (*history.reads, *history.writes):
-            # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
-            # hold other rows later.
+            # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same
+            # bytes hold other rows later.
             if (use.op != op or resource.buffer.on_chip) and use.low < high and low < use.high:
                 raise_fence(needs, use.key, use.count)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from npusim.compiler.groups import Group
@@ -44,8 +45,8 @@ class Reader(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """A value that lives in a window: the group (of the segment) that makes it, the dimension of its rows, and who reads
-    it."""
+    """A value that lives in a window: the group (of the segment) that makes it, the dimension that is its rows, and who
+    reads it."""
 
     tensor: Tensor
     maker: int
@@ -220,9 +221,11 @@ def border(value: Inner, groups: Sequence[Group]) -> Border | None:
 def _columns(anchor: Op, tensor: Tensor) -> tuple[int, int]:
     nchw = anchor.attrs["layout"] == "NCHW"
     axis = 3 if nchw else 2
-    total = (anchor.output.shape[axis] - 1) * anchor.attrs["stride"][1] + (
-        anchor.input(1).shape[3] - 1
-    ) * anchor.attrs["dilation"][1] + 1
+    total = (
+        (anchor.output.shape[axis] - 1) * anchor.attrs["stride"][1]
+        + (anchor.input(1).shape[3] - 1) * anchor.attrs["dilation"][1]
+        + 1
+    )
     before = anchor.attrs["pads"][1]
     return before, max(0, total - before - tensor.shape[axis])
 
@@ -268,22 +271,18 @@ def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: C
         if edge is None:
             return None
         windows.append(_window(value, edge, steps, heights))
-    stripes = [
-        list(zip(before, after, strict=True)) for before, after in zip(steps, steps[1:], strict=False)
-    ]
+    stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
     rows = [max(end - first for first, end in column) for column in zip(*stripes, strict=True)]
     return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0])
 
 
-def _window(
-    value: Inner, edge: Border, steps: Sequence[Sequence[int]], heights: Sequence[int]
-) -> Window:
-    spans = [live(value, before, after, heights) for before, after in zip(steps, steps[1:], strict=False)]
+def _window(value: Inner, edge: Border, steps: Sequence[Sequence[int]], heights: Sequence[int]) -> Window:
+    spans = [live(value, before, after, heights) for before, after in pairwise(steps)]
     capacity = max(high - low for low, high in spans)
     while (found := _positions(spans, capacity)) is None:
         capacity += 1
     bases, moves = found
-    bottoms, height, filled = {}, heights[value.maker], heights[value.maker]
+    bottoms, filled = {}, heights[value.maker]
     for number, (_, high) in enumerate(spans):
         if high > filled:
             bottoms[number] = filled + bases[number], high + bases[number]
@@ -319,7 +318,7 @@ def _positions(spans: Sequence[tuple[int, int]], capacity: int) -> tuple[list[in
 
 def before_stripe(segment: Segment, number: int, image: int, stripe: int) -> list[Tile]:
     """What a group's window wants before the group makes rows for a stripe."""
-    items = []
+    items: list[Item] = []
     for window in segment.windows:
         if window.inner.maker == number:
             if stripe == 0:

@@ -23,8 +23,10 @@ ALIGNMENT = 64
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes in one region of DRAM, or in the SRAM of ``core``, at ``offset`` once laid out; ``born`` and ``dies``: first
-    and last group that uses it."""
+    """Bytes in one region of DRAM, or in the SRAM of ``core``, at ``offset`` once laid out.
+
+    ``born`` and ``dies``: first and last group that uses it.
+    """
 
     name: str
     region: int

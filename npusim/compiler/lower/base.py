@@ -178,8 +178,8 @@ class Lowering(ABC):
 
     def estimate(self) -> int:
         """Picoseconds that the group takes, about: what is compared when the homes of values are chosen."""
-        tensors = [t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t in self.context.views]
-        return self.moving([self.context.views[tensor] for tensor in dict.fromkeys(tensors) if tensor is not None])
+        tensors = dict.fromkeys(t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t is not None)
+        return self.moving(self.context.views[tensor] for tensor in tensors if tensor in self.context.views)
 
     def moving(self, views: Iterable[View]) -> int:
         """Picoseconds to move values once between their homes and the slots of tiles."""
@@ -188,7 +188,8 @@ class Lowering(ABC):
         total = 0
         for view in views:
             nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride)
-            total += nbytes * view.dtype.itemsize * 10**12 // (near if view.buffer.on_chip else config.dram.bandwidth)
+            rate = near if view.buffer.on_chip else config.dram.bandwidth
+            total += nbytes * view.dtype.itemsize * 10**12 // rate
         return total
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
@@ -196,8 +197,8 @@ class Lowering(ABC):
         return prod(tile)
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:
-        """This lowering for some rows of one image of its result alone, where the bytes of buffers have ``moved`` so far since it
-        was made. Only for what ``stripes`` lets into a segment."""
+        """This lowering for some rows of one image of its result alone, where the bytes of buffers have ``moved`` so far
+        since it was made. Only for what ``stripes`` lets into a segment."""
         raise NotImplementedError(f"{type(self).__name__} has no rows")
 
     @property

@@ -143,9 +143,7 @@ def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
     return tuple(size if stride else min(size, 1) for size, stride in zip(sizes, view.strides, strict=True))
 
 
-def _assign(
-    ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], near: set[Tensor]
-) -> dict[Tensor, str]:
+def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], near: set[Tensor]) -> dict[Tensor, str]:
     """Slot names: ``i*`` loaded, ``t*`` between, ``out``; a result takes over a dying operand's place. What is ``near``
     needs none."""
     place = {tensor: f"i{index}" for index, tensor in enumerate(views) if tensor not in near}
@@ -226,7 +224,11 @@ class Elementwise(Lowering):
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Elementwise:
         lowering = copy(self)
-        lowering._rows, lowering._out, lowering._chain = (image, *rows), self._out.moved(moved), self._chain.moved(moved)
+        lowering._rows, lowering._out, lowering._chain = (
+            (image, *rows),
+            self._out.moved(moved),
+            self._chain.moved(moved),
+        )
         return lowering
 
     def _boxes(self) -> list[Box]:

@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from math import prod
+from typing import NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
-from npusim.compiler.schedule import Item, Slot, Tile
+from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.values import Buffer, View, dense_strides
 from npusim.isa import reduction
 from npusim.ops.base import REGISTRY, Rows
@@ -166,31 +167,39 @@ class PoolLowering(TiledLowering, kind="pool"):
             left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
             step = Tile()
             part, target = self.x.slice((image, top, left, channel), (1, ih, iw, channels)), self.out.slice(*box)
-            x, out = _whole(part), _whole(target)
+            x, out = _Image.of(part), _Image.of(target)
             if x is None:
-                x = _packed(table.next("x"), part)
-                step.loads.extend(load_packed(x[2], part, range(4)))
+                x = _Image.packed(slot := table.next("x"), part)
+                step.loads.extend(load_packed(slot, part, range(4)))
             if out is None:
-                out = _packed(table.next("out"), target)
-                step.stores.extend(store_packed(target, out[2], range(4)))
+                out = _Image.packed(slot := table.next("out"), target)
+                step.stores.extend(store_packed(target, slot, range(4)))
             instruction = reduction.Pool(
-                reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype, out[0], out[1], x[0], x[1],
-                ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
+                reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype, out.address, out.strides, x.address,
+                x.strides, ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
                 # Where the last window reaches beyond the padding (ceil mode), what lies there is not padding: an
                 # average does not count it.
                 (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
             )  # fmt: skip
-            step.compute.append(Item(instruction, (x[2],), (out[2],)))
+            step.compute.append(Item(instruction, (x.resource,), (out.resource,)))
             yield step
 
 
-def _whole(part: View) -> tuple[int, tuple[int, ...], View] | None:
-    """An image's (address, strides of rows, columns and channels, view) if it can be worked on where it is."""
-    return (part.address, part.strides[1:], part) if part.buffer.on_chip else None
+class _Image(NamedTuple):
+    """An image in SRAM, with the strides of rows, columns and channels."""
 
+    address: int
+    strides: tuple[int, ...]
+    resource: Resource
 
-def _packed(slot: Slot, part: View) -> tuple[int, tuple[int, ...], Slot]:
-    return slot.address, dense_strides(part.shape, part.dtype.itemsize)[1:], slot
+    @classmethod
+    def of(cls, part: View) -> _Image | None:
+        """Where it lies, if that is SRAM."""
+        return cls(part.address, part.strides[1:], part) if part.buffer.on_chip else None
+
+    @classmethod
+    def packed(cls, slot: Slot, part: View) -> _Image:
+        return cls(slot.address, dense_strides(part.shape, part.dtype.itemsize)[1:], slot)
 
 
 def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
