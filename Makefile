@@ -7,7 +7,7 @@ KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
 	$(wildcard hal/*/*.pyx hal/*/*.pxd hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow acceptance torch fuzz bench lint build clean
+.PHONY: help demo run test slow acceptance oldest newest torch fuzz sanitize bench lint build clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -28,14 +28,45 @@ slow: .venv/test  ## the tests that the default run leaves out
 acceptance: .venv/test  ## real networks, compared with onnxruntime; long
 	$(BIN)/pytest -m acceptance
 
+# A copy of the tree beside an environment, because the kernels are built in place; anew each time, which costs minutes.
+# uv because pip cannot resolve to the lowest versions; of what the named packages require it takes the newest.
+oldest: RESOLUTION := lowest-direct
+newest: RESOLUTION := highest
+oldest newest: HERE = $(CURDIR)/.venv-$@
+oldest newest: UV = $(HERE)/bin/uv pip install --quiet --python $(HERE)/bin/python --resolution $(RESOLUTION)
+oldest:  ## the tests on the lowest versions that pyproject.toml allows: make oldest [ARGS=tests/unit/frontends]
+newest:  ## the tests on the newest, on any Python: make newest PYTHON=python3.13 [ARGS=tests/unit/frontends]
+oldest newest:
+	rm -rf $(HERE)
+	$(PYTHON) -m venv $(HERE)
+	mkdir $(HERE)/tree
+	tar -c --exclude-vcs --exclude './.venv*' --exclude ./build --exclude '*.so' --exclude '*.egg-info' . | tar -x -C $(HERE)/tree
+	$(HERE)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(HERE)/bin/python .ci/extra.py build-system | $(UV) --requirement -
+	cd $(HERE)/tree && $(UV) --no-build-isolation --editable '.[test,report]'
+	cd $(HERE)/tree && $(HERE)/bin/pytest -n $(JOBS) --dist worksteal $(ARGS)
+
 torch: .venv-torch/ready  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; downloads torch
 	.venv-torch/bin/python -m pytest tests/torch
 
-fuzz: .venv/test  ## damaged models and handles through the C libraries; minutes
+fuzz: .venv/test  ## damaged models, program files and handles, through the C libraries too; an hour
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi-v1
 	$(BIN)/python -m tests.support.fuzz.run --library neuralnetworks
 	$(BIN)/python -m tests.support.fuzz.run --library programs
+	$(BIN)/python -m tests.support.fuzz.run --library npu-files --cases 1000000
+	$(BIN)/python -m tests.support.fuzz.run --library models --cases 500000
+
+# Python itself has no sanitizer, so theirs come first; it must not look for npusim in this folder.
+SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	PYTHONSAFEPATH=1 PYTHONPATH=build/sanitize:. $(BIN)/python
+
+sanitize: .venv/dev  ## kernels with AddressSanitizer and UndefinedBehaviorSanitizer: their tests, damaged programs; half an hour
+	NPUSIM_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitize-temp --build-lib build/sanitize
+	$(SANITIZED) -m pytest -o "pythonpath=build/sanitize ." tests/unit/kernels tests/unit/isa tests/unit/routines
+	$(SANITIZED) -m tests.support.fuzz.run --library programs
+	$(SANITIZED) -m tests.support.fuzz.run --library npu-files
 
 bench: .venv/test  ## speed and memory on real networks, as ratios
 	$(BIN)/python -m bench.run_models
@@ -53,7 +84,7 @@ build: .venv/dev  ## wheel and sdist, in dist/
 	$(BIN)/python -m build --outdir dist .
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv .venv-torch build dist *.egg-info npusim/*.so
+	rm -rf .venv .venv-torch .venv-oldest .venv-newest build dist *.egg-info npusim/*.so
 
 # The stamps: the package itself is installed once, editable; what the extras list is added without building it again.
 .venv/core: pyproject.toml $(KERNELS)

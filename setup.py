@@ -1,7 +1,8 @@
 """The compiled extensions and the shared libraries; everything else about the package is in pyproject.toml.
 
 Build in place with ``python setup.py build_ext --inplace``. With NPUSIM_DEBUG_KERNELS=1 in the environment the kernels
-check every index and carry debugger symbols.
+check every index and carry debugger symbols. With NPUSIM_SANITIZE=1 the kernels alone are built, under AddressSanitizer
+and UndefinedBehaviorSanitizer: ``make sanitize`` puts them into a folder of their own.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("NPUSIM_DEBUG_KERNELS", "") not in ("", "0")
+SANITIZE = os.environ.get("NPUSIM_SANITIZE", "") not in ("", "0")
 MODULES = (
     "_core",
     "_dram",
+    "_floats",
     "_leap",
     "_simd",
     "_operand",
@@ -41,13 +44,16 @@ HEADERS = sorted(str(path) for path in Path("npusim/kernels").glob("*.h"))
 # No -march and no -ffast-math: the build runs on any machine of its family and gives the same bits on all of them.
 # Contraction is off because a multiply-add is fused exactly where the source says fma.
 UNIX_FLAGS = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-unused-function"]
+# The first finding ends the process. A number that does not fit its integer type is not part of "undefined".
+SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 
 
 def compile_flags() -> list[str]:
     """The C compiler's flags for this platform and build kind."""
     if sys.platform == "win32":
         return ["/O2", "/fp:precise"]
-    return [*UNIX_FLAGS, *(["-O1", "-g"] if DEBUG else ["-O3"])]
+    sanitizers = [*SANITIZERS, "-fno-omit-frame-pointer"] if SANITIZE else []
+    return [*UNIX_FLAGS, *sanitizers, *(["-O1", "-g"] if DEBUG or SANITIZE else ["-O3"])]
 
 
 def extensions() -> list[Extension]:
@@ -59,6 +65,7 @@ def extensions() -> list[Extension]:
             include_dirs=["npusim/kernels"],
             depends=HEADERS,
             extra_compile_args=compile_flags(),
+            extra_link_args=SANITIZERS if SANITIZE else [],
             libraries=[] if sys.platform == "win32" else ["m"],
         )
         for name in MODULES
@@ -144,7 +151,7 @@ def shared_library(name: str, folder: str, sources: list[str], macros: list[tupl
         define_macros=[*python_macros(), ("NPU_LIBRARY_NAME", f'"lib{name}"'), *macros],
         extra_compile_args=C_FLAGS,
         extra_link_args=[f"-Wl,-soname,lib{name}.so", "-Wl,-z,nodelete", "-Wl,-z,defs"],
-        libraries=["dl", "pthread"],
+        libraries=["dl", "m", "pthread"],
     )
 
 
@@ -157,13 +164,14 @@ def bridge(name: str, sources: list[str], macros: list[tuple[str, str]]) -> Exte
         depends=ABI_HEADERS,
         define_macros=[*python_macros(), *macros],
         extra_compile_args=["-std=gnu11", "-fvisibility=hidden", *compile_flags()],
-        libraries=["dl", "pthread"],
+        libraries=["dl", "m", "pthread"],
     )
 
 
 def facades() -> tuple[list[Extension], list[SharedLibrary]]:
     """The bridges and the libraries, where there are shared libraries of this kind."""
-    if not sys.platform.startswith("linux"):
+    # A sanitizer would have to be in their clients, too.
+    if SANITIZE or not sys.platform.startswith("linux"):
         return [], []
     return [bridge(*row) for row in BRIDGES], [shared_library(*row) for row in LIBRARIES]
 

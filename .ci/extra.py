@@ -1,8 +1,9 @@
-"""Print the requirements of one extra of pyproject.toml, one per line, for ``pip install --requirement``."""
+"""Print the requirements of an extra of pyproject.toml, or of ``build-system``, one a line, for pip and uv."""
 
 import pathlib
 import sys
 import tomllib
 
-project = tomllib.loads(pathlib.Path("pyproject.toml").read_text("utf-8"))["project"]
-sys.stdout.writelines(f"{requirement}\n" for requirement in project["optional-dependencies"][sys.argv[1]])
+pyproject = tomllib.loads(pathlib.Path("pyproject.toml").read_text("utf-8"))
+listed = {"build-system": pyproject["build-system"]["requires"], **pyproject["project"]["optional-dependencies"]}
+sys.stdout.writelines(f"{requirement}\n" for requirement in listed[sys.argv[1]])

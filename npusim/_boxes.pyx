@@ -7,6 +7,8 @@ formulas. Sorting keeps the order of equals. Where data can be malformed a kerne
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy
 
+from npusim._operand cimport interrupted, settle
+
 cdef extern from "transcend.h" nogil:
     double npu_exp(double x)
 
@@ -26,6 +28,7 @@ cdef struct Suppression:
     float overlap
     float sigma
     float least
+    long long done  # pairs, of all classes
 
 
 cdef inline float _larger(float a, float b) noexcept nogil:
@@ -82,7 +85,7 @@ cdef inline bint _survives(float *score, float iou, const Suppression *rule) noe
 
 
 cdef long long _suppress(
-    float *scores, const float *boxes, int per_box, int *ids, long long count, long long most, const Suppression *rule,
+    float *scores, const float *boxes, int per_box, int *ids, long long count, long long most, Suppression *rule,
 ) noexcept nogil:
     """Choose ids by falling score, dropping those that overlap a chosen one; returns how many, which then come first.
 
@@ -96,6 +99,8 @@ cdef long long _suppress(
     if most < 0:
         most = count
     while kept < end and kept < most:
+        if interrupted(&rule.done, end - kept):
+            break
         best = _first_largest(scores, ids, kept, end)
         ids[kept], ids[best] = ids[best], ids[kept]
         chosen = boxes + 4 * (ids[kept] // per_box)
@@ -136,7 +141,7 @@ cdef void _rank(Ranked *ranked, const float *scores, const int *ids, long long c
 
 cdef long long _each_class(
     float *scores, const float *boxes, int per_box, int *ids, Ranked *ranked, long long rows, long long classes,
-    float threshold, long long most, long long most_of_class, const Suppression *rule,
+    float threshold, long long most, long long most_of_class, Suppression *rule,
 ) noexcept nogil:
     """Suppress class by class (0 is the background), and rank what is left: the first ``most`` of ``ranked``."""
     cdef long long count = 0, begin, c, i
@@ -170,7 +175,7 @@ def bbox_transform(
     float[:, ::1] out,
 ):
     """out[i, 4c:4c+4] = rois[i] moved by deltas[i, 4c:4c+4], clipped to images[batches[i]] = (height, width)."""
-    cdef long long i, c, n = rois.shape[0], classes = deltas.shape[1] // 4
+    cdef long long i, c, done = 0, n = rois.shape[0], classes = deltas.shape[1] // 4
     cdef const float *image
     cdef int batch
     if not (
@@ -183,13 +188,14 @@ def bbox_transform(
     with nogil:
         for i in range(n):
             batch = batches[i]
-            if not 0 <= batch < images.shape[0] or _malformed(&rois[i, 0]):
+            if not 0 <= batch < images.shape[0] or _malformed(&rois[i, 0]) or interrupted(&done, classes):
                 break
             image = &images[batch, 0]
             for c in range(classes):
                 _transform(&out[i, 4 * c], &rois[i, 0], &deltas[i, 4 * c], image[0], image[1])
         else:
             i = -1
+    settle()
     return i
 
 
@@ -215,7 +221,7 @@ def box_nms_limit(
         and out_scores.shape[0] == out_boxes.shape[0] == out_classes.shape[0] == out_batches.shape[0]
     ):
         raise ValueError("box_nms_limit: shapes do not fit each other")
-    rule.kernel, rule.overlap, rule.sigma, rule.least = kernel, overlap, sigma, least
+    rule.kernel, rule.overlap, rule.sigma, rule.least, rule.done = kernel, overlap, sigma, least, 0
     ranked = _take(&ids, &unused, rows * (classes - 1), 0)
     with nogil:
         while begin < rows:
@@ -238,6 +244,7 @@ def box_nms_limit(
                 count += 1
             begin = end
     free(ranked)
+    settle()
     if count < 0:
         raise ValueError(f"box_nms_limit: {out_scores.shape[0]} rows of output are too few")
     return count
@@ -269,7 +276,7 @@ def proposals(
         raise ValueError("proposals: shapes do not fit each other")
     if scores.shape[0] == 0 or size == 0:
         return 0
-    rule.kernel, rule.overlap, rule.sigma, rule.least = KERNEL_DROP, overlap, 0, 0
+    rule.kernel, rule.overlap, rule.sigma, rule.least, rule.done = KERNEL_DROP, overlap, 0, 0, 0
     ranked = _take(&ids, &boxes, size, 5 * size)
     values = boxes + 4 * size
     with nogil:
@@ -298,6 +305,7 @@ def proposals(
                 out_batches[count] = <int>b
                 count += 1
     free(ranked)
+    settle()
     if count < 0:
         raise ValueError(f"proposals: {out_scores.shape[0]} rows of output are too few")
     return count
@@ -353,7 +361,7 @@ cdef void _decode(
 
 cdef long long _best_boxes(
     float *values, const float *boxes, int *ids, Ranked *ranked, const float *scores, long long rows, long long classes,
-    float threshold, long long most, long long of_box, const Suppression *rule,
+    float threshold, long long most, long long of_box, Suppression *rule,
 ) noexcept nogil:
     """Suppress by each box's best class, then list the ``of_box`` best classes of each box that is left."""
     cdef long long a, c, count = 0, kept, total = 0
@@ -401,7 +409,7 @@ def detections(
     if rows == 0 or scores.shape[0] == 0:
         return
     of_box = min(of_box, classes - 1)
-    rule.kernel, rule.overlap, rule.sigma, rule.least = KERNEL_DROP, overlap, 0, 0
+    rule.kernel, rule.overlap, rule.sigma, rule.least, rule.done = KERNEL_DROP, overlap, 0, 0, 0
     ranked = _take(&ids, &boxes, rows * classes + classes, rows * (4 + classes))
     values = boxes + 4 * rows
     with nogil:
@@ -422,5 +430,6 @@ def detections(
                 out_classes[b, i] = <int>(ranked[i].id % classes) - 1 + first_label
             out_counts[b] = <int>count
     free(ranked)
+    settle()
     if count > room:
         raise ValueError(f"detections: {room} rows of output are too few")

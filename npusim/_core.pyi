@@ -12,6 +12,7 @@ _Floats: TypeAlias = npt.NDArray[np.float32]
 _Ints: TypeAlias = npt.NDArray[np.int32]
 
 __all__ = [
+    "DefaultFloats",
     "Strided",
     "arg_reduce",
     "bbox_transform",
@@ -76,6 +77,11 @@ def dram_serve_runs(
 ) -> dict[str, int]: ...
 def simd() -> str: ...
 def set_simd(name: str) -> None: ...
+
+@final
+class DefaultFloats:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 @final
 class Strided:

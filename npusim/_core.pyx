@@ -9,6 +9,7 @@ from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
 from npusim._drain import depthwise, finish
 from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
+from npusim._floats import DefaultFloats
 from npusim._hash import fingerprint64, lsh_bits, multinomial, philox, search_keys
 from npusim._index import gather, scatter
 from npusim._lanes import binary, cast, dequantize, quantize, unary
@@ -22,6 +23,7 @@ from npusim._simd import set_simd, simd
 from npusim._window import pool, resample
 
 __all__ = [
+    "DefaultFloats",
     "Strided",
     "arg_reduce",
     "bbox_transform",

@@ -4,8 +4,8 @@ from libc.math cimport ceil, floor, rint
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, Strided, Window, dense, is_empty,
-    is_float, item_size, operand, reach, take, take_window, type_name, weight_zero,
+    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, Strided, Window, dense, interrupted,
+    is_empty, is_float, item_size, operand, reach, settle, take, take_window, type_name, weight_zero,
 )
 from npusim._simd cimport level
 
@@ -89,10 +89,12 @@ cdef void _depthwise_pixel(
 
 
 cdef void _depthwise(const Depthwise *t) noexcept nogil:
-    cdef long long i, j, start, channels = t.c * t.mult
+    cdef long long i, j, start, done = 0, channels = t.c * t.mult, taps = t.win.kh * t.win.kw
     for i in range(t.oh):
         for j in range(t.ow):
             for start from 0 <= start < channels by NPU_BLOCK:
+                if interrupted(&done, taps * min(channels - start, <long long>NPU_BLOCK)):
+                    return
                 _depthwise_pixel(
                     t, t.x + i * t.win.sh * t.xs[0] + j * t.win.sw * t.xs[1], t.acc + i * t.cs[0] + j * t.cs[1], start,
                     min(channels - start, <long long>NPU_BLOCK),
@@ -171,6 +173,7 @@ def depthwise(
                 _centre(<int *>wide, zero, count)
             t.w = wide
             _depthwise(&t)
+    settle()
     if wide == NULL:
         raise MemoryError(f"depthwise: no memory for {count} weights")
 
@@ -284,7 +287,7 @@ def finish(
     cdef Operand a, d, b, s
     cdef long long[4] n
     cdef long long[2] m
-    cdef long long i0, i1, i2
+    cdef long long i0, i1, i2, done = 0
     if not out_scale > 0:
         raise ValueError(f"finish: out_scale must be above 0, got {out_scale}")
     _plan_finish(&f, acc_dtype, out_dtype, out_zero, lo, hi)
@@ -305,6 +308,8 @@ def finish(
         for i0 in range(n[0]):
             for i1 in range(n[1]):
                 for i2 in range(n[2]):
+                    if interrupted(&done, n[3]):
+                        break
                     _finish_row(
                         &f, d.p + i0 * d.s[0] + i1 * d.s[1] + i2 * d.s[2],
                         a.p + i0 * a.s[0] + i1 * a.s[1] + i2 * a.s[2], n[3],
@@ -313,3 +318,4 @@ def finish(
                 f.bias += b.s[0]
             if f.scale != NULL:
                 f.scale += s.s[0]
+    settle()

@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from npusim._operand cimport interrupted, settle
+
 cdef extern from "transcend.h" nogil:
     double npu_exp(double x)
 
@@ -138,7 +140,7 @@ def lsh_bits(
 
     A fingerprint is that of the four bytes of seeds[i, j] before the bytes of the item.
     """
-    cdef long long i, j, k, n = items.shape[1]
+    cdef long long i, j, k, done = 0, n = items.shape[1]
     cdef double total
     cdef unsigned char *key
     if weights.shape[0] != items.shape[0] or bits.shape[0] != seeds.shape[0] or bits.shape[1] != seeds.shape[1]:
@@ -152,20 +154,25 @@ def lsh_bits(
                 total = 0
                 memcpy(key, &seeds[i, j], 4)
                 for k in range(items.shape[0]):
+                    if interrupted(&done, n):
+                        break
                     if n:
                         memcpy(key + 4, &items[k, 0], n)
                     total += weights[k] * <double><int64_t>_fingerprint(key, 4 + n)
                 bits[i, j] = total > 0
     free(key)
+    settle()
 
 
 def search_keys(const int[::1] lookups, const int[::1] keys, int[::1] places, unsigned char[::1] hits):
     """Where each lookup is among the keys, which are sorted: hits 1 and its place, or 0 and place 0."""
-    cdef long long i, low, high, at
+    cdef long long i, low, high, at, done = 0
     if places.shape[0] != lookups.shape[0] or hits.shape[0] != lookups.shape[0]:
         raise ValueError("search_keys: shapes do not fit each other")
     with nogil:
         for i in range(lookups.shape[0]):
+            if interrupted(&done, 1):
+                break
             low, high = 0, keys.shape[0]
             while low < high:
                 at = (low + high) // 2
@@ -175,6 +182,7 @@ def search_keys(const int[::1] lookups, const int[::1] keys, int[::1] places, un
                     high = at
             hits[i] = low < keys.shape[0] and keys[low] == lookups[i]
             places[i] = <int>low if hits[i] else 0
+    settle()
 
 
 cdef void _philox(uint32_t *c, uint32_t key0, uint32_t key1) noexcept nogil:
@@ -218,7 +226,7 @@ cdef double _uniform(uint64_t number, uint32_t key0, uint32_t key1) noexcept nog
 
 def multinomial(const float[:, ::1] logits, unsigned int key0, unsigned int key1, int[:, ::1] out):
     """out[b, i] = a class drawn with probability e^logits[b, class] / their sum, by the stream of the key."""
-    cdef long long b, i, c, low, high, at, classes = logits.shape[1]
+    cdef long long b, i, c, low, high, at, done = 0, classes = logits.shape[1]
     cdef double *sums
     cdef double wanted
     cdef float top
@@ -235,6 +243,8 @@ def multinomial(const float[:, ::1] logits, unsigned int key0, unsigned int key1
             for c in range(classes):
                 sums[c] = (sums[c - 1] if c else 0) + npu_exp(<double>logits[b, c] - top)
             for i in range(out.shape[1]):
+                if interrupted(&done, 1):
+                    break
                 wanted = _uniform(b * out.shape[1] + i, key0, key1) * sums[classes - 1]
                 low, high = 0, classes - 1
                 while low < high:
@@ -245,3 +255,4 @@ def multinomial(const float[:, ::1] logits, unsigned int key0, unsigned int key1
                         low = at + 1
                 out[b, i] = <int>low
     free(sums)
+    settle()

@@ -7,7 +7,8 @@ comes each is read and compared again: results may have been written over the li
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BOOL, Operand, Strided, check_item_size, is_empty, is_float, item_size, operand, take, type_name,
+    NPU_BOOL, NPU_PIECE, Operand, Strided, check_item_size, interrupted, is_empty, is_float, item_size, operand,
+    settle, take, type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -50,10 +51,12 @@ cdef long long _first_bad(
     npu_load_i64 load, const Operand *index, const long long *n, long long axis_size,
 ) noexcept nogil:
     """The row-major position of the first index that is out of range, or -1; repeated ones are looked at once."""
-    cdef long long o, j, i
+    cdef long long o, j, i, done = 0
     for o in range(n[0] if index.s[0] else 1):
         for j in range(n[1] if index.s[1] else 1):
             for i in range(n[2] if index.s[2] else 1):
+                if i % NPU_PIECE == 0 and interrupted(&done, min(n[2] - i, <long long>NPU_PIECE)):
+                    return -1
                 if _resolve(load, index.p + o * index.s[0] + j * index.s[1] + i * index.s[2], axis_size) < 0:
                     return (o * n[1] + j) * n[2] + i
     return -1
@@ -63,19 +66,24 @@ cdef long long _gather(
     npu_load_i64 load, const Operand *d, const Operand *a, const Operand *x, const long long *n, long long axis_size,
     int itemsize,
 ) noexcept nogil:
-    cdef long long o, j, i, at
+    cdef long long o, j, i, at, start, stop, done = 0
     # One index for a whole row moves it at once.
     cdef long long run = n[2] if x.s[2] == 0 else 1
+    cdef long long most = max(run, <long long>NPU_PIECE)
     for o in range(n[0]):
         for j in range(n[1]):
-            for i from 0 <= i < n[2] by run:
-                at = _resolve(load, x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], axis_size)
-                if at < 0:
-                    return (o * n[1] + j) * n[2] + i
-                npu_copy_row(
-                    d.p + o * d.s[0] + j * d.s[1] + i * d.s[2], d.s[2],
-                    a.p + o * a.s[0] + at * a.s[1] + i * a.s[2], a.s[2], run, itemsize,
-                )
+            for start from 0 <= start < n[2] by most:
+                stop = min(start + most, n[2])
+                if interrupted(&done, stop - start):
+                    return -1
+                for i from start <= i < stop by run:
+                    at = _resolve(load, x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], axis_size)
+                    if at < 0:
+                        return (o * n[1] + j) * n[2] + i
+                    npu_copy_row(
+                        d.p + o * d.s[0] + j * d.s[1] + i * d.s[2], d.s[2],
+                        a.p + o * a.s[0] + at * a.s[1] + i * a.s[2], a.s[2], run, itemsize,
+                    )
     return -1
 
 
@@ -107,6 +115,7 @@ def gather(
         bad = _first_bad(load, &x, n, axis_size)
         if bad < 0:
             bad = _gather(load, &d, &a, &x, n, axis_size, itemsize)
+    settle()
     return bad
 
 
@@ -141,23 +150,27 @@ cdef long long _scatter(
     npu_load_i64 load, const Operand *d, const Operand *u, const Operand *x, const long long *n, long long axis_size,
     int dtype, int reduction, long long size,
 ) noexcept nogil:
-    cdef long long o, j, i, at
+    cdef long long o, j, i, at, start, stop, done = 0
     cdef unsigned char *to
     cdef const unsigned char *value
     for o in range(n[0]):
         for j in range(n[1]):
-            for i in range(n[2]):
-                at = _resolve(load, x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], axis_size)
-                if at < 0:
-                    return (o * n[1] + j) * n[2] + i
-                to = d.p + o * d.s[0] + at * d.s[1] + i * d.s[2]
-                value = u.p + o * u.s[0] + j * u.s[1] + i * u.s[2]
-                if reduction == SCATTER_SET:
-                    memcpy(to, value, size)
-                elif is_float(dtype):
-                    _combine_float(dtype, reduction, to, value)
-                else:
-                    _combine_int(dtype, reduction, to, value)
+            for start from 0 <= start < n[2] by NPU_PIECE:
+                stop = min(start + NPU_PIECE, n[2])
+                if interrupted(&done, stop - start):
+                    return -1
+                for i in range(start, stop):
+                    at = _resolve(load, x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], axis_size)
+                    if at < 0:
+                        return (o * n[1] + j) * n[2] + i
+                    to = d.p + o * d.s[0] + at * d.s[1] + i * d.s[2]
+                    value = u.p + o * u.s[0] + j * u.s[1] + i * u.s[2]
+                    if reduction == SCATTER_SET:
+                        memcpy(to, value, size)
+                    elif is_float(dtype):
+                        _combine_float(dtype, reduction, to, value)
+                    else:
+                        _combine_int(dtype, reduction, to, value)
     return -1
 
 
@@ -189,4 +202,5 @@ def scatter(
         bad = _first_bad(load, &x, n, axis_size)
         if bad < 0:
             bad = _scatter(load, &d, &u, &x, n, axis_size, dtype, reduction, size)
+    settle()
     return bad

@@ -3,7 +3,8 @@
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Strided, Walk, begin, each_row, is_float, item_size, join, type_name,
+    NPU_BLOCK, NPU_BOOL, NPU_FLOAT32, NPU_INT32, Strided, Walk, begin, each_row, is_float, item_size, join, settle,
+    type_name,
 )
 from npusim._simd cimport level
 
@@ -154,6 +155,7 @@ def unary(int fn, int dtype, Strided dst not None, Strided src not None, dims, d
     join(&w, src, size, "src")
     with nogil:
         each_row(&w, _unary_float_row if is_float(dtype) else _unary_int_row, &c)
+    settle()
 
 
 cdef void _binary_float_row(unsigned char **p, const long long *s, long long n, const void *context) noexcept nogil:
@@ -230,6 +232,7 @@ def binary(int fn, int dtype, Strided dst not None, Strided a not None, Strided 
     join(&w, b, size, "b")
     with nogil:
         each_row(&w, _binary_float_row if is_float(dtype) else _binary_int_row, &c)
+    settle()
 
 
 cdef struct Casting:
@@ -290,6 +293,7 @@ def cast(int dst_dtype, Strided dst not None, int src_dtype, Strided src not Non
     join(&w, src, src_size, "src")
     with nogil:
         each_row(&w, _int_to_int_row if whole else _float_to_int_row if narrow else _float_to_float_row, &c)
+    settle()
 
 
 cdef struct Scaling:
@@ -412,6 +416,7 @@ def quantize(
     join(&w, zero, 4, "zero")
     with nogil:
         each_row(&w, _quantize_row, &c)
+    settle()
 
 
 def dequantize(
@@ -434,3 +439,4 @@ def dequantize(
     join(&w, zero, 4, "zero")
     with nogil:
         each_row(&w, _dequantize_row, &c)
+    settle()

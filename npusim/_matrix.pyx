@@ -3,8 +3,8 @@
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, Strided, Window, dense, is_empty, is_float, item_size, reach,
-    take, take_window, type_name, weight_zero,
+    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, Strided, Window, dense, interrupted, is_empty, is_float,
+    item_size, npu_interrupted, reach, settle, take, take_window, type_name, weight_zero,
 )
 from npusim._simd cimport level
 
@@ -42,6 +42,10 @@ cdef extern from "pack.h" nogil:
         unsigned char *sums, long long n, const unsigned char *a, long long k, unsigned int offset, unsigned int zero,
     )
 
+cdef enum:
+    FUSED = 16  # multiply-adds in the time of another kernel's element
+
+
 cdef struct Segment:
     long long offset  # bytes from the first channel of a pixel's window
     long long k
@@ -68,6 +72,7 @@ cdef struct Conv:
     # Scratch.
     Segment *segments
     long long segment_count
+    long long done
     unsigned char **outputs
     unsigned char *a
     unsigned char *b
@@ -193,6 +198,8 @@ cdef void _chunk(
         m0 = 0
         for i in range(blocks):
             rows = (pixels - m0) // (blocks - i)
+            if interrupted(&t.done, rows * left * units // FUSED):
+                return
             if packed != m0:  # a single block serves all columns
                 _pack_block(t, m0, rows, s0, s1)
                 packed = m0
@@ -239,7 +246,7 @@ cdef bint _conv(Conv *t) noexcept nogil:
     if not _scratch(t):
         return False
     # Stretches of k one after the other, each over the whole tile: accumulators keep the order of summation.
-    while s0 < t.segment_count:
+    while s0 < t.segment_count and not npu_interrupted:
         s1, k = s0, 0
         # As many stretches as fit the packed buffers: fewer passes over the accumulators.
         while s1 < t.segment_count and k + t.segments[s1].k <= most:
@@ -331,6 +338,7 @@ def conv(
     _place(&t, x, w, acc)
     if is_empty(n, 4):
         return
+    t.done = 0
     with nogil:
         # Weights that all items share are packed once for all of their pixels; else each item is a tile of its own.
         if t.ws:
@@ -338,5 +346,6 @@ def conv(
         for _b in range(count):
             done = done and _conv(&t)
             t.x, t.w, t.acc = t.x + t.xs[0], t.w + t.ws, t.acc + t.cs[0]
+    settle()
     if not done:
         raise MemoryError("conv: no memory for packed weights")

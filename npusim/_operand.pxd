@@ -4,6 +4,9 @@
 # Whatever decides on an address after that check - an index out of a table - is read once into a local, compared with
 # its limit there and used from there. The table may lie where results go: read again, it may say something else.
 #
+# Loops that may be long count their work: interrupted() says when they are to end, settle() then raises what has ended
+# them. Results are undefined after that.
+#
 # Loops run without the interpreter's lock. That is safe because a Strided holds its buffer, the caller the Strided, and
 # nothing in a loop touches a Python object: what the bytes say may change under a loop, where they are does not.
 
@@ -23,6 +26,44 @@ cdef extern from "base.h" nogil:
         NPU_BFLOAT16
         NPU_FLOAT32
         NPU_FLOAT64
+
+
+cdef extern from "interrupt.h" nogil:
+    enum:
+        NPU_LOOK
+        NPU_PIECE
+    bint npu_interrupted
+    bint npu_due()
+
+
+cdef bint look() noexcept with gil
+
+
+cdef inline bint pause() noexcept nogil:
+    global npu_interrupted
+    if not npu_interrupted:
+        npu_interrupted = npu_due() and look()
+    return npu_interrupted
+
+
+cdef inline bint interrupted(long long *done, long long work) noexcept nogil:
+    """Count work of a loop, in elements; True from when a handler of a signal has raised on."""
+    done[0] += work
+    if done[0] < NPU_LOOK:
+        return False
+    if pause():
+        return True
+    done[0] = 0
+    return False
+
+
+cdef inline int settle() except -1:
+    """After the loops: raise what has ended them."""
+    global npu_interrupted
+    if not npu_interrupted:
+        return 0
+    npu_interrupted = False
+    return -1
 
 
 cdef class Strided:
@@ -129,6 +170,10 @@ cdef inline int place(
             raise ValueError(f"{what}: dimensions must be >= 0, got {dims[i]}")
         if dims[i] == 0:
             return 0
+        # The stride of a single element means nothing, but loops may step by it once they are done. All others are
+        # smaller than the memory.
+        if dims[i] == 1 and not -at.buffer.len <= out.s[i] <= at.buffer.len:
+            out.s[i] = 0
         span = (dims[i] - 1) * out.s[i]
         if span < 0:
             low += span
@@ -219,20 +264,33 @@ cdef inline void merge(Walk *w) noexcept nogil:
         w.n[i] = 1
 
 
-cdef inline void each_row(Walk *w, row_function row, const void *context) noexcept nogil:
-    """Call ``row`` for every innermost row, outer dimensions in order."""
+cdef inline void each_row(Walk *w, row_function row, const void *context, long long most=NPU_PIECE) noexcept nogil:
+    """Call ``row`` for every innermost row, in pieces of at most ``most`` elements; outer dimensions in order."""
     cdef unsigned char *p[4]
     cdef long long s[4]
-    cdef long long i0, i1, i2
+    cdef long long i0, i1, i2, i3, start, stop, first, rows, done = 0
     cdef int k
     if is_empty(w.n, 4):
         return
     merge(w)
     for k in range(w.count):
         s[k] = w.of[k].s[3]
+    # Of short rows so many are counted at once that the counting costs nothing.
+    first, rows = min(w.n[3], most), max(1, NPU_LOOK // w.n[3])
     for i0 in range(w.n[0]):
         for i1 in range(w.n[1]):
-            for i2 in range(w.n[2]):
-                for k in range(w.count):
-                    p[k] = w.of[k].p + i0 * w.of[k].s[0] + i1 * w.of[k].s[1] + i2 * w.of[k].s[2]
-                row(p, s, w.n[3], context)
+            for start from 0 <= start < w.n[2] by rows:
+                stop = min(start + rows, w.n[2])
+                if interrupted(&done, (stop - start) * first):
+                    return
+                for i2 in range(start, stop):
+                    for k in range(w.count):
+                        p[k] = w.of[k].p + i0 * w.of[k].s[0] + i1 * w.of[k].s[1] + i2 * w.of[k].s[2]
+                    row(p, s, first, context)
+                # Of long rows there is one at a time.
+                for i3 from most <= i3 < w.n[3] by most:
+                    if interrupted(&done, most):
+                        return
+                    for k in range(w.count):
+                        p[k] += most * s[k]
+                    row(p, s, min(w.n[3] - i3, most), context)

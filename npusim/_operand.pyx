@@ -1,6 +1,7 @@
 """Where an operand lies: what instructions hand to kernels."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetObject
 
 cimport cython
 
@@ -31,3 +32,13 @@ cdef class Strided:
     def memory(self):
         """What the bytes belong to."""
         return <object>self.buffer.obj
+
+
+cdef bint look() noexcept with gil:
+    """Let Python handle signals; True if a handler has raised, which is still to be."""
+    try:
+        PyErr_CheckSignals()
+        return False
+    except BaseException as error:
+        PyErr_SetObject(type(error), error)
+        return True

@@ -7,7 +7,8 @@ and run with any instruction set, and give the same bits.
 from libc.math cimport sqrt
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, Strided, Walk, begin, each_row, is_empty, is_float, item_size, join, type_name,
+    NPU_BLOCK, NPU_BOOL, Strided, Walk, begin, each_row, is_empty, is_float, item_size, join, settle,
+    type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -99,6 +100,7 @@ def reduce(int fn, int dtype, Strided acc not None, Strided src not None, dims, 
         if first:
             each_row(&start, _start_row, &f)
         each_row(&w, _fold_row, &f)
+    settle()
 
 
 cdef void _finish_row(unsigned char **p, const long long *s, long long n, const void *context) noexcept nogil:
@@ -141,3 +143,4 @@ def reduce_finish(int fn, int dtype, Strided dst not None, Strided acc not None,
     join(&w, acc, 8, "acc")
     with nogil:
         each_row(&w, _finish_row, &f)
+    settle()

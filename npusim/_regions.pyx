@@ -7,6 +7,8 @@ incomplete then.
 
 from libc.math cimport ceilf, fabsf, floorf, roundf
 
+from npusim._operand cimport interrupted, settle
+
 
 cdef struct Region:
     float x, y, right, bottom  # the upper left and the lower right corner, in pixels
@@ -56,7 +58,7 @@ def roi_align(
 
     A ratio of 0 means as many samples as the part has pixels, rounded up. ``out`` holds zeros before.
     """
-    cdef long long i, y, x, k, sy, sx, ny, nx
+    cdef long long i, y, x, k, sy, sx, ny, nx, done = 0
     cdef float h, w, bin_h, bin_w
     cdef float scale_h = 1 / stride_h, scale_w = 1 / stride_w
     cdef Region region
@@ -78,7 +80,11 @@ def roi_align(
             for y in range(out.shape[1]):
                 for x in range(out.shape[2]):
                     for sy in range(ny):
+                        if interrupted(&done, 0):
+                            break
                         for sx in range(nx):
+                            if interrupted(&done, out.shape[3]):
+                                break
                             _sample(
                                 &out[i, y, x, 0], image[batch],
                                 h * y + region.y + bin_h / 2 + bin_h * sy, w * x + region.x + bin_w / 2 + bin_w * sx,
@@ -87,6 +93,7 @@ def roi_align(
                         out[i, y, x, k] /= ny * nx
         else:
             i = -1
+    settle()
     return i
 
 
@@ -95,7 +102,7 @@ def roi_pool(
     float[:, :, :, ::1] out,
 ):
     """out[i, y, x] = the largest pixel in part (y, x) of region rois[i] / stride, in whole pixels; 0 if it has none."""
-    cdef long long i, y, x, k, y0, y1, x0, x1, r, c
+    cdef long long i, y, x, k, y0, y1, x0, x1, r, c, done = 0
     cdef float h, w, top, left
     cdef float scale_h = 1 / stride_h, scale_w = 1 / stride_w
     cdef bint first
@@ -120,6 +127,8 @@ def roi_pool(
                     x1 = min(<long long>ceilf(w * (x + 1) + left), image.shape[2])
                     first = True
                     for r in range(y0, y1):
+                        if interrupted(&done, (x1 - x0) * out.shape[3]):
+                            break
                         for c in range(x0, x1):
                             for k in range(out.shape[3]):
                                 if first or image[batch, r, c, k] > out[i, y, x, k]:
@@ -127,6 +136,7 @@ def roi_pool(
                             first = False
         else:
             i = -1
+    settle()
     return i
 
 
@@ -166,7 +176,7 @@ def heatmap_peaks(
     const float[:, :, :, ::1] maps, const float[:, ::1] boxes, float[:, ::1] scores, float[:, :, ::1] points,
 ):
     """The peak of every map (boxes, size, size, keypoints): its height, and its (x, y) in the box of the map."""
-    cdef long long i, k, y, x, r, c, size = maps.shape[1], top = 0, left = 0
+    cdef long long i, k, y, x, r, c, size = maps.shape[1], top = 0, left = 0, done = 0
     cdef float best, dx, dy
     cdef float[3][3] grid
     if not (
@@ -185,6 +195,8 @@ def heatmap_peaks(
                 best = <float>-3.4028234663852886e38
                 top, left = 0, 0
                 for y in range(size):
+                    if interrupted(&done, size):
+                        break
                     for x in range(size):
                         if maps[i, y, x, k] > best:
                             best, top, left = maps[i, y, x, k], y, x
@@ -198,4 +210,5 @@ def heatmap_peaks(
                 points[i, k, 1] = (top + dy + <float>0.5) / size * (boxes[i, 3] - boxes[i, 1]) + boxes[i, 1]
         else:
             i = -1
+    settle()
     return i

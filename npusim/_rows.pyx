@@ -5,7 +5,9 @@ from libc.math cimport pow, sqrt
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy
 
-from npusim._operand cimport NPU_BOOL, Operand, Strided, is_empty, is_float, item_size, operand, take, type_name
+from npusim._operand cimport (
+    NPU_BOOL, Operand, Strided, interrupted, is_empty, is_float, item_size, operand, settle, take, type_name,
+)
 from npusim._simd cimport level
 
 cdef extern from "convert.h" nogil:
@@ -46,11 +48,13 @@ cdef bint _each_column(
     cdef double *x = <double *>malloc(n[1] * 20)  # of each element two doubles and the float that it becomes
     cdef double *y = x + n[1]
     cdef float *narrow = <float *>(y + n[1])
-    cdef long long o, i, k
+    cdef long long o, i, k, done = 0
     if x == NULL:
         return False
     for o in range(n[0]):
         for i in range(n[2]):
+            if interrupted(&done, n[1]):
+                break
             npu_loads_f64[dtype](x, s.p + o * s.s[0] + i * s.s[2], s.s[1], n[1])
             column(y, x, n[1], p)
             for k in range(n[1]):
@@ -74,6 +78,7 @@ cdef int _run_columns(
         return 0
     with nogil:
         done = _each_column(dtype, &d, &s, n, column, p)
+    settle()
     if not done:
         raise MemoryError(f"{what}: no memory for a row of {n[1]}")
     return 0
@@ -171,11 +176,13 @@ cdef bint _cumsum_int(
 ) noexcept nogil:
     cdef long long *x = <long long *>malloc(n[1] * 8)
     cdef unsigned long long total
-    cdef long long o, i, j, k, value
+    cdef long long o, i, j, k, value, done = 0
     if x == NULL:
         return False
     for o in range(n[0]):
         for i in range(n[2]):
+            if interrupted(&done, n[1]):
+                break
             npu_loads_i64[dtype](x, s.p + o * s.s[0] + i * s.s[2], s.s[1], n[1])
             total = 0
             for k in range(n[1]):
@@ -209,6 +216,7 @@ def cumsum(int dtype, Strided dst not None, Strided src not None, dims, bint exc
         return
     with nogil:
         done = _cumsum_int(dtype, &d, &s, n, exclusive, reverse)
+    settle()
     if not done:
         raise MemoryError(f"cumsum: no memory for a row of {n[1]}")
 
@@ -273,7 +281,7 @@ def arg_reduce(int fn, int dtype, Strided dst not None, Strided src not None, di
     cdef Operand d, s
     cdef long long[3] n
     cdef long long[3] m
-    cdef long long o, i, best, size = item_size(dtype)
+    cdef long long o, i, best, done = 0, size = item_size(dtype)
     cdef Entry *entries = NULL
     if fn not in (0, 1):
         raise ValueError(f"arg_reduce: function must be 0 (max) or 1 (min), got {fn}")
@@ -290,10 +298,13 @@ def arg_reduce(int fn, int dtype, Strided dst not None, Strided src not None, di
         if entries != NULL:
             for o in range(n[0]):
                 for i in range(n[2]):
+                    if interrupted(&done, n[1]):
+                        break
                     _keys(entries, entries + n[1], dtype, s.p + o * s.s[0] + i * s.s[2], s.s[1], n[1])
                     best = _arg_column(entries, n[1], fn == 1, is_float(dtype), select_last)
                     memcpy(d.p + o * d.s[0] + i * d.s[2], &best, 8)
             free(entries)
+    settle()
     if entries == NULL:
         raise MemoryError(f"arg_reduce: no memory for a row of {n[1]}")
 
@@ -308,7 +319,7 @@ def topk(
     cdef Operand v, x, s
     cdef long long[3] n
     cdef long long[3] m
-    cdef long long o, i, j, size = item_size(dtype)
+    cdef long long o, i, j, done = 0, size = item_size(dtype)
     cdef Entry *e = NULL
     cdef const unsigned char *column
     take(n, dims, 3)
@@ -325,6 +336,8 @@ def topk(
         if e != NULL:
             for o in range(n[0]):
                 for i in range(n[2]):
+                    if interrupted(&done, n[1]):
+                        break
                     column = s.p + o * s.s[0] + i * s.s[2]
                     _keys(e, e + n[1], dtype, column, s.s[1], n[1])
                     if largest:
@@ -335,5 +348,6 @@ def topk(
                         memcpy(v.p + o * v.s[0] + j * v.s[1] + i * v.s[2], column + e[j].index * s.s[1], size)
                         memcpy(x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], &e[j].index, 8)
             free(e)
+    settle()
     if e == NULL:
         raise MemoryError(f"topk: no memory for a row of {n[1]}")

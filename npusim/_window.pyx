@@ -4,8 +4,8 @@ from libc.math cimport rintf
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_BOOL, Operand, Strided, Window, dense, is_empty, is_float, item_size, operand, take,
-    take_window, type_name,
+    NPU_BLOCK, NPU_BOOL, Operand, Strided, Window, dense, interrupted, is_empty, is_float, item_size, operand, settle,
+    take, take_window, type_name,
 )
 
 cdef extern from "convert.h" nogil:
@@ -67,25 +67,30 @@ cdef inline long long _reached(
     return _below(start, step, taps, high) - _below(start, step, taps, low)
 
 
+cdef inline const unsigned char *_pixel(const Pool *t, long long y, long long x, long long c) noexcept nogil:
+    """A valid pixel: a window may begin outside of the source, where there is no address, and the source be empty."""
+    return t.src.p + y * t.src.s[0] + x * t.src.s[1] + c * t.src.s[2]
+
+
 cdef void _pool_floats(
-    const Pool *t, unsigned char *out, const unsigned char *at, long long r0, long long r1, long long q0, long long q1,
-    long long count, long long n,
+    const Pool *t, unsigned char *out, long long y, long long x, long long c, long long r0, long long r1, long long q0,
+    long long q1, long long count, long long n,
 ) noexcept nogil:
     cdef float[NPU_BLOCK] total
-    cdef float[NPU_BLOCK] x
+    cdef float[NPU_BLOCK] taken
     cdef long long r, q, i
     # Channels innermost: they are contiguous, and a pixel's taps are summed in order for each of them.
     for i in range(n):
         total[i] = -INFINITY if t.fn == POOL_MAX else 0
     for r in range(r0, r1):
         for q in range(q0, q1):
-            t.load_f32(x, at + r * t.win.dh * t.src.s[0] + q * t.win.dw * t.src.s[1], t.src.s[2], n)
+            t.load_f32(taken, _pixel(t, y + r * t.win.dh, x + q * t.win.dw, c), t.src.s[2], n)
             if t.fn == POOL_MAX:
-                npu_max_f32(total, x, n)
+                npu_max_f32(total, taken, n)
             elif t.fn == POOL_AVERAGE:
-                npu_sum_f32(total, x, n)
+                npu_sum_f32(total, taken, n)
             else:
-                npu_sum_squares(total, x, n)
+                npu_sum_squares(total, taken, n)
     if t.fn == POOL_AVERAGE and count:
         npu_divide(total, <float>count, n)
     elif t.fn == POOL_L2:
@@ -94,21 +99,21 @@ cdef void _pool_floats(
 
 
 cdef void _pool_ints(
-    const Pool *t, unsigned char *out, const unsigned char *at, long long r0, long long r1, long long q0, long long q1,
-    long long count, long long n,
+    const Pool *t, unsigned char *out, long long y, long long x, long long c, long long r0, long long r1, long long q0,
+    long long q1, long long count, long long n,
 ) noexcept nogil:
     cdef long long[NPU_BLOCK] total
-    cdef long long[NPU_BLOCK] x
+    cdef long long[NPU_BLOCK] taken
     cdef long long r, q, i, low = npu_lowest(t.dtype), high = npu_highest(t.dtype)
     for i in range(n):
         total[i] = low if t.fn == POOL_MAX else 0
     for r in range(r0, r1):
         for q in range(q0, q1):
-            t.load_i64(x, at + r * t.win.dh * t.src.s[0] + q * t.win.dw * t.src.s[1], t.src.s[2], n)
+            t.load_i64(taken, _pixel(t, y + r * t.win.dh, x + q * t.win.dw, c), t.src.s[2], n)
             if t.fn == POOL_MAX:
-                npu_max_i64(total, x, n)
+                npu_max_i64(total, taken, n)
             else:
-                npu_sum_i64(total, x, n)
+                npu_sum_i64(total, taken, n)
     if t.fn == POOL_AVERAGE and count:
         for i in range(n):
             total[i] = npu_truncate(rintf(<float>total[i] / <float>count), low, high)
@@ -120,7 +125,6 @@ cdef void _pool_pixel(const Pool *t, long long i, long long j) noexcept nogil:
     cdef long long r0 = _below(y, t.win.dh, t.win.kh, 0), r1 = _below(y, t.win.dh, t.win.kh, t.ih)
     cdef long long q0 = _below(x, t.win.dw, t.win.kw, 0), q1 = _below(x, t.win.dw, t.win.kw, t.iw)
     cdef unsigned char *out = t.dst.p + i * t.dst.s[0] + j * t.dst.s[1]
-    cdef const unsigned char *at = t.src.p + y * t.src.s[0] + x * t.src.s[1]
     count = (r1 - r0) * (q1 - q0)
     if t.include_pad:
         count = _reached(y, t.win.dh, t.win.kh, -t.pt, t.ih + t.pb)
@@ -128,9 +132,9 @@ cdef void _pool_pixel(const Pool *t, long long i, long long j) noexcept nogil:
     for c from 0 <= c < t.c by NPU_BLOCK:
         n = min(t.c - c, <long long>NPU_BLOCK)
         if is_float(t.dtype):
-            _pool_floats(t, out + c * t.dst.s[2], at + c * t.src.s[2], r0, r1, q0, q1, count, n)
+            _pool_floats(t, out + c * t.dst.s[2], y, x, c, r0, r1, q0, q1, count, n)
         else:
-            _pool_ints(t, out + c * t.dst.s[2], at + c * t.src.s[2], r0, r1, q0, q1, count, n)
+            _pool_ints(t, out + c * t.dst.s[2], y, x, c, r0, r1, q0, q1, count, n)
 
 
 def pool(
@@ -144,7 +148,7 @@ def pool(
     only gives the type's lowest value, or 0.
     """
     cdef Pool t
-    cdef long long i, j
+    cdef long long i, j, taps, done = 0
     cdef long long[3] n
     cdef long long[4] pad
     cdef long long[2] size
@@ -167,10 +171,14 @@ def pool(
     operand(&t.src, src, n, 3, itemsize, "src")
     if t.oh == 0 or t.ow == 0 or t.c == 0:
         return
+    taps = min(t.win.kh, t.ih) * min(t.win.kw, t.iw)
     with nogil:
         for i in range(t.oh):
             for j in range(t.ow):
+                if interrupted(&done, t.c * taps):
+                    break
                 _pool_pixel(&t, i, j)
+    settle()
 
 
 cdef struct Resample:
@@ -190,9 +198,12 @@ cdef inline long long _index(const Resample *t, long long k) noexcept nogil:
 
 
 cdef long long _resample_row(
-    const Resample *t, unsigned char *out, const unsigned char *x, long long j, long long start, long long n,
+    const Resample *t, unsigned char *out, long long x, long long j, long long start, long long n,
 ) noexcept nogil:
-    """Inner elements start .. start + n of result j: taps in order, in float32. -1, or the position of a bad index."""
+    """Inner elements start .. start + n of result j, of what lies x bytes into src: taps in order, in float32.
+
+    Returns -1, or the position of a bad index.
+    """
     cdef float[NPU_BLOCK] total
     cdef float[NPU_BLOCK] taken
     cdef long long[NPU_BLOCK] whole
@@ -206,7 +217,7 @@ cdef long long _resample_row(
         if index >= t.axis_size:
             return k
         if index >= 0:
-            npu_loads_f32[t.dtype](taken, x + index * t.src.s[1] + start * t.src.s[2], t.src.s[2], n)
+            npu_loads_f32[t.dtype](taken, t.src.p + x + index * t.src.s[1] + start * t.src.s[2], t.src.s[2], n)
             npu_weighted(total, taken, weight, n)
     if is_float(t.dtype):
         npu_stores_f32[t.dtype](out + start * t.dst.s[2], t.dst.s[2], total, n)
@@ -219,20 +230,23 @@ cdef long long _resample_row(
 
 cdef long long _resample(const Resample *t) noexcept nogil:
     """-1, or the position of an index that is out of range when its turn comes."""
-    cdef long long o, j, start, index, bad
+    cdef long long o, j, start, index, bad, x, done = 0
     cdef unsigned char *out
-    cdef const unsigned char *x
     cdef float weight
     for o in range(t.n[0]):
-        x = t.src.p + o * t.src.s[0]
+        x = o * t.src.s[0]  # an offset: the source may have no elements, and so no address
         for j in range(t.n[1]):
             out = t.dst.p + o * t.dst.s[0] + j * t.dst.s[1]
             index = _index(t, j * t.taps)
             memcpy(&weight, t.weight + 4 * j * t.taps, 4)
             if t.taps == 1 and weight == 1 and 0 <= index < t.axis_size:
-                npu_copy_row(out, t.dst.s[2], x + index * t.src.s[1], t.src.s[2], t.n[2], <int>t.size)
+                if interrupted(&done, t.n[2]):
+                    return -1
+                npu_copy_row(out, t.dst.s[2], t.src.p + x + index * t.src.s[1], t.src.s[2], t.n[2], <int>t.size)
                 continue
             for start from 0 <= start < t.n[2] by NPU_BLOCK:
+                if interrupted(&done, t.taps * NPU_BLOCK):
+                    return -1
                 bad = _resample_row(t, out, x, j, start, min(t.n[2] - start, <long long>NPU_BLOCK))
                 if bad >= 0:
                     return bad
@@ -293,4 +307,5 @@ def resample(
                 _swap(t.dst.s)
                 _swap(t.src.s)
             bad = _resample(&t)
+    settle()
     return bad

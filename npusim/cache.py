@@ -28,11 +28,11 @@ import numpy.typing as npt
 
 from npusim.dtypes import DType
 from npusim.errors import CacheError, UsageError
-from npusim.isa.base import ISA_VERSION
+from npusim.isa.base import ISA_VERSION, operators
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
 from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of the file's layout; raise it with any change to the layout or the description."""
 SUFFIX = ".npu"
 KEY_NAME = "program-cache.key"
@@ -84,6 +84,15 @@ def write_program(program: Program, path: Path) -> None:
 def read_program(path: Path) -> Program:
     """Read and check a program file. UsageError if it cannot be read, CacheError saying what is wrong with it."""
     return _read(path, None)
+
+
+def is_program(path: Path) -> bool:
+    """Whether a file begins as program files do, whatever it is called."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
+    except OSError:
+        return False
 
 
 def _read(path: Path, key: bytes | None) -> Program:
@@ -222,11 +231,11 @@ def _header(path: Path, start: bytes, size: int, cached: bool) -> tuple[list[int
     magic, version, isa, *lengths, digest = _HEADER.unpack(start)
     if magic not in (_MAGIC, _CACHED):
         raise CacheError(f"{path}: is not a program file of npusim")
-    if (version, isa) != (FORMAT_VERSION, ISA_VERSION):
-        raise CacheError(
-            f"{path}: has format {version} and instruction set {isa}; "
-            f"this npusim reads format {FORMAT_VERSION} and instruction set {ISA_VERSION}"
-        )
+    if version != FORMAT_VERSION:
+        raise CacheError(f"{path}: has format {version}; this npusim reads format {FORMAT_VERSION}")
+    if isa != ISA_VERSION:
+        problem = f"is for instruction set {isa}, this npusim has instruction set {ISA_VERSION}"
+        raise CacheError(f"{path}: {problem}: compile the model again")
     if magic != (_CACHED if cached else _MAGIC):
         problem = "was not written by a cache" if cached else "is of a cache; npusim compile -o makes one to give away"
         raise CacheError(f"{path}: {problem}")
@@ -269,6 +278,7 @@ def describe(program: Program) -> dict[str, Any]:
         "ops": [(entry.name, entry.kind) for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
+        "bound": program.bound,
     }
 
 
@@ -295,12 +305,17 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
             raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {regions[number]}")
     count = len(rows["inputs"])
     inputs, outputs = tuple(bindings[:count]), tuple(bindings[count:])
-    for what, group in (("inputs", inputs), ("outputs", outputs)):
-        if len({binding.name for binding in group}) < len(group):
+    given = [binding.name for binding in inputs] + [name for name, _ in rows["bound"]]
+    for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
+        if len(set(names)) < len(names):
             raise CacheError(f"{what}: no two may have the same name")
+    last = max(operators(code), default=-1)
+    if last >= len(rows["ops"]):
+        raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
         inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
+        rows["bound"],
     )  # fmt: skip
 
 
@@ -373,7 +388,7 @@ _BINDINGS = _many(_row(_text, _size, _shape, _dtype))
 _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
-    "macs": _many(_row(_dtype, _upto(64))),
+    "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
 }  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""A small network, made in memory, computed on a device and compared with the reference: needs no file and no onnx."""
+"""A small network, made in memory, computed on a device and compared with the reference: needs no file and no onnx.
+
+:func:`as_onnx` gives it as a model to try the rest of npusim with, and needs it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npusim.dtypes import DType
+from npusim.errors import UsageError
 from npusim.graph import Graph, Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops import reference
@@ -44,6 +48,41 @@ def run(config: Config) -> Demo:
         scale = float(np.abs(wanted).max()) or 1.0
         worst = max(worst, float(np.abs(result.outputs[name] - wanted).max()) / scale)
     return Demo(result, worst)
+
+
+_OPERATORS: dict[str, tuple[str, dict[str, str]]] = {
+    "conv": ("Conv", {"stride": "strides", "dilation": "dilations", "pads": "pads", "groups": "group"}),
+    "unary": ("Relu", {}),
+    "binary": ("Add", {}),
+    "reduce": ("ReduceMean", {"axes": "axes", "keepdims": "keepdims"}),
+    "matmul": ("Gemm", {}),
+    "softmax": ("Softmax", {"axis": "axis"}),
+}
+"""What the network's kinds are in ONNX - it has one function of each - and what their attributes are called there."""
+
+
+def as_onnx() -> bytes:
+    """The network as an ONNX model, operator set 13. Raises UsageError without the onnx package."""
+    try:
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError:
+        raise UsageError("writing ONNX models needs the onnx package: pip install 'npusim[onnx]'") from None
+    graph = network()
+    nodes = []
+    for op in graph.ops:
+        operator, names = _OPERATORS[op.kind]
+        attributes = {there: op.attrs[here] for here, there in names.items()}
+        operands = [tensor.name for tensor in op.inputs if tensor is not None]
+        nodes.append(helper.make_node(operator, operands, [op.output.name], op.name, **attributes))
+    inputs, outputs = (
+        [helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, tensor.shape) for tensor in tensors]
+        for tensors in (graph.inputs, graph.outputs)
+    )
+    weights = [numpy_helper.from_array(np.asarray(tensor.data), tensor.name) for tensor in graph.constants()]
+    proto = helper.make_graph(nodes, graph.name, inputs, outputs, weights)
+    # As old as the operators allow, so that every reader of models takes it.
+    model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def network() -> Graph:

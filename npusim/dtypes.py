@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ class DType(enum.IntEnum):
 _STORAGE = {dtype: np.dtype("uint16" if dtype is DType.BFLOAT16 else dtype.label) for dtype in DType}
 _FROM_NUMPY = {storage: dtype for dtype, storage in _STORAGE.items() if dtype is not DType.BFLOAT16}
 
+MOST_SHOWN = 32
+"""So many values are written out."""
 DEVICE_DTYPES = frozenset(DType) - {DType.UINT32, DType.UINT64, DType.FLOAT64}
 """The types that the device computes with."""
 
@@ -96,6 +99,14 @@ def from_storage(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     """The inverse of :func:`to_storage`; bfloat16 stays uint16 where ml_dtypes is not installed."""
     bfloat16 = _ml_bfloat16()
     return array.view(bfloat16) if dtype is DType.BFLOAT16 and bfloat16 is not None else array
+
+
+def value_text(array: npt.NDArray[Any]) -> str:
+    """The values of an array as text, which is the same for equal ones only; of many, their digest."""
+    if array.size <= MOST_SHOWN:
+        return str(array.tolist())
+    digest = hashlib.sha256(raw_bytes(to_storage(array)).data).hexdigest()
+    return f"{array.dtype.name}{list(array.shape)} of SHA-256 {digest[:16]}"
 
 
 def bfloat16_to_float32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:

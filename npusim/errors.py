@@ -6,7 +6,29 @@ failed event's exception as ``type(error)(*error.args)``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NAMED = 3
+"""Of nodes that are refused for one cause, so many are named."""
+
+
+class _Short(reprlib.Repr):
+    """Of everything a few words, whatever its size and depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 100
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python does not write integers of more than some thousand digits at all.
+        return repr(x) if x.bit_length() <= 128 else f"an integer of {x.bit_length()} bits"
+
+
+def shown(value: Any) -> str:
+    """A value as messages show what they got: ``repr``, or as much of it as a person reads."""
+    return _Short().repr(value)
 
 
 class NpusimError(Exception):
@@ -33,6 +55,27 @@ class ModelError(NpusimError):
     """A model is damaged, inconsistent, or lacks something that the caller must supply (a shape, a file)."""
 
 
+class OpenInputsError(ModelError):
+    """A model leaves dimensions of its inputs open, and nobody has said what they are.
+
+    Arguments: what is open; sizes that the inputs may have, by name; values for those that decide shapes or branches.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        values: Mapping[str, Any] | None = None,
+        /,
+    ) -> None:
+        super().__init__(problem, shapes, values)
+        self.problem, self.shapes, self.values = problem, dict(shapes or {}), dict(values or {})
+
+    def __str__(self) -> str:
+        bind = f", bind={self.values}" if self.values else ""
+        return self.problem + (f". Give arrays, or sizes: input_shapes={self.shapes}{bind}" if self.shapes else "")
+
+
 class UnsupportedError(NpusimError):
     """A model asks for something that npusim or this device does not have.
 
@@ -44,8 +87,39 @@ class UnsupportedError(NpusimError):
         self.reasons: tuple[tuple[str, str, str], ...] = tuple(reasons)
 
     def __str__(self) -> str:
-        lines = [f"{name or '(unnamed)'} ({kind}): {reason}" for name, kind, reason in self.reasons]
-        return lines[0] if len(lines) == 1 else f"{len(lines)} unsupported:\n" + "\n".join(lines)
+        causes: dict[tuple[str, str], list[str]] = {}
+        for name, kind, reason in self.reasons:
+            causes.setdefault((kind, reason), []).append(name or "(unnamed)")
+        lines = [_cause(names, kind, reason) for (kind, reason), names in causes.items()]
+        return lines[0] if len(lines) == 1 else f"{len(self.reasons)} unsupported:\n" + "\n".join(lines)
+
+
+def _cause(names: Sequence[str], kind: str, reason: str) -> str:
+    if len(names) == 1:
+        return f"{names[0]} ({kind}): {reason}"
+    more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
+    return f"{kind}: {reason}: {len(names)} nodes, {', '.join(names[:NAMED])}{more}"
+
+
+class NeedsValueError(UnsupportedError):
+    """Values of inputs decide what a model computes - shapes, branches, loops - and nothing else is in the way.
+
+    Arguments: the reasons; for each such input a value that it may have: a number or a list.
+    """
+
+    def __init__(self, reasons: Sequence[tuple[str, str, str]], values: Mapping[str, Any], /) -> None:
+        super().__init__(reasons)
+        self.args = (self.reasons, dict(values))
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.values = dict(values)
+
+    @property
+    def problem(self) -> str:
+        """The reasons without the advice."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f"{self.problem}\nGive arrays, or values: bind={self.values}"
 
 
 class CompileError(NpusimError):

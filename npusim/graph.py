@@ -87,12 +87,16 @@ class Op:
 
 @dataclass(eq=False, slots=True)
 class Graph:
-    """Operators in topological order; every tensor has one producer, or is an input or a constant."""
+    """Operators in topological order; every tensor has one producer, or is an input or a constant.
+
+    ``bound``: names of inputs that the model has and the graph has not, and the values that were taken for them.
+    """
 
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     ops: tuple[Op, ...]
+    bound: tuple[tuple[str, str], ...] = ()
 
     def validate(self) -> None:
         """Raise ModelError unless names are unique and every operator reads only what exists before it."""
@@ -123,7 +127,7 @@ class Graph:
 
     def fingerprint(self) -> str:
         """SHA-256 over structure, attributes and constant bytes, in hex; equal graphs have equal fingerprints."""
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(repr(self.bound).encode() if self.bound else b"")
         for tensor in (*self.inputs, *self.outputs):
             digest.update(_describe(tensor).encode())
         for op in self.ops:

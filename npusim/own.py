@@ -11,9 +11,7 @@ import errno
 import glob
 import io
 import os
-import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,9 +36,14 @@ def open_regular(path: Path, *, own: bool = False) -> io.FileIO:
 
     ``own``: it must be this user's, no link, and nobody else may be able to write to it.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (os.O_NOFOLLOW if own else 0)
+    return io.FileIO(open_descriptor(path, os.O_RDONLY, own=own), "rb")
+
+
+def open_descriptor(path: Path, flags: int, *, own: bool) -> int:
+    """A descriptor of a regular file, as for :func:`open_regular`; one that is made is for this user alone."""
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (os.O_NOFOLLOW if own else 0)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         if own and error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "is a symbolic link", str(path)) from None
@@ -53,7 +56,7 @@ def open_regular(path: Path, *, own: bool = False) -> io.FileIO:
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
         if own:
             _check_own(path, status, 0o022)
-        return io.FileIO(descriptor, "rb")
+        return descriptor
     except BaseException:
         os.close(descriptor)
         raise
@@ -74,6 +77,8 @@ def replace_file(path: Path, pieces: Iterable[Any], *, mode: int = 0o600) -> Non
 
     A directory that is missing is made for this user alone. Drafts of the file that killed processes left are removed.
     """
+    import tempfile  # which takes long to load, as secrets does, and reading needs neither
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_drafts(path.parent, glob.escape(path.name))
     # In the same directory, since a rename is atomic within one file system only.
@@ -118,6 +123,8 @@ def user_key(path: Path) -> bytes:
 
 def _make_key(path: Path) -> None:
     """Write a new key, whole or not at all; if another process is quicker, its key is the one."""
+    import secrets
+
     # A draft that is linked into place: another process sees the whole key or none, and never replaces one.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

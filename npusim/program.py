@@ -10,7 +10,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from npusim import notebook
 from npusim.dtypes import DType, raw_bytes
+from npusim.errors import shown
 
 CONSTANTS = 0
 """Region of the constants: read only, written once when the program is loaded."""
@@ -111,6 +113,18 @@ class Binding:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nbytes", math.prod(self.shape) * self.dtype.itemsize)
 
+    def __str__(self) -> str:
+        """For people: ``x float32[1, 3, 224, 224]``."""
+        name = self.name if self.name.isprintable() and len(self.name) <= 100 else shown(self.name)
+        return f"{name} {self.dtype.label}{list(self.shape)}"
+
+
+def _listed(bindings: Sequence[Binding]) -> str:
+    """A few of them: a network may have hundreds."""
+    more = [f"{len(bindings) - 3} more"] if len(bindings) > 4 else []
+    first = bindings[:3] if more else bindings
+    return ", ".join([*map(str, first), *more]) or "nothing"
+
 
 @dataclass(frozen=True, slots=True)
 class OpEntry:
@@ -125,8 +139,8 @@ class Program:
     """A compiled model. ``region_bytes[r]`` is the size that region r must have at least.
 
     ``code``: the instruction stream (see npusim.isa); ``constants``: the contents of region CONSTANTS;
-    ``macs``: multiply-accumulates of the matrix unit by element type; ``from_cache``: read from a file, not compiled
-    now.
+    ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
+    the program's, and the value that it was compiled for; ``from_cache``: read from a file, not compiled now.
     """
 
     name: str
@@ -141,7 +155,26 @@ class Program:
     ops: tuple[OpEntry, ...]
     commands: int
     macs: tuple[tuple[DType, int], ...]
+    bound: tuple[tuple[str, str], ...] = ()
     from_cache: bool = False
+
+    def __repr__(self) -> str:
+        counts = f"instructions {self.commands}, operators {len(self.ops)}"
+        ways = f"{_listed(self.inputs)} -> {_listed(self.outputs)}"
+        return f"<Program {shown(self.name)} for {shown(self.config_name)}: {counts}, {ways}>"
+
+    def _repr_html_(self) -> str:
+        sizes = self.describe()
+        rows = [
+            ("device", shown(sizes["config"])),
+            ("instructions", f"{sizes['commands']}, {sizes['code_bytes']} bytes"),
+            ("operators", str(len(self.ops))),
+            ("constants", f"{sizes['constant_bytes']} bytes"),
+            ("scratch", f"{sizes['scratch_bytes']} bytes"),
+            ("inputs", _listed(self.inputs)),
+            ("outputs", _listed(self.outputs)),
+        ]
+        return notebook.table(f"Program {shown(self.name)}", rows)
 
     def describe(self) -> dict[str, Any]:
         """Sizes for reports, in bytes."""

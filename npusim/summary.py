@@ -17,8 +17,8 @@ class OpReport:
     """One operator (fused ones are one) over its whole life on the device.
 
     ``unit``: the one that it kept busy longest; ``cycles``: of the device's clock, from ``start_ps`` to ``end_ps``;
-    ``bytes``: moved by DMA; ``bound``: ``compute`` or ``memory`` when such units were busy for more than half of that
-    time, else ``latency``.
+    ``bytes``: what DMA wrote, ``dram_bytes``: what passed the pins of the DRAM for it; ``bound``: ``compute`` or
+    ``memory`` when such units were busy for more than half of that time, else ``latency``.
     """
 
     name: str
@@ -30,6 +30,7 @@ class OpReport:
     macs: int
     bytes: int
     bound: str
+    dram_bytes: int = 0
 
     def to_json_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -41,6 +42,7 @@ class _Total:
     end: int
     macs: int
     bytes: int
+    dram_bytes: int
     busy: dict[str, int]
 
 
@@ -52,11 +54,12 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
             continue
         total = totals.get(span.op)
         if total is None:
-            total = totals[span.op] = _Total(span.start_ps, span.end_ps, 0, 0, {})
+            total = totals[span.op] = _Total(span.start_ps, span.end_ps, 0, 0, 0, {})
         total.start, total.end = min(total.start, span.start_ps), max(total.end, span.end_ps)
         total.macs += span.macs
         if ".dma" in span.unit:
             total.bytes += span.bytes
+            total.dram_bytes += span.dram_bytes
         total.busy[span.unit] = total.busy.get(span.unit, 0) + span.end_ps - span.start_ps
     rows = []
     for op, total in sorted(totals.items()):
@@ -68,5 +71,9 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
         if 2 * -busiest > duration:
             bound = "memory" if ".dma" in unit else "compute"
         cycles = ps_to_cycles(duration, config.clock_hz)
-        rows.append(OpReport(name, kind, unit, total.start, total.end, cycles, total.macs, total.bytes, bound))
+        rows.append(
+            OpReport(
+                name, kind, unit, total.start, total.end, cycles, total.macs, total.bytes, bound, total.dram_bytes
+            )
+        )  # fmt: skip
     return rows

@@ -17,7 +17,8 @@ class Span(NamedTuple):
 
     ``unit``: e.g. ``core0.matrix``, ``core0.dma1``, or ``sequencer`` while it moves a context; ``op``: index into the
     program's operator table, NO_OP if it is for none;
-    ``bound``: ``compute``, ``memory`` or ``latency``, the term that decided the duration.
+    ``bound``: ``compute``, ``memory`` or ``latency``, the term that decided the duration; ``bytes``: what the unit
+    moved; ``dram_bytes``: what passed the pins of the DRAM for it, twice within DRAM, and not for padding.
     """
 
     unit: str
@@ -28,6 +29,7 @@ class Span(NamedTuple):
     macs: int
     bytes: int
     bound: str
+    dram_bytes: int = 0
 
 
 @dataclass(slots=True)

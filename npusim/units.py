@@ -10,7 +10,7 @@ import enum
 import re
 from fractions import Fraction
 
-from npusim.errors import UsageError
+from npusim.errors import UsageError, shown
 
 PS_PER_S = 10**12
 
@@ -72,10 +72,10 @@ def parse(text: str, dimension: Dimension) -> int:
     suffixes = _SUFFIXES[dimension]
     if match is None or match[2] not in suffixes:
         units = ", ".join(suffixes)
-        raise UsageError(f"must be {dimension.noun} such as '{dimension.example}' (units: {units}), got {text!r}")
+        raise UsageError(f"must be {dimension.noun} such as '{dimension.example}' (units: {units}), got {shown(text)}")
     value = Fraction(match[1].replace("_", "")) * suffixes[match[2]]
     if value.denominator != 1:
-        raise UsageError(f"must be a whole number of {dimension.base}, got {text!r}")
+        raise UsageError(f"must be a whole number of {dimension.base}, got {shown(text)}")
     return value.numerator
 
 

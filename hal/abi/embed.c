@@ -7,6 +7,22 @@
 
 #include "embed_python.h"
 
+/* ---------------------------------------------------------------------------------------------- the host's mode */
+
+npu_host_mode npu_host_mode_aside(void) {
+    npu_host_mode mode;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mode.cancelling);
+    fegetenv(&mode.floats);
+    fesetenv(FE_DFL_ENV); /* denormals are what they are again, too: they are no part of ISO C, and of this */
+    return mode;
+}
+
+void npu_host_mode_back(const npu_host_mode *mode) {
+    int ours;
+    fesetenv(&mode->floats);
+    pthread_setcancelstate(mode->cancelling, &ours); /* last: this may be the end of the thread */
+}
+
 /* ------------------------------------------------------------------------------------------------ the gate */
 
 static struct {
@@ -17,9 +33,14 @@ static struct {
     void (*at_exit)(void);
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .empty = PTHREAD_COND_INITIALIZER};
 
-static atomic_bool forked;
+static atomic_bool beginning, forked;
 
-static void in_child(void) { atomic_store(&forked, true); }
+static void in_child(void) { atomic_store(&forked, atomic_load(&beginning)); }
+
+/* With the library, not with its first call: between a fork and a lock of the start there would be a gap. */
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+void npu_embed_begin(void) { atomic_store(&beginning, true); }
 
 static void open_gate(const npu_embed_request *request) {
     pthread_mutex_lock(&gate.lock);
@@ -86,10 +107,10 @@ const void *npu_embed_table(const npu_embed_request *request) {
         return NULL;
     }
     if (!atomic_load(&started)) {
+        npu_embed_begin();
         pthread_mutex_lock(&start_lock);
         if (!atomic_load(&started)) {
             npu_embed_request copy = *request;
-            pthread_atfork(NULL, NULL, in_child); /* a child of a start that is under way is refused, too */
             if (!npu_embed_call(start, &copy)) {
                 fprintf(stderr, "%s: no simulated device: no thread with room for Python\n", request->library);
             }
@@ -101,9 +122,9 @@ const void *npu_embed_table(const npu_embed_request *request) {
 }
 
 void npu_embed_adopt(const npu_embed_request *request, const void *own) {
+    npu_embed_begin();
     pthread_mutex_lock(&start_lock);
     if (!atomic_load(&started)) {
-        pthread_atfork(NULL, NULL, in_child);
         table = own;
         open_gate(request);
         atomic_store(&started, true);

@@ -6,10 +6,12 @@
  * happens between npu_embed_enter() and npu_embed_leave(): the gate between them closes when the interpreter ends.
  *
  * NPUSIM_LIBPYTHON names the libpython to load, NPUSIM_PYTHON the interpreter whose packages are wanted; NPUSIM_DEBUG
- * shows the traceback when the module cannot be imported. */
+ * shows the traceback when the module cannot be imported. The first two count only in a process that has no rights but
+ * those of its caller (secure_getenv). */
 #ifndef NPU_EMBED_H
 #define NPU_EMBED_H
 
+#include <fenv.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,14 +46,32 @@ void npu_embed_close(void);
 bool npu_embed_enter(void);
 void npu_embed_leave(void);
 
-/* Calls work(argument), here or, where the stack has too little room for Python, on a thread that is made for it; false,
- * and nothing was called, if there can be no thread. Every call of a table's function goes through this. */
+/* Calls work(argument), here or, where Python has too little room on the stack, or the thread belongs to a
+ * subinterpreter, on a thread that is made for it; false, and nothing was called, if there can be no thread. Every call
+ * of a table's function goes through this. */
 bool npu_embed_call(void (*work)(void *), void *argument);
 
 /* A new thread with room for Python, which takes none of the host's signals. */
 bool npu_embed_thread(pthread_t *thread, void *(*body)(void *), void *argument);
 
-/* Whether this process is a child, by fork, of the one that started Python: its threads and locks did not come along. */
+/* What a host may have set for its thread, and nothing in here works with: its floating-point environment (rounding,
+ * denormals as zeros, exceptions that trap), which threads made meanwhile inherit, and that it may be cancelled, which
+ * would leave locks taken. */
+typedef struct npu_host_mode {
+    fenv_t floats;
+    int cancelling;
+} npu_host_mode;
+
+npu_host_mode npu_host_mode_aside(void);
+void npu_host_mode_back(const npu_host_mode *mode);
+
+/* Begins every function that a host calls: what is set for its thread is put aside until the function returns. */
+#define NPU_HOST_MODE_ASIDE                                                                                            \
+    __attribute__((cleanup(npu_host_mode_back), unused)) const npu_host_mode host_mode = npu_host_mode_aside()
+
+/* Whether this process is a child, by fork, of the one that started Python: its threads and locks did not come along.
+ * It is for all children after npu_embed_begin(), which comes before any lock that the start takes. */
 bool npu_embed_forked(void);
+void npu_embed_begin(void);
 
 #endif

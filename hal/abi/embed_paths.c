@@ -72,7 +72,7 @@ static bool python_of_root(const char *root, char *python) {
 }
 
 bool npu_paths_find(npu_paths *paths, const char **problem) {
-    const char *wanted = getenv("NPUSIM_PYTHON");
+    const char *wanted = secure_getenv("NPUSIM_PYTHON"); /* code to load: not for who runs a program with others' rights */
     find_root(paths->root);
     if (wanted != NULL && *wanted != '\0') {
         if (!join(paths->python, wanted, "") || access(wanted, X_OK) != 0) {
@@ -121,7 +121,7 @@ static bool of_home(const char *python, char *library) {
 const char *npu_paths_libpython(const npu_paths *paths, int index) {
     static char library[PATH_MAX];
     char real[PATH_MAX];
-    const char *wanted = getenv("NPUSIM_LIBPYTHON");
+    const char *wanted = secure_getenv("NPUSIM_LIBPYTHON");
     if (wanted != NULL && *wanted != '\0') {
         return index == 0 ? wanted : NULL; /* who names one gets that one or an error */
     }

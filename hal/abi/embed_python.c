@@ -114,6 +114,23 @@ static void *load_libpython(const npu_paths *paths) {
     return NULL;
 }
 
+/* Whether this library lies where the process's own do. What dlmopen puts apart has a libc of its own, in which Python
+ * does not run: to load it there crashes. */
+static bool among_others(void) {
+#ifdef LM_ID_BASE
+    Dl_info info;
+    Lmid_t place = LM_ID_BASE;
+    void *self = dladdr((const void *)&py, &info) != 0 ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    if (self != NULL) {
+        dlinfo(self, RTLD_DI_LMID, &place);
+        dlclose(self);
+    }
+    return place == LM_ID_BASE || refuse("it must be loaded by dlopen, not by dlmopen");
+#else
+    return true;
+#endif
+}
+
 static bool find_python(const npu_paths *paths) {
     if (dlsym(RTLD_DEFAULT, "Py_IsInitialized") != NULL) {
         return bind(RTLD_DEFAULT);
@@ -274,11 +291,35 @@ static const void *import_table(const npu_embed_request *request) {
     return head;
 }
 
+/* What is asked before anything is bound, too; found once for each thread that asks. */
+#define QUESTIONS(X)                                                                                                   \
+    X(Py_IsInitialized)                                                                                                \
+    X(PyGILState_GetThisThreadState)                                                                                   \
+    X(_PyThreadState_UncheckedGet)                                                                                     \
+    X(PyThreadState_GetInterpreter)                                                                                    \
+    X(PyInterpreterState_Main)
+
+static _Thread_local struct {
+    QUESTIONS(MEMBER)
+    bool found;
+} ask;
+
+/* This thread's state of a Python that is running, or NULL. */
+static PyThreadState *own_state(void) {
+#define FIND(name) &&(*(void **)&ask.name = dlsym(RTLD_DEFAULT, #name)) != NULL
+    ask.found = ask.found || (true QUESTIONS(FIND));
+    return ask.found && ask.Py_IsInitialized() ? ask.PyGILState_GetThisThreadState() : NULL;
+}
+
 bool npu_python_locked(void) {
-    int (*started)(void), (*locked)(void); /* asked before anything is bound, too */
-    *(void **)&started = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
-    *(void **)&locked = dlsym(RTLD_DEFAULT, "PyGILState_Check");
-    return started != NULL && locked != NULL && started() && locked();
+    PyThreadState *own = own_state();
+    /* PyGILState_Check() says yes to everybody where there are subinterpreters. */
+    return own != NULL && own == ask._PyThreadState_UncheckedGet();
+}
+
+bool npu_python_elsewhere(void) {
+    PyThreadState *own = own_state();
+    return own != NULL && ask.PyThreadState_GetInterpreter(own) != ask.PyInterpreterState_Main();
 }
 
 const void *npu_python_table(const npu_embed_request *request, void (*close)(void)) {
@@ -290,7 +331,7 @@ const void *npu_python_table(const npu_embed_request *request, void (*close)(voi
         refuse("%s", problem);
         return NULL;
     }
-    if (!enough_addresses() || !find_python(&paths) || !ensure_started(&paths)) {
+    if (!among_others() || !enough_addresses() || !find_python(&paths) || !ensure_started(&paths)) {
         return NULL;
     }
     PyGILState_STATE state = py.PyGILState_Ensure();

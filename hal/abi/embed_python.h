@@ -11,4 +11,7 @@ const void *npu_python_table(const npu_embed_request *request, void (*at_exit)(v
 /* Whether the calling thread holds Python's lock. */
 bool npu_python_locked(void);
 
+/* Whether the calling thread is one of a subinterpreter's: what is done there would be its own, and end with it. */
+bool npu_python_elsewhere(void);
+
 #endif

@@ -1,4 +1,4 @@
-/* Room on the stack: Python needs more than the threads of some hosts have. */
+/* Where a call is done: here, or on another thread, if Python has too little room on this one's stack or is not at home. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -11,28 +11,32 @@
  * memory. */
 enum { ROOM = 384 << 10, MADE = 4 << 20 };
 
-/* The lowest address of this thread's stack; 1: it is not known, and taken for low enough. */
-static _Thread_local uintptr_t lowest;
+/* This thread's stack. Where the system does not say, it is taken for large enough. */
+static _Thread_local struct {
+    uintptr_t begin, end;
+} stack;
 
-static uintptr_t find_lowest(void) {
+static void find_stack(void) {
     pthread_attr_t attributes;
     void *address = NULL;
     size_t size = 0;
-    if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
-        return 1;
+    stack.begin = 1, stack.end = UINTPTR_MAX;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        if (pthread_attr_getstack(&attributes, &address, &size) == 0 && address != NULL) {
+            stack.begin = (uintptr_t)address, stack.end = stack.begin + size;
+        }
+        pthread_attr_destroy(&attributes);
     }
-    int failed = pthread_attr_getstack(&attributes, &address, &size);
-    pthread_attr_destroy(&attributes);
-    return failed || address == NULL ? 1 : (uintptr_t)address;
 }
 
 static bool has_room(void) {
     char here;
     uintptr_t now = (uintptr_t)&here;
-    if (lowest == 0) {
-        lowest = find_lowest();
+    if (stack.begin == 0) {
+        find_stack();
     }
-    return now < lowest || now - lowest >= ROOM; /* below: on a stack that the host has made itself */
+    /* Elsewhere it is on a stack that the host has made itself (makecontext, sigaltstack): nobody knows how large. */
+    return now >= stack.begin && now < stack.end && now - stack.begin >= ROOM;
 }
 
 typedef struct errand {
@@ -64,7 +68,8 @@ bool npu_embed_thread(pthread_t *thread, void *(*body)(void *), void *argument) 
 bool npu_embed_call(void (*work)(void *), void *argument) {
     pthread_t thread;
     errand run = {work, argument};
-    if (has_room() || npu_python_locked()) { /* who holds Python's lock is on a stack of Python's already */
+    /* Who holds Python's lock is on a stack of Python's already, and would keep the lock from another thread. */
+    if ((has_room() && !npu_python_elsewhere()) || npu_python_locked()) {
         work(argument);
         return true;
     }

@@ -38,6 +38,7 @@ static void speak(void *of)
  * was. */
 static int call(const char *function, const int64_t *words, int32_t count)
 {
+    NPU_HOST_MODE_ASIDE;
     const npu_nnapi_table *table = npu_embed_table(&REQUEST);
     if (!table)
         return npu_embed_forked() ? ANEURALNETWORKS_DEAD_OBJECT : ANEURALNETWORKS_UNAVAILABLE_DEVICE;
@@ -56,7 +57,16 @@ static int64_t bits_of(float number)
     return (int64_t)bits;
 }
 
+/* NULL is there from the beginning: Python writes it, too, but may not be reached. */
+static int64_t place_of(void *pointer)
+{
+    if (pointer)
+        memset(pointer, 0, sizeof(void *));
+    return (int64_t)(intptr_t)pointer;
+}
+
 #define POINTER(value) ((int64_t)(intptr_t)(value))
+#define MADE(value) place_of(value)
 #define INTEGER(value) ((int64_t)(value))
 #define FLOAT(value) bits_of(value)
 

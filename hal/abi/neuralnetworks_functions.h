@@ -1,5 +1,6 @@
 /* The functions of the NNAPI C API that Python answers: FUNCTION(name, parameters, arguments) for those that return a
- * result code, RELEASE(name, parameter, argument) for those that return nothing. The arguments are 64-bit words. */
+ * result code, RELEASE(name, parameter, argument) for those that return nothing. The arguments are 64-bit words; MADE is
+ * where a new handle goes. */
 
 FUNCTION(ANeuralNetworks_getDevice,
     (uint32_t devIndex, ANeuralNetworksDevice **device),
@@ -22,18 +23,18 @@ FUNCTION(ANeuralNetworksDevice_getExtensionSupport,
     POINTER(device), POINTER(extensionName), POINTER(isExtensionSupported))
 FUNCTION(ANeuralNetworksMemory_createFromFd,
     (size_t size, int protect, int fd, size_t offset, ANeuralNetworksMemory **memory),
-    INTEGER(size), INTEGER(protect), INTEGER(fd), INTEGER(offset), POINTER(memory))
+    INTEGER(size), INTEGER(protect), INTEGER(fd), INTEGER(offset), MADE(memory))
 FUNCTION(ANeuralNetworksMemory_createFromAHardwareBuffer,
     (const AHardwareBuffer *ahwb, ANeuralNetworksMemory **memory),
-    POINTER(ahwb), POINTER(memory))
+    POINTER(ahwb), MADE(memory))
 FUNCTION(ANeuralNetworksMemory_createFromDesc,
     (const ANeuralNetworksMemoryDesc *desc, ANeuralNetworksMemory **memory),
-    POINTER(desc), POINTER(memory))
+    POINTER(desc), MADE(memory))
 FUNCTION(ANeuralNetworksMemory_copy,
     (const ANeuralNetworksMemory *src, const ANeuralNetworksMemory *dst),
     POINTER(src), POINTER(dst))
 RELEASE(ANeuralNetworksMemory_free, (ANeuralNetworksMemory *memory), POINTER(memory))
-FUNCTION(ANeuralNetworksMemoryDesc_create, (ANeuralNetworksMemoryDesc **desc), POINTER(desc))
+FUNCTION(ANeuralNetworksMemoryDesc_create, (ANeuralNetworksMemoryDesc **desc), MADE(desc))
 FUNCTION(ANeuralNetworksMemoryDesc_addInputRole,
     (ANeuralNetworksMemoryDesc *desc, const ANeuralNetworksCompilation *compilation, uint32_t index, float frequency),
     POINTER(desc), POINTER(compilation), INTEGER(index), FLOAT(frequency))
@@ -45,7 +46,7 @@ FUNCTION(ANeuralNetworksMemoryDesc_setDimensions,
     POINTER(desc), INTEGER(rank), POINTER(dimensions))
 FUNCTION(ANeuralNetworksMemoryDesc_finish, (ANeuralNetworksMemoryDesc *desc), POINTER(desc))
 RELEASE(ANeuralNetworksMemoryDesc_free, (ANeuralNetworksMemoryDesc *desc), POINTER(desc))
-FUNCTION(ANeuralNetworksModel_create, (ANeuralNetworksModel **model), POINTER(model))
+FUNCTION(ANeuralNetworksModel_create, (ANeuralNetworksModel **model), MADE(model))
 FUNCTION(ANeuralNetworksModel_addOperand,
     (ANeuralNetworksModel *model, const ANeuralNetworksOperandType *type),
     POINTER(model), POINTER(type))
@@ -90,11 +91,11 @@ FUNCTION(ANeuralNetworksModel_setOperandExtensionData,
     POINTER(model), INTEGER(index), POINTER(data), INTEGER(length))
 FUNCTION(ANeuralNetworksCompilation_create,
     (ANeuralNetworksModel *model, ANeuralNetworksCompilation **compilation),
-    POINTER(model), POINTER(compilation))
+    POINTER(model), MADE(compilation))
 FUNCTION(ANeuralNetworksCompilation_createForDevices,
     (ANeuralNetworksModel *model, const ANeuralNetworksDevice *const *devices, uint32_t numDevices,
     ANeuralNetworksCompilation **compilation),
-    POINTER(model), POINTER(devices), INTEGER(numDevices), POINTER(compilation))
+    POINTER(model), POINTER(devices), INTEGER(numDevices), MADE(compilation))
 FUNCTION(ANeuralNetworksCompilation_setPreference,
     (ANeuralNetworksCompilation *compilation, int32_t preference),
     POINTER(compilation), INTEGER(preference))
@@ -127,7 +128,7 @@ FUNCTION(ANeuralNetworksCompilation_addExtensionAttribute,
     POINTER(compilation), POINTER(extensionName), INTEGER(attributeCodeWithinExtension), POINTER(data), INTEGER(length))
 FUNCTION(ANeuralNetworksExecution_create,
     (ANeuralNetworksCompilation *compilation, ANeuralNetworksExecution **execution),
-    POINTER(compilation), POINTER(execution))
+    POINTER(compilation), MADE(execution))
 FUNCTION(ANeuralNetworksExecution_setInput,
     (ANeuralNetworksExecution *execution, int32_t index, const ANeuralNetworksOperandType *type, const void *buffer,
     size_t length),
@@ -169,11 +170,11 @@ FUNCTION(ANeuralNetworksExecution_burstCompute,
     POINTER(execution), POINTER(burst))
 FUNCTION(ANeuralNetworksExecution_startCompute,
     (ANeuralNetworksExecution *execution, ANeuralNetworksEvent **event),
-    POINTER(execution), POINTER(event))
+    POINTER(execution), MADE(event))
 FUNCTION(ANeuralNetworksExecution_startComputeWithDependencies,
     (ANeuralNetworksExecution *execution, const ANeuralNetworksEvent *const *dependencies, uint32_t num_dependencies,
     uint64_t duration, ANeuralNetworksEvent **event),
-    POINTER(execution), POINTER(dependencies), INTEGER(num_dependencies), INTEGER(duration), POINTER(event))
+    POINTER(execution), POINTER(dependencies), INTEGER(num_dependencies), INTEGER(duration), MADE(event))
 FUNCTION(ANeuralNetworksExecution_getOutputOperandRank,
     (ANeuralNetworksExecution *execution, int32_t index, uint32_t *rank),
     POINTER(execution), INTEGER(index), POINTER(rank))
@@ -186,12 +187,12 @@ FUNCTION(ANeuralNetworksExecution_getDuration,
 RELEASE(ANeuralNetworksExecution_free, (ANeuralNetworksExecution *execution), POINTER(execution))
 FUNCTION(ANeuralNetworksBurst_create,
     (ANeuralNetworksCompilation *compilation, ANeuralNetworksBurst **burst),
-    POINTER(compilation), POINTER(burst))
+    POINTER(compilation), MADE(burst))
 RELEASE(ANeuralNetworksBurst_free, (ANeuralNetworksBurst *burst), POINTER(burst))
 FUNCTION(ANeuralNetworksEvent_wait, (ANeuralNetworksEvent *event), POINTER(event))
 FUNCTION(ANeuralNetworksEvent_createFromSyncFenceFd,
     (int sync_fence_fd, ANeuralNetworksEvent **event),
-    INTEGER(sync_fence_fd), POINTER(event))
+    INTEGER(sync_fence_fd), MADE(event))
 FUNCTION(ANeuralNetworksEvent_getSyncFenceFd,
     (const ANeuralNetworksEvent *event, int *sync_fence_fd),
     POINTER(event), POINTER(sync_fence_fd))

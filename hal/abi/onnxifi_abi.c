@@ -81,6 +81,7 @@ onnxStatus onnxInitGraph(onnxBackend handle, const uint64_t *properties, size_t 
                          uint32_t max_length __attribute__((unused)), void *reader __attribute__((unused)))
 #endif
 {
+    NPU_HOST_MODE_ASIDE;
     tensors read = read_all(weights, count);
     int32_t status = graph_init(handle, properties, size, model, read.items, read.count, read.status, out);
     free(read.items);
@@ -89,6 +90,7 @@ onnxStatus onnxInitGraph(onnxBackend handle, const uint64_t *properties, size_t 
 
 onnxStatus onnxSetGraphIO(onnxGraph handle, uint32_t inputs_count, const onnxTensorDescriptorV1 *inputs,
                           uint32_t outputs_count, const onnxTensorDescriptorV1 *outputs) {
+    NPU_HOST_MODE_ASIDE;
     tensors in = read_all(inputs, inputs_count), out = read_all(outputs, outputs_count);
     int32_t status =
         graph_set_io(handle, in.items, in.count, out.items, out.count, status_of(outputs, &in, &out));
@@ -98,6 +100,7 @@ onnxStatus onnxSetGraphIO(onnxGraph handle, uint32_t inputs_count, const onnxTen
 }
 
 onnxStatus onnxRunGraph(onnxGraph handle, const onnxMemoryFenceV1 *in, onnxMemoryFenceV1 *out) {
+    NPU_HOST_MODE_ASIDE;
     return graph_run(handle, in, out);
 }
 
@@ -106,6 +109,7 @@ onnxStatus onnxRunGraph(onnxGraph handle, const onnxMemoryFenceV1 *in, onnxMemor
 static onnxStatus set_io_and_run(onnxGraph handle, uint32_t inputs_count, const onnxTensorDescriptorV1 *inputs,
                                  uint32_t outputs_count, const onnxTensorDescriptorV1 *outputs, onnxMemoryFenceV1 *fence,
                                  onnxTraceEventList *traces) {
+    NPU_HOST_MODE_ASIDE;
     tensors in = read_all(inputs, inputs_count), out = read_all(outputs, outputs_count);
     int32_t status = graph_set_io_and_run(handle, in.items, in.count, out.items, out.count,
                                           status_of(outputs, &in, &out), fence, traces);
@@ -115,6 +119,7 @@ static onnxStatus set_io_and_run(onnxGraph handle, uint32_t inputs_count, const 
 }
 
 static onnxStatus release_traces(onnxTraceEventList *list) {
+    NPU_HOST_MODE_ASIDE;
     if (list == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -123,8 +128,15 @@ static onnxStatus release_traces(onnxTraceEventList *list) {
     return ONNXIFI_STATUS_SUCCESS;
 }
 
-static onnxStatus plug(onnxBackendID handle) { return backend_set_plugged(handle, true); }
-static onnxStatus unplug(onnxBackendID handle) { return backend_set_plugged(handle, false); }
+static onnxStatus plug(onnxBackendID handle) {
+    NPU_HOST_MODE_ASIDE;
+    return backend_set_plugged(handle, true);
+}
+
+static onnxStatus unplug(onnxBackendID handle) {
+    NPU_HOST_MODE_ASIDE;
+    return backend_set_plugged(handle, false);
+}
 
 static const struct {
     const char *name;
@@ -141,6 +153,7 @@ static const struct {
 
 onnxStatus onnxGetExtensionFunctionAddress(onnxBackendID handle, const char *name,
                                            onnxExtensionFunctionPointer *function) {
+    NPU_HOST_MODE_ASIDE;
     if (function == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }

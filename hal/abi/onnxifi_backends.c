@@ -48,6 +48,7 @@ static int32_t list_ids(onnxBackendID *ids, size_t *count) {
 }
 
 onnxStatus onnxGetBackendIDs(onnxBackendID *ids, size_t *count) {
+    NPU_HOST_MODE_ASIDE;
     if (count == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -58,6 +59,7 @@ onnxStatus onnxGetBackendIDs(onnxBackendID *ids, size_t *count) {
 }
 
 onnxStatus onnxReleaseBackendID(onnxBackendID handle) {
+    NPU_HOST_MODE_ASIDE;
     device *of = find_device(handle);
     if (of == NULL) {
         return ONNXIFI_STATUS_INVALID_ID;
@@ -73,6 +75,7 @@ onnxStatus onnxReleaseBackendID(onnxBackendID handle) {
 /* ------------------------------------------------------------------------------------------------- queries */
 
 onnxStatus onnxGetBackendInfo(onnxBackendID handle, onnxBackendInfo type, void *value, size_t *size) {
+    NPU_HOST_MODE_ASIDE;
     if (size == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -89,6 +92,7 @@ onnxStatus onnxGetBackendInfo(onnxBackendID handle, onnxBackendInfo type, void *
 }
 
 onnxStatus onnxGetBackendCompatibility(onnxBackendID handle, size_t size, const void *model) {
+    NPU_HOST_MODE_ASIDE;
     const device *of = find_device(handle);
     if (of == NULL) {
         return ONNXIFI_STATUS_INVALID_ID;
@@ -153,6 +157,7 @@ static int32_t init_backend(device *on, uint32_t epoch, const uint64_t *properti
 }
 
 onnxStatus onnxInitBackend(onnxBackendID handle, const uint64_t *properties, onnxBackend *out) {
+    NPU_HOST_MODE_ASIDE;
     if (out == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -168,6 +173,7 @@ onnxStatus onnxInitBackend(onnxBackendID handle, const uint64_t *properties, onn
 }
 
 onnxStatus onnxReleaseBackend(onnxBackend handle) {
+    NPU_HOST_MODE_ASIDE;
     core_enter();
     backend *of = npu_handle_get(&core.handles, KIND_BACKEND, handle);
     int32_t status = of != NULL ? fault_take(FUNCTION_ReleaseBackend) : ONNXIFI_STATUS_INVALID_BACKEND;
@@ -184,6 +190,7 @@ onnxStatus onnxReleaseBackend(onnxBackend handle) {
 /* ---------------------------------------------------------------------------------------------- extensions */
 
 onnxStatus backend_inject(onnxBackendID handle, const char *function, onnxStatus status, uint32_t times) {
+    NPU_HOST_MODE_ASIDE;
     if (find_device(handle) == NULL) {
         return ONNXIFI_STATUS_INVALID_ID;
     }

@@ -63,6 +63,7 @@ static void begin(void) {
 
 void core_enter(void) {
     if (!atomic_load(&begun) && !npu_embed_forked()) { /* a fork in the midst of the start leaves that lock taken */
+        npu_embed_begin();
         pthread_mutex_lock(&start_lock);
         if (!atomic_load(&begun)) {
             begin();

@@ -179,8 +179,11 @@ bool event_signal(event *of, int32_t status, const char *message);
 /* What the extensions onnxWaitEventForFunction and npusimGetRunTimingFunction do. */
 onnxStatus event_wait_for(onnxEvent handle, uint32_t milliseconds, onnxEventState *state, onnxStatus *status,
                           char *message, size_t *length);
-/* onnxWaitEvent with a limit: not over means that it is past, and that there is no status yet. */
-onnxStatus event_wait_slice(onnxEvent handle, uint32_t milliseconds, bool *over);
+/* onnxWaitEvent for who has other things to look at, too: the event, or NULL, which is kept until it is given back with
+ * object_release(), whoever releases its handle meanwhile; and a part of the wait. Not over means that the time is past,
+ * and that there is no status yet. */
+void *event_wait_begin(onnxEvent handle);
+onnxStatus event_wait_slice(void *event, uint32_t milliseconds, bool *over);
 onnxStatus event_timing(onnxEvent handle, npusimRunTiming *timing);
 
 /* ------------------------------------------------------------------------------------------------ onnxifi_runs.c */

@@ -64,6 +64,7 @@ static int32_t init_event(backend *on, onnxEvent *out) {
 }
 
 onnxStatus onnxInitEvent(onnxBackend handle, onnxEvent *out) {
+    NPU_HOST_MODE_ASIDE;
     if (out == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -79,6 +80,7 @@ onnxStatus onnxInitEvent(onnxBackend handle, onnxEvent *out) {
 }
 
 onnxStatus onnxSignalEvent(onnxEvent handle) {
+    NPU_HOST_MODE_ASIDE;
     event *of = core_find(KIND_EVENT, handle);
     if (of == NULL) {
         return ONNXIFI_STATUS_INVALID_EVENT;
@@ -93,6 +95,7 @@ onnxStatus onnxSignalEvent(onnxEvent handle) {
 }
 
 onnxStatus onnxGetEventState(onnxEvent handle, onnxEventState *state) {
+    NPU_HOST_MODE_ASIDE;
     if (state == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -127,27 +130,39 @@ static int32_t wait_for(event *of, const struct timespec *limit) {
     return of->signalled ? fault_take(FUNCTION_WaitEvent) : ONNXIFI_STATUS_SUCCESS;
 }
 
-static onnxStatus wait_event(onnxEvent handle, const struct timespec *limit, bool *over) {
-    event *of = core_find(KIND_EVENT, handle);
-    if (of == NULL) {
-        return ONNXIFI_STATUS_INVALID_EVENT;
-    }
+static onnxStatus wait_event(event *of, const struct timespec *limit, bool *over) {
+    core_enter();
     int32_t status = wait_for(of, limit);
     *over = of->signalled || status != ONNXIFI_STATUS_SUCCESS;
     if (status == ONNXIFI_STATUS_SUCCESS) {
         status = fault_filter(FUNCTION_WaitEvent, of->status);
     }
     core_leave();
+    return status;
+}
+
+void *event_wait_begin(onnxEvent handle) {
+    event *of = core_find(KIND_EVENT, handle);
+    if (of != NULL) {
+        core_leave();
+    }
+    return of;
+}
+
+onnxStatus onnxWaitEvent(onnxEvent handle) {
+    NPU_HOST_MODE_ASIDE;
+    bool over;
+    event *of = event_wait_begin(handle);
+    if (of == NULL) {
+        return ONNXIFI_STATUS_INVALID_EVENT;
+    }
+    int32_t status = wait_event(of, NULL, &over);
     object_release(of);
     return status;
 }
 
-onnxStatus onnxWaitEvent(onnxEvent handle) {
-    bool over;
-    return wait_event(handle, NULL, &over);
-}
-
 onnxStatus onnxReleaseEvent(onnxEvent handle) {
+    NPU_HOST_MODE_ASIDE;
     core_enter();
     event *of = npu_handle_get(&core.handles, KIND_EVENT, handle);
     int32_t status = of != NULL ? fault_take(FUNCTION_ReleaseEvent) : ONNXIFI_STATUS_INVALID_EVENT;
@@ -178,10 +193,9 @@ static struct timespec after(uint32_t milliseconds) {
     return limit;
 }
 
-onnxStatus event_wait_slice(onnxEvent handle, uint32_t milliseconds, bool *over) {
+onnxStatus event_wait_slice(void *event, uint32_t milliseconds, bool *over) {
     struct timespec limit = after(milliseconds);
-    *over = true;
-    return wait_event(handle, &limit, over);
+    return wait_event(event, &limit, over);
 }
 
 static void tell(const char *text, char *message, size_t *length) {
@@ -198,6 +212,7 @@ static void tell(const char *text, char *message, size_t *length) {
 
 onnxStatus event_wait_for(onnxEvent handle, uint32_t milliseconds, onnxEventState *state, onnxStatus *status,
                           char *message, size_t *length) {
+    NPU_HOST_MODE_ASIDE;
     if (state == NULL || status == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }
@@ -221,6 +236,7 @@ onnxStatus event_wait_for(onnxEvent handle, uint32_t milliseconds, onnxEventStat
 }
 
 onnxStatus event_timing(onnxEvent handle, npusimRunTiming *timing) {
+    NPU_HOST_MODE_ASIDE;
     if (timing == NULL) {
         return ONNXIFI_STATUS_INVALID_POINTER;
     }

@@ -259,6 +259,7 @@ int32_t graph_set_io_and_run(onnxGraph handle, const npu_tensor *inputs, uint32_
 /* ------------------------------------------------------------------------------------------ onnxReleaseGraph */
 
 onnxStatus onnxReleaseGraph(onnxGraph handle) {
+    NPU_HOST_MODE_ASIDE;
     core_enter();
     graph *of = npu_handle_get(&core.handles, KIND_GRAPH, handle);
     int32_t status = of != NULL ? fault_take(FUNCTION_ReleaseGraph) : ONNXIFI_STATUS_INVALID_GRAPH;

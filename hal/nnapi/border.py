@@ -23,7 +23,9 @@ EXPECTED: dict[type[BaseException], ErrorStatus] = {
     errors.UsageError: ErrorStatus.GENERAL_FAILURE,  # this driver's own mistake, not its client's
     errors.ConfigError: ErrorStatus.GENERAL_FAILURE,
     errors.ModelError: ErrorStatus.INVALID_ARGUMENT,
+    errors.OpenInputsError: ErrorStatus.INVALID_ARGUMENT,
     errors.UnsupportedError: ErrorStatus.GENERAL_FAILURE,
+    errors.NeedsValueError: ErrorStatus.GENERAL_FAILURE,
     errors.CompileError: ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
     errors.InputError: ErrorStatus.INVALID_ARGUMENT,
     errors.ProgramError: ErrorStatus.GENERAL_FAILURE,
@@ -58,18 +60,27 @@ _OLDER = {
 }
 
 
-def status_of(error: BaseException, what: str) -> ErrorStatus:
-    """The status for an exception: its own, or that of its nearest class in the tables. It is logged, too."""
+def verdict(error: BaseException) -> tuple[bool, ErrorStatus]:
+    """Whether an exception is one that is expected; its status: its own, or that of its nearest class in the tables."""
     if isinstance(error, StatusError):
-        expected, status = True, error.status
-    else:
-        kind = next((kind for kind in type(error).__mro__ if kind in STATUS), BaseException)
-        expected, status = kind in EXPECTED, STATUS.get(kind, ErrorStatus.GENERAL_FAILURE)
+        return True, error.status
+    kind = next((kind for kind in type(error).__mro__ if kind in STATUS), BaseException)
+    return kind in EXPECTED, STATUS.get(kind, ErrorStatus.GENERAL_FAILURE)
+
+
+def status_of(error: BaseException, what: str) -> ErrorStatus:
+    """The status for an exception (see :func:`verdict`). It is logged, too."""
+    expected, status = verdict(error)
     if expected:
-        _log.info("%s: %s: %s", what, status.name, str(error))  # an error that is kept keeps frames
+        _log.info("%s: %s: %s", what, status.name, said(error))  # an error that is kept keeps frames
     else:
         _log.error("%s: %s: %s: %s", what, status.name, type(error).__name__, error, exc_info=error)
     return status
+
+
+def said(error: BaseException) -> str:
+    """What an error says, without its status: whoever passes that on names it."""
+    return error.message if isinstance(error, StatusError) else str(error)
 
 
 def older_status(status: ErrorStatus) -> ErrorStatus:

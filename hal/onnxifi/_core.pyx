@@ -45,7 +45,9 @@ cdef extern from "onnxifi_ext.h":
 
 cdef extern from "onnxifi_core.h":
     int32_t fault_inject(const char *function, int32_t status, uint32_t times) nogil
+    void *event_wait_begin(void *event) nogil
     int32_t event_wait_slice(void *event, uint32_t milliseconds, c_bool *over) nogil
+    void object_release(void *event) nogil
     int32_t event_timing(void *event, npusimRunTiming *timing) nogil
 
 cdef enum:
@@ -191,14 +193,23 @@ def onnxWaitEvent(event):
     A signal's handler, such as that of the keyboard's interrupt, runs within WAIT_MS, and what it raises ends the wait.
     """
     cdef void *handle = handle_of(event)
+    cdef void *kept
     cdef int32_t status
     cdef c_bool over = False
-    while True:
+    with nogil:
+        kept = event_wait_begin(handle)
+    if kept == NULL:
+        return <int>Status.INVALID_EVENT
+    try:
+        while True:
+            with nogil:
+                status = event_wait_slice(kept, WAIT_MS, &over)
+            if over:
+                return status
+            PyErr_CheckSignals()
+    finally:
         with nogil:
-            status = event_wait_slice(handle, WAIT_MS, &over)
-        if over:
-            return status
-        PyErr_CheckSignals()
+            object_release(kept)
 
 
 def onnxReleaseEvent(event):

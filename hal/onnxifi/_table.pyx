@@ -4,6 +4,7 @@ Nothing here decides anything: each function turns C into Python, calls the engi
 """
 
 import os
+import sys
 import traceback
 
 cimport cython
@@ -25,6 +26,8 @@ from ._interface cimport (
     npu_tensor,
     npu_timing,
 )
+
+from npusim.report.format import printable
 
 from . import engine
 from .status import OnnxifiError, Status
@@ -61,7 +64,7 @@ cdef int32_t failed(object error) noexcept:
     """The status for an exception; with NPUSIM_DEBUG its traceback on standard error."""
     try:
         if DEBUG:
-            traceback.print_exception(error)
+            sys.stderr.write(printable("".join(traceback.format_exception(error))))
         return engine.status_of(error)
     except BaseException:  # noqa: BLE001 a C caller has to get something
         return <int32_t>0x406

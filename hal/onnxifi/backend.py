@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from npusim.report.format import LogFormatter
 from npusim.runtime import Priority
 
 from .constants import GRAPH_PROPERTY_PRIORITY, BackendProperty, LogLevel, Optimization
@@ -61,7 +62,7 @@ def _set_log_level(level: LogLevel) -> None:
     logger.setLevel(_LEVELS[level])
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        handler.setFormatter(LogFormatter("%(name)s: %(message)s"))
         logger.addHandler(handler)
 
 

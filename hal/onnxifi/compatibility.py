@@ -45,7 +45,7 @@ def dynamic_inputs(graph: GraphProto) -> list[Declared]:
 
 def _static(model: Model, config: Config) -> bool:
     try:
-        graph, decomposed = import_graph(model)
+        graph, decomposed = import_graph(model, config)
         check_capacity(graph, config, Status.UNSUPPORTED_SHAPE)
         prepare(graph, config)
     except UnsupportedError as error:
@@ -63,7 +63,7 @@ def try_symbolic(model: Model, inputs: Sequence[Declared], config: Config) -> bo
         return False
     symbols = {value.name: [_TRIAL_SIZE if not isinstance(d, int) else d for d in value.dims or ()] for value in inputs}
     try:
-        graph, decomposed = import_graph(model, symbols)
+        graph, decomposed = import_graph(model, config, symbols)
         prepare(graph, config)
     except UnsupportedError as error:
         _raise_if_any(reason for reason in error.reasons if cause(reason[2]) is not Status.UNSUPPORTED_SHAPE)

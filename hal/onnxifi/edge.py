@@ -22,9 +22,11 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     errors.UsageError: Status.INTERNAL_ERROR,  # this engine's own mistake, not its client's
     errors.ConfigError: Status.INTERNAL_ERROR,
     errors.ModelError: Status.INVALID_MODEL,
+    errors.OpenInputsError: Status.INVALID_MODEL,
     DeclaredShapeError: Status.MISMATCHING_SHAPE,
     DeclaredTypeError: Status.MISMATCHING_DATATYPE,
     errors.UnsupportedError: Status.UNSUPPORTED_OPERATOR,  # by its reasons, see causes.py
+    errors.NeedsValueError: Status.UNSUPPORTED_SHAPE,
     errors.CompileError: Status.UNSUPPORTED_SHAPE,
     errors.InputError: Status.INTERNAL_ERROR,
     errors.ProgramError: Status.INTERNAL_ERROR,
@@ -66,12 +68,12 @@ def answers(function: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
                 return work(*args, **kwargs)
             except Exception as error:
                 status = within(function, status_of(error))
+                message = error.message if isinstance(error, OnnxifiError) else str(error)
                 if not isinstance(error, (OnnxifiError, *ONNXIFI_STATUS)):
                     _log.error("%s: %s", function, error, exc_info=error)
                 else:
                     level = logging.ERROR if isinstance(error, errors.ConfigError) else logging.INFO
-                    _log.log(level, "%s: %s: %s", function, status.name, error)
-                message = error.message if isinstance(error, OnnxifiError) else str(error)
+                    _log.log(level, "%s: %s: %s", function, status.name, message)
                 raise OnnxifiError(status, message) from error
 
         return guarded

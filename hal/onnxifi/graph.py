@@ -87,9 +87,9 @@ class Graph:
 
     def _compile(self, form: Form) -> Program:
         outside = Outside(self._quantized, dict(form.inputs), dict(form.outputs))
-        graph, decomposed = import_graph(self._copy(), dict(form.shapes), outside)
-        self.decomposed = self.decomposed or bool(decomposed)
         config = self.backend.device.config
+        graph, decomposed = import_graph(self._copy(), config, dict(form.shapes), outside)
+        self.decomposed = self.decomposed or bool(decomposed)
         check_capacity(graph, config, Status.NO_DEVICE_MEMORY)
         program = compile_graph(graph, config)
         self.power.executor.pin(program, to_run=True)

@@ -12,8 +12,11 @@ from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler
 from npusim.frontends.onnx.scope import Scope, Value
+from npusim.frontends.onnx.signature import DeclaredShapeError
 from npusim.frontends.onnx.source import Model
 from npusim.graph import Graph, Tensor
+from npusim.hw.config import Config
+from npusim.ops.budget import Budget
 
 from .quantization import Quantization
 
@@ -38,8 +41,10 @@ NOTHING = Outside()
 class OnnxifiImporter(Importer):
     """The frontend's importer for a model from an ONNXIFI client; ``decomposed`` says what FALLBACK is for."""
 
-    def __init__(self, model: Model, input_shapes: Shapes | None = None, outside: Outside = NOTHING) -> None:
-        super().__init__(model, input_shapes)
+    def __init__(
+        self, model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
+    ) -> None:
+        super().__init__(model, input_shapes, budget=Budget.of(config))
         self._outside = outside
 
     def _define_inputs(self, scope: Scope) -> None:
@@ -70,6 +75,9 @@ class OnnxifiImporter(Importer):
             self.builder.const(np.asarray(biases, np.int32), f"{tensor.name}/zero"),
         )
 
+    def _contradicted(self, problems: Sequence[str]) -> None:
+        raise DeclaredShapeError(problems[0])  # for which the specification has a status
+
     def _outputs(self, scope: Scope) -> list[Tensor]:
         return [self._quantized(tensor) for tensor in super()._outputs(scope)]
 
@@ -91,8 +99,8 @@ class OnnxifiImporter(Importer):
 
 
 def import_graph(
-    model: Model, input_shapes: Shapes | None = None, outside: Outside = NOTHING
+    model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
 ) -> tuple[Graph, list[tuple[str, str]]]:
-    """(graph, decomposed nodes). Raises ModelError, UnsupportedError, UsageError for impossible shapes."""
-    importer = OnnxifiImporter(model, input_shapes, outside)
+    """(graph, decomposed nodes). Raises as ``load`` does, UsageError for impossible shapes, too."""
+    importer = OnnxifiImporter(model, config, input_shapes, outside)
     return importer.run(), importer.decomposed

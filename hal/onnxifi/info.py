@@ -9,8 +9,8 @@ from collections.abc import Callable
 import onnx
 
 import npusim
-from npusim.frontends.onnx.importer import OLDEST_OPSET
 from npusim.frontends.onnx.registry import MICROSOFT, entries
+from npusim.frontends.onnx.versions import FIRST_OPSET
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
 
@@ -39,7 +39,7 @@ def ir_versions() -> range:
 def opset_versions() -> dict[str, range]:
     """The versions of each domain's operator set; the standard domain is the empty string."""
     newest = max((entry.since for entry in entries() if entry.domain == MICROSOFT), default=1)
-    return {"": range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1), MICROSOFT: range(1, newest + 1)}
+    return {"": range(FIRST_OPSET, onnx.defs.onnx_opset_version() + 1), MICROSOFT: range(1, newest + 1)}
 
 
 _TEXTS: dict[int, Callable[[Config], str]] = {

@@ -6,10 +6,9 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import onnx
 from onnx import AttributeProto
 
-MAX_VERSION = 1 << 31
+from npusim.frontends.onnx.schema import schema_of as definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +24,8 @@ class Schema:
 @functools.lru_cache(maxsize=4096)
 def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
     """The definition of an operator in a version of its domain; None if there is none."""
-    if not 0 < version < MAX_VERSION:
-        return None
-    try:
-        found = onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
-        return None
-    if found.deprecated:
+    found = definition(domain, op_type, version)
+    if found is None or found.deprecated:
         return None
     return Schema(
         (found.min_input, found.max_input),

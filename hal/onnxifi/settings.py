@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, shown
 from npusim.hw.config import Config, load_config
+from npusim.hw.files import read_toml
 
 BACKENDS_VARIABLE = "NPUSIM_ONNXIFI_BACKENDS"
 LENIENT_VARIABLE = "NPUSIM_ONNXIFI_LENIENT"
@@ -63,24 +63,19 @@ def _from_environment() -> list[str] | None:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    if not os.path.lexists(path):
         if os.environ.get(FILE_VARIABLE):
-            raise ConfigError(f"{FILE_VARIABLE}: no such file: {path}") from None
+            raise ConfigError(f"{FILE_VARIABLE}: no such file: {path}")
         return {}
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    table = read_toml(str(path), path)
     for key, value in table.items():
         if key not in _KEYS:
             raise ConfigError(f"{path}: {key}: unknown key; known are {', '.join(_KEYS)}")
         if not isinstance(value, _KEYS[key]):
-            raise ConfigError(f"{path}: {key}: must be a {_KEYS[key].__name__}, got {value!r}")
+            raise ConfigError(f"{path}: {key}: must be a {_KEYS[key].__name__}, got {shown(value)}")
     names = table.get("backends", [])
     if not all(isinstance(name, str) and name for name in names):
-        raise ConfigError(f"{path}: backends: must be names or paths of device descriptions, got {names!r}")
+        raise ConfigError(f"{path}: backends: must be names or paths of device descriptions, got {shown(names)}")
     if "backends" in table:
         table["backends"] = [_beside(path, name) for name in names]
     return table

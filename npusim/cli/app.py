@@ -1,13 +1,15 @@
 """The command group, and the one place where an error becomes a message and an exit code.
 
-0: done; 1: it failed; 2: it was asked wrongly; 130: interrupted.
+0: done; 1: it failed; 2: what was asked or given is wrong: an option, a device description, an input; 130: interrupted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,9 @@ from npusim.cli import compile as compiling
 from npusim.cli import config, device, libs, run, setup, validate
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
-from npusim.errors import NpusimError, UsageError
+from npusim.cli.output import say, terminal_width
+from npusim.errors import ConfigError, InputError, NeedsValueError, NpusimError, OpenInputsError, UsageError
+from npusim.report.format import LogFormatter, lines_of
 
 MOST_LINES = 25
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -62,22 +66,23 @@ for _command in (
 def main(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Every error is one paragraph on standard error."""
     state = State()
-    with _warnings():
+    with _warnings(), lines_of(terminal_width(sys.stdout)):
         try:
             code = app.main(list(arguments), prog_name="npusim", standalone_mode=False, obj=state)
-            sys.stdout.flush()  # a full disk shows here, not in the interpreter's shutdown
+            if sys.stdout is not None:  # as it is where the descriptor is closed
+                sys.stdout.flush()  # a full disk shows here, not in the interpreter's shutdown
             return code if isinstance(code, int) else DONE
         except (Interrupted, KeyboardInterrupt, click.Abort):
-            click.echo("npusim: interrupted", err=True)
+            say("npusim: interrupted", err=True)
             return INTERRUPTED
         except BrokenPipeError:  # the reader (head, less) has seen enough
             _abandon_stdout()
             return FAILED
         except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
             if state.debug:
-                traceback.print_exc()
-            code, message = explain(error)
-            click.echo(f"npusim: error: {message}", err=True)
+                say(traceback.format_exc().rstrip(), err=True)
+            code, message = explain(error, arguments)
+            say(f"npusim: error: {message}", err=True)
             _abandon_stdout()
             return code
 
@@ -86,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
 def _warnings() -> Iterator[None]:
     """Show the library's warnings as lines on standard error."""
     logger, handler = logging.getLogger("npusim"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("npusim: %(levelname)s: %(message)s"))
+    handler.setFormatter(LogFormatter("npusim: %(levelname)s: %(message)s"))
     handler.addFilter(_lower_level)
     logger.addHandler(handler)
     try:
@@ -100,16 +105,25 @@ def _lower_level(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING
 
 
-def explain(error: Exception) -> tuple[int, str]:
-    """The exit code and the paragraph for an error."""
+def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
+    """The exit code and the paragraph for an error of a command line."""
     match error:
+        case OpenInputsError() | NeedsValueError():
+            options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in error.shapes.items()]
+            options += [
+                f"--bind={name}={json.dumps(value).strip('[]').replace(' ', '')}"
+                for name, value in error.values.items()
+            ]
+            advice = "Give arrays (--input NAME=FILE.npy), or say it" if "run" in arguments[:1] else "Say it"
+            line = shlex.join(["npusim", *arguments, *options])
+            return FAILED, f"{_shorten(error.problem)}\n{advice} by hand:\n  {line}"
         case click.UsageError():
             hint = f"; see {error.ctx.command_path} --help" if error.ctx else ""
             return USAGE, error.format_message().rstrip(".") + hint
         case click.ClickException():
             return error.exit_code, error.format_message()
-        case UsageError():
-            return USAGE, str(error)
+        case UsageError() | ConfigError() | InputError():
+            return USAGE, _shorten(str(error))
         case NpusimError():
             return FAILED, _shorten(str(error))
         case MemoryError():
@@ -133,7 +147,8 @@ def _shorten(message: str) -> str:
 def _abandon_stdout() -> None:
     """Keep the interpreter from failing again on what is left in the buffer of a closed or full standard output."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

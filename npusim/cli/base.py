@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from npusim.errors import ConfigError, UsageError
+from npusim.cli.output import fitted
+from npusim.errors import UsageError
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -43,14 +45,24 @@ class Command(click.Command):
         text = "Show the Python traceback of an error."
         self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help=text))
 
+    def get_help(self, ctx: click.Context) -> str:
+        return fitted(super().get_help(ctx))  # examples are as long as they are
+
 
 class Group(click.Group):
     """A group of such commands, listed in the order in which they were added."""
 
     command_class = Command
 
+    def get_help(self, ctx: click.Context) -> str:
+        return fitted(super().get_help(ctx))
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Who names no command wants to know which there are; newer versions of click make an error of that.
+        return super().parse_args(ctx, args or ["--help"])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -112,25 +124,29 @@ def cache_options(function: F) -> F:
     )(function)
 
 
-shape_option = click.option(
-    "--input-shape",
-    "input_shapes",
-    multiple=True,
-    metavar="NAME=N,N,...",
-    help="The shape of an input whose dimensions the model leaves open.",
-)
+def shape_options(function: F) -> F:
+    """--input-shape and --bind: what a model leaves open."""
+    function = click.option(
+        "--bind",
+        "bound",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="The value of an input, as a constant: sr=16000, or several numbers with commas.",
+    )(function)
+    return click.option(
+        "--input-shape",
+        "input_shapes",
+        multiple=True,
+        metavar="NAME=N,N,...",
+        help="The shape of an input whose dimensions the model leaves open.",
+    )(function)
 
 
 def device(name: str, overrides: tuple[str, ...]) -> Config:
     """The description called name, with every KEY=VALUE of --set applied and checked together."""
-    from npusim.hw.config import list_configs, load_config
+    from npusim.hw.config import load_config
 
-    try:
-        config = load_config(name)
-    except ConfigError as error:
-        if name not in list_configs() and not Path(name).exists():
-            raise UsageError(str(error)) from None
-        raise
+    config = load_config(name)
     changes: dict[str, Any] = {}
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -138,7 +154,7 @@ def device(name: str, overrides: tuple[str, ...]) -> Config:
             raise UsageError(f"--set {text}: must be KEY=VALUE such as dram.bandwidth='8 GB/s'")
         try:
             changes[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             changes[key.strip()] = value.strip()  # a quantity without its quotes, which the shell has eaten
     return config.with_(**changes) if changes else config
 
@@ -158,3 +174,20 @@ def shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]] | None:
             raise UsageError(f"--input-shape {text}: input {name!r} has a shape already")
         found[name] = shape
     return found or None
+
+
+def values(texts: tuple[str, ...]) -> dict[str, Any]:
+    """``("sr=16000", "axes=1,2")`` as numbers, truth values and lists of them by name."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        try:
+            numbers = [json.loads(number.strip().lower()) for number in value.split(",")]
+        except ValueError:
+            numbers = []
+        if not equals or not name or not numbers or not all(isinstance(number, int | float) for number in numbers):
+            raise UsageError(f"--bind {text}: must be NAME=VALUE with a number, several with commas, true or false")
+        if name in found:
+            raise UsageError(f"--bind {text}: input {name!r} has a value already")
+        found[name] = numbers if len(numbers) > 1 else numbers[0]
+    return found

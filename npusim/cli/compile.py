@@ -13,17 +13,18 @@ from npusim.cli.base import (
     device,
     json_option,
     model_argument,
-    shape_option,
+    shape_options,
     shapes,
+    values,
 )
 from npusim.cli.models import load_program, open_session, save_program
-from npusim.cli.output import answer, check_destination, progress, write_json
+from npusim.cli.output import answer, check_destination, progress, say, write_json
 
 
 @click.command("compile", cls=Command, short_help="Compile a model into a program file.")
 @model_argument
 @config_options()
-@shape_option
+@shape_options
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="The program; default: MODEL with .npu."
 )
@@ -34,6 +35,7 @@ def compile_(
     config: str,
     overrides: tuple[str, ...],
     input_shapes: tuple[str, ...],
+    bound: tuple[str, ...],
     output: Path | None,
     json_file: str | None,
     cache_dir: Path | None,
@@ -55,7 +57,8 @@ def compile_(
     check_destination(target)
     found = device(config, overrides)
     with progress(f"compiling {model.name} for {found.name}"):
-        program = open_session(found, cache_dir, no_cache).compile(model, shapes(input_shapes))
+        session = open_session(found, cache_dir, no_cache)
+        program = session.compile(model, shapes(input_shapes), bind=values(bound))
     save_program(program, target)
     answer(json_file, lambda: {"file": str(target), **as_json(program)}, lambda: text(program, str(target)))
 
@@ -87,4 +90,4 @@ def disasm(program: Path, op: str | None, json_file: str | None) -> None:
         write_json(json_file, {"name": loaded.name, "config": loaded.config_name, "commands": lines})
     if json_file != "-":
         for line in lines:
-            click.echo(line)
+            say(line, whole=True)

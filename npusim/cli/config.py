@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from npusim.cli.base import Group, complete_config, device, json_option
-from npusim.cli.output import answer, write_json
+from npusim.cli.output import answer, say, write_json
 from npusim.errors import ConfigError
 
 
@@ -58,9 +58,9 @@ def show(name: str, keys: bool, json_file: str | None) -> None:
     if json_file == "-":
         return
     if keys:
-        click.echo("\n".join(table(("key", "value", "from", "meaning"), found.resolved())))
+        say("\n".join(table(("key", "value", "from", "meaning"), found.resolved())))
     else:
-        click.echo(f"# every value of {found.origin}\n{found.to_toml()}", nl=False)
+        say(f"# every value of {found.origin}\n{found.to_toml().rstrip()}", whole=True)
 
 
 @config.command()
@@ -78,7 +78,7 @@ def check(names: tuple[str, ...], json_file: str | None) -> None:
         write_json(json_file, problems)
     if json_file != "-":
         for name, found in problems.items():
-            click.echo("\n".join(found) if found else f"{name}: ok")
+            say("\n".join(found) if found else f"{name}: ok")
     bad = [name for name, found in problems.items() if found]
     if bad:
         count = sum(map(len, problems.values()))

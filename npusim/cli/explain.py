@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from npusim.cli.base import Command, cache_options, config_options, json_option, model_argument, shape_option
+from npusim.cli.base import Command, cache_options, config_options, json_option, model_argument, shape_options
 from npusim.cli.output import answer, progress
 from npusim.cli.run import prepare
 
@@ -14,8 +14,13 @@ from npusim.cli.run import prepare
 @click.command(cls=Command, short_help="Why an operator takes the time it takes.")
 @model_argument
 @config_options(default=None)
-@click.option("--op", required=True, metavar="NAME", help="The operator's name, or a part of it that no other has.")
-@shape_option
+@click.option(
+    "--op",
+    required=True,
+    metavar="NAME",
+    help="The operator's name, a part of it, or its kind; of several, the slowest.",
+)
+@shape_options
 @json_option("the equations' terms")
 @cache_options
 def explain(
@@ -24,6 +29,7 @@ def explain(
     overrides: tuple[str, ...],
     op: str,
     input_shapes: tuple[str, ...],
+    bound: tuple[str, ...],
     json_file: str | None,
     cache_dir: Path | None,
     no_cache: bool,
@@ -35,12 +41,13 @@ def explain(
       npusim explain m.onnx --config edge --op conv3
       npusim explain m.npu --op classifier --json -
     """
-    from npusim.report.explain import as_json, find_operator, text
+    from npusim.report.explain import as_json, find_operators, slowest_first, text
     from npusim.report.explain import explain as explained
 
-    session, program, found = prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
-    index = find_operator(program, op)
+    session, program, found = prepare(model, config, overrides, (input_shapes, bound), cache_dir, no_cache)
+    candidates = find_operators(program, op)
     with progress(f"simulating {program.name} on {found.name}"):
         result = session.run(program, timing_only=True)
-    explanation = explained(program, result, found, index)
-    answer(json_file, lambda: as_json(explanation), lambda: text(explanation, found))
+    index, *rest = slowest_first(program, result, candidates)
+    explanation, others = explained(program, result, found, index), [program.ops[other].name for other in rest]
+    answer(json_file, lambda: {**as_json(explanation), "others": others}, lambda: text(explanation, found, others))

@@ -83,7 +83,9 @@ def libs(json_file: str | None) -> None:
     """
     found = find_libraries()
     described = [library.to_json_dict() for library in found]
-    answer(json_file, lambda: {"libraries": described, "environment": variables(found)}, lambda: _text(found))
+    answer(
+        json_file, lambda: {"libraries": described, "environment": variables(found)}, lambda: _text(found), whole=True
+    )
     missing = [library.name for library in found if not library.path.exists()]
     if missing:
         raise NpusimError(f"not built: {', '.join(missing)}; install the package again on a Linux machine with gcc")

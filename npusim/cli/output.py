@@ -1,4 +1,7 @@
-"""What a command writes: files that appear whole or not at all, JSON, and progress on a terminal."""
+"""What a command writes: text, files that appear whole or not at all, JSON, and progress on a terminal.
+
+Whatever a person reads goes through :func:`say`: names from models and files of others reach no terminal as they are.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,36 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from npusim.errors import UsageError
+from npusim.report.format import broken, printable
+
+
+def terminal_width(stream: TextIO | None) -> int | None:
+    """Columns of the terminal that a stream goes to; None if it goes elsewhere, where lines may be long."""
+    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
+
+
+def fitted(text: str) -> str:
+    """The text with lines as long as the terminal takes, if it goes to one."""
+    width = terminal_width(sys.stdout)
+    return text if width is None else broken(text, width)
+
+
+def say(text: str, *, err: bool = False, whole: bool = False) -> None:
+    """Print text for a person, with a line feed. ``whole``: lines are not broken, because somebody will copy them, as
+    those of errors are not."""
+    shown = printable(text)
+    click.echo(shown if whole or err else fitted(shown), err=err)
 
 
 def check_destination(path: Path) -> None:
@@ -37,6 +60,9 @@ def replacing(path: Path) -> Iterator[Path]:
     direct = target.exists() and not target.is_file()
     draft = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
+        if not direct:  # made here and now: a link of that name, which others may have left, is not followed
+            draft.unlink(missing_ok=True)
+            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield draft
         if not direct:
             os.replace(draft, target)
@@ -64,12 +90,12 @@ def write_json(destination: str, value: Any) -> None:
         write_text(Path(destination), text)
 
 
-def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], str]) -> None:
-    """A command's result: as JSON where --json says, and as text unless that is standard output."""
+def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], str], *, whole: bool = False) -> None:
+    """A command's result: as JSON where --json says, and as text (see :func:`say`) unless that is standard output."""
     if json_file is not None:
         write_json(json_file, value())
     if json_file != "-":
-        click.echo(text())
+        say(text(), whole=whole)
 
 
 @contextlib.contextmanager
@@ -79,7 +105,7 @@ def progress(message: str, quiet: bool = False) -> Iterator[None]:
         yield
         return
     done = threading.Event()
-    ticker = threading.Thread(target=_tick, args=(message, done), daemon=True)
+    ticker = threading.Thread(target=_tick, args=(printable(message, lines=False), done), daemon=True)
     ticker.start()
     try:
         yield

@@ -14,11 +14,12 @@ from npusim.cli.base import (
     device,
     json_option,
     model_argument,
-    shape_option,
+    shape_options,
     shapes,
+    values,
 )
 from npusim.cli.models import load_program, open_session
-from npusim.cli.output import check_destination, progress, replacing, write_json
+from npusim.cli.output import check_destination, progress, replacing, say, write_json
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--input", "-i", "inputs", multiple=True, metavar="NAME=FILE.npy", help="The data of one input.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="For random inputs, used when no --input is given.")
 @click.option("--allow-nan", is_flag=True, help="Accept inputs that hold NaN.")
-@shape_option
+@shape_options
 @click.option("--timing-only", is_flag=True, help="Same times, no arithmetic, no outputs: faster.")
 @click.option(
     "--output-dir", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write each output as DIR/NAME.npy."
@@ -52,6 +53,7 @@ def run(
     seed: int,
     allow_nan: bool,
     input_shapes: tuple[str, ...],
+    bound: tuple[str, ...],
     timing_only: bool,
     output_dir: Path | None,
     json_file: str | None,
@@ -62,14 +64,15 @@ def run(
 ) -> None:
     """Run MODEL (.onnx, or .npu from npusim compile) on a device and report what happened.
 
-    Without --input the inputs are random, from --seed.
+    Without --input the inputs are random, from --seed. With it, what the model leaves open is taken from the arrays:
+    dimensions, and the values of small inputs that decide shapes or branches.
 
     \b
     Examples:
       npusim run resnet50.onnx --config edge
       npusim run m.onnx --config my.toml --input x=x.npy --output-dir out --json run.json
       npusim run m.onnx --set dram.bandwidth='8 GB/s' --timing-only --trace m.perfetto-trace
-      npusim run m.onnx --input-shape ids=1,128
+      npusim run m.onnx --input-shape ids=1,128 --bind steps=4
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
     from npusim.report.run import text
@@ -77,11 +80,15 @@ def run(
     _check_destinations(json_file, trace, output_dir, timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
-    session, program, found = prepare(model, config, overrides, input_shapes, cache_dir, no_cache)
+    session, program, found = prepare(model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs)
     arrays = None
     if not timing_only:
-        arrays = read_inputs(inputs, program.inputs, allow_nan) if inputs else random_inputs(program.inputs, seed)
-    note = describe_inputs(program.inputs, inputs, None if timing_only else seed)
+        arrays = (
+            read_inputs(inputs, program.inputs, allow_nan, list(dict(program.bound)))
+            if inputs
+            else random_inputs(program.inputs, seed)
+        )
+    note = describe_inputs(program, inputs, None if timing_only else seed)
     with progress(f"simulating {program.name} on {found.name}"):
         result: Result = session.run(program, arrays, timing_only=timing_only)
     written = _write_files(result, program, found, output_dir, trace)
@@ -89,7 +96,7 @@ def run(
         write_json(json_file, {**result.to_json_dict(), "inputs": note})
         written.append(json_file)
     if json_file != "-":
-        click.echo("\n".join([text(result, found, note, top=top), *(f"wrote {file}" for file in written)]))
+        say("\n".join([text(result, found, note, top=top), *(f"wrote {file}" for file in written)]))
 
 
 def _check_destinations(json_file: str | None, trace: Path | None, output_dir: Path | None, timing_only: bool) -> None:
@@ -122,16 +129,22 @@ def prepare(
     model: Path,
     config: str | None,
     overrides: tuple[str, ...],
-    input_shapes: tuple[str, ...],
+    given: tuple[tuple[str, ...], tuple[str, ...]],
     cache_dir: Path | None,
     no_cache: bool,
+    inputs: tuple[str, ...] = (),
 ) -> tuple[Any, Program, Config]:
-    """A session, the program of a model file on it, and the device: what commands that simulate start with."""
+    """A session, the program of a model file on it, and the device: what commands that simulate start with.
+
+    ``given``: the texts of --input-shape and --bind; ``inputs``: those of --input, which say what is left open.
+    """
+    from npusim.cache import is_program
     from npusim.hw.config import list_configs
 
-    if model.suffix == ".npu":
-        if input_shapes:
-            raise UsageError("--input-shape: the shapes of a compiled program are fixed")
+    if model.suffix == ".npu" or is_program(model):
+        for option, texts in zip(("--input-shape", "--bind"), given, strict=True):
+            if texts:
+                raise UsageError(f"{option}: the inputs of a compiled program are fixed")
         program = load_program(model)
         name = program.config_name if config is None else config
         if config is None and name not in list_configs():
@@ -151,5 +164,13 @@ def prepare(
         return open_session(found, None, True), program, found
     found = device(config if config is not None else "edge", overrides)
     session = open_session(found, cache_dir, no_cache)
+    arrays = None
+    if inputs:
+        from npusim.cli.tensors import input_files, mapped
+        from npusim.frontends.onnx import input_names
+
+        arrays = {name: mapped(name, file) for name, file in input_files(inputs, input_names(model)).items()}
+        for name in arrays.keys() & values(given[1]).keys():
+            raise UsageError(f"--bind {name}=...: input {name!r} has an array already")
     with progress(f"compiling {model.name} for {found.name}"):
-        return session, session.compile(model, shapes(input_shapes)), found
+        return session, session.compile(model, shapes(given[0]), bind=values(given[1]), inputs=arrays), found

@@ -7,41 +7,52 @@ from pathlib import Path
 import click
 
 from npusim.cli.base import Command, Group, config_options, device, json_option
-from npusim.cli.output import answer, progress, write_json
+from npusim.cli.output import answer, check_destination, progress, replacing, say, write_json
 from npusim.errors import NpusimError
 
 
 @click.command(cls=Command, short_help="A small network, computed, timed and checked.")
 @config_options()
+@click.option(
+    "--save", type=click.Path(path_type=Path), metavar="FILE.onnx", help="Write the network as an ONNX model, too."
+)
 @json_option("the result")
-def demo(config: str, overrides: tuple[str, ...], json_file: str | None) -> None:
+def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: str | None) -> None:
     """Compute a small network on a device, check it against the reference, and report.
 
-    The network is made in memory: no file, no network, no onnx needed.
+    The network is made in memory: no file, no network is needed, and no onnx but for --save.
 
     \b
     Examples:
       npusim demo
       npusim demo --config tiny
+      npusim demo --save demo.onnx          a model to try npusim run with
     """
     found = device(config, overrides)
 
-    from npusim.demo import TOLERANCE, run
+    from npusim.demo import TOLERANCE, as_onnx, run
     from npusim.report.run import text
 
+    if save is not None:
+        check_destination(save)
+        model = as_onnx()
+        with replacing(save) as draft:
+            draft.write_bytes(model)
     with progress(f"running the demo on {found.name}"):
         outcome = run(found)
     if json_file is not None:
         write_json(json_file, {**outcome.result.to_json_dict(), "difference": outcome.difference})
     if json_file != "-":
-        click.echo(text(outcome.result, found, "image float32[1, 3, 32, 32], random with seed 1"))
+        say(text(outcome.result, found, "image float32[1, 3, 32, 32], random with seed 1"))
     if not outcome.correct:
         raise NpusimError(
             f"the outputs differ from the reference by {outcome.difference:.2e} of the largest output; "
             f"at most {TOLERANCE:.0e} is right"
         )
     if json_file != "-":
-        click.echo(f"\nThe outputs agree with the reference within {outcome.difference:.1e} of the largest output.")
+        say(f"\nThe outputs agree with the reference within {outcome.difference:.1e} of the largest output.")
+        if save is not None:
+            say(f"wrote {save}")
 
 
 @click.command(cls=Command, short_help="Check this installation.")
@@ -106,7 +117,7 @@ def clear(cache_dir: Path | None) -> None:
 
     directory = cache_dir if cache_dir is not None else default_directory()
     sizes = Cache(directory).clear()
-    click.echo(f"removed {counted(len(sizes), 'program')}, {capacity(sum(sizes))}, from {directory}")
+    say(f"removed {counted(len(sizes), 'program')}, {capacity(sum(sizes))}, from {directory}")
 
 
 @click.command(cls=Command, short_help="Completion for bash, zsh or fish.")
@@ -125,4 +136,4 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         raise NpusimError(f"the installed click cannot complete in {shell}")
-    click.echo(kind(click.get_current_context().find_root().command, {}, "npusim", "_NPUSIM_COMPLETE").source())
+    say(kind(click.get_current_context().find_root().command, {}, "npusim", "_NPUSIM_COMPLETE").source(), whole=True)

@@ -8,31 +8,43 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.format import MAGIC_PREFIX
 
 from npusim.cli.output import replacing
 from npusim.dtypes import DType, bfloat16_to_float32, float32_to_bfloat16, from_storage
 from npusim.errors import InputError, UsageError
-from npusim.program import Binding
+from npusim.program import Binding, Program
 
 Array = npt.NDArray[Any]
 
 
-def read_inputs(texts: Sequence[str], bindings: Sequence[Binding], allow_nan: bool) -> dict[str, Array]:
-    """The arrays of ``NAME=FILE.npy`` texts, each checked against its binding; a model of one input needs no name."""
-    known = {binding.name: binding for binding in bindings}
-    found: dict[str, Array] = {}
+def input_files(texts: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
+    """``NAME=FILE.npy`` texts by name; a model of one input needs no name."""
+    found: dict[str, Path] = {}
     for text in texts:
         name, equals, file = text.partition("=")
-        if not equals and len(bindings) == 1:
-            name, file = bindings[0].name, text
+        if not equals and len(names) == 1:
+            name, file = names[0], text
         elif not name or not file:
-            raise UsageError(f"--input {text}: must be NAME=FILE.npy; the model's inputs are {_names(bindings)}")
-        if name not in known:
-            raise InputError(f"--input {text}: the model has no input {name!r}; it has {_names(bindings)}")
+            raise UsageError(f"--input {text}: must be NAME=FILE.npy; the model's inputs are {_listed(names)}")
+        if name not in names:
+            raise InputError(f"--input {text}: the model has no input {name!r}; it has {_listed(names)}")
         if name in found:
             raise UsageError(f"--input {text}: input {name!r} is given already")
-        found[name] = _read(Path(file), known[name], allow_nan)
+        found[name] = Path(file)
     return found
+
+
+def read_inputs(
+    texts: Sequence[str], bindings: Sequence[Binding], allow_nan: bool, bound: Sequence[str] = ()
+) -> dict[str, Array]:
+    """The arrays of ``NAME=FILE.npy`` texts, each checked against its binding; ``bound`` inputs have none."""
+    known = {binding.name: binding for binding in bindings}
+    files = input_files(texts, [*known, *bound])
+    return {
+        name: _read(file, known[name], allow_nan) if name in known else mapped(name, file)
+        for name, file in files.items()
+    }
 
 
 def random_inputs(bindings: Sequence[Binding], seed: int) -> dict[str, Array]:
@@ -44,12 +56,11 @@ def random_inputs(bindings: Sequence[Binding], seed: int) -> dict[str, Array]:
     return {binding.name: _random(binding, generator) for binding in bindings}
 
 
-def describe_inputs(bindings: Sequence[Binding], given: Sequence[str], seed: int | None) -> str:
+def describe_inputs(program: Program, given: Sequence[str], seed: int | None) -> str:
     """One line for the report: where the inputs came from."""
-    shapes = ", ".join(f"{b.name} {b.dtype.label}{list(b.shape)}" for b in bindings)
-    if given:
-        return f"{shapes}, from files"
-    return f"{shapes}, random with seed {seed}" if seed is not None else f"{shapes}, not needed"
+    shapes = ", ".join(map(str, program.inputs)) or "none"
+    source = "from files" if given else "not needed" if seed is None else f"random with seed {seed}"
+    return ", ".join([shapes, source, *(f"{name} bound to {value}" for name, value in program.bound)])
 
 
 def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
@@ -69,23 +80,31 @@ def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
     return written
 
 
+def mapped(name: str, file: Path) -> Array:
+    """An array in a file, which is read where it is looked at."""
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise UsageError(f"--input {name}={file}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"--input {name}={file}: is a directory") from None
+    except OSError as error:
+        raise UsageError(f"--input {name}={file}: cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 - its parser of headers fails in many ways, tokenize.TokenError among them
+        raise InputError(f"{file}: not a readable .npy file: {_trouble(file, str(error))}") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{file}: holds several arrays; a .npy file of one is needed")
+    return array
+
+
 def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
     """Shape and type are compared before the data is read, so that a wrong file costs nothing."""
-    try:
-        mapped = np.load(file, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise UsageError(f"--input {binding.name}={file}: no such file") from None
-    except IsADirectoryError:
-        raise UsageError(f"--input {binding.name}={file}: is a directory") from None
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{file}: not a readable .npy file: {error}") from None
-    if not isinstance(mapped, np.ndarray):
-        raise InputError(f"{file}: holds several arrays; a .npy file of one is needed")
+    array = mapped(binding.name, file)
     wanted = from_storage(np.empty(0, binding.dtype.storage), binding.dtype).dtype
-    if mapped.shape != binding.shape or mapped.dtype.newbyteorder("=") != wanted:
-        got = f"{mapped.dtype.name}{list(mapped.shape)}"
+    if array.shape != binding.shape or array.dtype.newbyteorder("=") != wanted:
+        got = f"{array.dtype.name}{list(array.shape)}"
         raise InputError(f"input {binding.name!r} must be {wanted.name}{list(binding.shape)}, got {got} from {file}")
-    array = np.array(mapped, dtype=wanted, order="C")
+    array = np.array(array, dtype=wanted, order="C")
     if allow_nan or not binding.dtype.is_float:
         return array
     bad = np.isnan(bfloat16_to_float32(array.view(np.uint16)) if binding.dtype is DType.BFLOAT16 else array)
@@ -97,6 +116,16 @@ def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
             "--allow-nan if they are meant"
         )
     return array
+
+
+def _trouble(file: Path, said: str) -> str:
+    """Why numpy cannot read a file, in our words: its own advise to trust it."""
+    with file.open("rb") as stream:
+        if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+            return "it does not begin as numpy.save begins one"
+    if "object" in said.lower():
+        return "it holds Python objects; an array of numbers is needed"
+    return "it is cut or damaged"
 
 
 def _random(binding: Binding, generator: np.random.Generator) -> Array:
@@ -116,5 +145,5 @@ def _file_stem(name: str) -> str:
     return stem[:200] or "output"
 
 
-def _names(bindings: Sequence[Binding]) -> str:
-    return ", ".join(repr(binding.name) for binding in bindings) or "none"
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

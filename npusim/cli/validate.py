@@ -17,7 +17,7 @@ from npusim.errors import UsageError
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Where the data sets are.",
-    show_default="those that come with npusim's sources",
+    show_default="those that come with npusim",
 )
 @json_option("every row and every error")
 @click.option(

@@ -258,6 +258,6 @@ def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     if bias is not None or op.attrs["fn"] != Binary.MUL:
         inputs = (*inputs, rewriter.const(f"{matrix.name}.bias", new.astype(np.float32)))
     # The product moves down to where its last operand was: nobody in between reads it, since this is its only use.
-    rewriter.ops.remove(matrix)
+    del rewriter.ops[matrix]
     rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs, matrix.origin))
     return True

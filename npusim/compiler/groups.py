@@ -22,6 +22,10 @@ VIEWS = frozenset(name for name, kind in REGISTRY.items() if kind.form is Lowere
 MAX_LOADS = 6
 """Tensors of full size that one group may load besides its anchor's; more would leave little SRAM for each."""
 
+MAX_OPS = 64
+"""Operators in one group. Where a chain is longer, one more load and store for so many operators cost next to nothing;
+what they hold in SRAM at once, and what it takes to see who may join, stays bounded."""
+
 
 @dataclass(eq=False, slots=True)
 class Group:
@@ -109,13 +113,17 @@ def _joinable(
         joined = group_of[tensor]
         ends = joined[-1]
         fusible = ends.kind in ELEMENTWISE or ends.kind in ANCHORS
-        if fusible and ends.output is tensor and inside.issuperset(users[tensor]) and _compatible(joined, members):
+        # Counted first: the readers of a value that the whole graph reads would be walked each time.
+        alone = len(users[tensor]) <= len(members) and inside.issuperset(users[tensor])
+        if fusible and ends.output is tensor and alone and _compatible(joined, members):
             return joined
     return None
 
 
 def _compatible(joined: list[Op], members: list[Op]) -> bool:
-    """One anchor at most, and not too many tensors to load."""
+    """One anchor at most, not too many operators, and not too many tensors to load."""
+    if len(joined) + len(members) > MAX_OPS:
+        return False
     # The chain runs on the anchor's tile as the anchor has cut it; two anchors would have to agree on a cut.
     anchors = sum(member.kind in ANCHORS for member in (*joined, *members))
     made = {tensor for member in (*joined, *members) for tensor in member.outputs}

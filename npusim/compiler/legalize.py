@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -16,11 +15,12 @@ from npusim.isa.base import Unit
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import accumulator_type, rate_type
 from npusim.ops.base import REGISTRY
+from npusim.ops.budget import Budget
 
 
-def legalize(graph: Graph) -> Graph:
-    """Rewrite what has no lowering of its own in terms of what has."""
-    return Rewriter(graph).run(_legalize_op)
+def legalize(graph: Graph, budget: Budget) -> Graph:
+    """Rewrite what has no lowering of its own in terms of what has. Raises CompileError beyond the budget."""
+    return Rewriter(graph, budget).run(_legalize_op)
 
 
 def unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
@@ -128,25 +128,35 @@ def _scatter_from(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor:
     return rewriter.add(f"{op.name}.joined{axis}", "concat", (inner, high), {"axis": axis})
 
 
-def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size: int) -> Tensor:
+def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
     """``size`` elements of one axis from ``start`` on."""
     starts = tuple(start if index == axis else 0 for index in range(len(x.shape)))
     sizes = tuple(size if index == axis else dim for index, dim in enumerate(x.shape))
-    return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": (1,) * len(sizes), "sizes": sizes})
+    steps = tuple(step if index == axis else 1 for index in range(len(x.shape)))
+    return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": steps, "sizes": sizes})
 
 
-def _indexed_pad(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """Padding with elements of the tensor itself is a gather along each padded axis."""
-    if op.attrs["mode"] == "constant":
+def _joined_pad(rewriter: Rewriter, op: Op) -> Tensor | None:
+    """Padding with elements of the tensor itself joins parts of it to either side of each padded axis."""
+    mode = op.attrs["mode"]
+    if mode == "constant":
         return None
     value = op.input(0)
-    mode: Literal["edge", "reflect", "wrap"] = op.attrs["mode"]
     for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
-        if before or after:
-            # numpy pads a list of positions as it would pad the values: the result says where each element comes from.
-            index = np.pad(np.arange(value.shape[axis], dtype=np.int32), (before, after), mode=mode)
-            table = rewriter.const(f"{op.name}.index{axis}", index.astype(np.int32))
-            value = rewriter.add(f"{op.name}.axis{axis}", "gather", (value, table), {"axis": axis})
+        size = value.shape[axis]
+        # Where the part before the tensor begins, and the one behind it; a reflection leaves out the edge itself.
+        begins = {"edge": (0, size - 1), "reflect": (before, size - 2), "wrap": (size - before, 0)}[mode]
+        joined = [value]
+        for side, start, count in zip(("before", "after"), begins, (before, after), strict=True):
+            if count:
+                taken, step = (1, 1) if mode == "edge" else (count, -1 if mode == "reflect" else 1)
+                part = _part(rewriter, f"{op.name}.{side}{axis}", value, axis, start, taken, step)
+                if taken < count:
+                    shape = (*part.shape[:axis], count, *part.shape[axis + 1 :])
+                    part = rewriter.add(f"{op.name}.{side}{axis}.again", "expand", (part,), {"shape": shape})
+                joined.insert(0 if side == "before" else len(joined), part)
+        if len(joined) > 1:
+            value = rewriter.add(f"{op.name}.axis{axis}", "concat", tuple(joined), {"axis": axis})
     return value
 
 
@@ -222,7 +232,7 @@ RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
     "conv": (_separate_bias,),
     "conv_transpose": (_conv_transpose,),
     "matmul": (_sum_of_nothing, _separate_bias),
-    "pad": (_indexed_pad, _pad_in_turns),
+    "pad": (_joined_pad, _pad_in_turns),
     "reduce": (_sum_of_nothing,),
     "scatter_elements": (
         lambda rewriter, op: _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None,

@@ -30,7 +30,7 @@ Span = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Unit:
+class Stretch:
     """Groups that run together: one, or those of a segment."""
 
     groups: list[Group]
@@ -54,15 +54,15 @@ class Unit:
 class Layout:
     """What runs together, in order, and the bytes of DRAM for values."""
 
-    units: list[Unit]
+    stretches: list[Stretch]
     scratch_bytes: int = 0
 
 
 def plan(placement: Placement, context: Context, *, stripes: bool = True) -> Layout:
     """Choose the home of every buffer and lay all of them out; without ``stripes`` there are no segments."""
-    layout = Layout([Unit([group]) for group in placement.groups])
+    layout = Layout([Stretch([group]) for group in placement.groups])
     if context.config.cores == 1:
-        layout.units = _Planner(placement, context).run(stripes=stripes)
+        layout.stretches = _Planner(placement, context).run(stripes=stripes)
         # What became a window has no bytes of its own any more.
         used = {
             context.view(t).buffer
@@ -73,9 +73,8 @@ def plan(placement: Placement, context: Context, *, stripes: bool = True) -> Lay
         }
         placement.buffers = [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
     arena = Arena()
-    for buffer in placement.buffers:
-        if buffer.is_scratch:
-            arena.place(buffer)
+    for buffer in sorted(filter(lambda each: each.is_scratch, placement.buffers), key=lambda each: each.born):
+        arena.place(buffer)
     layout.scratch_bytes = arena.nbytes
     return layout
 
@@ -106,21 +105,21 @@ def place_slots(specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: boo
 
 @dataclass(slots=True)
 class Fitted:
-    """The lowerings of a unit and where their slots begin."""
+    """The lowerings of a stretch and where their slots begin."""
 
     lowerings: list[Lowering]
     specs: list[list[SlotSpec]]
     starts: list[list[int]]
 
 
-def fit(unit: Unit, context: Context, *, low_end: bool = True) -> Fitted:
-    """A unit's lowerings, with tiles that fit between the values of its time. Raises CompileError if none do."""
-    free = unit.free(context)
+def fit(stretch: Stretch, context: Context, *, low_end: bool = True) -> Fitted:
+    """A stretch's lowerings, with tiles that fit between the values of its time. Raises CompileError if none do."""
+    free = stretch.free(context)
     # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
     for room in (sum(high - low for low, high in free), max((high - low for low, high in free), default=0)):
         lowerings, specs, left = [], [], room
-        for number, group in enumerate(unit.groups):
-            context.room, context.rows = left, unit.segment.rows[number] if unit.segment else 0
+        for number, group in enumerate(stretch.groups):
+            context.room, context.rows = left, stretch.segment.rows[number] if stretch.segment else 0
             lowering = lower(context, group)
             slots = lowering.slots()
             if total_bytes(slots) > left:
@@ -138,7 +137,7 @@ def fit(unit: Unit, context: Context, *, low_end: bool = True) -> Fitted:
             places = iter(starts)
             counts = [sum(spec.copies for spec in slots if spec.space is Space.SRAM) for slots in specs]
             return Fitted(lowerings, specs, [[next(places) for _ in range(count)] for count in counts])
-    raise refuse_size(unit.groups[0], sum(map(total_bytes, specs)), room)
+    raise refuse_size(stretch.groups[0], sum(map(total_bytes, specs)), room)
 
 
 class _Planner:
@@ -162,36 +161,36 @@ class _Planner:
                         self._users[buffer].append(group.index)
                         self._touched[group.index].append(buffer)
 
-    def run(self, *, stripes: bool) -> list[Unit]:
-        units = [Unit([group]) for group in self._groups]
-        costs = self._settle(units)
-        segments = self._segments(units, costs) if stripes else []
+    def run(self, *, stripes: bool) -> list[Stretch]:
+        stretches = [Stretch([group]) for group in self._groups]
+        costs = self._settle(stretches)
+        segments = self._segments(stretches, costs) if stripes else []
         if segments:
-            units = self._with_segments(segments)
-            self._settle(units)
-        return units
+            stretches = self._with_segments(segments)
+            self._settle(stretches)
+        return stretches
 
-    def _settle(self, units: Sequence[Unit]) -> list[int]:
-        """Choose the values that live in SRAM as a whole; what each unit then takes."""
-        unit_of = {group.index: number for number, unit in enumerate(units) for group in unit.groups}
+    def _settle(self, stretches: Sequence[Stretch]) -> list[int]:
+        """Choose the values that live in SRAM as a whole; what each stretch then takes."""
+        stretch_of = {group.index: number for number, stretch in enumerate(stretches) for group in stretch.groups}
         lives: dict[Buffer, range] = {}
         for buffer in self._candidates:
             if self._is_window(buffer):
                 continue
-            span = lives[buffer] = range(unit_of[buffer.born], unit_of[buffer.dies] + 1)
+            span = lives[buffer] = range(stretch_of[buffer.born], stretch_of[buffer.dies] + 1)
             # The arena, too, must not give bytes of a value away to others of the same segment.
-            buffer.born, buffer.dies = units[span.start].groups[0].index, units[span.stop - 1].groups[-1].index
-        costs = [self._estimate(unit) for unit in units]
+            buffer.born, buffer.dies = stretches[span.start].groups[0].index, stretches[span.stop - 1].groups[-1].index
+        costs = [self._estimate(stretch) for stretch in stretches]
 
         def worth(buffer: Buffer) -> float:
             return len(self._users[buffer]) / len(lives[buffer])
 
         for buffer in sorted(lives, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
-            life = [units[number] for number in lives[buffer]]
+            life = [stretches[number] for number in lives[buffer]]
             if not self._admit(buffer, life):
                 continue
             before = [costs[number] for number in lives[buffer]]
-            now = [self._estimate(unit) for unit in life]
+            now = [self._estimate(stretch) for stretch in life]
             if any(cost is None for cost in now) or sum(c or 0 for c in now) >= sum(c or 0 for c in before):
                 self._dismiss(buffer, life)
             else:
@@ -203,9 +202,9 @@ class _Planner:
         """Whether a segment has taken the value's place."""
         return all(self._context.views[tensor].buffer is not buffer for tensor in self._tensors[buffer])
 
-    def _admit(self, buffer: Buffer, life: Sequence[Unit]) -> bool:
+    def _admit(self, buffer: Buffer, life: Sequence[Stretch]) -> bool:
         """Put a buffer at the lowest offset where nothing else lives meanwhile, if there is one."""
-        rivals = {other for unit in life for other in unit.resident}
+        rivals = {other for stretch in life for other in stretch.resident}
         offset = 0
         for other in sorted(rivals, key=lambda other: other.offset):
             if other.offset >= offset + buffer.nbytes:
@@ -214,35 +213,35 @@ class _Planner:
         if offset + buffer.nbytes > self._capacity:
             return False
         buffer.core, buffer.offset = 0, offset
-        for unit in life:
-            unit.resident.append(buffer)
-            unit.resident.sort(key=lambda other: other.offset)
+        for stretch in life:
+            stretch.resident.append(buffer)
+            stretch.resident.sort(key=lambda other: other.offset)
         return True
 
-    def _dismiss(self, buffer: Buffer, life: Sequence[Unit]) -> None:
+    def _dismiss(self, buffer: Buffer, life: Sequence[Stretch]) -> None:
         buffer.core, buffer.offset = None, 0
-        for unit in life:
-            unit.resident.remove(buffer)
+        for stretch in life:
+            stretch.resident.remove(buffer)
 
-    def _estimate(self, unit: Unit) -> int | None:
-        """Picoseconds that a unit takes as things are; None if it does not fit."""
+    def _estimate(self, stretch: Stretch) -> int | None:
+        """Picoseconds that a stretch takes as things are; None if it does not fit."""
         try:
-            fitted = fit(unit, self._context)
+            fitted = fit(stretch, self._context)
         except CompileError:
             return None
-        if unit.segment is None:
+        if stretch.segment is None:
             return fitted.lowerings[0].estimate()
-        weights = sum(map(_weight_bytes, unit.groups)) * 10**12 // self._context.config.dram.bandwidth
+        weights = sum(map(_weight_bytes, stretch.groups)) * 10**12 // self._context.config.dram.bandwidth
         return max(weights, sum(lowering.estimate() for lowering in fitted.lowerings))
 
     # segments
 
-    def _segments(self, units: Sequence[Unit], costs: Sequence[int]) -> list[Segment]:
+    def _segments(self, stretches: Sequence[Stretch], costs: Sequence[int]) -> list[Segment]:
         """The segments that lower the estimate most: dynamic programming over where the groups are cut."""
         best: list[tuple[int, Segment | None, int]] = [(0, None, 0)]
         found: dict[int, list[tuple[int, int, Segment]]] = {}
         for first in range(len(self._groups)):
-            for last, cost, segment in self._from(first, units):
+            for last, cost, segment in self._from(first, stretches):
                 found.setdefault(last, []).append((first, cost, segment))
         for number in range(len(self._groups)):
             options: list[tuple[int, Segment | None, int]] = [(best[number][0] + costs[number], None, number)]
@@ -257,7 +256,7 @@ class _Planner:
             at = before
         return chosen[::-1]
 
-    def _from(self, first: int, units: Sequence[Unit]) -> Iterator[tuple[int, int, Segment]]:
+    def _from(self, first: int, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
         for last in range(first, min(first + _LONGEST, len(self._groups))):
             if rows_of(self._groups[last], self._context) is None:
@@ -269,7 +268,7 @@ class _Planner:
             # Where everything is in SRAM as a whole there is nothing to gain.
             if all(buffer.on_chip for group in groups for buffer in self._touched[group.index]):
                 continue
-            option = self._best_height(groups, inner, units)
+            option = self._best_height(groups, inner, stretches)
             if option is not None:
                 yield last, *option
 
@@ -283,11 +282,11 @@ class _Planner:
         return True
 
     def _best_height(
-        self, groups: Sequence[Group], inner: Sequence[Inner], units: Sequence[Unit]
+        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
     ) -> tuple[int, Segment] | None:
         """The tallest stripes that fit, and what they take."""
         gone = {self._context.views[value.tensor].buffer for value in inner}
-        resident = {b for group in groups for b in units[group.index].resident if b not in gone}
+        resident = {b for group in groups for b in stretches[group.index].resident if b not in gone}
         room = self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
         room -= sum(_weight_bytes(group) for group in groups)
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]
@@ -302,32 +301,32 @@ class _Planner:
             if left <= 0:
                 continue
             left += sum(_weight_bytes(group) for group in groups)
-            unit = Unit(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
+            stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
             with _Windows(self._context, segment):
-                cost = self._estimate(unit)
+                cost = self._estimate(stretch)
             if cost is not None:
                 return cost, segment
         return None
 
-    def _with_segments(self, segments: Sequence[Segment]) -> list[Unit]:
+    def _with_segments(self, segments: Sequence[Segment]) -> list[Stretch]:
         """Units with these segments, their windows in place; nothing else is in SRAM."""
         for buffer in self._candidates:
             buffer.core, buffer.offset = None, 0
-        units, at = [], 0
+        stretches, at = [], 0
         for segment in segments:
-            units += [Unit([group]) for group in self._groups[at : segment.first]]
-            unit = Unit(self._groups[segment.first : segment.last + 1], segment)
+            stretches += [Stretch([group]) for group in self._groups[at : segment.first]]
+            stretch = Stretch(self._groups[segment.first : segment.last + 1], segment)
             kept = {window.inner.tensor: self._context.views[window.inner.tensor] for window in segment.windows}
             for window in segment.windows:
-                self._admit(window.buffer, [unit])
+                self._admit(window.buffer, [stretch])
                 self._context.views[window.inner.tensor] = window.view
-            if self._estimate(unit) is None:
+            if self._estimate(stretch) is None:
                 self._context.views.update(kept)
-                units += [Unit([group]) for group in unit.groups]
+                stretches += [Stretch([group]) for group in stretch.groups]
             else:
-                units.append(unit)
+                stretches.append(stretch)
             at = segment.last + 1
-        return units + [Unit([group]) for group in self._groups[at:]]
+        return stretches + [Stretch([group]) for group in self._groups[at:]]
 
 
 def _weight_bytes(group: Group) -> int:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
-from npusim.compiler.groups import Group, form_groups
+from npusim.compiler.groups import VIEWS, Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable
-from npusim.compiler.memory import Layout, fit, plan
+from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable, TooManyError
+from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler, Tile
@@ -25,6 +26,8 @@ from npusim.graph import Graph, Op
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Unit, encode
 from npusim.isa.verify import Limits, verify
+from npusim.ops.budget import Budget
+from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
 from npusim.work import MatrixWork
 
@@ -36,8 +39,10 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     """
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
-    prepared = separate_outputs(prepare(graph, config))
-    best = _best(prepared, config)
+    budget = Budget.of(config)
+    prepared = separate_outputs(prepare(graph, config, budget))
+    budget.grant(operators=len(prepared.ops))
+    best = _best(prepared, config, budget)
     commands, sizes = best.commands, best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
@@ -55,6 +60,7 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
+        graph.bound,
     )  # fmt: skip
 
 
@@ -69,33 +75,37 @@ class _Order:
     striped: bool
 
 
-def _best(graph: Graph, config: Config) -> _Order:
+def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
-    best = _ordered(graph, config)
-    time = forecast(best.commands, config) if config.cores > 1 or best.striped else 0
-    for count in [config.cores >> shift for shift in range(1, config.cores.bit_length())]:
-        order = _ordered(graph, replace(config, cores=count))
-        taken = forecast(order.commands, config)
-        if taken < time:
-            best, time = order, taken
-    if best.striped:
-        order = _ordered(graph, replace(config, cores=1), stripes=False)
-        if forecast(order.commands, config) < time:
-            return order
-    return best
+    best = _ordered(graph, config, copy(budget))
+    fewer = [replace(config, cores=config.cores >> shift) for shift in range(1, config.cores.bit_length())]
+    others = [_other(graph, device, budget) for device in fewer]
+    alone = others[-1] if others else best
+    if alone is not None and alone.striped:
+        others.append(_other(graph, replace(config, cores=1), budget, stripes=False))
+    orders = [best, *(order for order in others if order is not None)]
+    return min(orders, key=lambda order: forecast(order.commands, config)) if len(orders) > 1 else best
 
 
-def _ordered(graph: Graph, config: Config, *, stripes: bool = True) -> _Order:
+def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order | None:
+    """Another order; None if it takes more than there is."""
+    try:
+        return _ordered(graph, config, copy(budget), stripes=stripes)
+    except CompileError:
+        return None
+
+
+def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order:
     context = Context(config, ConstantPool())
     placement = place(graph, form_groups(graph.ops, graph.outputs), context)
     layout = plan(placement, context, stripes=stripes)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, layout, context, config)
+    commands = _schedule(placement, layout, context, budget)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    striped = any(unit.segment for unit in layout.units)
+    striped = any(stretch.segment for stretch in layout.stretches)
     return _Order(commands, sizes, context.constants, placement.groups, striped)
 
 
@@ -109,42 +119,62 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
     return tuple(sorted(totals.items()))
 
 
-def prepare(graph: Graph, config: Config) -> Graph:
+def prepare(graph: Graph, config: Config, budget: Budget | None = None) -> Graph:
     """The graph as it is tiled: legal for the device, fused; its reference is the truth for integer results.
 
-    Raises UnsupportedError naming every operator that the device cannot execute, and why.
+    Raises UnsupportedError naming every operator that the device cannot execute, and why; CompileError for one whose
+    result is larger than the device, or that wants more than the budget.
     """
-    prepared = _rewritten(graph, config)
+    budget = budget or Budget.of(config)
+    _check_sizes(graph, config, budget)
+    prepared = _rewritten(graph, config, budget)
     reasons = [(op.name, op.kind, reason) for op, reason in unsupported(prepared, config)]
     if reasons:
         raise UnsupportedError(reasons)
     return prepared
 
 
+def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
+    """Refuse what rules and lowerings would write out only to find that it fits nowhere."""
+    readers = {tensor: f"{op.name} ({op.kind})" for op in graph.ops for tensor in op.inputs if tensor is not None}
+    for tensor in graph.constants():
+        # A few bytes that a view repeats become as many as they seem when they are packed as a constant.
+        budget.take_bytes(tensor.nbytes - real_bytes(tensor), readers.get(tensor, tensor.name))
+    for op in graph.ops:
+        values = () if op.kind in VIEWS else (*op.inputs, *op.outputs)
+        for value in values:
+            if value is not None and value.data is None and value.size > config.dram.bytes:
+                raise CompileError(
+                    f"{op.name} ({op.kind}): {value.name!r} {list(value.shape)} has {value.size} elements, "
+                    f"{config.name} has {config.dram.bytes} bytes of DRAM"
+                )
+
+
 def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
-    """The operators for which ``prepare`` would refuse a graph, as it rewrites them, and why."""
-    return unsupported(_rewritten(graph, config), config)
+    """The operators for which ``prepare`` would refuse a graph, as it rewrites them, and why. Raises CompileError."""
+    return unsupported(_rewritten(graph, config, Budget.of(config)), config)
 
 
-def _rewritten(graph: Graph, config: Config) -> Graph:
+def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
     # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
-    return narrow_weights(fold_affine(legalize(integerize(graph))), config)
+    return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, layout: Layout, context: Context, config: Config) -> list[Command]:
-    scheduler = Scheduler(config)
+def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> list[Command]:
+    config = context.config
+    scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
         born.setdefault(buffer.born, []).append(number)
     low_end = True
-    for unit in layout.units:
-        for group in unit.groups:
+    for stretch in layout.stretches:
+        for group in stretch.groups:
             for number in born.get(group.index, ()):
                 scheduler.born(placement.buffers[number])
-        if not any(prod(tensor.shape) for group in unit.groups for tensor in group.outputs):
+        if not any(prod(tensor.shape) for group in stretch.groups for tensor in group.outputs):
             continue
-        fitted = fit(unit, context, low_end=low_end)
+        fitted = fit(stretch, context, low_end=low_end)
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
         # still computes, if both fit.
         low_end = not low_end
@@ -153,23 +183,32 @@ def _schedule(placement: Placement, layout: Layout, context: Context, config: Co
             [SlotTable(core, specs, starts) for core in range(config.cores)]
             for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
         ]
-        if unit.segment is None:
-            scheduler.add(unit.groups[0].index, _streams(fitted.lowerings[0], tables[0]))
-            continue
-        for image, (stripe, rows) in product(range(unit.segment.images), enumerate(unit.segment.stripes)):
-            moved = unit.segment.moved(stripe)
-            for number, (first, end) in enumerate(rows):
-                index = unit.groups[number].index
-                # Also where nothing is made: padding below the image may be wanted then.
-                scheduler.add(index, [before_stripe(unit.segment, number, image, stripe)])
-                if first < end:
-                    scheduler.add(
-                        index, _streams(fitted.lowerings[number].stripe(image, (first, end), moved), tables[number])
-                    )
+        for group, streams in _turns(stretch, fitted, tables):
+            try:
+                scheduler.add(group.index, group.name, streams)
+            except TooManyError as error:
+                raise CompileError(f"{group.name} ({group.kind}): {error}") from None
     return scheduler.finish()
 
 
-def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterator[Tile]]:
+def _turns(
+    stretch: Stretch, fitted: Fitted, tables: Sequence[Sequence[SlotTable]]
+) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
+    """What the groups of a stretch do, in order: a stream of steps for each core."""
+    if stretch.segment is None:
+        yield stretch.groups[0], _streams(fitted.lowerings[0], tables[0])
+        return
+    for image, (stripe, rows) in product(range(stretch.segment.images), enumerate(stretch.segment.stripes)):
+        moved = stretch.segment.moved(stripe)
+        for number, (first, end) in enumerate(rows):
+            # Also where nothing is made: padding below the image may be wanted then.
+            yield stretch.groups[number], [before_stripe(stretch.segment, number, image, stripe)]
+            if first < end:
+                lowering = fitted.lowerings[number].stripe(image, (first, end), moved)
+                yield stretch.groups[number], _streams(lowering, tables[number])
+
+
+def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[Tile]]:
     return [lowering.steps(table, core, len(tables)) for core, table in enumerate(tables)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,6 +16,9 @@ from npusim.graph import Graph, Op, Tensor
 from npusim.program import FIRST_IO, SCRATCH
 
 DENSE_KINDS = frozenset(kind for kind, lowering in TILES.items() if lowering.dense)
+
+_ELSEWHERE = DENSE_KINDS | VIEWS
+"""Kinds whose results cannot be computed into a part of something."""
 
 _CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -46,8 +50,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
         if not _alias(group, context):
             kept.append(group)
             for tensor in group.outputs:
-                if tensor not in context.views:
-                    context.views[tensor] = _home(tensor, orders, hosts, context)
+                _settle(tensor, orders, hosts, context)
     groups = [Group(index, group.anchor, group.chain) for index, group in enumerate(kept)]
     return Placement(groups, _lifetimes(groups, context, inputs))
 
@@ -98,30 +101,35 @@ def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> d
         op = group.ops[0]
         if op.kind != "concat":
             continue
-        at = 0
+        at, times = 0, Counter(op.inputs)
         for tensor in op.inputs:
             assert tensor is not None
             maker = makers.get(tensor)
             # Not a result that is itself a view, or must be dense, or is wanted twice here: it has one place only.
-            ours = tensor not in io and tensor not in hosts and not tensor.is_constant and op.inputs.count(tensor) == 1
-            if ours and maker is not None and maker.ops[0].kind not in DENSE_KINDS | VIEWS:
+            ours = tensor not in io and tensor not in hosts and not tensor.is_constant and times[tensor] == 1
+            if ours and maker is not None and maker.ops[0].kind not in _ELSEWHERE:
                 hosts[tensor] = (op, at)
             at += tensor.shape[op.attrs["axis"]]
     return hosts
 
 
-def _home(
+def _settle(
     tensor: Tensor, orders: dict[Tensor, tuple[int, ...]], hosts: dict[Tensor, tuple[Op, int]], context: Context
-) -> View:
-    """A buffer of its own, or its part of the concatenation that it goes into."""
-    if tensor not in hosts:
-        return _fresh(tensor, orders[tensor])
-    op, at = hosts[tensor]
-    whole = context.views.get(op.output)
-    if whole is None:
-        whole = context.views[op.output] = _home(op.output, orders, hosts, context)
-    starts = [at if axis == op.attrs["axis"] else 0 for axis in range(len(tensor.shape))]
-    return whole.slice(starts, tensor.shape)
+) -> None:
+    """Give a tensor that has no place yet a buffer of its own, or its part of the concatenation that it goes into."""
+    # A list, not recursion: concatenations go into concatenations, as deep as the graph is.
+    waiting = [tensor]
+    while waiting[-1] not in context.views and waiting[-1] in hosts:
+        waiting.append(hosts[waiting[-1]][0].output)
+    for part in reversed(waiting):
+        if part in context.views:
+            continue
+        if part in hosts:
+            op, at = hosts[part]
+            starts = [at if axis == op.attrs["axis"] else 0 for axis in range(len(part.shape))]
+            context.views[part] = context.views[op.output].slice(starts, part.shape)
+        else:
+            context.views[part] = _fresh(part, orders[part])
 
 
 def _alias(group: Group, context: Context) -> bool:

@@ -11,21 +11,28 @@ import numpy.typing as npt
 from npusim.dtypes import DType, dtype_of
 from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY
+from npusim.ops.budget import Budget
+from npusim.ops.build import Names
 
 
 class Rewriter:
     """Walks a graph in order and lets a rule replace operators; new values stand in for old ones from then on."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, budget: Budget | None = None) -> None:
         self.graph = graph
-        self.ops: list[Op] = []
+        self.budget = budget or Budget()
+        """For rules that compute what may be much larger than the graph."""
+        self.ops: dict[Op, None] = {}
+        """In order; a dict, since rules take operators out again."""
         self.producer: dict[Tensor, Op] = {}
         self.uses: dict[Tensor, int] = {}
         self._replaced: dict[Tensor, Tensor] = {}
         self._origin: int | None = None
-        self._names = {tensor.name for tensor in graph.inputs}
+        self._outputs = set(graph.outputs)
+        self._names = Names("~")
+        for tensor in (*graph.inputs, *(output for op in graph.ops for output in op.outputs)):
+            self._names.unique(tensor.name)
         for op in graph.ops:
-            self._names.update(tensor.name for tensor in op.outputs)
             # A set, because an operator that reads a tensor twice is still one reader.
             for tensor in {t for t in op.inputs if t is not None}:
                 self.uses[tensor] = self.uses.get(tensor, 0) + 1
@@ -44,7 +51,7 @@ class Rewriter:
         # Rules put something in place of an operator and leave its inputs alone: those that have
         # lost their readers go here.
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
-        return Graph(self.graph.name, self.graph.inputs, outputs, live(self.ops, outputs))
+        return Graph(self.graph.name, self.graph.inputs, outputs, live(tuple(self.ops), outputs))
 
     def resolve(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor of the original graph by now."""
@@ -55,7 +62,7 @@ class Rewriter:
     def keep(self, op: Op) -> None:
         if op.origin is None:  # made by the rule, in place of the operator that it was offered
             op.origin = self._origin
-        self.ops.append(op)
+        self.ops[op] = None
         for tensor in op.outputs:
             self.producer[tensor] = op
 
@@ -71,33 +78,25 @@ class Rewriter:
         definition = REGISTRY[kind]
         complete = MappingProxyType(definition.complete(attrs or {}))
         ((shape, dtype),) = definition.infer(inputs, complete)
-        output = Tensor(self.unique(name), shape, dtype)
+        output = Tensor(self._names.unique(name), shape, dtype)
         self.keep(Op(name, kind, tuple(inputs), (output,), complete))
         return output
 
     def const(self, name: str, data: npt.NDArray[Any], dtype: DType | None = None) -> Tensor:
         """A new constant (storage dtype)."""
-        return Tensor(self.unique(name), data.shape, dtype_of(data) if dtype is None else dtype, data)
+        return Tensor(self._names.unique(name), data.shape, dtype_of(data) if dtype is None else dtype, data)
 
     def substitute(self, old: Tensor, new: Tensor) -> None:
         """From here on ``new`` stands for ``old``. An output of the graph stays itself: who has just made the new value
         makes it instead; of a value that others read, it is a view."""
-        if old in self.graph.outputs:
-            maker = self.producer.get(new)
-            if maker is not None and maker is self.ops[-1] and not self.uses.get(new) and maker.outputs == (new,):
+        if old in self._outputs:
+            maker, last = self.producer.get(new), next(reversed(self.ops), None)
+            if maker is not None and maker is last and not self.uses.get(new) and maker.outputs == (new,):
                 self.keep(Op(maker.name, maker.kind, maker.inputs, (old,), maker.attrs, maker.origin))
-                self.ops.remove(maker)
+                del self.ops[maker]
             else:
                 self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
             return
         # Readers of the old value will read the new one: a later rule that asks for the only use must see them all.
         self.uses[new] = self.uses.get(new, 0) + self.uses.get(old, 0)
         self._replaced[old] = new
-
-    def unique(self, name: str) -> str:
-        candidate, serial = name, 0
-        while candidate in self._names:
-            serial += 1
-            candidate = f"{name}~{serial}"
-        self._names.add(candidate)
-        return candidate

@@ -14,6 +14,8 @@ same time is ahead of that, never behind.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +24,7 @@ from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Instruction, Space, Unit, Wait, acc, sram
 from npusim.isa.control import Halt
+from npusim.ops.budget import Budget
 
 Key = tuple[int, int]
 """(core, unit)."""
@@ -115,18 +118,52 @@ class _Use:
     op: int
 
 
+RECENT = 1024
+"""Uses of a buffer that are told apart. Of those before them it is only known how far each unit had come: whoever waits
+for that waits for commands that ended long ago, and looking back stays as quick for the last of 100 000 readers."""
+
+
+@dataclass(slots=True)
+class _Uses:
+    """Who reads a buffer, or who writes it: the newest last."""
+
+    recent: deque[_Use] = field(default_factory=deque)
+    older: Fences = field(default_factory=dict)
+
+    def add(self, low: int, high: int, key: Key, count: int, op: int) -> None:
+        last = self.recent[-1] if self.recent else None
+        if last is not None and last.key == key and last.op == op and low <= last.high and last.low <= high:
+            # One use instead of thousands. Its count is the later one, so the earlier bytes are waited for too long at
+            # worst, never too short.
+            last.low, last.high, last.count = min(last.low, low), max(last.high, high), count
+            return
+        self.recent.append(_Use(low, high, key, count, op))
+        if len(self.recent) > RECENT:
+            oldest = self.recent.popleft()
+            raise_fence(self.older, oldest.key, oldest.count)
+
+    def raise_into(self, fences: Fences, low: int, high: int, but: int | None = None) -> None:
+        """Whoever waits for these fences waits for all uses of these bytes, those by the operator ``but`` apart."""
+        raise_fences(fences, self.older)
+        for use in self.recent:
+            if use.op != but and use.low < high and low < use.high:
+                raise_fence(fences, use.key, use.count)
+
+
 @dataclass(slots=True)
 class _History:
-    """The reads and writes of one buffer, newest last, and what used its bytes before it was born."""
+    """The reads and writes of one buffer, and what used its bytes before it was born."""
 
-    reads: list[_Use] = field(default_factory=list)
-    writes: list[_Use] = field(default_factory=list)
+    reads: _Uses = field(default_factory=_Uses)
+    writes: _Uses = field(default_factory=_Uses)
     before: Fences = field(default_factory=dict)
 
     def summary(self) -> Fences:
         fences = dict(self.before)
-        for use in (*self.reads, *self.writes):
-            raise_fence(fences, use.key, use.count)
+        for uses in (self.reads, self.writes):
+            raise_fences(fences, uses.older)
+            for use in uses.recent:
+                raise_fence(fences, use.key, use.count)
         return fences
 
 
@@ -152,8 +189,9 @@ def _buffers_written(step: Tile) -> set[Buffer]:
 class Scheduler:
     """Collects steps in program order and issues commands."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, budget: Budget) -> None:
         self._config = config
+        self._budget = budget
         self.commands: list[Command] = []
         self._issued: Fences = {}
         self._known: dict[Key, Fences] = {}
@@ -161,16 +199,18 @@ class Scheduler:
         self._occupants: dict[tuple[int, Space], list[tuple[Place, Slot | Buffer]]] = {}
         self._pending: dict[int, tuple[int, Tile]] = {}
         self._queued: dict[int, list[int]] = {}
-        self._scratch: list[Buffer] = []
+        self._owners: list[tuple[int, int, Buffer]] = []
+        """Runs of scratch bytes (first, end, the buffer that was born there last), in order and apart."""
 
-    def add(self, op: int, streams: Sequence[Iterable[Tile]]) -> None:
-        """Issue the steps of one operator: one stream per core, taken in turn."""
+    def add(self, op: int, name: str, streams: Sequence[Iterable[Tile]]) -> None:
+        """Issue the steps of one operator: one stream per core, in turn. Raises CompileError beyond the budget."""
         running = [(core, iter(stream)) for core, stream in enumerate(streams)]
         while running:
             rest = []
             for core, steps in running:
                 step = next(steps, None)
                 if step is not None:
+                    self._budget.take_steps(len(step.loads) + len(step.compute) + len(step.stores), name)
                     self._push(core, op, step)
                     rest.append((core, steps))
             running = rest
@@ -184,22 +224,24 @@ class Scheduler:
 
     def born(self, buffer: Buffer) -> None:
         """The buffer's first use comes next: its bytes may have belonged to others, whose uses must be over."""
-        if not buffer.is_scratch:
+        low, high = buffer.offset, buffer.offset + buffer.nbytes
+        if not buffer.is_scratch or not buffer.nbytes:
             return
         # The arena gives bytes to two buffers where their lives do not overlap in the graph's order. The device
         # does not keep that order: a core or a channel may be an operator behind, still reading the older value.
-        before: Fences = {}
-        low, high = buffer.offset, buffer.offset + buffer.nbytes
-        remaining = []
         self._flush_users_of(low, high)
-        for other in self._scratch:
-            start, end = other.offset, other.offset + other.nbytes
-            if start < high and low < end:
-                raise_fences(before, self._histories[other].summary())
-                if low <= start and end <= high:
-                    continue
-            remaining.append(other)
-        self._scratch = [*remaining, buffer]
+        first = bisect_right(self._owners, low, key=lambda run: run[1])
+        last = bisect_left(self._owners, high, key=lambda run: run[0])
+        before: Fences = {}
+        kept = [(low, high, buffer)]
+        for start, end, other in self._owners[first:last]:
+            raise_fences(before, self._histories[other].summary())
+            # What is left of the older buffer at either side is still on record; for the rest the new one speaks.
+            if start < low:
+                kept.insert(0, (start, low, other))
+            if end > high:
+                kept.append((high, end, other))
+        self._owners[first:last] = kept
         self._histories[buffer] = _History(before=before)
 
     def _flush_users_of(self, low: int, high: int) -> None:
@@ -285,10 +327,7 @@ class Scheduler:
             return
         if resource.buffer.is_constant:
             return  # the driver writes constants before the job starts, and the verifier lets no command write them
-        low, high = resource.extent()
-        for use in self._history(resource.buffer).writes:
-            if use.low < high and low < use.high:
-                raise_fence(needs, use.key, use.count)
+        self._history(resource.buffer).writes.raise_into(needs, *resource.extent())
 
     def _need_for_write(self, resource: Resource, op: int, needs: Fences) -> None:
         if isinstance(resource, Slot):
@@ -299,12 +338,11 @@ class Scheduler:
         history = self._history(resource.buffer)
         # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
         raise_fences(needs, history.before)
-        low, high = resource.extent()
-        for use in (*history.reads, *history.writes):
-            # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same
-            # bytes hold other rows later.
-            if (use.op != op or resource.buffer.on_chip) and use.low < high and low < use.high:
-                raise_fence(needs, use.key, use.count)
+        # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
+        # hold other rows later.
+        own = None if resource.buffer.on_chip else op
+        for uses in (history.reads, history.writes):
+            uses.raise_into(needs, *resource.extent(), but=own)
 
     def _record(self, resource: Resource, key: Key, count: int, op: int, *, write: bool) -> None:
         if isinstance(resource, Slot):
@@ -317,15 +355,7 @@ class Scheduler:
         if resource.buffer.is_constant:
             return
         history = self._history(resource.buffer)
-        uses = history.writes if write else history.reads
-        low, high = resource.extent()
-        last = uses[-1] if uses else None
-        if last is not None and last.key == key and last.op == op and low <= last.high and last.low <= high:
-            # One use instead of thousands. Its count is the later one, so the earlier bytes are waited for too long at
-            # worst, never too short.
-            last.low, last.high, last.count = min(last.low, low), max(last.high, high), count
-        else:
-            uses.append(_Use(low, high, key, count, op))
+        (history.writes if write else history.reads).add(*resource.extent(), key, count, op)
 
     def _history(self, buffer: Buffer) -> _History:
         history = self._histories.get(buffer)

@@ -8,7 +8,8 @@ order the model's dimensions have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from math import prod
 
 from npusim.dtypes import DType
@@ -228,31 +229,58 @@ def pad4(values: Sequence[int], filler: int) -> tuple[int, ...]:
     return (filler,) * (4 - len(values)) + tuple(values)
 
 
-@dataclass(slots=True)
 class Arena:
-    """First-fit allocation of scratch buffers by lifetime: two buffers that live at once never overlap."""
+    """First-fit allocation of scratch buffers by lifetime: two buffers that live at once never overlap.
 
-    placed: list[Buffer] = field(default_factory=list)
-    nbytes: int = 0
+    ``nbytes``: where the highest so far ends.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._living: list[tuple[int, int, int]] = []  # heap of (dies, offset, size)
+        self._size_at: dict[int, int] = {}  # free runs: size by offset
+        self._start_of: dict[int, int] = {}  # offset by end
+        # Offsets by size, in heaps, with runs that are free no more: the lowest run of every size is looked at, not
+        # every run, because thousands of free runs are of a few dozen sizes.
+        self._offsets: dict[int, list[int]] = {}
 
     def place(self, buffer: Buffer) -> None:
-        """Set the buffer's offset; ``born`` and ``dies`` must be known."""
-        size = max(buffer.nbytes, 1)
-        rivals = sorted(
-            # Both ends count: the group in which one value dies and another is born reads the
-            # first and writes the second.
-            (other for other in self.placed if other.born <= buffer.dies and buffer.born <= other.dies),
-            key=lambda other: other.offset,
-        )
-        offset = 0
-        # From low to high, each rival pushes the offset past its end until the gap before the next one is wide enough.
-        for other in rivals:
-            if other.offset >= offset + size:
-                break
-            offset = max(offset, align(other.offset + max(other.nbytes, 1)))
-        buffer.offset = offset
-        self.placed.append(buffer)
-        self.nbytes = max(self.nbytes, align(offset + size))
+        """Set the buffer's offset; ``born`` and ``dies`` must be known, and none may have been born after it."""
+        # Both ends count: the group in which one value dies and another is born reads the first and writes the second.
+        while self._living and self._living[0][0] < buffer.born:
+            self._free(*heappop(self._living)[1:])
+        size = align(max(buffer.nbytes, 1))
+        buffer.offset = self._lowest(size)
+        self._take(buffer.offset, size)
+        heappush(self._living, (buffer.dies, buffer.offset, size))
+
+    def _lowest(self, size: int) -> int:
+        """The lowest offset with so many free bytes; behind what is left at the end there are always more."""
+        found = [offset for run in list(self._offsets) if run >= size for offset in self._lowest_of(run)]
+        return min(found, default=self._start_of.get(self.nbytes, self.nbytes))
+
+    def _lowest_of(self, run: int) -> list[int]:
+        offsets = self._offsets[run]
+        while offsets and self._size_at.get(offsets[0]) != run:
+            heappop(offsets)
+        if not offsets:
+            del self._offsets[run]
+        return offsets[:1]
+
+    def _take(self, offset: int, size: int) -> None:
+        run = self._size_at.pop(offset, 0)
+        self._start_of.pop(offset + run, None)
+        if run > size:
+            self._free(offset + size, run - size)
+        self.nbytes = max(self.nbytes, offset + size)
+
+    def _free(self, offset: int, size: int) -> None:
+        """Make one run of these bytes and the free ones at both sides."""
+        start = self._start_of.pop(offset, offset)
+        end = offset + size
+        end += self._size_at.pop(end, 0)
+        self._size_at[start], self._start_of[end] = end - start, start
+        heappush(self._offsets.setdefault(end - start, []), start)
 
 
 def align(offset: int, to: int = ALIGNMENT) -> int:

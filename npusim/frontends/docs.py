@@ -12,8 +12,9 @@ from pathlib import Path
 
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import MAX_ITERATIONS
-from npusim.frontends.onnx.importer import OLDEST_OPSET
+from npusim.frontends.onnx.node import MOST_BOUND
 from npusim.frontends.onnx.registry import Entry, entries
+from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET
 from npusim.isa.base import Unit
 from npusim.ops.base import REGISTRY, REQUIRED
 from npusim.pages import write_or_check
@@ -24,18 +25,25 @@ _HEAD = f"""\
 
 Made from the code by `python -m npusim.frontends.docs`; do not edit.
 
-ONNX models of operator set {OLDEST_OPSET} up to the newest that the installed `onnx` package knows are read. Each
-operator becomes one or several of the kinds of the graph language (last table). Whatever is not here is refused,
-together with every other problem of the model, by node name and reason.
+ONNX models of operator set {FIRST_OPSET} up to the newest that the installed `onnx` package knows are read. Those older
+than {OLDEST_OPSET} go through that package's version converter first, which needs every input's shape and refuses some
+operators. Each operator becomes one or several of the kinds of the graph language (last table). Whatever is not here is
+refused, together with every other problem of the model, by node name and reason. A model whose operands have types that
+the definition of their operator does not allow is damaged.
 
 - Types: float32, float16, bfloat16, int8, uint8, int16, uint16, int32, int64, bool. Values of type float64, uint32 and
   uint64 are taken where they are constants and vanish by constant folding; 4- and 2-bit integers as constants only.
-- Shapes are static: an open dimension of an input needs `--input-shape`. Operands that decide shapes are constants, or
-  are computed from shapes and constants.
+- Shapes are static: what a model leaves open is taken from the arrays of a run, or from `--input-shape`. Operands that
+  decide shapes are constants, or are computed from shapes, constants, and inputs that are bound to a value: those of at
+  most {MOST_BOUND} elements by themselves, others by `--bind`.
 - An operator that is not in the table but that the `onnx` package itself defines by other operators is expanded into
   its definition: Attention, RotaryEmbedding, AffineGrid, CenterCropPad, MeanVarianceNormalization, the losses, ...
 - Functions of the model are expanded in place. `If` is taken when its condition is known; `Loop` and `Scan` are
   unrolled, up to {MAX_ITERATIONS} times, when trip counts and conditions are. Sequences and optionals are refused.
+- What a model in few words asks for - values computed from constants, nodes of functions and loops, instructions - has
+  a budget on the host, which follows from the device's memory or from `host.compile_bytes` in its description.
+- External data is read from regular files in the model's own directory: the bytes that tensors name, no more than the
+  device's memory holds.
 """
 
 

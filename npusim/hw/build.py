@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from npusim.errors import shown
 from npusim.hw.keys import Key, MapOf, Section, Table, entries, unknown
 
 
@@ -20,14 +21,14 @@ class Reading:
 
     def refuse(self, path: str, problem: str) -> None:
         """``origins`` names the file of a value that was inherited, so that the message points at the right one."""
-        shown = path if path.isprintable() else repr(path)
-        self.problems.append(f"{self.origins.get(path, self.label)}: {shown}: {problem}")
+        name = path if path.isprintable() and len(path) <= 100 else shown(path)
+        self.problems.append(f"{self.origins.get(path, self.label)}: {name}: {problem}")
 
 
 def read_section(cls: type[Any], raw: object, path: str, reading: Reading) -> Any:
     """An object of ``cls`` from a table; None if there is a problem in it, all of which go to ``reading``."""
     if not isinstance(raw, Mapping):
-        reading.refuse(path, f"must be a table, got {raw!r}")
+        reading.refuse(path, f"must be a table, got {shown(raw)}")
         return None
     before = len(reading.problems)
     fields = entries(cls)

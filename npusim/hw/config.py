@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+from npusim import notebook
 from npusim.errors import ConfigError
 from npusim.hw import dram as dram_kinds
 from npusim.hw import units as unit_kinds
@@ -187,6 +188,12 @@ class HostConfig:
     link_latency_ps: int = key(TIME, "start of one bulk copy", 500_000)
     submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
     map_ps: int = key(TIME, "host work to map a pool of its memory for the device", 5_000_000)
+    compile_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 48),
+        "memory that values and steps may take while a model is compiled, beside what it brings itself; 0 = an eighth "
+        "of dram.bytes, 256 MiB at most",
+        0,
+    )
 
     def copy_ps(self, nbytes: int) -> int:
         """What one bulk copy of so many bytes takes, in either direction."""
@@ -243,6 +250,25 @@ class Config:
     def __hash__(self) -> int:
         """Quick, because cost models are looked up by config; equality decides between the few that collide."""
         return hash((self.name, self.clock_hz, self.cores, self.sram.bytes, self.dram.bandwidth))
+
+    def __repr__(self) -> str:
+        return f"<Config {self.name!r}: {', '.join(f'{name} {value}' for name, value in self._telling())}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.table(f"Config {self.name!r}", [("description", self.description), *self._telling()])
+
+    def _telling(self) -> list[tuple[str, str]]:
+        """The values that tell devices apart."""
+        rows = [("cores", f"{self.cores} at {show(self.clock_hz, Dimension.FREQUENCY)}")]
+        if self.matrix is not None:
+            rows.append(("matrix", f"{self.matrix.rows}x{self.matrix.cols}"))
+        if self.vector is not None:
+            rows.append(("lanes", str(self.vector.lanes)))
+        rows.append(("SRAM", show(self.sram.bytes, Dimension.SIZE)))
+        rows.append(
+            ("DRAM", f"{show(self.dram.bytes, Dimension.SIZE)} at {show(self.dram.bandwidth, Dimension.BANDWIDTH)}")
+        )
+        return rows
 
     @property
     def units(self) -> frozenset[str]:

@@ -6,9 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, shown
+from npusim.own import open_regular
 
 INHERIT = "inherit"
+MOST_INHERITED = 32
+LARGEST = 1 << 14
+"""Bytes of a description: one with every key has some 3 000. The parser needs the square of the parts of a key."""
+DEEPEST = 16
 
 
 def config_folder() -> Path:
@@ -29,36 +34,42 @@ def config_names() -> tuple[str, ...]:
     return tuple(sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")))
 
 
-def read_description(
-    source: str, beside: Path | None = None, chain: tuple[str, ...] = ()
-) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """(label, merged table, {dotted key: label of the file that says it}) of a shipped name or a path.
-
-    ``beside``, ``chain``: for a description that others inherit, the folder of the last of these and all their labels.
-    """
-    label, file = _find(source, beside)
-    if label in chain:
-        raise ConfigError(f"{label}: {INHERIT}: must not lead back to itself, got {' -> '.join((*chain, label))}")
-    own = _parse(label, file)
-    base = own.pop(INHERIT, None)
-    if base is None:
-        return label, own, _origins(own, label)
-    if not isinstance(base, str):
-        raise ConfigError(f"{label}: {INHERIT}: must be a config's name or a path, got {base!r}")
-    try:
-        _, inherited, origins = read_description(base, file.parent, (*chain, label))
-    except FileNotFoundError:
-        raise ConfigError(f"{label}: {INHERIT}: no such config {base!r}; {_known()}") from None
-    return label, _merge(inherited, own), {**origins, **_origins(own, label)}
+def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """(label, merged table, {dotted key: label of the file that says it}) of a shipped name or a path."""
+    found: dict[str, dict[str, Any]] = {}
+    base: object = source
+    beside = None
+    while base is not None:
+        heir = next(reversed(found), None)
+        if not isinstance(base, str):
+            raise ConfigError(f"{heir}: {INHERIT}: must be a config's name or a path, got {shown(base)}")
+        try:
+            label, file = _find(base, beside)
+        except FileNotFoundError:
+            raise ConfigError(f"{heir}: {INHERIT}: no such config {shown(base)}; {_known()}") from None
+        if label in found:
+            way = " -> ".join((*found, label))
+            raise ConfigError(f"{label}: {INHERIT}: must not lead back to itself, got {way}")
+        if len(found) > MOST_INHERITED:
+            raise ConfigError(f"{heir}: {INHERIT}: must lead to the end within {MOST_INHERITED} files")
+        found[label] = read_toml(label, file)
+        base, beside = found[label].pop(INHERIT, None), file.parent
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for label, own in reversed(found.items()):
+        merged = _merge(merged, own)
+        origins.update(_origins(own, label))
+    return next(iter(found)), merged, origins
 
 
 def _find(source: str, beside: Path | None) -> tuple[str, Path]:
     """The file of a shipped name, else of a path; the path of ``inherit`` is relative to the file that says it."""
     shipped = config_folder() / f"{source}.toml"
-    if not _is_path(source) and shipped.is_file():
+    # os.path, for which a name that no file can have is one of no file.
+    if not _is_path(source) and os.path.isfile(shipped):
         return f"configs/{source}.toml", shipped
     path = Path(source) if beside is None else beside / source
-    if not path.exists():
+    if not os.path.exists(path):
         if beside is not None:
             raise FileNotFoundError(source)
         if _is_path(source):
@@ -79,11 +90,16 @@ def _known() -> str:
     return f"known names: {', '.join(config_names())}; anything else is a path to a TOML file"
 
 
-def _parse(label: str, file: Path) -> dict[str, Any]:
+def read_toml(label: str, file: Path) -> dict[str, Any]:
+    """The tables of a small file of TOML. Raises ConfigError, which calls it ``label``."""
     import tomllib
 
     try:
-        return tomllib.loads(file.read_bytes().decode("utf-8"))
+        with open_regular(file) as stream:
+            data = stream.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise ConfigError(f"{label}: must have at most {LARGEST} bytes, got more")
+        plain = tomllib.loads(data.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{label}: not valid TOML: {error}") from None
     except UnicodeDecodeError as error:
@@ -91,10 +107,24 @@ def _parse(label: str, file: Path) -> dict[str, Any]:
             f"{label}: not valid TOML: must be UTF-8 text, got byte {error.object[error.start]:#04x} "
             f"at offset {error.start}"
         ) from None
+    except ValueError:  # after its two kinds: what Python says of integers that it does not read
+        raise ConfigError(f"{label}: not valid TOML: an integer has too many digits") from None
     except RecursionError:
-        raise ConfigError(f"{label}: not valid TOML: nested too deeply") from None
+        plain = {}
     except OSError as error:
         raise ConfigError(f"{label}: cannot be read: {error.strerror}") from None
+    else:
+        if not _is_deep(plain):
+            return plain
+    raise ConfigError(f"{label}: not valid TOML: nested too deeply; must be at most {DEEPEST} tables deep")
+
+
+def _is_deep(plain: dict[str, Any]) -> bool:
+    """Whether tables lie deeper in each other than any key can; with dots, that takes no recursion of the parser."""
+    tables = [plain]
+    for _ in range(DEEPEST):
+        tables = [value for each in tables for value in each.values() if isinstance(value, dict)]
+    return bool(tables)
 
 
 def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

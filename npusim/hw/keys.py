@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from npusim.errors import UsageError
+from npusim.errors import UsageError, shown
 from npusim.units import Dimension, parse, show
 
 V = TypeVar("V")
@@ -81,9 +81,9 @@ class Count(Kind):
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         if isinstance(value, bool) or not isinstance(value, int):
             names = {bool: "flag", float: "number", str: "string", dict: "table"}
-            refuse("", f"must be a whole number, got {value!r} (a {names.get(type(value), type(value).__name__)})")
+            refuse("", f"must be a whole number, got {shown(value)} (a {names.get(type(value), type(value).__name__)})")
             return None
-        return _within(value, self, refuse, str, str(value))
+        return _within(value, self, refuse, str, shown(value))
 
     def allowed(self) -> str:
         return f"{'power of two' if self.power_of_two else 'whole number'}, {self.minimum} to {self.maximum}"
@@ -116,10 +116,10 @@ class Quantity(Kind):
         elif isinstance(value, int) and not isinstance(value, bool) and (bare or dimension is Dimension.SIZE):
             number = value
         else:
-            refuse("", f'must be {dimension.noun} with its unit, such as "{dimension.example}", got {value!r}')
+            refuse("", f'must be {dimension.noun} with its unit, such as "{dimension.example}", got {shown(value)}')
             return None
         # A refused value is shown as its author wrote it, with the unit that a bare number was taken in.
-        got = value if isinstance(value, str) else f"{number} {dimension.base}"
+        got = value if isinstance(value, str) else f"{shown(number)} {dimension.base}"
         return _within(number, self, refuse, lambda limit: show(limit, dimension), got)
 
     def text(self, value: Any) -> str:
@@ -158,7 +158,7 @@ class Flag(Kind):
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         if isinstance(value, bool):
             return value
-        refuse("", f"must be true or false, got {value!r}")
+        refuse("", f"must be true or false, got {shown(value)}")
         return None
 
     def text(self, value: Any) -> str:
@@ -183,7 +183,7 @@ class Choice(Kind):
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         if isinstance(value, str) and value in self.options():
             return value
-        refuse("", f"must be one of {', '.join(self.options())}, got {value!r}")
+        refuse("", f"must be one of {', '.join(self.options())}, got {shown(value)}")
         return None
 
     def text(self, value: Any) -> str:
@@ -203,7 +203,7 @@ class Text(Kind):
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         if isinstance(value, str) and value.isprintable():
             return value
-        refuse("", f"must be one line of text, got {value!r}")
+        refuse("", f"must be one line of text, got {shown(value)}")
         return None
 
     def text(self, value: Any) -> str:
@@ -229,7 +229,7 @@ class Ratio(Kind):
     limit = 1 << 20  # of the denominator: keeps the cost arithmetic small
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
-        problem = f'must be a number or a fraction such as "1/2", got {value!r}'
+        problem = f'must be a number or a fraction such as "1/2", got {shown(value)}'
         try:
             if isinstance(value, bool) or not isinstance(value, int | float | str):
                 raise ValueError
@@ -239,12 +239,13 @@ class Ratio(Kind):
         except (ValueError, ZeroDivisionError):
             refuse("", problem)
             return None
+        got = value if isinstance(value, str) else shown(value)
         if ratio < 0 or (self.positive and not ratio):
-            refuse("", f"must be {'> 0' if self.positive else '>= 0'}, got {value}")
+            refuse("", f"must be {'> 0' if self.positive else '>= 0'}, got {got}")
         elif ratio > self.maximum:
-            refuse("", f"must be <= {self.maximum}, got {value}")
+            refuse("", f"must be <= {self.maximum}, got {got}")
         elif ratio.denominator > self.limit:
-            refuse("", f"must have a denominator <= {self.limit}, got {value}")
+            refuse("", f"must have a denominator <= {self.limit}, got {got}")
         else:
             return ratio
         return None
@@ -274,7 +275,7 @@ class MapOf(Kind):
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         if not isinstance(value, Mapping):
-            refuse("", f"must be a table of {', '.join(self.names)}, got {value!r}")
+            refuse("", f"must be a table of {', '.join(self.names)}, got {shown(value)}")
             return None
         found = dict(self.defaults)
         for name, item in value.items():

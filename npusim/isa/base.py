@@ -16,7 +16,7 @@ import dataclasses
 import enum
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import (
     TYPE_CHECKING,
@@ -24,6 +24,7 @@ from typing import (
     Any,
     ClassVar,
     NamedTuple,
+    NoReturn,
     Protocol,
     TypeVar,
     dataclass_transform,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 ISA_VERSION = 2
 """Goes into every fingerprint: raise it when an encoding or the meaning of a field changes."""
 
-# What one instruction may go through. Kernels take up to a few seconds for that many, and nothing stops them meanwhile.
+# What one instruction may go through. Kernels take up to a few seconds for that many; a signal ends them.
 
 MAX_ELEMENTS = 1 << 26
 """Elements of the vector and the scalar unit."""
@@ -58,6 +59,9 @@ MAX_PRODUCTS = 1 << 33
 
 MAX_ROUTINE_STEPS = 1 << 32
 """Elements of one call of a routine, which may not be possible to cut: pairs of boxes, samples of regions."""
+
+ITEM_SIZES = (1, 2, 4, 8)
+"""Bytes of what is moved without being looked at."""
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -85,8 +89,10 @@ class Unit(enum.IntEnum):
 
 def unit_name(core: int, unit: int) -> str:
     """The name of a unit in timelines, counters and messages: ``core0.matrix``, ``core1.dma2``."""
-    label = f"dma{unit - Unit.DMA}" if unit >= Unit.DMA else Unit(unit).name.lower()
-    return f"core{core}.{label}"
+    if unit >= Unit.DMA:
+        return f"core{core}.dma{unit - Unit.DMA}"
+    # There is no such unit in a verified stream, and one that is not can be looked at, too.
+    return f"core{core}.{Unit(unit).name.lower() if unit <= Unit.CONTROL else f'unit{unit}'}"
 
 
 def sram(offset: int) -> int:
@@ -165,6 +171,18 @@ def check_row(mnemonic: str, row: int, stride: int) -> None:
     """Raise ProgramError for a row of one element again and again: kernels copy a row, and so its size is memory's."""
     if row > 1 and not stride:
         raise ProgramError(f"{mnemonic}: the {row} elements of a row must not lie in one place")
+
+
+def check_itemsize(itemsize: int) -> None:
+    """Raise ProgramError for items that nothing moves as one."""
+    if itemsize not in ITEM_SIZES:
+        raise ProgramError(f"item size must be one of {ITEM_SIZES}, got {itemsize}")
+
+
+def check_index_type(dtype: DType) -> None:
+    """Raise ProgramError for a type that is no position."""
+    if not dtype.is_integer:
+        raise ProgramError(f"index type must be an integer, got {dtype.label}")
 
 
 class Memory(Protocol):
@@ -248,6 +266,17 @@ class Instruction(ABC):
     def operands(self, memory: Memory, core: int, *names: str) -> list[Strided]:
         """The operands of these names as kernels take them: at ``name``, with the strides ``name_strides``."""
         return [memory.at(core, getattr(self, name), getattr(self, f"{name}_strides")) for name in names]
+
+    def refuse_index(self, index: Strided, strides: Sequence[int], position: int) -> NoReturn:
+        """Raise ProgramError for the index at a position among ``dims``, which a kernel has found outside its axis."""
+        fields: Any = self
+        place = np.unravel_index(position, fields.dims)
+        where = index.offset + sum(int(at) * stride for at, stride in zip(place, strides, strict=True))
+        value = np.ndarray((), fields.index_type.storage, index.memory, where)
+        raise ProgramError(
+            f"{self.mnemonic}: operand 'index' holds {value} at {list(map(int, place))}, which is outside the axis of "
+            f"{fields.axis_size}"
+        )
 
     def to_bytes(self) -> bytes:
         values: list[Any] = []
@@ -336,6 +365,18 @@ _WAIT = struct.Struct("<BBHI")
 def encode(commands: Iterable[Command]) -> bytes:
     """The instruction stream of commands."""
     return b"".join(command.to_bytes() for command in commands)
+
+
+def operators(stream: bytes | memoryview) -> set[int]:
+    """The operators that units have commands for, of a stream that may be damaged: as far as there are headers."""
+    found: set[int] = set()
+    position = 0
+    while position + _HEADER.size <= len(stream):
+        _, unit, _, _, length, _, op = _HEADER.unpack_from(stream, position)
+        if unit != Unit.CONTROL:
+            found.add(op)
+        position += max(length, _HEADER.size)
+    return found
 
 
 def decode(stream: bytes | memoryview) -> Iterator[Command]:

@@ -7,7 +7,6 @@ from math import prod
 from typing import ClassVar, NamedTuple
 
 from npusim import _core
-from npusim.errors import ProgramError
 from npusim.isa.base import (
     I64,
     MAX_ITEMS,
@@ -24,6 +23,8 @@ from npusim.isa.base import (
     Strides4,
     Type,
     Unit,
+    check_index_type,
+    check_itemsize,
     instruction,
     is_dram,
     loops,
@@ -31,8 +32,6 @@ from npusim.isa.base import (
     span,
 )
 from npusim.work import PLACE_BYTES, DmaWork, Work
-
-ITEM_SIZES = (1, 2, 4, 8)
 
 
 class Runs(NamedTuple):
@@ -58,11 +57,6 @@ def contiguous_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) 
             count *= dim
             apart = apart or stride
     return Runs(count, nbytes, apart)
-
-
-def _check_itemsize(itemsize: int) -> None:
-    if itemsize not in ITEM_SIZES:
-        raise ProgramError(f"item size must be one of {ITEM_SIZES}, got {itemsize}")
 
 
 def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> tuple[int, Runs, int]:
@@ -102,7 +96,7 @@ class Copy(Instruction):
         return tuple(b + d + a for b, d, a in zip(self.before, self.dims, self.after, strict=True))
 
     def check(self) -> None:
-        _check_itemsize(self.itemsize)
+        check_itemsize(self.itemsize)
 
     def elements(self) -> int:
         return loops(*self.padded)
@@ -147,7 +141,7 @@ class Fill(Instruction):
     limit: ClassVar[int] = MAX_ITEMS
 
     def check(self) -> None:
-        _check_itemsize(self.itemsize)
+        check_itemsize(self.itemsize)
 
     def elements(self) -> int:
         return loops(*self.dims)
@@ -187,9 +181,8 @@ class Gather(Instruction):
     data_decides: ClassVar[bool] = True
 
     def check(self) -> None:
-        _check_itemsize(self.itemsize)
-        if not self.index_type.is_integer:
-            raise ProgramError(f"index type must be an integer, got {self.index_type.label}")
+        check_itemsize(self.itemsize)
+        check_index_type(self.index_type)
 
     def elements(self) -> int:
         return loops(*self.dims)
@@ -216,5 +209,4 @@ class Gather(Instruction):
         index = memory.at(core, self.index, (0, self.index_stride, 0))
         bad = _core.gather(dst, data, index, self.index_type, self.dims, self.axis_size, self.itemsize)
         if bad >= 0:
-            at = bad // self.dims[2] % self.dims[1]
-            raise ProgramError(f"dma.gather: the index at position {at} is outside the axis of {self.axis_size}")
+            self.refuse_index(index, (0, self.index_stride, 0), bad)

@@ -83,7 +83,7 @@ def weight_zeros(w: DType) -> tuple[int, int]:
 def _check(tile: Conv | Depthwise, *sizes: int) -> None:
     accumulator_type(tile.x_type, tile.w_type)
     if not all(sizes):
-        raise ProgramError(f"{tile.mnemonic}: every dimension and stride must be >= 1")
+        raise ProgramError(f"{tile.mnemonic}: every dimension, stride and dilation must be >= 1")
     low, high = weight_zeros(tile.w_type)
     if not low <= tile.w_zero <= high:
         allowed = f"from {low} to {high}" if low < high else "0"
@@ -168,8 +168,8 @@ class Conv(Instruction):
     limit: ClassVar[int] = MAX_PRODUCTS
 
     def check(self) -> None:
-        # Dilations may be 0: all taps then see one pixel, which the accesses bound like any other.
-        _check(self, self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, self.sh, self.sw)
+        window = (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw)
+        _check(self, self.batch, self.oh, self.ow, self.oc, self.ic, *window)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return self.acc_strides, self.out_strides
@@ -253,7 +253,8 @@ class Depthwise(Instruction):
     limit: ClassVar[int] = MAX_PRODUCTS
 
     def check(self) -> None:
-        _check(self, self.oh, self.ow, self.channels, self.mult, self.kh, self.kw, self.sh, self.sw)
+        window = (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw)
+        _check(self, self.oh, self.ow, self.channels, self.mult, *window)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (0, self.acc_row, self.acc_pixel), (0, self.out_row, self.out_pixel)

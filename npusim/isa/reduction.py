@@ -131,6 +131,11 @@ class ArgReduce(RowInstruction):
     fn: U8
     select_last: Flag
 
+    def check(self) -> None:
+        if self.fn > 1:
+            raise ProgramError(f"vector.arg_reduce: function must be 0 (maximum) or 1 (minimum), got {self.fn}")
+        RowInstruction.check(self)
+
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
         yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
@@ -240,6 +245,15 @@ class Lrn(RowInstruction):
         _core.lrn(*self._operands(memory, core), self.size, self.alpha, self.beta, self.bias)
 
 
+def _taps_inside(windows: int, stride: int, taps: int, dilation: int, before: int, size: int) -> int:
+    """How many taps of all windows along an axis of ``size``, with ``before`` of padding, lie on it."""
+
+    # By taps, which are at most 65 535 whatever a program asks for: of each, the windows in which it lies on the axis.
+    at = np.arange(taps, dtype=np.int64) * dilation - before
+    first, end = (np.clip(-((at - limit) // stride), 0, windows) for limit in (0, size))
+    return int((end - first).sum())
+
+
 @instruction(0x46, "vector.pool", Unit.VECTOR)
 class Pool(Instruction):
     """Windows over src [ih][iw][channels], which holds valid pixels only; ``pads`` (top, left, bottom, right) lie
@@ -286,10 +300,12 @@ class Pool(Instruction):
         yield span(self.dst, (self.oh, self.ow, self.channels), self.dst_strides, item, True)
 
     def work(self) -> Work:
+        """Taps on padding are left out: what lies there is known without reading it."""
         results = self.oh * self.ow * self.channels
-        elements = results * self.kh * self.kw
+        rows = _taps_inside(self.oh, self.sh, self.kh, self.dh, self.pads[0], self.ih)
+        cols = _taps_inside(self.ow, self.sw, self.kw, self.dw, self.pads[1], self.iw)
         moved = (self.ih * self.iw * self.channels + results) * self.dtype.itemsize
-        return VectorWork("reduce", self.dtype, elements, 1, moved)
+        return VectorWork("reduce", self.dtype, max(results, rows * cols * self.channels), 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, src = self.operands(memory, core, "dst", "src")

@@ -20,6 +20,8 @@ from npusim.isa.base import (
     Strides3,
     Type,
     Unit,
+    check_index_type,
+    check_itemsize,
     check_row,
     instruction,
     loops,
@@ -47,6 +49,10 @@ class GatherElements(Instruction):
     axis_size: U32
     data_decides: ClassVar[bool] = True
 
+    def check(self) -> None:
+        check_itemsize(self.itemsize)
+        check_index_type(self.index_type)
+
     def elements(self) -> int:
         return loops(*self.dims)
 
@@ -66,7 +72,7 @@ class GatherElements(Instruction):
         dst, data, index = self.operands(memory, core, "dst", "data", "index")
         bad = _core.gather(dst, data, index, self.index_type, self.dims, self.axis_size, self.itemsize)
         if bad >= 0:
-            raise ProgramError(f"scalar.gather_elements: index {bad} is outside the axis of {self.axis_size}")
+            self.refuse_index(index, self.index_strides, bad)
 
 
 @instruction(0x51, "scalar.scatter", Unit.SCALAR)
@@ -89,6 +95,7 @@ class Scatter(Instruction):
     def check(self) -> None:
         if self.reduction >= len(REDUCTIONS):
             raise ProgramError(f"scalar.scatter: reduction must be below {len(REDUCTIONS)}, got {self.reduction}")
+        check_index_type(self.index_type)
 
     def elements(self) -> int:
         return loops(*self.dims)
@@ -108,7 +115,7 @@ class Scatter(Instruction):
         dst, updates, index = self.operands(memory, core, "dst", "updates", "index")
         bad = _core.scatter(dst, updates, index, self.index_type, self.dims, self.axis_size, self.dtype, self.reduction)
         if bad >= 0:
-            raise ProgramError(f"scalar.scatter: index {bad} is outside the axis of {self.axis_size}")
+            self.refuse_index(index, self.index_strides, bad)
 
 
 @instruction(0x52, "scalar.topk", Unit.SCALAR)

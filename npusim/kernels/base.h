@@ -42,6 +42,12 @@ enum { NPU_BLOCK = 512 };
 #define NPU_X86 0
 #endif
 
+#if defined(_MSC_VER)
+#define NPU_THREAD __declspec(thread)
+#else
+#define NPU_THREAD __thread
+#endif
+
 static inline uint32_t npu_bits(float value)
 {
     uint32_t bits;

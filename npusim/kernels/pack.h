@@ -4,12 +4,6 @@
 
 #include "gemm.h"
 
-#if defined(_MSC_VER)
-#define NPU_THREAD __declspec(thread)
-#else
-#define NPU_THREAD __thread
-#endif
-
 /* Scratch of the calling thread, kept between calls because fresh pages cost more than a small tile's arithmetic: at least
  * `size` bytes on a cache line's boundary, or NULL. */
 static npu_byte *npu_scratch(size_t size)

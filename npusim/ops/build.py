@@ -13,19 +13,26 @@ from npusim.dtypes import DType, dtype_of, to_storage
 from npusim.errors import ModelError, UnsupportedError, UsageError
 from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Shape, narrow
+from npusim.ops.budget import OPERATOR_STEPS, Budget
 
 MAX_ELEMENTS = 1 << 40
-"""No tensor may have more elements: what is larger is a damaged or hostile model."""
+"""No tensor may have more elements."""
 MAX_FOLDED_BYTES = 1 << 20
 """A folded result may be this large, or as large as the constants that it came from."""
+MAX_RANK = 64
+"""No tensor may have more dimensions: numpy has no more, and neither has any model."""
 MAX_VIEW_BYTES = 1 << 32
 """A folded result that is a view may seem this large."""
 
+MAX_TRACED = 1 << 20
+"""Tensors that :meth:`GraphBuilder.inputs_of` looks at, in all."""
+
 
 class Names:
-    """Hands out names that are different from each other."""
+    """Hands out names that are different from each other; ``mark`` stands before the number of a made one."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: str = "_") -> None:
+        self._mark = mark
         self._taken: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
@@ -33,7 +40,7 @@ class Names:
         candidate = name
         while candidate in self._taken:
             self._taken[name] += 1
-            candidate = f"{name}_{self._taken[name]}"
+            candidate = f"{name}{self._mark}{self._taken[name]}"
         # The made name is taken, too: a model may have a tensor that is really called "name_1".
         self._taken[candidate] = 0
         return candidate
@@ -44,17 +51,22 @@ class GraphBuilder:
 
     With ``fold`` an operator whose inputs are all constant is computed by its reference and becomes a constant, unless
     that would be larger than its inputs and :data:`MAX_FOLDED_BYTES`. Constants may be read-only views. ``origin`` is
-    given to the operators that are added while it is set, see ``Op``.
+    given to the operators that are added while it is set, see ``Op``. Operators and what is computed are taken from
+    ``budget``, if there is one.
     """
 
-    def __init__(self, name: str, *, fold: bool = False) -> None:
+    def __init__(self, name: str, *, fold: bool = False, budget: Budget | None = None) -> None:
         self.name = name
+        self.budget = budget
         self.origin: int | None = None
         self._fold = fold
-        self._inputs: list[Tensor] = []
+        self._inputs: dict[Tensor, None] = {}
         self._ops: list[Op] = []
         self._derived: dict[Tensor, Op] = {}
+        self._known: set[Tensor] = set()
         self._values: dict[Tensor, Array] = {}
+        self._makers: dict[Tensor, Op] = {}  # of the first ``_mapped`` operators
+        self._mapped = self._traced = 0
         self._tensor_names = Names()
         self._op_names = Names()
 
@@ -63,7 +75,7 @@ class GraphBuilder:
         if self._tensor_names.unique(name) != name:
             raise ModelError(f"the name {name!r} is already taken by another tensor")
         tensor = Tensor(name, checked_shape(shape, name), dtype)
-        self._inputs.append(tensor)
+        self._inputs[tensor] = None
         return tensor
 
     def const(self, array: Any, name: str | None = None, dtype: DType | None = None) -> Tensor:
@@ -95,6 +107,8 @@ class GraphBuilder:
         if definition is None:
             raise UsageError(f"unknown operator kind {kind!r}; known: {', '.join(sorted(REGISTRY))}")
         label = self._op_names.unique(name or kind)
+        if self.budget is not None:
+            self.budget.take_steps(OPERATOR_STEPS, label)
         try:
             definition.check_arity(inputs)
             complete = MappingProxyType(definition.complete(attrs or {}))
@@ -102,6 +116,8 @@ class GraphBuilder:
             shapes = [checked_shape(shape, label) for shape, _ in results]
         except ModelError as error:
             raise ModelError(f"{label} ({kind}): {error}") from None
+        if any(len(shape) > MAX_RANK for shape in shapes):
+            raise UnsupportedError([(label, kind, f"tensors of up to {MAX_RANK} dimensions are supported")])
         base = name or kind
         names = [self._tensor_names.unique(f"{base}:{index}" if index else base) for index in range(len(results))]
         outputs = tuple(Tensor(n, s, dtype) for n, s, (_, dtype) in zip(names, shapes, results, strict=True))
@@ -112,15 +128,21 @@ class GraphBuilder:
             raise UnsupportedError([(op.name, op.kind, f"{(c.__doc__ or '').strip()} (got {types})") for c in broken])
         if self._fold and self._foldable(op, definition.folding):
             arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
-            for output, array in zip(op.outputs, definition.reference(op, arrays), strict=True):
+            for output, array in zip(op.outputs, self._compute(op, arrays), strict=True):
                 output.data = array
             return list(outputs)
         self._ops.append(op)
+        if all(tensor is None or self.is_known(tensor) for tensor in op.inputs):
+            self._known.update(outputs)
         if all(tensor is None or tensor.is_constant or tensor in self._derived for tensor in op.inputs):
             # Frontends read shapes and sizes from such values; large ones are data, and computing them
             # here would take time twice.
             self._derived.update((output, op) for output in outputs if output.nbytes <= MAX_FOLDED_BYTES)
         return list(outputs)
+
+    def is_known(self, tensor: Tensor) -> bool:
+        """Whether the tensor follows from constants alone, be it too large to be computed here."""
+        return tensor.is_constant or tensor in self._known
 
     def value_of(self, tensor: Tensor) -> Array | None:
         """The array of a constant, or of a small tensor computed from constants only; None for anything else."""
@@ -139,8 +161,35 @@ class GraphBuilder:
             pending.pop()
             if op.output not in self._values:
                 arrays = [None if t is None else self._values[t] if t.data is None else t.data for t in op.inputs]
-                self._values.update(zip(op.outputs, REGISTRY[op.kind].reference(op, arrays), strict=True))
+                self._values.update(zip(op.outputs, self._compute(op, arrays), strict=True))
         return self._values[tensor]
+
+    def inputs_of(self, tensor: Tensor) -> list[Tensor]:
+        """The inputs of the graph that a tensor is computed from; none after so many questions that it takes long."""
+        self._makers.update((output, op) for op in self._ops[self._mapped :] for output in op.outputs)
+        self._mapped = len(self._ops)
+        pending, seen = [tensor], {tensor}
+        while pending and self._traced < MAX_TRACED:
+            op = self._makers.get(pending.pop())
+            new = {operand for operand in (op.inputs if op else ()) if operand is not None} - seen
+            seen |= new
+            pending += new
+            self._traced += 1
+        return [] if pending else [known for known in self._inputs if known in seen]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The inputs so far."""
+        return tuple(self._inputs)
+
+    def _compute(self, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+        kind = REGISTRY[op.kind]
+        if self.budget is not None and kind.folding is not Folding.VIEW:
+            # What is read counts, too: a view may repeat one element, and reading it takes as long as it seems.
+            tensors = {t for t in (*op.inputs, *op.outputs) if t is not None}
+            count = sum(tensor.nbytes for tensor in tensors) + _terms(op)
+            self.budget.take_bytes(count, f"{op.name} ({op.kind})")
+        return kind.reference(op, arrays)
 
     @property
     def op_count(self) -> int:
@@ -153,7 +202,7 @@ class GraphBuilder:
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether the tensor is an input of the graph."""
-        return any(tensor is known for known in self._inputs)
+        return tensor in self._inputs
 
     def reserve(self, names: Iterable[str]) -> None:
         """Keep tensor names for :meth:`rename`: nothing else gets them."""
@@ -196,6 +245,17 @@ class GraphBuilder:
                 return size <= max(MAX_FOLDED_BYTES, real) and apparent <= max(64 * MAX_FOLDED_BYTES, real)
 
 
+def _terms(op: Op) -> int:
+    """How much a reference goes through, beside operands and results, for results that are sums of many terms."""
+    if op.kind == "matmul":
+        return op.output.size * op.input(0).shape[-1]
+    if op.kind not in ("conv", "conv_transpose", "pool"):
+        return 0
+    window = math.prod(op.attrs["kernel"] if op.kind == "pool" else op.input(1).shape[1:])
+    # Windows are laid beside each other before they are multiplied or compared.
+    return op.output.size * window * op.input(0).dtype.itemsize
+
+
 def real_bytes(constant: Tensor) -> int:
     """Bytes that a constant takes in memory, where a broadcast view repeats what it has."""
     if constant.data is None:
@@ -205,7 +265,7 @@ def real_bytes(constant: Tensor) -> int:
 
 
 def checked_shape(shape: Sequence[int], name: str) -> Shape:
-    """The shape as a tuple of ints; raises ModelError for a negative dimension or an absurd size."""
+    """The shape as a tuple of ints; raises ModelError for a negative dimension, UnsupportedError for a huge size."""
     # Python's integers, because the product of a hostile shape would wrap in those of numpy and pass for a small one.
     dims = tuple(int(dim) for dim in shape)
     elements = 1
@@ -214,5 +274,6 @@ def checked_shape(shape: Sequence[int], name: str) -> Shape:
             raise ModelError(f"{name}: dimensions must be >= 0, got {list(dims)}")
         elements *= dim
     if elements > MAX_ELEMENTS:
-        raise ModelError(f"{name}: shape {list(dims)} has {elements} elements, at most {MAX_ELEMENTS} are possible")
+        reason = f"shape {list(dims)} has {elements} elements, at most {MAX_ELEMENTS} are supported"
+        raise UnsupportedError([(name, "tensor", reason)])
     return dims

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from npusim.hw.cost import Cost, cost_model
 from npusim.isa.base import Unit, decode
 from npusim.program import Program
 from npusim.report.format import counted, duration, grouped, percent, table
+from npusim.report.layers import covered, unit_kind
 from npusim.report.result import Result
 from npusim.summary import OpReport
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork, Work
@@ -33,25 +34,35 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An operator's charges by unit (``matrix``, ``vector``, ``scalar``, ``dma``), most expensive first."""
+    """An operator's charges by unit (``matrix``, ``vector``, ``scalar``, ``dma``), most expensive first.
+
+    ``busy_ps``: how long at least one such unit, of any core, worked for it.
+    """
 
     timing: OpReport
     charges: dict[str, list[Charge]]
     busy_ps: dict[str, int]
 
 
-def find_operator(program: Program, text: str) -> int:
-    """The index of the operator of this name, or of the only one whose name contains it; UsageError otherwise."""
+def find_operators(program: Program, text: str) -> list[int]:
+    """The index of the operator of this name, else of all whose names contain it in capitals or not, else of all of
+    such a kind; UsageError if there are none."""
     names = [entry.name for entry in program.ops]
     if text in names:
-        return names.index(text)
-    found = [name for name in names if text in name]
-    if len(found) == 1:
-        return names.index(found[0])
-    near = found or difflib.get_close_matches(text, names, 5, 0.0)
-    shown = ", ".join(near[:_MOST_NAMES]) + (", ..." if len(near) > _MOST_NAMES else "")
-    problem = f"stands in {len(found)} operators" if found else "is no operator of this program"
-    raise UsageError(f"operator {text!r} {problem}: {shown}")
+        return [names.index(text)]
+    part = text.lower()
+    found = [index for index, name in enumerate(names) if part in name.lower()]
+    found = found or [index for index, entry in enumerate(program.ops) if part in entry.kind]
+    if not found:
+        near = difflib.get_close_matches(text, names, 5, 0.0)
+        raise UsageError(f"operator {text!r} is no operator of this program: {', '.join(near)}")
+    return found
+
+
+def slowest_first(program: Program, result: Result, ops: Sequence[int]) -> list[int]:
+    """Operators by the time from their first instruction to their last, those without any at the end."""
+    times = {row.name: row.end_ps - row.start_ps for row in result.ops}
+    return sorted(ops, key=lambda op: -times.get(program.ops[op].name, -1))
 
 
 _MOST_NAMES = 12
@@ -77,17 +88,16 @@ def explain(program: Program, result: Result, config: Config, op: int) -> Explan
         charges.setdefault(unit, []).append(Charge(mnemonic, count, work, price(work)))
     for rows in charges.values():
         rows.sort(key=lambda row: (-row.count * row.cost.ps, row.mnemonic, repr(row.work)))
-    busy = dict.fromkeys(charges, 0)
     # Channels of all cores count as one unit here: the reader asks what kind of work took the time.
+    intervals: dict[str, list[tuple[int, int]]] = {unit: [] for unit in charges}
     for span in result.timeline.spans:
         if span.op == op and "." in span.unit:
-            unit = span.unit.partition(".")[2].rstrip("0123456789")
-            busy[unit] += span.end_ps - span.start_ps
-    return Explanation(timing, charges, busy)
+            intervals[unit_kind(span.unit)].append((span.start_ps, span.end_ps))
+    return Explanation(timing, charges, {unit: covered(pairs) for unit, pairs in intervals.items()})
 
 
-def text(found: Explanation, config: Config) -> str:
-    """The explanation for a person."""
+def text(found: Explanation, config: Config, others: Sequence[str] = ()) -> str:
+    """The explanation for a person. ``others``: operators that are quicker, and that might have been meant, too."""
     row = found.timing
     window = row.end_ps - row.start_ps
     units = [
@@ -95,6 +105,7 @@ def text(found: Explanation, config: Config) -> str:
         for (unit, charges), busy in zip(found.charges.items(), found.busy_ps.values(), strict=True)
     ]
     lines = [
+        *_others(others),
         f"{row.name} ({row.kind}) on {config.name}: {duration(window)} from its first load to its "
         f"last store, {row.bound}-bound on {row.unit}",
         "",
@@ -104,6 +115,13 @@ def text(found: Explanation, config: Config) -> str:
         lines += ["", f"{unit}: what one instruction takes", *_equations(unit, config), ""]
         lines += table(("count", "instruction", "work", "cycles", "binds"), list(_rows(charges)), right="><<<<")
     return "\n".join(lines)
+
+
+def _others(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+    return [f"the slowest of {len(names) + 1} such operators; the others: {shown}", ""]
 
 
 def as_json(found: Explanation) -> dict[str, Any]:
@@ -169,7 +187,9 @@ def _work(work: Work) -> str:
             return f"{work.function} {work.dtype.label}, {amount}"
         case DmaWork():
             way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
-            return f"{way} {grouped(work.bytes)} B in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B"
+            moved = work.reads if way == "reads" else work.bytes
+            written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
+            return f"{way} {grouped(moved)} B in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"
         case _:

@@ -1,8 +1,14 @@
-"""Numbers for people: times, bytes, rates and aligned tables, in plain text."""
+"""Numbers for people: times, bytes, rates and aligned tables, in plain text that no terminal mistakes for orders."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import logging
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from itertools import zip_longest
 
 _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 _DECIMAL = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
@@ -55,24 +61,122 @@ def _significant(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
+_WIDTH: ContextVar[int | None] = ContextVar("_WIDTH", default=None)
+_GAP = 2
+_LEAST_PROSE = 24
+"""A last column of text with less room than this goes below its row."""
+
+
+@contextlib.contextmanager
+def lines_of(width: int | None) -> Iterator[None]:
+    """Tables and facts made in the block break their cells between words, so that lines have at most ``width`` columns;
+    None, as outside of any such block, leaves them as long as they are."""
+    token = _WIDTH.set(width)
+    try:
+        yield
+    finally:
+        _WIDTH.reset(token)
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> list[str]:
     """Lines of an aligned table, two spaces apart; ``right`` holds one character per column, ``>`` for right."""
     sides = right.ljust(len(header), "<")
     for row in rows:
         if len(row) != len(header):
             raise ValueError(f"a table of {len(header)} columns got a row of {len(row)}: {row}")
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    cells = [[printable(cell, lines=False) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    room = _WIDTH.get()
+    if room is None or _total(widths) <= room:
+        return [line for row in cells for line in _aligned(row, sides, widths)]
+    least = [
+        max(len(word) for cell in column for word in _wrapped(cell, 1)) if side == "<" else width
+        for column, side, width in zip(zip(*cells, strict=True), sides, widths, strict=True)
+    ]
+    if sides[-1] == "<" and widths[-1] > _LEAST_PROSE:
+        least[-1] = max(least[-1], _LEAST_PROSE)
+    for gap in (_GAP, 1):
+        if _total(least, gap) <= room:
+            widths = _shrunk(widths, least, room, gap)
+            return [line for row in cells for line in _aligned(row, sides, widths, gap)]
     lines = []
-    for row in (header, *rows):
-        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
+    for *first, last in cells:
+        lines += _aligned(first, sides, widths[:-1])
+        lines += [f"    {line}" for line in _wrapped(last, room - 4) if line]
     return lines
+
+
+def _total(widths: Sequence[int], gap: int = _GAP) -> int:
+    return sum(widths) + gap * (len(widths) - 1)
+
+
+def _shrunk(widths: Sequence[int], least: Sequence[int], room: int, gap: int) -> list[int]:
+    """The widest columns give way first, none below its least width."""
+    found = list(widths)
+    while _total(found, gap) > room:
+        place = max((i for i in range(len(found)) if found[i] > least[i]), key=lambda i: found[i])
+        found[place] -= 1
+    return found
+
+
+def _aligned(row: Sequence[str], sides: str, widths: Sequence[int], gap: int = _GAP) -> list[str]:
+    """The lines of a row, whose cells are broken between words where they are too long."""
+    columns = [[cell] if len(cell) <= width else _wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+    lines = []
+    for cells in zip_longest(*columns, fillvalue=""):
+        parts = [f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=False)]
+        lines.append((" " * gap).join(parts).rstrip())
+    return lines
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Lines that end between words; a number stays with its groups of digits and its per cent sign."""
+    whole = re.sub(r"(?<=[0-9]) (?=[0-9%])", "\N{NO-BREAK SPACE}", text)
+    lines = textwrap.wrap(
+        whole, max(width, 1), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]
+
+
+def broken(text: str, width: int) -> str:
+    """The text with lines of more than ``width`` columns broken between words, and indented where they go on."""
+    lines = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(" ")) + 4)
+        lines += [line] if len(line) <= width else _wrapped(line, width, indent)
+    return "\n".join(lines)
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> list[str]:
     """Lines of name and value, values aligned, indented by two."""
     width = max((len(name) for name, _ in rows), default=0)
-    return [f"  {name:{width}}  {value}".rstrip() for name, value in rows]
+    room = _WIDTH.get()
+    lines = []
+    for name, value in rows:
+        shown = printable(value, lines=False)
+        parts = [shown] if room is None else _wrapped(shown, max(room - width - 4, _LEAST_PROSE))
+        lines += [f"  {left:{width}}  {part}".rstrip() for left, part in zip_longest([name], parts, fillvalue="")]
+    return lines
+
+
+def printable(text: str, *, lines: bool = True) -> str:
+    """The text with all that a terminal would obey, or not show, as an escape: names come from files of others.
+
+    ``lines``: line feeds stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+class LogFormatter(logging.Formatter):
+    """Lines of a log for a terminal: :func:`printable`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def shorten(text: str, width: int) -> str:

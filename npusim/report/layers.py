@@ -27,7 +27,6 @@ class Layer:
     timing: OpReport
     added_ps: int
     busy_ps: dict[str, int] = field(default_factory=dict)
-    dma_bytes: int = 0
     instructions: int = 0
 
     @property
@@ -54,7 +53,6 @@ def layers(result: Result) -> list[Layer]:
         intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for span in own:
             intervals[unit_kind(span.unit)].append((span.start_ps, span.end_ps))
-            layer.dma_bytes += span.bytes * (unit_kind(span.unit) == "dma")
         layer.busy_ps = {unit: covered(pairs) for unit, pairs in intervals.items()}
         found.append(layer)
         done = max(done, timing.end_ps)
@@ -90,11 +88,12 @@ def why(layer: Layer, config: Config) -> str:
     if layer.timing.bound == "memory":
         # Against the peak of the pins and not what streams reach: the rest is for the reader to see.
         peak = config.dram.bandwidth * window / 10**12
-        busy, reached = percent(layer.busy_ps.get("dma", 0), window), percent(layer.dma_bytes, peak)
-        text = f"DMA busy {busy}, DRAM at {reached} of its peak: {quantity(layer.dma_bytes, 'B')} moved"
+        moved = layer.timing.dram_bytes
+        busy, reached = percent(layer.busy_ps.get("dma", 0), window), percent(moved, peak)
+        text = f"DMA busy {busy}, DRAM at {reached} of its peak: {quantity(moved, 'B')} moved"
         if not macs:
             return f"{text}, no MACs"
-        return f"{text} for {quantity(macs, 'MAC')}, {macs / max(1, layer.dma_bytes):.1f} per byte"
+        return f"{text} for {quantity(macs, 'MAC')}, {macs / max(1, moved):.1f} per byte"
     if layer.timing.bound == "compute":
         unit = max((u for u in layer.busy_ps if u != "dma"), key=lambda u: (layer.busy_ps[u], u), default="dma")
         spent = layer.busy_ps.get(unit, 0)

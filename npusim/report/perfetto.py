@@ -1,4 +1,4 @@
-"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, counters for DMA traffic and MACs.
+"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, counters for DRAM traffic and MACs.
 
 The format is protocol buffers; the few messages of it that a trace of spans needs are encoded here, so that a trace
 needs no more than npusim itself. Field numbers are from perfetto/protos/perfetto/trace/**/*.proto.
@@ -94,8 +94,8 @@ class _Slices:
 
 def _counters(spans: Sequence[Span]) -> Iterator[tuple[str, str, Iterable[tuple[int, int]]]]:
     """(name, unit, [(ns, value)]) of each counter: what runs at a time, at the mean rate of each span."""
-    transfers = [span for span in spans if ".dma" in span.unit]
-    yield "DMA traffic", "MB/s", _rate(transfers, [span.bytes for span in transfers], 10**6)
+    transfers = [span for span in spans if span.dram_bytes]
+    yield "DRAM traffic", "MB/s", _rate(transfers, [span.dram_bytes for span in transfers], 10**6)
     products = [span for span in spans if span.macs]
     yield "MACs", "GMAC/s", _rate(products, [span.macs for span in products], 10**3)
 

@@ -25,6 +25,7 @@ def text(program: Program, where: str) -> str:
         ("scratch", capacity(sizes["scratch_bytes"])),
         ("inputs", _bindings(program.inputs)),
         ("outputs", _bindings(program.outputs)),
+        *((f"{name} is", value) for name, value in program.bound),
     ]
     return "\n".join([f"{program.name} for {program.config_name}: {where}", "", *facts(rows)])
 
@@ -36,11 +37,12 @@ def as_json(program: Program) -> dict[str, Any]:
         "operators": len(program.ops),
         "inputs": [_binding(binding) for binding in program.inputs],
         "outputs": [_binding(binding) for binding in program.outputs],
+        "bound": dict(program.bound),
     }
 
 
 def _bindings(bindings: Sequence[Binding]) -> str:
-    return ", ".join(f"{b.name} {b.dtype.label}{list(b.shape)}" for b in bindings) or "none"
+    return ", ".join(map(str, bindings)) or "none"
 
 
 def _binding(binding: Binding) -> dict[str, Any]:

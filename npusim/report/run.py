@@ -46,8 +46,8 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))
     read, written = counters.dram_read_bytes, counters.dram_write_bytes
     traffic = f"{quantity(read, 'B')} read, {quantity(written, 'B')} written"
-    if result.time_ps:
-        reached = (read + written) * 10**12 / result.time_ps
+    if counters.duration_ps:  # and not time_ps: a job that is parked moves its context
+        reached = (read + written) * 10**12 / counters.duration_ps
         traffic += f", {quantity(reached, 'B/s')} = {percent(reached, config.dram.bandwidth)} of the pins"
     rows.append(("DRAM", traffic))
     return rows
@@ -62,7 +62,8 @@ def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:
 
 def _range(array: npt.NDArray[Any]) -> tuple[str, str, str, str]:
     """Smallest, largest and mean finite value, and how many are not finite."""
-    values = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of a NaN that signals
+        values = array.astype(np.float64)
     finite = values[np.isfinite(values)]
     odd = values.size - finite.size
     if not finite.size:

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from npusim._core import DefaultFloats
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, Priority
 from npusim.driver.reference import Past
@@ -23,13 +24,14 @@ from npusim.errors import (
     NpusimError,
 )
 from npusim.hw.config import Config
+from npusim.isa import decode
 from npusim.program import Program
 from npusim.runtime.job import Job
 from npusim.runtime.request import Block, Request
 from npusim.runtime.result import Result
 from npusim.runtime.store import Residence
 from npusim.sim.inject import Injection
-from npusim.timeline import Timeline
+from npusim.timeline import FaultCode, Timeline
 
 _log = logging.getLogger("npusim.runtime")
 
@@ -61,7 +63,7 @@ class Dispatcher:
                 self.preemption = False
         self.estimates: Callable[[Program, int], None] = lambda program, run_ps: None
         self.gone: NpusimError | None = None
-        self.settled: deque[tuple[Job, Result | None, NpusimError | None]] = deque()
+        self.settled: deque[tuple[Job, Result | None, NpusimError | MemoryError | None]] = deque()
         self._waiting: list[deque[Job]] = [deque() for _ in Priority]
         self._running: list[Job | None] = [None for _ in Priority]
         self._timelines: dict[int, Timeline] = {}
@@ -127,10 +129,11 @@ class Dispatcher:
     def run(self, request: Request) -> Result:
         """Carry a request out, here and now. Raises what it ends with."""
         job = Job(request, self)
-        self.admit(job)
-        while not job.done():
-            self.step(LOOK_PS)
-            self.deliver()
+        with DefaultFloats():
+            self.admit(job)
+            while not job.done():
+                self.step(LOOK_PS)
+                self.deliver()
         return job.wait()
 
     def deliver(self) -> None:
@@ -219,7 +222,7 @@ class Dispatcher:
         mark = self.counters.mark()
         try:
             self._submit(job)
-        except NpusimError as error:
+        except (NpusimError, MemoryError) as error:  # the host has no memory for the job; the device is as it was
             if isinstance(error, DeviceMemoryError) and any(self._running):  # when one of them has ended, there is more
                 self.memory.short = True
                 return
@@ -268,10 +271,13 @@ class Dispatcher:
         timeline = self._timelines.pop(job.fence, None)
         if timeline is not None:
             self.counters.preemptions += timeline.preemptions
+        loaded = job.loaded
         try:
             self.driver.finish(job)
-        except NpusimError as error:
+        except (NpusimError, MemoryError) as error:
             aborted = isinstance(error, JobAbortedError) and job.reason is not None
+            if isinstance(error, DeviceFaultError) and error.code == FaultCode.DATA.name and loaded is not None:
+                _name_layer(error, job.program, error.address - loaded.code)
             self._settle(job, None, job.reason if aborted else error)
             return
         assert timeline is not None
@@ -284,7 +290,7 @@ class Dispatcher:
             self.estimates(job.program, result.time_ps)
         self._settle(job, result, None)
 
-    def _settle(self, job: Job, result: Result | None, error: NpusimError | None) -> None:
+    def _settle(self, job: Job, result: Result | None, error: NpusimError | MemoryError | None) -> None:
         for block in job.blocks.values():
             block.users -= 1
             self.memory.free_unused(block)
@@ -294,3 +300,13 @@ class Dispatcher:
         if error is not None:
             error.__traceback__ = None  # it would hold the frames of whoever has the turn
         self.settled.append((job, result, error))
+
+
+def _name_layer(error: DeviceFaultError, program: Program, offset: int) -> None:
+    """Put the operator whose command stands at ``offset`` into the fault: the device knows addresses alone."""
+    position = 0
+    for command in decode(program.code):
+        if position == offset and command.op < len(program.ops):
+            layer = program.ops[command.op]
+            error.args = (error.code, error.address, f"layer {layer.name!r} ({layer.kind}): {error.args[2]}")
+        position += len(command.to_bytes())

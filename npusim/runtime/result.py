@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+from npusim import notebook
 from npusim.driver import HostCounters
 from npusim.dtypes import DType
+from npusim.errors import shown
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
 from npusim.program import Program
@@ -35,6 +37,23 @@ class Result:
     total_ps: int
     host: HostCounters
     _ops: list[OpReport] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        what = f"{shown(self.model)} on {shown(self.config)}"
+        outputs = ", ".join(f"{name} {kind}" for name, kind in self._arrays()[:4]) or "none"
+        return f"<Result of {what}: {self.cycles} cycles, {self.time_ps / 10**6:.6g} us, outputs: {outputs}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("time", f"{self.cycles} cycles, {self.time_ps / 10**6:.6g} us"),
+            ("matrix", f"{100 * self.matrix_utilization:.1f} % of its peak used, {self.macs} MACs"),
+            ("DRAM", f"{self.dram_read_bytes} bytes read, {self.dram_write_bytes} bytes written"),
+            *self._arrays(),
+        ]
+        return notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows)
+
+    def _arrays(self) -> list[tuple[str, str]]:
+        return [(shown(name), f"{x.dtype.name}{list(x.shape)}") for name, x in self.outputs.items()]
 
     @property
     def model(self) -> str:
@@ -120,5 +139,6 @@ class Result:
             "dram_write_bytes": self.dram_write_bytes,
             "timeline_digest": self.timeline.digest(),
             "compile_from_cache": self.compile_from_cache,
+            "bound": dict(self.program.bound),
             "ops": [op.to_json_dict() for op in self.ops],
         }

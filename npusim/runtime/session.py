@@ -14,12 +14,12 @@ import numpy.typing as npt
 from npusim.cache import FORMAT_VERSION, Cache, default_directory
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
-from npusim.dtypes import DType, dtype_of, from_storage, to_storage
-from npusim.errors import InputError, UsageError
+from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
+from npusim.errors import InputError, NeedsValueError, UsageError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import ISA_VERSION
-from npusim.program import Binding, Program
+from npusim.program import Program
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
 from npusim.runtime.request import Request
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+MOST_READS = 16
+"""A model is read so often until it is known which inputs must be bound: one may hide that another must be."""
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any run should take."""
 
@@ -51,7 +53,8 @@ class Session:
         self._cache_dir = cache_dir
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
-        self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder), remembered=0)
+        self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
+        self._deciding: dict[str, list[str]] = {}
         self._dispatcher: Dispatcher | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,13 +78,51 @@ class Session:
             self._dispatcher = Dispatcher(self.config, preemption=False)
         return self._dispatcher
 
-    def compile(self, source: Source, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
+    def compile(
+        self,
+        source: Source,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        *,
+        bind: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> Program:
         """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
 
-        ``input_shapes`` fixes dimensions that the model leaves open. Raises UsageError, ModelError, UnsupportedError,
-        CompileError.
+        ``input_shapes`` fixes dimensions that the model leaves open. ``bind`` makes constants of inputs: numbers or
+        arrays by name. From ``inputs``, an array for each input, comes what neither says: open dimensions, and small
+        inputs whose value decides shapes, branches or loops are bound to the value that they have here; ``bound`` of
+        the program names them. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError.
         """
-        return self._store.compile(self._key(source, input_shapes or {}), lambda: _graph(source, input_shapes))
+        if isinstance(source, Graph):
+            if input_shapes or bind:
+                what = "input_shapes: the shapes" if input_shapes else "bind: the inputs"
+                raise UsageError(f"{what} of a Graph are fixed")
+            return self._store.compile(self._key(_identity(source, self.config), {}, {}), lambda: source)
+        shapes: Mapping[str, Sequence[int]] = input_shapes or {}
+        bound = dict(bind or {})
+        model = _identity(source, self.config)
+        if inputs is None:
+            return self._store.compile(
+                self._key(model, shapes, bound), lambda: _graph(source, shapes, bound, self.config)
+            )
+        from npusim.frontends.onnx import shapes_of
+
+        shapes = shapes_of(source, inputs, shapes, bound)
+        free = self._key(model, shapes, bound)
+        # Which inputs have to be bound shows while the model is read; for the same model and shapes they are the same.
+        bound.update({name: inputs[name] for name in self._deciding.get(free, ())})
+        reads = 0
+        while True:
+            reads += 1
+            try:
+                return self._store.compile(
+                    self._key(model, shapes, bound), lambda: _graph(source, shapes, bound, self.config)
+                )
+            except NeedsValueError as error:
+                if reads == MOST_READS:
+                    raise
+                bound.update({name: inputs[name] for name in error.values})
+                self._deciding[free] = [*self._deciding.get(free, ()), *error.values]
 
     def run(
         self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False
@@ -89,19 +130,22 @@ class Session:
         """Run a program, or a model that is compiled first, once.
 
         ``inputs``: an array for each input, of its shape and type; none are needed with ``timing_only``, which takes
-        the same simulated time and computes nothing. Raises InputError, DeviceFaultError, DeviceMemoryError.
+        the same simulated time and computes nothing. A model takes from them what it leaves open, see :meth:`compile`;
+        it is compiled once for each form that it takes. Raises InputError, DeviceFaultError, DeviceMemoryError.
         """
         if not isinstance(program, Program):
-            program = self.compile(program)
+            program = self.compile(program, inputs=None if timing_only and inputs is None else inputs or {})
         check_program(program, self.config.name, self.config.fingerprint())
-        arrays = {} if timing_only else _checked_inputs(program.inputs, inputs or {})
+        arrays = {} if timing_only else _checked_inputs(program, inputs or {})
         result = self._powered().run(Request(program, arrays, timing_only=timing_only, budget_ps=TIMEOUT_PS))
         kinds = {binding.name: binding.dtype for binding in program.outputs}
         result.outputs = {name: from_storage(array, kinds[name]) for name, array in result.outputs.items()}
         return result
 
     def close(self) -> None:
-        """Power the device off and give its memory back at once; the next use powers on a fresh one."""
+        """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
+        fresh one."""
+        self._store.close()
         if self._dispatcher is not None:
             self._dispatcher.close()
         self._dispatcher = None
@@ -114,48 +158,51 @@ class Session:
 
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""
-        self._powered().memory.unload(program)
+        if self._dispatcher is not None:
+            self._dispatcher.memory.unload(program)
 
-    def _key(self, source: Source, input_shapes: Mapping[str, Sequence[int]]) -> str:
+    def _key(self, model: tuple[str, str], input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> str:
         from npusim.compiler.version import COMPILER_VERSION
 
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
+        values = sorted((name, value_text(np.asarray(value))) for name, value in bind.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
-        name = Path(source).stem if isinstance(source, str | os.PathLike) else ""
-        text = repr((_model_digest(source), name, shapes, self.config.fingerprint(), self.config.name, versions))
+        text = repr((*model, shapes, values, self.config.fingerprint(), self.config.name, versions))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _model_digest(source: Source) -> str:
-    """SHA-256 of everything that makes the model, files of external data included."""
+def _identity(source: Source, config: Config) -> tuple[str, str]:
+    """SHA-256 of everything that makes the model, files of external data included; the name of its file."""
     if isinstance(source, Graph):
-        return source.fingerprint()
+        return source.fingerprint(), ""
     if isinstance(source, bytes | bytearray):
-        return hashlib.sha256(source).hexdigest()
+        return hashlib.sha256(source).hexdigest(), ""
     if isinstance(source, str | os.PathLike):
         from npusim.frontends.onnx.external import digest_file
 
-        return digest_file(Path(source))
-    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()
+        return digest_file(Path(source), config.dram.bytes), Path(source).stem
+    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest(), ""
 
 
-def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
-    if isinstance(source, Graph):
-        if input_shapes:
-            raise UsageError("input_shapes: the shapes of a Graph are fixed")
-        return source
+def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any], config: Config) -> Graph:
     from npusim.frontends.onnx import load
 
-    graph = load(source, input_shapes=input_shapes)
+    assert not isinstance(source, Graph)
+    graph = load(source, input_shapes=input_shapes, bind=bind, config=config)
     if isinstance(source, str | os.PathLike):
         graph.name = Path(source).stem
     return graph
 
 
-def _checked_inputs(bindings: Sequence[Binding], inputs: Mapping[str, Any]) -> dict[str, Array]:
+def _checked_inputs(program: Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    bindings, bound = program.inputs, dict(program.bound)
     names = {binding.name for binding in bindings}
     for name in inputs:
-        if name not in names:
+        if name in bound and value_text(np.asarray(inputs[name])) != bound[name]:
+            raise InputError(
+                f"input {name!r} is bound to {bound[name]} in this program, got {value_text(np.asarray(inputs[name]))}"
+            )
+        if name not in names and name not in bound:
             raise InputError(f"there is no input {name!r}; the program takes {', '.join(sorted(names)) or 'none'}")
     checked = {}
     for name, kind, shape in ((binding.name, binding.dtype, binding.shape) for binding in bindings):

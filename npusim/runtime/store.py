@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from npusim._core import DefaultFloats
 from npusim.cache import Cache
 from npusim.driver import Driver, LoadedProgram
 from npusim.errors import DeviceMemoryError
@@ -96,7 +97,8 @@ class Store:
             if program is None:
                 from npusim.compiler.pipeline import compile_graph
 
-                program = compile_graph(graph(), self._config, key)
+                with DefaultFloats():  # constants are folded, scales multiplied
+                    program = compile_graph(graph(), self._config, key)
                 confirm()
                 if self._cache:
                     self._cache.put(program)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from npusim._core import DefaultFloats
 from npusim.errors import DeviceFaultError, JobAbortedError
 from npusim.runtime.dispatcher import Dispatcher
 
@@ -52,7 +53,8 @@ class Worker:
         self.process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="npusim-executor", daemon=True)
         try:
-            self._thread.start()
+            with DefaultFloats():  # a thread begins with the mode of whoever starts it
+                self._thread.start()
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, f"executor: {error}") from None
         _WORKERS.add(self)
@@ -83,13 +85,14 @@ class Worker:
             if self._messages or self._stopping or self.stopped or self._is_busy():
                 return False
             self._owner = caller
-            self._guard(message)
-            self._dispatcher.deliver()
-            for _ in range(STEPS_LENT):
-                if self._messages or not self._is_busy():
-                    break
-                self._guard(self._dispatcher.step)
+            with DefaultFloats():
+                self._guard(message)
                 self._dispatcher.deliver()
+                for _ in range(STEPS_LENT):
+                    if self._messages or not self._is_busy():
+                        break
+                    self._guard(self._dispatcher.step)
+                    self._dispatcher.deliver()
         finally:
             self._owner = 0
             self._turn.release()

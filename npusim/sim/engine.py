@@ -213,8 +213,11 @@ class Engine:
         job.writes += charge.writes
         start, end = self.begin - job.started_ps, now - job.started_ps
         job.spans.append(
-            Span(self.name, start, end, step.op, step.instruction.mnemonic, charge.macs, charge.bytes, bound)
-        )
+            Span(
+                self.name, start, end, step.op, step.instruction.mnemonic, charge.macs, charge.bytes, bound,
+                charge.reads + charge.writes,
+            )
+        )  # fmt: skip
         self._complete(now)
         if not job.active:
             job.settle()

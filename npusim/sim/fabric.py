@@ -22,7 +22,7 @@ class Fabric:
     def transfer(self, work: DmaWork) -> tuple[int, int, int]:
         """(ps before the first byte flows, bytes that then flow over the bus, their most a second) of a transfer."""
         parts = dma.transfer(self._config, work)
-        return parts.start_ps + parts.latency_ps, parts.bus_bytes, parts.rate
+        return parts.start_ps + parts.latency_ps + parts.writing_ps, parts.bus_bytes, parts.rate
 
     def flow_ps(self, size: int, rate: int | None = None) -> int:
         """The time that ``size`` bytes of one DMA channel flow when nobody else is on the bus."""

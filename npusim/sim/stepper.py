@@ -155,7 +155,7 @@ class Stepper(Progress):
         else:
             self.reads += size
         self.spans.append(
-            Span(SEQUENCER, begin - self.started_ps, now - self.started_ps, NO_OP, kind, 0, size, "memory")
+            Span(SEQUENCER, begin - self.started_ps, now - self.started_ps, NO_OP, kind, 0, size, "memory", size)
         )
 
     @property

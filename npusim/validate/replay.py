@@ -67,14 +67,16 @@ def _fields(value: Summary | None) -> dict[str, float | None]:
 
 
 def carried_folder() -> Path:
-    """``validation`` beside the package in a source tree: the points that the project may carry."""
-    return Path(__file__).resolve().parents[2] / "validation"
+    """The points that the project may carry: in an installed package, or beside it in a source tree."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "validation"
+    return installed if installed.is_dir() else package.parent / "validation"
 
 
 def find(folder: Path) -> tuple[list[tuple[DataSet, Path]], list[DataSet]]:
     """(data set, file) of those that the folder has a file of, and those that it has not.
 
-    A set that only this project publishes (``carried``) is looked for in the sources, whatever the folder.
+    A set that only this project publishes (``carried``) is looked for among those, whatever the folder.
     """
     found, missing = [], []
     for data in SETS:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from hal import abi, onnxifi
@@ -107,6 +108,29 @@ def test_no_python(clients: dict[str, Path], model: Path, variable: str, value: 
     done = run(clients[SEED.name], SEED.path, model, "count", **{variable: value})
     assert (done.returncode, done.stdout) == (0, "0 devices\n")
     refused(done.stderr, reason)
+
+
+def test_a_traceback_gives_a_terminal_no_orders(clients: dict[str, Path], tmp_path: Path) -> None:
+    strange = onnx.load_from_string(models.IDENTITY)
+    strange.graph.node[0].op_type, strange.graph.node[0].name = "Frobnicate", "evil\x1b[2J"
+    (tmp_path / "strange.onnx").write_bytes(strange.SerializeToString())
+    done = run(clients[SEED.name], SEED.path, tmp_path / "strange.onnx", "run", NPUSIM_DEBUG="1")
+    assert done.returncode != 0
+    assert "UnsupportedError: evil\\x1b[2J (Frobnicate)" in done.stderr
+    assert done.stderr.replace("\n", "").isprintable()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a program a group that it has not itself")
+def test_who_calls_a_privileged_program_does_not_say_what_it_loads(clients: dict[str, Path], model: Path) -> None:
+    client = clients[SEED.name]
+    program = Path(shutil.copy(client, client.with_name("privileged")))
+    os.chown(program, 0, 12345)
+    program.chmod(0o2755)
+    if os.statvfs(program).f_flag & os.ST_NOSUID:
+        pytest.skip("programs here get no other rights")
+    chosen = {"NPUSIM_LIBPYTHON": "/nowhere/libpython.so", "NPUSIM_PYTHON": "/nowhere/python"}
+    done = run(program, SEED.path, model, "run", **chosen)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 devices\n", "")
 
 
 def refused(text: str, reason: str) -> None:
@@ -277,6 +301,26 @@ __attribute__((destructor)) static void end(void) {
 """
 
 
+def test_the_first_call_comes_from_a_subinterpreter() -> None:
+    """From its main thread or another of its own: what is started belongs to the process, and outlives it."""
+    pytest.importorskip("_xxsubinterpreters", reason="made through a module of Python 3.8 to 3.12")
+    calls = "count = ctypes.c_size_t(9); assert C.onnxGetBackendIDs(None, ctypes.byref(count)) == 1, count"
+    threaded = f"thread = threading.Thread(target=lambda: exec({calls!r}, globals())); thread.start(); thread.join()"
+    for body in (calls, threaded):
+        done = python(
+            f"""
+import _xxsubinterpreters as interpreters
+inner = interpreters.create(isolated=False)
+interpreters.run_string(inner, {f"import ctypes, threading; C = ctypes.CDLL({str(SEED.path)!r}); " + body!r})
+interpreters.destroy(inner)
+{BEGIN}
+assert door.onnxSignalEvent(start.event) == 0 and door.onnxWaitEvent(end.event) == 0
+print((x == y).all())
+"""
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_a_forked_python_is_refused() -> None:
     done = python(
         BEGIN
@@ -323,7 +367,7 @@ def test_a_host_with_another_python() -> None:
 def test_the_library_itself(library: abi.Library) -> None:
     dynamic = run("readelf", "--dynamic", "--wide", library.path, PATH=os.environ["PATH"]).stdout
     needed = [line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "(NEEDED)" in line]
-    assert set(needed) <= {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+    assert set(needed) <= {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"}
     assert f"soname: [lib{library.name}.so]" in dynamic
     assert "NODELETE" in dynamic
     assert exported(library.path) == {*RETURNS, "onnxGetExtensionFunctionAddress"}

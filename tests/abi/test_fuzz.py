@@ -1,4 +1,4 @@
-"""A small part of the fuzz of the C libraries; ``python -m tests.support.fuzz.run`` is all of it."""
+"""A small part of the fuzz; ``python -m tests.support.fuzz.run`` is all of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from tests.support.fuzz import run as fuzz
 
 SEED = 45
 """For which twelve cases of the faulty library hold one of each kind of failure."""
-CASES = {"onnxifi": 1500, "onnxifi-v1": 500, "neuralnetworks": 1500, "programs": 1500}
+CASES = {
+    "onnxifi": 1500,
+    "onnxifi-v1": 500,
+    "neuralnetworks": 1500,
+    "programs": 1500,
+    "npu-files": 2000,
+    "models": 3000,
+}
 
 
 @pytest.mark.parametrize("library", fuzz.MODULES)

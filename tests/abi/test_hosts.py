@@ -10,7 +10,7 @@ import pytest
 
 from hal import abi
 from tests.support.c_compiler import PROGRAMS, gcc, needs_gcc, run
-from tests.support.onnxifi.models import IDENTITY
+from tests.support.onnxifi.models import IDENTITY, TENTH
 
 pytestmark = needs_gcc
 
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("hosts") / "hosts"
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", *LIBRARY.cflags.split()]
-    gcc(*flags, PROGRAMS / "hostile_host.c", "-o", target, "-ldl", "-lpthread")
+    gcc(*flags, PROGRAMS / "hostile_host.c", "-o", target, "-ldl", "-lm", "-lpthread")
     return target
 
 
@@ -50,7 +50,9 @@ def goes_well(ways: Host, *mode: str, **environment: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("mode", ["ended", "closed", "signals", "kill", "exit", "fork-start", "later-files"])
+@pytest.mark.parametrize(
+    "mode", ["ended", "closed", "signals", "kill", "exit", "fork-start", "later-files", "cancel", "contexts"]
+)
 def test_a_host(ways: Host, mode: str) -> None:
     goes_well(ways, mode)
 
@@ -62,6 +64,19 @@ def test_small_stacks(ways: Host, nbytes: int) -> None:
 
 def test_closed_and_loaded_again(ways: Host) -> None:
     goes_well(ways, "again", str(LIBRARY.path))
+
+
+@pytest.mark.parametrize("how", ["flush", "upward", "trap"])
+def test_the_floating_point_mode_of_the_host(host: Path, tmp_path: Path, how: str) -> None:
+    model = tmp_path / "tenth.onnx"
+    model.write_bytes(TENTH)
+    goes_well((host, model), "floats", how)
+
+
+def test_apart_from_the_process(ways: Host) -> None:
+    done = spoken(ways, "apart", str(LIBRARY.path))
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr == ("libonnxifi-npusim: no simulated device: it must be loaded by dlopen, not by dlmopen\n")
 
 
 def test_symbols_of_its_own(ways: Host) -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def call(*command: object, cwd: Path) -> str:
     """Standard output of a command in a clean environment; fails with all its output."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "NPUSIM_CACHE_DIR")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
@@ -93,6 +93,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"npusim", "hal"}
     expected = {str(path.relative_to(ROOT)) for top in ("npusim", "hal") for path in (ROOT / top).rglob("*.py")}
     expected |= {f"npusim/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.toml")}
+    expected |= {f"npusim/{path.relative_to(ROOT)}" for path in (ROOT / "validation").iterdir()}
     expected |= {"npusim/py.typed", "npusim/_core.pyi", "npusim/report/run.schema.json"}
     expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "hal/abi/include").glob("*.h")}
     expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "hal/abi/lib").rglob("*.pc")}
@@ -110,6 +111,7 @@ def test_the_installed_command_works(bare: Path, tmp_path: Path) -> None:
     assert "FAILED" not in doctor
     assert "pip install 'npusim[onnx]'" in doctor
     assert "agree with the reference" in call(bare / "npusim", "demo", "--config", "tiny", cwd=tmp_path)
+    assert "gemmini_mesh16_rtl: " in call(bare / "npusim", "validate", cwd=tmp_path)
 
 
 def build_example(scripts: Path, target: Path) -> Path:

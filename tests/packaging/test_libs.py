@@ -15,6 +15,7 @@ import pytest
 from hal import abi
 from npusim.cli import libs
 from npusim.cli.app import main
+from tests.support.own_places import places
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/onnxifi_conv.c"
@@ -72,7 +73,7 @@ def shell(script: str, folder: Path, **environment: str) -> subprocess.Completed
     return subprocess.run(
         ["bash", "-euc", script],
         cwd=folder,
-        env={"PATH": path, **environment},
+        env={**places(), "PATH": path, **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -19,22 +19,12 @@ from npusim.hw.config import load_config
 from npusim.program import Program
 from npusim.report.run import text
 from npusim.runtime import Session
+from tests.support.fuzz.damaged_programs import ODD, places
 from tests.support.graphs.samples import residual_net
 
 TINY = load_config("tiny")
 PROGRAM = compile_graph(residual_net(8, 8, 1), TINY, "key")
 META = json.dumps(describe(PROGRAM))
-ODD = (
-    None, True, False, -1, 0, 1, 2, 3, 1.0, 1e400, float("nan"), 2**31, 2**48, 2**48 + 1, 2**63, 2**64, 10**400,
-    "", "x", "\ud800", "float32", "FLOAT32", "bool", "x" * 70000,
-    [], {}, [[]], [0, 2**48, 2**48], [1] * 33, {"name": 1},
-)  # fmt: skip
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The way to every value inside a value."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, item in inside for place in places(item, (*path, key)))]
 
 
 @st.composite

@@ -150,10 +150,14 @@ def test_a_program_with_routines_survives_its_file(tmp_path: Path) -> None:
 
 def test_another_version_is_another_program(tmp_path: Path) -> None:
     with Session(TINY, cache_dir=tmp_path) as session:
-        assert not session.compile(toy((4, 3, 5))).from_cache
-        assert session.compile(toy((4, 3, 5))).from_cache
+        first = session.compile(toy((4, 3, 5)))
+        assert not first.from_cache
+        assert session.compile(toy((4, 3, 5))) is first
+        assert Session(TINY, cache_dir=tmp_path).compile(toy((4, 3, 5))).from_cache
         with registered(dataclasses.replace(SCALE, version=2)):
-            assert not session.compile(toy((4, 3, 5))).from_cache
+            other = session.compile(toy((4, 3, 5)))
+            assert other is not first
+            assert not other.from_cache
 
 
 def test_a_program_whose_routine_is_gone_is_refused(tmp_path: Path) -> None:

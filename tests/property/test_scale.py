@@ -90,3 +90,19 @@ def test_bytes_moved_are_bytes_charged() -> None:
     moved = sum(work.bytes for work in transfers)
     assert sum(unit.bytes for name, unit in result.counters.units.items() if ".dma" in name) == moved
     assert sum(op.bytes for op in result.ops) == moved
+
+
+@pytest.mark.parametrize("name", ["tiny", "edge", "server"])
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_padding_with_the_image_itself_costs_a_pass_for_each_axis(mode: str, name: str) -> None:
+    """And not an access for each element: constants around both axes take one pass."""
+
+    def padded(mode: str) -> int:
+        build = GraphBuilder("padded")
+        image, ends = build.input("image", (1, 8, 64, 64), DType.FLOAT32), (0, 0, 2, 2)
+        attrs = {"before": ends, "after": ends, "mode": mode, "value": 0.0}
+        with Session(name, cache_dir=False) as session:
+            program = session.compile(build.finish([build.add("pad", [image], attrs)]))
+            return session.run(program, timing_only=True).time_ps
+
+    assert padded(mode) < 4 * padded("constant")

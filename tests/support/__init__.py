@@ -8,6 +8,6 @@
 ``nnapi_examples``    the NNAPI's conformance examples: reading, running, changing, breaking them
 ``onnxifi``           models and clients of ONNXIFI, and its contract line by line
 ``oracle``            slow twins that compute by definition
-``fuzz``              damaged calls for the C libraries
+``fuzz``              damaged calls for the C libraries, damaged models and program files
 ``c_programs``        clients in C, and ``c_compiler`` for them
 """

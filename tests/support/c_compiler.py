@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hal import abi
+from tests.support.own_places import places
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "c_programs"
@@ -45,7 +46,7 @@ def compile_client(source: Path, target: Path, library: abi.Library, *flags: str
 def compile_core(source: Path, target: Path, *flags: str) -> Path:
     """A program of the C core and the stub engine."""
     core = Path(_core_objects(flags).name)
-    gcc(*_core_flags(flags), source, *sorted(core.glob("*.o")), "-o", target, "-lpthread")
+    gcc(*_core_flags(flags), source, *sorted(core.glob("*.o")), "-o", target, "-lm", "-lpthread")
     return target
 
 
@@ -64,10 +65,10 @@ def _core_flags(flags: tuple[str, ...]) -> list[str]:
 
 
 def run(*command: str | Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an environment that holds nothing but what is given."""
+    """Run a program in an environment that holds nothing but what is given, and where a test run keeps its files."""
     return subprocess.run(
         [str(word) for word in command],
-        env=environment,
+        env={**places(), **environment},
         capture_output=True,
         text=True,
         check=False,

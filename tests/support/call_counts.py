@@ -22,3 +22,24 @@ def calls_of(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(before)
     return calls
+
+
+def lines_of(work: Callable[[], object], folder: str) -> int:
+    """How many lines of Python in files below a folder the work goes through, on the caller's thread; a loop's lines
+    count as often as they are gone through, wherever they call nothing."""
+    lines = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> object:
+        nonlocal lines
+        if event == "call" and folder not in frame.f_code.co_filename:
+            return None
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return lines

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.hw.config import list_configs, load_config
+from npusim.hw.memory import dram_model
 from npusim.isa.base import region
 from npusim.sim.fabric import Fabric
 from tests.support.programs.streams import Stream, copy
@@ -37,3 +40,24 @@ def test_large_copies_reach_the_bandwidth_of_the_device(name: str, write: bool) 
     counted = record.counters.dram_write_bytes if write else record.counters.dram_read_bytes - len(stream.code())
     assert counted == moved
     assert record.counters.dram_busy_ps <= record.time_ps
+
+
+@pytest.mark.parametrize("name", list_configs())
+def test_copies_within_dram_share_what_it_gives_both_ways(name: str) -> None:
+    """On channels of any width, those that read and write at once too: no two of them get more than there is."""
+    base = load_config(name)
+    for duplex, narrow in product((False, True), (1, 4)):
+        config = base.with_(**{"dma.duplex": duplex, "dma.bytes_per_cycle": base.dma.bytes_per_cycle // narrow})
+        promised, size = dram_model(config).bandwidth, 1 << 20
+        stream = Stream()
+        for channel in range(config.dma.channels):
+            for core in range(config.cores):
+                stream.dma(copy(region(1, size), region(1), size), channel=channel, core=core)
+        device = NpuDevice(config)
+        driver = Driver(device.bus)
+        driver.run(driver.load(stream.program(scratch=2 * size)), timing_only=True)
+        record = device.last_job
+        assert record is not None
+        counters = record.counters
+        assert counters.dram_write_bytes == len(stream.commands) * size
+        assert (counters.dram_read_bytes + counters.dram_write_bytes) * 10**12 <= promised * record.time_ps

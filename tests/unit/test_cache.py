@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ def test_round_trip(program: Program, file: Path) -> None:
     fresh, cached = (session.run(candidate, {"x": x}) for candidate in (program, found))
     assert fresh.timeline.digest() == cached.timeline.digest()
     assert [a.tobytes() for a in fresh.outputs.values()] == [a.tobytes() for a in cached.outputs.values()]
+
+
+def test_bound_inputs_are_kept(program: Program, tmp_path: Path) -> None:
+    bound = replace(program, bound=(("rate", "16000"), ("axes", "[1, 2]")))
+    write_program(bound, tmp_path / "bound.npu")
+    assert same(read_program(tmp_path / "bound.npu"), bound)
 
 
 def test_the_file_depends_on_the_program_alone(program: Program, tmp_path: Path) -> None:
@@ -152,13 +159,19 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
         read_program(tmp_path)
 
 
-@pytest.mark.parametrize("offset", [8, 12], ids=["format", "instruction set"])
-def test_other_versions(file: Path, offset: int) -> None:
+@pytest.mark.parametrize(
+    ("offset", "message"),
+    [
+        (8, r"program\.npu: has format 77; this npusim reads format \d+$"),
+        (12, r"program\.npu: is for instruction set 77, this npusim has instruction set \d+: compile the model again$"),
+    ],
+)
+def test_other_versions(file: Path, offset: int, message: str) -> None:
     """A newer or older file is not damaged: it says which version it has."""
     raw = bytearray(file.read_bytes())
     raw[offset : offset + 4] = struct.pack("<I", 77)
     file.write_bytes(raw)
-    with pytest.raises(CacheError, match=r"has format \d+ and instruction set \d+; this npusim reads format"):
+    with pytest.raises(CacheError, match=message):
         read_program(file)
 
 
@@ -202,8 +215,11 @@ def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
         (("inputs", 0, 2), [1] * 33, r"inputs\[0\]\[2\]: must be at most 32 dimensions .* got 33 entries"),
         (("inputs", 0, 3), "Float32", r"inputs\[0\]\[3\]: must be one of bool, int8, .*, got 'Float32'"),
         (("inputs", 0), ["x"], r"inputs\[0\]: must be a list of 4, got 1 entries"),
+        (("ops",), [["a", "Conv"]], r"ops: there are 1, but a command is for number \d+$"),
         (("ops", 0), ["a", None], r"ops\[0\]\[1\]: must be a string"),
         (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
+        (("bound",), [["rate", 5]], r"bound\[0\]\[1\]: must be a string"),
+        (("bound",), [["x", "5"]], "inputs: no two may have the same name"),
         (("macs",), [["float32", 2**65]], r"macs\[0\]\[1\]: must be an integer from 0 to 2\^64"),
     ],
 )  # fmt: skip
@@ -384,7 +400,7 @@ def test_a_read_only_directory(
         def refuse(*args: object, **kwargs: object) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-        monkeypatch.setattr("npusim.own.tempfile.mkstemp", refuse)
+        monkeypatch.setattr("tempfile.mkstemp", refuse)
     tmp_path.chmod(0o555)
     with caplog.at_level(logging.WARNING, "npusim.cache"):
         program = Session("tiny", cache_dir=tmp_path).compile(increment())

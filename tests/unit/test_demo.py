@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
+import onnxruntime
 import pytest
 
 from npusim import demo
+from npusim.errors import UsageError
 from npusim.hw.config import load_config
 
 TINY = load_config("tiny")
@@ -65,3 +69,21 @@ def test_a_wrong_device_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not demo.run(TINY).correct
     wanted["probabilities"] = np.zeros((1, 2), np.float32)
     assert demo.run(TINY).difference == 4
+
+
+def test_as_a_model_it_is_the_same_network() -> None:
+    data = demo.as_onnx()
+    assert data == demo.as_onnx()
+    image = np.random.default_rng(1).standard_normal((1, 3, 32, 32), np.float32)
+    result = demo.Session(TINY, cache_dir=False).run(data, {"image": image})
+    done = demo.run(TINY)
+    assert result.outputs["probabilities"].tobytes() == done.result.outputs["probabilities"].tobytes()
+    assert result.cycles == done.result.cycles
+    (scores,) = onnxruntime.InferenceSession(data).run(None, {"image": image})
+    np.testing.assert_allclose(result.outputs["probabilities"], scores, rtol=1e-5, atol=1e-7)
+
+
+def test_without_onnx_there_is_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UsageError, match=r"^writing ONNX models needs the onnx package: pip install 'npusim\[onnx\]'$"):
+        demo.as_onnx()

@@ -19,6 +19,7 @@ from npusim.dtypes import (
     float32_to_bfloat16,
     from_storage,
     to_storage,
+    value_text,
 )
 
 
@@ -113,3 +114,14 @@ def test_without_ml_dtypes_bfloat16_stays_bits() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["uint16", "uint16"]
+
+
+def test_values_as_text() -> None:
+    assert value_text(np.array(16000)) == "16000"
+    assert value_text(np.float32([[0.5], [-1]])) == "[[0.5], [-1.0]]"
+    assert value_text(np.array([True])) == "[True]"
+    assert value_text(np.array([1.5], ml_dtypes.bfloat16)) == "[1.5]"
+    many, other = np.arange(33, dtype=np.int16), np.arange(33, dtype=np.int16)
+    other[32] = 0
+    assert value_text(many).startswith("int16[33] of SHA-256 ")
+    assert value_text(many) == value_text(many.astype(">i2")) != value_text(other)

@@ -17,6 +17,8 @@ EXAMPLES: list[NpusimError] = [
     errors.ModelError("broken"),
     UnsupportedError([("conv1", "Conv", "no matrix unit")]),
     UnsupportedError([("a", "A", "x"), ("", "B", "y")]),
+    errors.OpenInputsError("'x' is open", {"x": (1, 3)}, {"n": 5}),
+    errors.NeedsValueError([("if", "If", "must be a constant")], {"n": 5}),
     errors.CompileError("does not fit"),
     errors.InputError("input 'x' is missing"),
     errors.ProgramError("unknown opcode"),
@@ -52,7 +54,24 @@ def test_texts() -> None:
     assert str(EXAMPLES[2]) == "one\ntwo"
     assert str(EXAMPLES[4]) == "conv1 (Conv): no matrix unit"
     assert str(EXAMPLES[5]) == "2 unsupported:\na (A): x\n(unnamed) (B): y"
-    assert str(EXAMPLES[10]) == "device fault DATA at 0x40: index out of range"
+    assert str(EXAMPLES[6]) == "'x' is open. Give arrays, or sizes: input_shapes={'x': (1, 3)}, bind={'n': 5}"
+    assert str(EXAMPLES[7]) == "if (If): must be a constant\nGive arrays, or values: bind={'n': 5}"
+    assert str(EXAMPLES[12]) == "device fault DATA at 0x40: index out of range"
+
+
+def test_refusals_are_one_line_a_cause() -> None:
+    reasons = [(f"n{i}", "Foo", "unknown") for i in range(5)] + [
+        ("", "Bar", "no"),
+        ("m1", "Foo", "new"),
+        ("m2", "Foo", "new"),
+    ]
+    assert str(UnsupportedError(reasons)).splitlines() == [
+        "8 unsupported:",
+        "Foo: unknown: 5 nodes, n0, n1, n2 and 2 more",
+        "(unnamed) (Bar): no",
+        "Foo: new: 2 nodes, m1, m2",
+    ]
+    assert str(UnsupportedError(reasons[:4])) == "Foo: unknown: 4 nodes, n0, n1, n2 and 1 more"
 
 
 def test_parts() -> None:

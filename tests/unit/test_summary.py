@@ -18,8 +18,8 @@ TINY = load_config("tiny")
 ENTRIES = (OpEntry("first", "conv"), OpEntry("second", "add"), OpEntry("silent", "add"))
 
 
-def span(unit: str, start: int, end: int, op: int = 0, macs: int = 0, size: int = 0) -> Span:
-    return Span(unit, start, end, op, "kind", macs, size, "compute")
+def span(unit: str, start: int, end: int, op: int = 0, macs: int = 0, size: int = 0, dram: int = 0) -> Span:
+    return Span(unit, start, end, op, "kind", macs, size, "compute", dram)
 
 
 def rows(*spans: Span) -> list[OpReport]:
@@ -28,10 +28,10 @@ def rows(*spans: Span) -> list[OpReport]:
 
 def test_an_operator_lasts_from_its_first_span_to_its_last() -> None:
     (row,) = rows(
-        span("core0.dma0", 100_000, 300_000, size=64), span("core0.matrix", 300_000, 900_000, macs=10, size=7),
-        span("core1.matrix", 300_000, 800_000, macs=20), span("core0.dma1", 900_000, 1_000_000, size=32),
+        span("core0.dma0", 100_000, 300_000, size=64, dram=48), span("core0.matrix", 300_000, 900_000, macs=10, size=7),
+        span("core1.matrix", 300_000, 800_000, macs=20), span("core0.dma1", 900_000, 1_000_000, size=32, dram=64),
     )  # fmt: skip
-    assert row == OpReport("first", "conv", "core0.matrix", 100_000, 1_000_000, 900, 30, 96, "compute")
+    assert row == OpReport("first", "conv", "core0.matrix", 100_000, 1_000_000, 900, 30, 96, "compute", 112)
 
 
 def test_operators_may_overlap_and_come_in_their_order() -> None:

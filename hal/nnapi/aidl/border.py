@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ..border import status_of
+from ..border import said, status_of
 from .types import ServiceSpecificException
 
 P = ParamSpec("P")
@@ -23,6 +23,6 @@ def raises_status(method: Callable[P, R]) -> Callable[P, R]:
         except ServiceSpecificException:
             raise
         except Exception as error:
-            raise ServiceSpecificException(status_of(error, method.__name__), str(error)) from error
+            raise ServiceSpecificException(status_of(error, method.__name__), said(error)) from error
 
     return guarded

@@ -9,16 +9,23 @@ ask the devices what they support. The drivers check what is in the files; nothi
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from npusim.own import open_descriptor, open_regular, replace_file
 
 from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN
 from .devices import Device
 from .partition import Stretch
+
+LONGEST_NOTE = 1 << 20
+"""Bytes of a note that are looked at: some ten for each stretch."""
 
 _log = logging.getLogger("hal.nnapi.capi")
 
@@ -79,16 +86,18 @@ class CachedCompilation:
         if len(stretches) == 1:
             return
         lengths = [(self._devices.index(device), len(numbers)) for device, numbers in stretches]
+        path = Path(self._cache.note_path(*self._what))
         try:
-            with open(self._cache.note_path(*self._what), "w", encoding="utf-8") as file:
-                json.dump(lengths, file)
+            if path.parent.is_dir():  # else it has been said of the models
+                replace_file(path, [json.dumps(lengths).encode()])
         except OSError as error:
-            _log.warning("the compilation is not cached: %s", error)
+            _log.warning("%s: the compilation is not cached: %s", path, error.strerror or error)
 
     def _noted(self) -> list[Stretch]:
+        path = Path(self._cache.note_path(*self._what))
         try:
-            with open(self._cache.note_path(*self._what), encoding="utf-8") as file:
-                lengths = json.load(file)
+            with open_regular(path, own=True) as file:
+                lengths = json.loads(file.read(LONGEST_NOTE))
             stretches: list[Stretch] = []
             start = 0
             for place, length in lengths:
@@ -97,11 +106,12 @@ class CachedCompilation:
             if start != self._count or not all(numbers for _, numbers in stretches):
                 raise ValueError(f"{lengths} are not the lengths of stretches of {self._count} operations")
             return stretches
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, TypeError, IndexError) as error:
-            _log.warning("how the model was cut is forgotten: %s", error)
-            return []
+        except OSError as error:
+            if os.path.lexists(path):
+                _log.warning("%s: how the model was cut is forgotten: %s", path, error.strerror or error)
+        except (ValueError, TypeError, IndexError, RecursionError) as error:
+            _log.warning("%s: how the model was cut is forgotten: %s", path, error)
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +124,47 @@ class CacheEntry:
 
     @contextlib.contextmanager
     def opened(self, *, create: bool) -> Iterator[tuple[list[int], list[int]] | None]:
-        """Descriptors of the files for reading and writing; None if they are not there, or cannot be opened."""
+        """Descriptors of the files for reading and writing; None if they are not there, or cannot be opened.
+
+        Whatever is there and is no file of this user's alone is not opened; ``create`` puts a new one into its place.
+        """
         descriptors: list[int] = []
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            try:
-                for path in (*self.model_files, *self.data_files):
-                    # For their owner alone: a compiled model says as much as the model.
-                    descriptors.append(os.open(path, flags, 0o600))
-            except FileNotFoundError as error:
-                if create:
-                    _log.warning("the compilation is not cached: %s", error)
-            except OSError as error:
-                _log.warning("the compilation is not cached: %s", error)
+            for path in (*self.model_files, *self.data_files):
+                descriptors.append(_created(Path(path)) if create else _opened(Path(path)))
+        except OSError as error:
+            # A file that is to be made is one that was not there, or of which it was said before why it is not used.
+            if create == (not os.path.lexists(path)):
+                problem = "the compilation is not cached" if create else "is not used"
+                _log.warning("%s: %s: %s", path, problem, error.strerror or error)
+        try:
             complete = bool(descriptors) and len(descriptors) == len(self.model_files) + len(self.data_files)
             split = len(self.model_files)
             yield (descriptors[:split], descriptors[split:]) if complete else None
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+
+def _opened(path: Path, flags: int = 0) -> int:
+    """A file for reading and writing, which must be this user's. Raises OSError."""
+    descriptor = open_descriptor(path, os.O_RDWR | flags, own=True)
+    if os.fstat(descriptor).st_nlink > 1:  # what is written in place would go to a file elsewhere
+        os.close(descriptor)
+        raise OSError(errno.EMLINK, "has another name", str(path))
+    return descriptor
+
+
+_STRANGE = {errno.EACCES, errno.EINVAL, errno.ELOOP, errno.EMLINK, errno.ENXIO}
+"""Why a file is not used that is there."""
+
+
+def _created(path: Path) -> int:
+    """The same for one that is made if need be, in place of what may not be used."""
+    try:
+        return _opened(path, os.O_CREAT)
+    except OSError as error:
+        if error.errno not in _STRANGE:  # short of descriptors or of space: that says nothing about the file
+            raise
+        path.unlink()
+        return _opened(path, os.O_CREAT | os.O_EXCL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ PADDING = 64
 """What memory of inputs and outputs is best aligned and padded to, in bytes: a line of the host's cache."""
 NO_TOKEN = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
 _serials = itertools.count(1)
+_log = logging.getLogger("hal.nnapi.capi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ class Compilation:
                     config = self._config(deadline, entry.token)
                     found = None if files is None else _prepare_cached(stretch[0], files, config)
                 if found is None:
+                    if files is not None:
+                        _log.warning("%s: is not used: the driver did not write it, or not so", entry.model_files[0])
                     break
                 prepared.append(found)
             else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 
+from npusim.report.format import LogFormatter
+
 from . import functions_compilation, functions_execution, functions_model
 from .codes import ResultCode
 from .entry import ENTRIES, call
@@ -36,6 +38,6 @@ def start_logging() -> None:
         logger.warning("%s: must be a level of logging, is %s", LOG_VARIABLE, level)
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(levelname)s: %(message)s"))
+    handler.setFormatter(LogFormatter("%(name)s: %(levelname)s: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(level)

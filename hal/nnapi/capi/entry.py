@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..aidl.types import ServiceSpecificException
-from ..border import status_of
+from ..border import said, verdict
 from . import pointers
 from .codes import ApiError, ResultCode, code_of
 from .handles import TABLE, Kind
@@ -196,11 +196,13 @@ def call(name: str, words: Sequence[int]) -> int:
     except MemoryError:
         return _failed(name, ResultCode.OUT_OF_MEMORY, "the host has no memory left")
     except Exception as error:  # noqa: BLE001 - C cannot catch it
-        return _failed(name, code_of(status_of(error, name)), str(error))
+        expected, status = verdict(error)
+        return _failed(name, code_of(status), said(error), None if expected else error)
 
 
-def _failed(name: str, code: ResultCode, message: str) -> int:
-    _log.warning("%s: %s: %s", name, code.name, message)
+def _failed(name: str, code: ResultCode, message: str, defect: Exception | None = None) -> int:
+    level = logging.ERROR if defect else logging.WARNING
+    _log.log(level, "%s: %s: %s", name, code.name, message, exc_info=defect)
     return int(code)
 
 

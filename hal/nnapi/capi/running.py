@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..aidl.types import OMITTED, ExecutionConfig, ExecutionResult, Request, ServiceSpecificException, Timing
-from ..border import status_of
+from ..border import said, status_of
 from ..types import OutputShape
 from . import extensions
 from .arguments import Argument, AtMemory, Omitted
@@ -69,7 +69,7 @@ class Computation:
         except MemoryError:
             outcome = Outcome(ResultCode.OUT_OF_MEMORY, "the host has no memory left")
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
-            outcome = Outcome(code_of(status_of(error, "computation")), str(error))
+            outcome = Outcome(code_of(status_of(error, "computation")), said(error))
         # Whatever happened: memory of outputs has contents if all went well, and none otherwise.
         self._settle(outcome)
         return outcome

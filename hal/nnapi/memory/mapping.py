@@ -33,7 +33,8 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
             self.file, self.end, self.sealed = origin.file, origin.end, origin.sealed
 
     def __array_wrap__(self, array: Any, context: object = None, return_scalar: bool = False) -> Any:
-        return array if array.shape else array[()]  # results of arithmetic are plain arrays
+        plain = np.asarray(array)  # results of arithmetic keep no mapping alive; before numpy 2 they come as one
+        return plain if plain.shape else plain[()]
 
     def __setitem__(self, place: Any, value: Any) -> None:
         if self.dtype == np.uint8 and isinstance(value, bytes | bytearray | memoryview):

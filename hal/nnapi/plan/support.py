@@ -96,14 +96,13 @@ class Support:
         self, subgraph: Subgraph, segment: Segment, graph: Graph, shapes: Mapping[int, Shape], reasons: Reasons
     ) -> None:
         """Find what the device has no unit for, or no room."""
-        refused = find_unsupported(graph, self._config)
-        for op, reason in refused:
-            assert op.origin is not None, f"{op} is of no operation"
-            reasons.setdefault(op.origin, reason)
-        if refused:
-            return
         try:
-            self._compile(graph)
+            refused = find_unsupported(graph, self._config)
+            for op, reason in refused:
+                assert op.origin is not None, f"{op} is of no operation"
+                reasons.setdefault(op.origin, reason)
+            if not refused:
+                self._compile(graph)
         except CompileError as error:
             if segment.stop == segment.start + 1:
                 reasons[segment.start] = str(error)

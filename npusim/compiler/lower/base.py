@@ -197,7 +197,7 @@ class Lowering(ABC):
         return prod(tile)
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:
-        """This lowering for some rows of one image of its result alone, where the bytes of buffers have ``moved`` so far
+        """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far
         since it was made. Only for what ``stripes`` lets into a segment."""
         raise NotImplementedError(f"{type(self).__name__} has no rows")
 
@@ -212,11 +212,21 @@ def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:
     return items[len(items) * core // cores : len(items) * (core + 1) // cores]
 
 
+class TooManyError(CompileError):
+    """An operator would become more pieces than are worth counting one by one."""
+
+
+MAX_TILES = 1 << 22
+"""Tiles of one operator."""
+
+
 def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> list[Box]:
     """Every tile of a shape, the innermost dimension of ``order`` fastest."""
     if not all(shape):
         return []
     ranges = [range(0, shape[axis], tile[axis]) for axis in order]
+    if (count := prod(map(len, ranges))) > MAX_TILES:
+        raise TooManyError(f"{list(shape)} would be {count} tiles of {list(tile)}, at most {MAX_TILES} are made")
     result = []
     for corner in product(*ranges):
         starts = [0] * len(shape)

@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
+from npusim.compiler.lower.base import TooManyError
 from npusim.compiler.schedule import Item, Resource, Slot
 from npusim.compiler.values import View, ordered_strides, pad4
 from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Copy
+
+MAX_TRANSFERS = 1 << 18
+"""Instructions that move one tile: what has so many dimensions that nobody walks alike is moved by the element."""
 
 
 def copy_items(
@@ -46,6 +50,9 @@ def copy_items(
     # Nothing to write. Zero elements with padding around them are a fill, which the instruction does by itself.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
         return []
+    transfers = prod(sorted(row[0] for row in rows)[:-4])
+    if transfers > MAX_TRANSFERS:
+        raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
     items = []
     for dst_offset, src_offset, inner in _split(rows):
         size, to, source, low, high = (list(column) for column in zip(*inner, strict=True)) if inner else ([],) * 5

@@ -3,31 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from npusim.errors import UsageError
+from npusim.errors import ModelError, OpenInputsError, UsageError
 from npusim.graph import Graph
 
 if TYPE_CHECKING:
     from npusim.frontends.onnx.source import Source
+    from npusim.hw.config import Config
 
-__all__ = ["load"]
+__all__ = ["input_names", "load", "shapes_of"]
 
 
-def load(source: Source, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """The graph of an ONNX model: operator sets 7 to the newest that the installed onnx package knows.
+def load(
+    source: Source,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    bind: Mapping[str, Any] | None = None,
+    config: Config | None = None,
+) -> Graph:
+    """The graph of an ONNX model: operator sets 1 to the newest that the installed onnx package knows.
 
-    ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open.
-    Constants of the graph are views into the bytes that were read where that is possible.
+    ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open;
+    ``bind`` makes constants of inputs: arrays, or numbers, by name.
+    Constants of the graph are views into the bytes that were read where that is possible. ``config``: the device that
+    it is for, whose memory decides how much import may take.
 
-    Raises UsageError for a file that cannot be read, ModelError for a damaged model or an open input shape,
-    UnsupportedError with every (node, operator, reason) that npusim does not support.
+    Raises UsageError for a file that cannot be read, ModelError for a damaged model, OpenInputsError, which names sizes
+    that fit, for open input shapes, UnsupportedError with every (node, operator, reason) that npusim does not support,
+    NeedsValueError if binding inputs would help, CompileError for a model that becomes too much.
     """
+    _check_installed()
+    from npusim.frontends.onnx import source as reader
+    from npusim.frontends.onnx.importer import Importer
+    from npusim.ops.budget import Budget
+
+    model = reader.read(source, config.dram.bytes if config else None)
     try:
-        from npusim.frontends.onnx import source as reader
-        from npusim.frontends.onnx.importer import Importer
+        return Importer(model, input_shapes, bind, Budget.of(config) if config else None).run()
+    except OpenInputsError as error:
+        from npusim.frontends.onnx.plausible import with_examples
+
+        raise with_examples(error, model, input_shapes or {}, bind or {}) from None
+    except ModelError as error:
+        if not input_shapes:
+            raise
+        # What does not fit in the midst of the model is mostly a size that it cannot take.
+        shapes = ", ".join(f"{name!r} is {list(shape)}" for name, shape in input_shapes.items())
+        raise ModelError(f"{error}; input {shapes}") from error
+
+
+def input_names(source: Source) -> list[str]:
+    """The inputs that a model wants."""
+    return [value.name for value in _inputs(source)]
+
+
+def shapes_of(
+    source: Source,
+    arrays: Mapping[str, Any],
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    bind: Mapping[str, Any] | None = None,
+) -> dict[str, tuple[int, ...]]:
+    """``input_shapes``, and those of inputs that the model leaves open, as the arrays have them.
+
+    Raises InputError unless there is an array for each input that is not bound, of the type and shape that the model
+    declares; dimensions of one name are of one size.
+    """
+    from npusim.frontends.onnx.signature import open_shapes
+
+    return open_shapes(_inputs(source), arrays, input_shapes or {}, bind or {})
+
+
+def _inputs(source: Source) -> list[Any]:
+    _check_installed()
+    from npusim.frontends.onnx import source as reader
+    from npusim.frontends.onnx.signature import free_inputs
+
+    return free_inputs(reader.read(source).proto.graph)
+
+
+def _check_installed() -> None:
+    try:
+        import onnx  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("onnx", "google"):
             raise
         raise UsageError("reading ONNX models needs the onnx package: pip install 'npusim[onnx]'") from None
-    return Importer(reader.read(source), input_shapes).run()

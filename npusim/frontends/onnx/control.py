@@ -75,8 +75,10 @@ def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     total = steps.pop()
     if not 0 < total <= MAX_ITERATIONS:
         node.refuse(f"{total} steps; 1 to {MAX_ITERATIONS} are supported")
-    states, rows = inputs[:held], []
+    states, rows, left = inputs[:held], [], node.budget.steps
     for step in range(total):
+        if step == 1:  # as many times what the first has taken, and rather said now
+            node.budget.expect_steps((total - 1) * (left - node.budget.steps), node.name)
         slices = []
         for x, axis, backward in zip(inputs[held:], axes, backwards, strict=True):
             part = node.slice(x, axis, total - 1 - step if backward else step, 1)
@@ -105,10 +107,13 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     # Without a trip count one more than allowed, so that a loop which does not end by itself is refused below.
     limit = int(node.scalar_value(0)) if node.optional(0) is not None else MAX_ITERATIONS + 1
     going = node.optional(1) is None or bool(node.scalar_value(1))
-    names, rows, step = [value.name for value in body.input], [], 0
+    names, rows, step, left = [value.name for value in body.input], [], 0, node.budget.steps
+    counted = False
     while going and step < limit:
-        if step == MAX_ITERATIONS:
+        if step == MAX_ITERATIONS or (counted and limit > MAX_ITERATIONS):
             node.refuse(f"more than {MAX_ITERATIONS} iterations are not supported")
+        if step == 1 and counted:  # as many times what the first has taken, and rather said now
+            node.budget.expect_steps((limit - 1) * (left - node.budget.steps), node.name)
         # The condition goes in as true, since otherwise there would be no such iteration; what counts is
         # the one that comes out.
         counters = [node.const(np.int64(step)), node.const(np.bool_(True))]
@@ -119,8 +124,9 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         # How often a loop runs must follow from the model alone: a program is a fixed list of instructions.
         condition = node.builder.value_of(results[0])
         if condition is None:
-            node.refuse("the condition must be known for every iteration")
+            node.refuse_unknown(results[0], "the condition must be known for every iteration")
         going = bool(condition.all())
+        counted = results[0] is counters[1]  # handed on as it is: the loop ends by its count, and not before
         states = results[1 : held + 1]
         rows.append(results[held + 1 :])
         step += 1

@@ -1,16 +1,19 @@
-"""The identity of a model file: its bytes, and those of the files that it keeps weights in."""
+"""The identity of a model file: its bytes, and those that it names in other files."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npusim.errors import UsageError
+from npusim.errors import ModelError, UnsupportedError, UsageError
+from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.wire import lift_initializers
+from npusim.own import open_regular
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -19,43 +22,87 @@ if TYPE_CHECKING:
 Buffer = bytes | mmap.mmap
 _EXTERNAL_KEY = b"location"
 """Every external tensor has a key of this name; a model without these bytes has none, and need not be parsed."""
+_PIECE = 1 << 20
+"""Bytes that are read at once."""
 
 
-def digest_file(path: Path) -> str:
-    """SHA-256 over the model file and its external data files. Raises UsageError if the model cannot be read."""
+def digest_file(path: Path, limit: int | None = None) -> str:
+    """SHA-256 over the model file and what it names of other files, of which at most ``limit`` bytes are read.
+
+    Raises UsageError if the model cannot be read, CompileError if it names more.
+    """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     # The bytes and not the parsed model: equal bytes mean the same, and hashing them is as fast as reading.
     digest = hashlib.sha256(data)
-    for name in _external_files(data) if size else ():
-        digest.update(name.encode())
-        file_path = path.parent / name
-        if file_path.is_file():  # what is missing or lies elsewhere is refused when the model is loaded
-            with file_path.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    for name, runs in sorted(_external_runs(data, Files(path.parent, limit)).items()) if size else ():
+        try:
+            with open_regular(name) as file:
+                for start, end in runs:
+                    _digest_run(digest, file, start, end)
+        except OSError:
+            continue  # gone since it was looked at, which loading will say
     return digest.hexdigest()
 
 
-def _external_files(data: Buffer) -> list[str]:
-    """The names of external files, sorted; none when the bytes are no model, which loading will say."""
+def _digest_run(digest: hashlib._Hash, file: io.FileIO, start: int, end: int) -> None:
+    digest.update(f"{start}-{end}:".encode())
+    file.seek(start)
+    while start < end:
+        piece = file.read(min(end - start, _PIECE))
+        if not piece:
+            return  # cut since it was looked at, which loading will say
+        digest.update(piece)
+        start += len(piece)
+
+
+def _external_runs(data: Buffer, files: Files) -> dict[Path, list[tuple[int, int]]]:
+    """Runs of bytes (first, end) that the model's tensors name in other files, in order and apart.
+
+    None when the bytes are no model, and none of a tensor whose file is refused: loading says so, if it is needed.
+    """
     # Without its weights a model is small: parsing it with them would copy every byte to find a few names.
     rest, _ = lift_initializers(data)
     if _EXTERNAL_KEY not in rest:
-        return []
+        return {}
     import onnx
     from google.protobuf.message import DecodeError
+
+    from npusim.frontends.onnx.tensors import layout_of
 
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(bytes(rest))
     except (DecodeError, ValueError):
-        return []
-    entries = [entry for tensor in _tensors(proto, onnx.TensorProto) for entry in tensor.external_data]
-    return sorted({entry.value for entry in entries if entry.key == _EXTERNAL_KEY.decode()})
+        return {}
+    runs: dict[Path, list[tuple[int, int]]] = {}
+    for tensor in _tensors(proto, onnx.TensorProto):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        where = f"initializer {tensor.name!r}"
+        try:
+            *_, nbytes = layout_of(tensor, where)
+            file, path, offset = files.open(tensor, nbytes, where)
+        except (ModelError, UnsupportedError):
+            continue
+        file.close()
+        runs.setdefault(path, []).append((offset, offset + nbytes))
+    return {path: _joined(found) for path, found in runs.items()}
+
+
+def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same bytes, each once: thousands of tensors may name the same ones."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(runs):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _tensors(message: Message, kind: type[TensorProto]) -> Iterator[TensorProto]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto
 
+from npusim.frontends.onnx.schema import schema_of
+from npusim.frontends.onnx.scope import domain_of
 from npusim.frontends.onnx.tensors import TO_ONNX
 from npusim.graph import Tensor
 
@@ -16,7 +17,7 @@ def schema_function(
     node: NodeProto, version: int, inputs: Sequence[Tensor | None], attributes: Mapping[str, AttributeProto]
 ) -> tuple[FunctionProto, dict[str, AttributeProto]] | None:
     """(body, default attributes) of an operator that its schema defines as a function; None if it does not."""
-    schema = _schema(node, version)
+    schema = schema_of(domain_of(node), node.op_type, version)
     if schema is None:
         return None
     defaults = {
@@ -52,14 +53,5 @@ def schema_function(
 
 def is_function(node: NodeProto, version: int) -> bool:
     """Whether the schema of an operator may define it as a function."""
-    schema = _schema(node, version)
+    schema = schema_of(domain_of(node), node.op_type, version)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
-
-
-def _schema(node: NodeProto, version: int) -> Any:
-    if not 0 < version < 1 << 31:
-        return None
-    try:
-        return onnx.defs.get_schema(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
-    except onnx.defs.SchemaError:
-        return None

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
-from npusim.dtypes import DEVICE_DTYPES
-from npusim.errors import InputError, ModelError, UnsupportedError
+from npusim.dtypes import DEVICE_DTYPES, DType, from_storage, value_text
+from npusim.errors import InputError, ModelError, NeedsValueError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler, lookup
+from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
-from npusim.frontends.onnx.signature import check_declared, declared_inputs
+from npusim.frontends.onnx.signature import bound_array, check_names, contradiction, declared_inputs, free_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
+from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
 from npusim.graph import Graph, Tensor
+from npusim.isa.functions import Binary
+from npusim.ops.budget import OPERATOR_STEPS, Budget
 from npusim.ops.build import GraphBuilder
 
-OLDEST_OPSET = 7
-MAX_NODES = 1_000_000
-"""A model may have this many nodes after its functions are expanded."""
+_log = logging.getLogger("npusim.frontends.onnx")
+
 PRINCIPAL = frozenset({"conv", "conv_transpose", "lrn", "matmul", "normalize", "pool", "reduce", "softmax", "topk"})
 """Kinds that do a node's work where it becomes several operators."""
 STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
@@ -33,21 +40,33 @@ STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeEr
 class Importer:
     """Builds one Graph from one model."""
 
-    def __init__(self, model: Model, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
-        self.model = model
-        self.graph = model.proto.graph
+    def __init__(
+        self,
+        model: Model,
+        input_shapes: Mapping[str, Sequence[int]] | None,
+        bind: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         self.input_shapes = dict(input_shapes or {})
-        self.builder = GraphBuilder(self.graph.name or "model", fold=True)
+        self.bind = dict(bind or {})
+        self.budget = budget or Budget()
+        self.model = upgraded(model, self.input_shapes, self.bind)
+        self.graph = self.model.proto.graph
+        self.builder = GraphBuilder(self.graph.name or "model", fold=True, budget=self.budget)
         self.reasons: list[tuple[str, str, str]] = []
+        self._wanted: set[str] = set()
+        self._wants = 0  # reasons that values of these inputs would settle
         self.decomposed: list[tuple[str, str]] = []
         """(node, operator) of what became several operators: bodies of schemas, branches, unrolled loops."""
-        self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.proto.functions}
+        self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in self.model.proto.functions}
+        self._sizes: dict[tuple[str, str, str], int] = {}
         self._named: dict[Tensor, int] = {}
         self._packed: set[Tensor] = set()
         self._nodes = 0
 
     def run(self) -> Graph:
-        """The graph; raises ModelError, or UnsupportedError with every reason."""
+        """The graph; raises ModelError, UnsupportedError with every reason, or CompileError if it takes too much."""
+        self.budget.grant(operators=len(self.graph.node))
         try:
             scope = Scope(self._opsets())
             nodes, needed = needed_nodes(self.graph.node, (output.name for output in self.graph.output))
@@ -56,13 +75,29 @@ class Importer:
             self._define_initializers(scope, needed)
             self._import_nodes(nodes, needed, scope)
             outputs = self._outputs(scope)
+            if self._wants and self._wants == len(self.reasons):
+                raise NeedsValueError(self.reasons, self._likely())
             if self.reasons:
                 raise UnsupportedError(self.reasons)
             for output in self.graph.output:
                 assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
-            return self.builder.finish(outputs)
+            graph = self.builder.finish(outputs)
+            graph.bound = tuple(self._bound.items())
+            return graph
         except STUMBLES as error:
             raise ModelError(f"the model cannot be understood: {error}") from error
+
+    def _likely(self) -> dict[str, Any]:
+        """For each input whose value is wanted one that it may have: what the model compares it with, or 1."""
+        numbers: dict[str, Any] = {}
+        for op in self.builder.ops_since(0):
+            if op.attrs.get("fn") is Binary.EQ:
+                x, y = sorted(op.inputs, key=lambda operand: operand is not None and operand.is_constant)
+                sources = self.builder.inputs_of(x) if x is not None else []
+                if len(sources) == 1 and y is not None and y.data is not None and y.size:
+                    numbers.setdefault(sources[0].name, y.data.flat[0].item())
+        wanted = [tensor for tensor in self.builder.inputs if tensor.name in self._wanted]
+        return {tensor.name: np.full(tensor.shape, numbers.get(tensor.name, 1)).tolist() for tensor in wanted}
 
     def _opsets(self) -> dict[str, int]:
         opsets = opset_imports(self.model.proto.opset_import)
@@ -71,7 +106,7 @@ class Importer:
         version = opsets.setdefault("", OLDEST_OPSET)
         newest = onnx.defs.onnx_opset_version()
         if self.graph.node and not OLDEST_OPSET <= version <= newest:
-            reason = f"operator set {version} is not supported: {OLDEST_OPSET} to {newest} are"
+            reason = f"operator set {version} is not supported: {FIRST_OPSET} to {newest} are"
             raise UnsupportedError([(self.graph.name, "model", reason)])
         return opsets
 
@@ -80,7 +115,8 @@ class Importer:
         defined = [name for node in nodes for name in node.output if name]
         weights = {tensor.name for tensor in self.graph.initializer}
         produced = weights.union(defined)
-        self._inputs = [value for value in self.graph.input if value.name not in weights]
+        self._inputs = free_inputs(self.graph)
+        self._input_names = {value.name for value in self._inputs}
         for value in self._inputs:
             if value.name in produced:
                 raise ModelError(f"graph input {value.name!r} is also the output of a node")
@@ -88,10 +124,18 @@ class Importer:
         self.builder.reserve(dict.fromkeys([*weights, *defined]))
 
     def _define_inputs(self, scope: Scope) -> None:
-        for name, shape, dtype in declared_inputs(self._inputs, self.input_shapes, self.reasons):
-            tensor = self.builder.input(name, shape, dtype)
-            if dtype not in DEVICE_DTYPES:
-                self.reasons.append((name, "input", f"the device does not compute with {dtype.label}"))
+        check_names(self._inputs, self.bind, "a value")
+        bound = {v.name: bound_array(v, self.bind[v.name]) for v in self._inputs if v.name in self.bind}
+        shapes = {**self.input_shapes, **{name: array.shape for name, array in bound.items()}}
+        self._bound: dict[str, str] = {}
+        for name, shape, dtype in declared_inputs(self._inputs, shapes, self.reasons):
+            if name in bound:
+                tensor = self.builder.const(bound[name], name, dtype)
+                self._bound[name] = value_text(from_storage(bound[name], dtype))
+            else:
+                tensor = self.builder.input(name, shape, dtype)
+                if dtype not in DEVICE_DTYPES:
+                    self.reasons.append((name, "input", f"the device does not compute with {dtype.label}"))
             self._named[tensor] = 0
             scope.define(name, tensor, "graph inputs")
         for value in self._inputs:
@@ -107,11 +151,12 @@ class Importer:
                 continue
             where = f"initializer {proto.name!r}"
             try:
-                data, dtype = read_tensor(proto, self.model.directory, where, self.model.blobs.get(proto.name))
+                data, dtype = read_tensor(proto, self.model.files, where, self.model.blobs.get(proto.name))
             except UnsupportedError as error:
                 self.reasons.extend(error.reasons)
                 scope.define(proto.name, POISON, where)
                 continue
+            self.budget.grant(nbytes=data.nbytes)
             tensor = self.builder.const(data, None, dtype)
             self.builder.rename(tensor, proto.name, reserved=True)
             self._named[tensor] = 0
@@ -130,13 +175,15 @@ class Importer:
             name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
             self._nodes += 1
             # Counted when expanded: a few functions that call each other twice are exponentially many nodes.
-            if self._nodes > MAX_NODES:
-                raise ModelError(f"{name}: the model has more than {MAX_NODES} nodes when its functions are expanded")
+            self.budget.take_steps(OPERATOR_STEPS, name)
             outputs: Sequence[Value]
             try:
                 outputs = self._import_node(node, name, needed, scope)
             except UnsupportedError as error:
                 self.reasons.extend((name, node.op_type, reason) for _, _, reason in error.reasons)
+                if isinstance(error, NeedsValueError):
+                    self._wanted.update(error.values)
+                    self._wants += len(error.reasons)
                 outputs = [POISON] * len(node.output)
             for index, output in enumerate(node.output):
                 value = outputs[index] if index < len(outputs) else None
@@ -168,6 +215,8 @@ class Importer:
         version = scope.opsets.get(domain)
         if version is None:
             raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
+        formal, bound = parameters(domain, node.op_type, version) or ((), ()), dict[str, DType]()
+        self._check_types(f"{name} ({node.op_type}): input", formal[0], inputs, bound, scope)
         region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
         # Last of all the schema's own definition, since an importer of ours makes fewer and better operators.
@@ -182,11 +231,15 @@ class Importer:
             self.decomposed.append((name, node.op_type))
             return self._call(function, node, name, inputs, scope, defaults)
         wanted = [bool(output) and output in needed for output in node.output]
-        directory = self.model.directory
-        context = Node(node, name, version, self.builder, inputs, attributes, wanted, directory, self._packed)
+        files = self.model.files
+        context = Node(node, name, version, self.builder, inputs, attributes, wanted, files, self._packed)
         try:
             if handler is not None:
-                return self._handle(handler, context)
+                outputs = self._handle(handler, context)
+                # Not of a Constant: integers are written in models of sets in which it still had to be floats.
+                if inputs:
+                    self._check_types(f"{name} ({node.op_type}): output", formal[1], outputs, bound, scope)
+                return outputs
             assert region is not None  # or the schema has been asked
             self.decomposed.append((name, node.op_type))
             return region(self._body, context, scope)
@@ -211,6 +264,17 @@ class Importer:
             # The operator that does the node's work has the node's name; its helpers have longer ones.
             self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)
         return [result] if isinstance(result, Tensor) else list(result)
+
+    def _check_types(
+        self, what: str, formal: Sequence[Parameter], operands: Sequence[Value], bound: dict[str, DType], scope: Scope
+    ) -> None:
+        """Raise ModelError for types that the operator's definition does not allow."""
+        for differs, problem in type_problems(formal, operands, bound, self._packed):
+            if differs and (scope.is_definition or what.endswith("output")):
+                raise UnsupportedError([(what, "", f"{problem}: operands of two types are not supported")])
+            # What ONNX writes in its own definitions is not the model's fault, and it is sometimes wide of the mark.
+            if not scope.is_definition:
+                raise ModelError(f"{what} {problem}")
 
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown whatever its inputs are."""
@@ -252,7 +316,11 @@ class Importer:
         attributes.update(self._attributes(node, scope))
         opsets = {**scope.opsets, **opset_imports(function.opset_import)}
         calls = (*scope.calls, key)
-        inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls)
+        self.budget.take_steps(OPERATOR_STEPS, name)
+        if defaults is None:
+            self.budget.expect_steps(self._size(function, scope.depth) * OPERATOR_STEPS, name)
+        is_definition = scope.is_definition or defaults is not None
+        inner = Scope(opsets, None, f"{name}/", scope.depth + 1, attributes, calls=calls, is_definition=is_definition)
         if len(inputs) > len(function.input):
             raise ModelError(f"{name}: {key} has {len(function.input)} inputs, the call passes {len(inputs)}")
         for index, parameter in enumerate(function.input):
@@ -262,13 +330,24 @@ class Importer:
         self._import_nodes(nodes, needed, inner)
         return [inner.result(output, name) if output in wanted else None for output in function.output]
 
+    def _size(self, function: FunctionProto, depth: int) -> int:
+        """Nodes that a call of a function of the model becomes, needed or not; those in branches and loops apart."""
+        key = (domain_of(function), function.name, getattr(function, "overload", ""))
+        if key not in self._sizes:
+            self._sizes[key] = 0  # for those that call themselves, which the import of the call refuses
+            calls = [(domain_of(node), node.op_type, getattr(node, "overload", "")) for node in function.node]
+            inner = [self.functions[call] for call in calls if call in self.functions] if depth < MAX_DEPTH else []
+            self._sizes[key] = len(calls) + sum(self._size(each, depth + 1) for each in inner)
+        return self._sizes[key]
+
     def _body(self, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope) -> list[Value]:
         """Import a graph inside a node, which sees the names around it, and return its outputs."""
-        inner = Scope(scope.opsets, scope, f"{label}/", scope.depth + 1, scope.attributes, calls=scope.calls)
+        self.budget.take_steps(OPERATOR_STEPS, label)
+        inner = replace(scope, parent=scope, prefix=f"{label}/", depth=scope.depth + 1, values={})
         for name, value in values.items():
             inner.define(name, value, label)
         for proto in graph.initializer:
-            data, dtype = read_tensor(proto, self.model.directory, f"initializer {proto.name!r}")
+            data, dtype = read_tensor(proto, self.model.files, f"initializer {proto.name!r}")
             inner.define(proto.name, self.builder.const(data, f"{label}/{proto.name}", dtype), label)
         nodes, needed = needed_nodes(graph.node, (output.name for output in graph.output))
         self._import_nodes(nodes, needed, inner)
@@ -278,10 +357,13 @@ class Importer:
 
     def _outputs(self, scope: Scope) -> list[Tensor]:
         """The graph's outputs, each a tensor of its own with its own name."""
+        found = []
         for value in (*self.graph.value_info, *self.graph.output):
             tensor = scope.values.get(value.name)
-            if isinstance(tensor, Tensor):
-                check_declared(value, tensor)
+            problem = contradiction(value, tensor) if isinstance(tensor, Tensor) else None
+            found += [problem] if problem else []
+        if found:
+            self._contradicted(found)
         names = {output.name for output in self.graph.output}
         if len(names) != len(self.graph.output):
             raise ModelError("two graph outputs have the same name")
@@ -294,6 +376,11 @@ class Importer:
                 outputs.append(self._output(tensor, output.name, names))
         return outputs
 
+    def _contradicted(self, problems: Sequence[str]) -> None:
+        """Some declared shapes are not those that the model computes. What it computes is what counts."""
+        more = f" (and {len(problems) - 1} more)" * (len(problems) > 1)
+        _log.warning("%s: %s%s; what is computed counts", self.graph.name or "model", problems[0], more)
+
     def _output(self, tensor: Tensor, name: str, names: set[str]) -> Tensor:
         if tensor.name == name and not self.builder.is_input(tensor):
             return tensor
@@ -302,7 +389,7 @@ class Importer:
         # Under two names of outputs, or as an input, it needs a second tensor: each output is a region of its own.
         if tensor.name in names or self.builder.is_input(tensor):
             copy = self.builder.add("reshape", [tensor], {"shape": tensor.shape}, name)
-            if not any(value.name == name for value in self._inputs):
+            if name not in self._input_names:
                 self.builder.rename(copy, name, reserved=True)
             return copy
         self.builder.rename(tensor, name, reserved=True)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from npusim.dtypes import DType, bfloat16_to_float32
-from npusim.errors import ModelError, UnsupportedError
+from npusim.dtypes import MOST_SHOWN, DType, bfloat16_to_float32
+from npusim.errors import ModelError, NeedsValueError, UnsupportedError
+from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.tensors import read_tensor
 from npusim.graph import Tensor
 from npusim.ops.base import Array
+from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.ops.emit import Emitter
 
 MAX_TABLE = 1 << 24
 """The most elements that an importer computes by itself."""
+TABLE_BYTES = 16
+"""What an element of such a table takes while it is made."""
+MAX_LIST = 1 << 16
+"""The most elements of a constant that lists sizes, axes or lengths."""
+
+MOST_BOUND = MOST_SHOWN
+"""An input of so many elements may decide shapes and branches by its value; with more it is data."""
 
 
 class Node(Emitter):
@@ -34,17 +42,18 @@ class Node(Emitter):
         inputs: Sequence[Tensor | None],
         attributes: Mapping[str, AttributeProto],
         wanted: Sequence[bool],
-        directory: Path | None = None,
+        files: Files | None = None,
         packed: Collection[Tensor] = (),
     ) -> None:
         super().__init__(builder, name)
+        self.budget = builder.budget or Budget()
         self.proto = proto
         self.op_type: str = proto.op_type
         self.opset = opset
         self.inputs = list(inputs)
         self.wanted = list(wanted)
         """For each output whether anything reads it."""
-        self.directory = directory
+        self.files = files
         self.packed = packed
         """Constants whose elements have less than 8 bits in the model."""
         self._attributes = attributes
@@ -55,6 +64,15 @@ class Node(Emitter):
     def refuse(self, reason: str) -> NoReturn:
         """Say that npusim does not do this."""
         raise UnsupportedError([(self.name, self.op_type, reason)])
+
+    def refuse_unknown(self, tensor: Tensor, reason: str) -> NoReturn:
+        """Say that a value had to be known, and from which inputs it follows."""
+        inputs = self.builder.inputs_of(tensor)
+        if inputs:
+            reason = f"{reason}; it follows from input {', '.join(repr(source.name) for source in inputs)}"
+        if inputs and all(source.size <= MOST_BOUND for source in inputs):
+            raise NeedsValueError([(self.name, self.op_type, reason)], {source.name: 1 for source in inputs})
+        self.refuse(reason)
 
     def damaged(self, reason: str) -> NoReturn:
         """Say that the model is wrong."""
@@ -88,8 +106,10 @@ class Node(Emitter):
         """A required input that must be known now, in storage form."""
         tensor = self.input(index)
         array = self.builder.value_of(tensor)
+        if array is None and self.builder.is_known(tensor):
+            self.refuse(f"input {index} ({tensor.name!r}) is made of too many elements to be computed while importing")
         if array is None:
-            self.refuse(f"input {index} ({tensor.name!r}) must be a constant")
+            self.refuse_unknown(tensor, f"input {index} must be a constant")
         return array
 
     def not_packed(self, index: int) -> None:
@@ -103,6 +123,8 @@ class Node(Emitter):
         array = self.value(index)
         if array.dtype.kind not in "iu":
             self.damaged(f"input {index} must be integers, is {self.input(index).dtype.label}")
+        if array.size > MAX_LIST:
+            self.refuse(f"input {index} is a list of {array.size} elements; at most {MAX_LIST} are supported")
         return [int(value) for value in array.reshape(-1)]
 
     def scalar_value(self, index: int) -> float:
@@ -174,7 +196,7 @@ class Node(Emitter):
     def tensor_attr(self, name: str) -> tuple[Array, DType] | None:
         """A tensor attribute as (array, DType), or None."""
         value = self.attribute(name, AttributeProto.TENSOR)
-        return None if value is None else read_tensor(value, self.directory, f"{self.name}.{name}")
+        return None if value is None else read_tensor(value, self.files, f"{self.name}.{name}")
 
     def axis(self, rank: int, name: str = "axis", default: int | None = None) -> int:
         """An axis attribute, made non-negative."""
@@ -211,3 +233,4 @@ class Node(Emitter):
         """Refuse a table of too many elements before it is made."""
         if elements > MAX_TABLE:
             self.refuse(f"needs a table of {elements} elements; at most {MAX_TABLE} are supported")
+        self.budget.take_bytes(elements * TABLE_BYTES, f"{self.name} ({self.op_type})")

@@ -32,6 +32,8 @@ class Scope:
     attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
+    is_definition: bool = False
+    """Whether this is in the definition of an operator by others."""
 
     def find(self, name: str) -> Value:
         """The value of a name here or further out; raises KeyError."""

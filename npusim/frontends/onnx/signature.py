@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from onnx import TensorProto, ValueInfoProto
+import numpy as np
+from onnx import GraphProto, TensorProto, ValueInfoProto
 
-from npusim.dtypes import DType
-from npusim.errors import ModelError, UnsupportedError, UsageError
+from npusim.dtypes import DType, dtype_of, to_storage
+from npusim.errors import InputError, ModelError, NpusimError, OpenInputsError, UnsupportedError, UsageError
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES, PACKED, element_type
 from npusim.graph import Tensor
+from npusim.ops.base import Array, narrow
+
+ANONYMOUS = ("", "?")
+"""Names of dimensions that are none: exporters write them for every size that they do not know."""
 
 Dim = int | str | None
 """A size, the name of a symbol, or nothing known."""
+Symbols = dict[str, tuple[int, str]]
+"""The size that a symbol stands for, and the input that says so."""
 
 
 class DeclaredTypeError(ModelError):
@@ -33,8 +42,14 @@ def declared_dims(value: ValueInfoProto) -> list[Dim] | None:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             dims.append(dim.dim_value)
         else:
-            dims.append(str(dim.dim_param) or None)
+            dims.append(None if dim.dim_param in ANONYMOUS else str(dim.dim_param))
     return dims
+
+
+def free_inputs(graph: GraphProto) -> list[ValueInfoProto]:
+    """The inputs that no initializer fills."""
+    weights = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in weights]
 
 
 def declared_inputs(
@@ -43,16 +58,13 @@ def declared_inputs(
     """(name, shape, DType) of every input that is a tensor; others go to ``reasons``.
 
     ``given`` fills in what the model leaves open; a symbol that it fixes for one input is fixed for all. Raises
-    ModelError naming every input whose shape stays open, UsageError for a shape that contradicts the model.
+    OpenInputsError naming every input whose shape stays open, UsageError for a shape that contradicts the model.
     """
-    unknown = sorted(set(given) - {value.name for value in values})
-    if unknown:
-        known = ", ".join(repr(value.name) for value in values) or "none"
-        raise UsageError(f"a shape is given for {unknown[0]!r}, which is not an input; inputs: {known}")
-    symbols: dict[str, int] = {}
+    check_names(values, given, "a shape")
+    symbols: Symbols = {}
     for value in values:
         if value.name in given:
-            _bind(value, given[value.name], symbols)
+            _bind(value, given[value.name], symbols, UsageError(_given(value, given[value.name])))
     result, open_inputs = [], []
     for value in values:
         try:
@@ -61,19 +73,84 @@ def declared_inputs(
             reasons.extend(error.reasons)
             continue
         dims = list(given[value.name]) if value.name in given else declared_dims(value)
-        shape = None if dims is None else [symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
-        if shape is None or not all(isinstance(dim, int) for dim in shape):
-            open_inputs.append((value.name, dims))
+        shape = None if dims is None else [_size(dim, symbols) for dim in dims]
+        if shape is None or None in shape:
+            open_inputs.append(f"{value.name!r} is {dtype.label}{_shown(dims)}")
         else:
-            result.append((value.name, tuple(int(dim) for dim in shape if isinstance(dim, int)), dtype))
+            result.append((value.name, tuple(size for size in shape if size is not None), dtype))
     if open_inputs:
-        listed = "; ".join(f"{name!r} is {_shown(dims)}" for name, dims in open_inputs)
-        first, dims = open_inputs[0]
-        example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in dims or [1])
-        raise ModelError(
-            f"the model leaves input shapes open: {listed}. Give them, for example --input-shape {first}={example}"
-        )
+        raise OpenInputsError(f"the model leaves input shapes open: {'; '.join(open_inputs)}")
     return result
+
+
+def open_shapes(
+    values: Sequence[ValueInfoProto],
+    arrays: Mapping[str, Any],
+    given: Mapping[str, Sequence[int]],
+    bound: Collection[str],
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that the model leaves open, as the arrays for all inputs have them, beside those in
+    ``given``. Raises InputError for arrays that do not fit what the model declares."""
+    known = {value.name: value for value in values}
+    for name in arrays:
+        if name not in known:
+            raise InputError(f"there is no input {name!r}; the model takes {_names(values)}")
+    shapes, symbols = {name: tuple(shape) for name, shape in given.items()}, Symbols()
+    for name, value in known.items():
+        try:
+            dtype, dims = _dtype(value), declared_dims(value)
+        except UnsupportedError:
+            continue  # which is said with all other reasons
+        if name in given:
+            continue  # and is compared with what the program has
+        wanted = f"{dtype.label}{_shown(dims)}"
+        if name in arrays:
+            array = np.asarray(arrays[name])
+            try:
+                kind: DType | None = dtype_of(array)
+            except TypeError:
+                kind = None
+            wrong = InputError(f"input {name!r} must be {wanted}, got {array.dtype}{list(array.shape)}")
+            if kind is not dtype and not (dtype is DType.BFLOAT16 and kind is DType.UINT16):
+                raise wrong
+            _bind(value, array.shape, symbols, wrong)
+            if dims is None or not all(isinstance(dim, int) for dim in dims):
+                shapes[name] = array.shape
+        elif name not in bound:
+            raise InputError(f"input {name!r} is missing: {wanted}")
+    return shapes
+
+
+def bound_array(value: ValueInfoProto, given: Any) -> Array:
+    """What an input is bound to, in storage form. Raises UsageError for what the input cannot be."""
+    dtype, dims, array = _dtype(value), declared_dims(value), to_storage(np.asarray(given))
+    sizes = [dim if isinstance(dim, int) else 1 for dim in dims or ()]
+    # A number is meant for an input of one element, too, and a list for one row.
+    if dims is not None and len(sizes) != array.ndim and math.prod(sizes) == array.size:
+        array = array.reshape(sizes)
+    _bind(value, array.shape, {}, UsageError(_given(value, array.shape)))
+    number = array.dtype.kind in "biuf"
+    bits = dtype is DType.BFLOAT16 and array.dtype == np.uint16
+    stored = narrow(array, dtype) if number and not bits else array
+    if not number or not (dtype.is_float or np.array_equal(stored, array)):
+        what = np.array2string(array, threshold=8, separator=", ")
+        raise UsageError(f"input {value.name!r} is {dtype.label}{_shown(dims)} and cannot be bound to {what}")
+    return stored
+
+
+def check_names(values: Sequence[ValueInfoProto], given: Mapping[str, Any], what: str) -> None:
+    """Raise UsageError if something is given for what is not an input."""
+    unknown = sorted(set(given) - {value.name for value in values})
+    if unknown:
+        raise UsageError(f"{what} is given for {unknown[0]!r}, which is not an input; inputs: {_names(values)}")
+
+
+def _names(values: Sequence[ValueInfoProto]) -> str:
+    return ", ".join(repr(value.name) for value in values) or "none"
+
+
+def _size(dim: Dim, symbols: Symbols) -> int | None:
+    return symbols[dim][0] if isinstance(dim, str) and dim in symbols else dim if isinstance(dim, int) else None
 
 
 def _dtype(value: ValueInfoProto) -> DType:
@@ -86,39 +163,42 @@ def _dtype(value: ValueInfoProto) -> DType:
     return element_type(value.type.tensor_type.elem_type, value.name, "input")
 
 
-def _bind(value: ValueInfoProto, shape: Sequence[int], symbols: dict[str, int]) -> None:
-    """Check a given shape against the declared one and note what it says about symbols."""
+def _given(value: ValueInfoProto, shape: Sequence[int]) -> str:
+    return f"input {value.name!r} is {_shown(declared_dims(value))} in the model; the shape given is {list(shape)}"
+
+
+def _bind(value: ValueInfoProto, shape: Sequence[int], symbols: Symbols, wrong: NpusimError) -> None:
+    """Note what a shape says about symbols. Raises ``wrong`` for one that is not as declared."""
     dims = declared_dims(value)
     if dims is None:
         return
-    wrong = f"input {value.name!r} is {_shown(dims)} in the model; the shape given is {list(shape)}"
     if len(dims) != len(shape):
-        raise UsageError(wrong)
+        raise wrong
     for dim, size in zip(dims, shape, strict=True):
         if size < 0 or (isinstance(dim, int) and dim != size):
-            raise UsageError(wrong)
-        if isinstance(dim, str) and symbols.setdefault(dim, size) != size:
-            raise UsageError(f"{wrong}, and {dim!r} is {symbols[dim]} elsewhere")
+            raise wrong
+        known, where = symbols.setdefault(dim, (size, value.name)) if isinstance(dim, str) else (size, "")
+        if known != size:
+            raise type(wrong)(f"{wrong}, and {dim!r} is {known} in input {where!r}")
 
 
-def check_declared(value: ValueInfoProto, tensor: Tensor) -> None:
-    """Raise ModelError when the file declares another type or shape for a value than it computes."""
+def contradiction(value: ValueInfoProto, tensor: Tensor) -> str | None:
+    """What a value is declared as, if it has another shape; raises DeclaredTypeError for another type."""
     declared = value.type.tensor_type
     if value.type.WhichOneof("value") != "tensor_type":
-        return
+        return None
     code, dims = declared.elem_type, declared_dims(value)
     known = ELEMENT_TYPES.get(code, PACKED[code][0] if code in PACKED else None)
     if code != TensorProto.UNDEFINED and known is not tensor.dtype:
         label = known.label if known else f"type {code}"
         raise DeclaredTypeError(f"{value.name!r} is declared as {label} but computed as {tensor.dtype.label}")
     if dims is None:
-        return
+        return None
     agree = len(dims) == len(tensor.shape) and all(
         not isinstance(dim, int) or dim == size for dim, size in zip(dims, tensor.shape, strict=True)
     )
-    if not agree:
-        raise DeclaredShapeError(f"{value.name!r} is declared as {_shown(dims)} but computed as {list(tensor.shape)}")
+    return None if agree else f"{value.name!r} is declared as {_shown(dims)} but computed as {list(tensor.shape)}"
 
 
 def _shown(dims: Sequence[Dim] | None) -> str:
-    return "of unknown rank" if dims is None else "[" + ", ".join(str(d) if d is not None else "?" for d in dims) + "]"
+    return " of unknown rank" if dims is None else "[" + ", ".join(str(d) if d is not None else "?" for d in dims) + "]"

@@ -10,17 +10,19 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from npusim.errors import ModelError, UsageError
+from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.wire import lift_initializers
+from npusim.own import open_regular
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 @dataclass
 class Model:
-    """A parsed model; ``blobs`` holds raw data of initializers by name, ``directory`` where external data may lie."""
+    """A parsed model; ``blobs`` holds raw data of initializers by name, ``files`` what lies beside it."""
 
     proto: onnx.ModelProto
-    directory: Path | None = None
+    files: Files | None = None
     blobs: dict[str, memoryview] = field(default_factory=dict)
 
     def release(self) -> None:
@@ -28,21 +30,25 @@ class Model:
         self.blobs.clear()
 
 
-def read(source: Source) -> Model:
-    """Parse the source; raises UsageError for a file that cannot be read, ModelError for one that is no model."""
+def read(source: Source, limit: int | None = None) -> Model:
+    """Parse the source; raises UsageError for a file that cannot be read, ModelError for one that is no model.
+
+    ``limit``: bytes that may be read of other files.
+    """
     if isinstance(source, onnx.ModelProto):
         return _checked(Model(source), "the model")
     if isinstance(source, bytes | bytearray):
         return _parse(bytes(source), None, "the model")
     path = Path(source)
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.readall()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return _parse(data, path.parent, str(path))
+    return _parse(data, Files(path.parent, limit), str(path))
 
 
-def _parse(data: bytes, directory: Path | None, where: str) -> Model:
+def _parse(data: bytes, files: Files | None, where: str) -> Model:
     if not data:
         raise ModelError(f"{where}: is empty")
     rest, blobs = lift_initializers(data)
@@ -51,7 +57,7 @@ def _parse(data: bytes, directory: Path | None, where: str) -> Model:
         proto.ParseFromString(rest)
     except (DecodeError, ValueError):
         raise ModelError(f"{where}: is not an ONNX model, or is truncated ({len(data)} bytes)") from None
-    return _checked(Model(proto, directory, blobs), where)
+    return _checked(Model(proto, files, blobs), where)
 
 
 def _checked(model: Model, where: str) -> Model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,17 +10,15 @@ from onnx import TensorProto
 
 from npusim.dtypes import DType
 from npusim.errors import ModelError, UnsupportedError
+from npusim.frontends.onnx.files import Files
 from npusim.ops.base import Array
 from npusim.units import ceil_div
 
 _SPELT = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}  # the others have the same names in ONNX
 ELEMENT_TYPES = {int(TensorProto.DataType.Value(_SPELT.get(dtype, dtype.name))): dtype for dtype in DType}
-PACKED: dict[int, tuple[DType, int]] = {
-    TensorProto.INT4: (DType.INT8, 4),
-    TensorProto.UINT4: (DType.UINT8, 4),
-    TensorProto.INT2: (DType.INT8, 2),
-    TensorProto.UINT2: (DType.UINT8, 2),
-}
+_PACKED = {"INT4": (DType.INT8, 4), "UINT4": (DType.UINT8, 4), "INT2": (DType.INT8, 2), "UINT2": (DType.UINT8, 2)}
+# Those of 2 bits came with onnx 1.20: an older package has no such tensors.
+PACKED = {code: _PACKED[name] for name, code in TensorProto.DataType.items() if name in _PACKED}
 """Types with several elements to a byte, and the type that constants of them are unpacked to."""
 TO_ONNX = {dtype: code for code, dtype in ELEMENT_TYPES.items()}
 
@@ -46,13 +43,10 @@ def element_type(code: int, where: str, op_type: str) -> DType:
     return ELEMENT_TYPES[code]
 
 
-def read_tensor(
-    proto: TensorProto, directory: Path | None, where: str, blob: memoryview | None = None
-) -> tuple[Array, DType]:
-    """(array in storage form, DType) of a TensorProto; ``directory`` is where external data may lie,
-    ``blob`` its raw data if that has been lifted out of the message.
+def layout_of(proto: TensorProto, where: str) -> tuple[tuple[int, ...], DType, tuple[DType, int] | None, int]:
+    """(shape, DType, entry of PACKED if it has one, bytes of data) that a TensorProto says it has.
 
-    Raises ModelError for sizes that do not fit and for missing external files, UnsupportedError for element types.
+    Raises ModelError for negative dimensions, UnsupportedError for element types.
     """
     shape = tuple(proto.dims)
     if any(dim < 0 for dim in shape):
@@ -61,9 +55,25 @@ def read_tensor(
     count = math.prod(shape)
     packed = PACKED.get(proto.data_type)
     dtype = packed[0] if packed else element_type(proto.data_type, where, "tensor")
-    nbytes = ceil_div(count * packed[1], 8) if packed else count * dtype.itemsize
+    return shape, dtype, packed, ceil_div(count * packed[1], 8) if packed else count * dtype.itemsize
+
+
+def read_tensor(
+    proto: TensorProto, files: Files | None, where: str, blob: memoryview | None = None
+) -> tuple[Array, DType]:
+    """(array in storage form, DType) of a TensorProto; ``files`` is where external data may lie,
+    ``blob`` its raw data if that has been lifted out of the message.
+
+    Raises ModelError for sizes that do not fit and for external files that are not there, CompileError for more of them
+    than the device holds, UnsupportedError for element types.
+    """
+    shape, dtype, packed, nbytes = layout_of(proto, where)
+    count = math.prod(shape)
     if proto.data_location == TensorProto.EXTERNAL:
-        data = _external(proto, directory, nbytes, where)
+        if files is None:
+            location = next((entry.value for entry in proto.external_data if entry.key == "location"), "")
+            raise ModelError(f"{where}: its data is in the file {location!r}; load the model from its path to find it")
+        data = files.read(proto, nbytes, where)
     elif blob is not None or proto.HasField("raw_data"):
         raw = proto.raw_data if blob is None else blob
         # Before an array of this shape is made: dimensions are only numbers in a file.
@@ -111,29 +121,3 @@ def _from_field(
         # The field holds bit patterns of half floats, and not their values.
         return wide.astype(np.uint16).view(dtype.storage).reshape(shape)
     return wide.astype(dtype.storage).reshape(shape)
-
-
-def _external(proto: TensorProto, directory: Path | None, nbytes: int, where: str) -> Array:
-    """The bytes of a tensor that lies in a file beside the model."""
-    entries = {entry.key: entry.value for entry in proto.external_data}
-    location = entries.get("location", "")
-    if not location:
-        raise ModelError(f"{where}: external data without a location")
-    if directory is None:
-        raise ModelError(f"{where}: its data is in the file {location!r}; load the model from its path to find it")
-    # Links are followed first: a model from anywhere must not read files outside of its directory.
-    path = (directory / location).resolve()
-    if not path.is_relative_to(directory.resolve()):
-        raise ModelError(f"{where}: external data {location!r} is outside the model's directory {directory}")
-    if not path.is_file():
-        raise ModelError(f"{where}: external data file {path} does not exist")
-    try:
-        offset, length = int(entries.get("offset", "0")), int(entries.get("length", str(nbytes)))
-    except ValueError:
-        raise ModelError(f"{where}: offset and length of external data must be integers") from None
-    size = path.stat().st_size
-    if length != nbytes:
-        raise ModelError(f"{where}: needs {nbytes} bytes, its entry for {location!r} says {length}")
-    if offset < 0 or offset + length > size:
-        raise ModelError(f"{where}: bytes {offset} to {offset + length} are beyond {path} of {size} bytes")
-    return np.fromfile(path, np.uint8, length, offset=offset)

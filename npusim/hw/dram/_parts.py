@@ -177,8 +177,9 @@ _ROWS = (
         cl=46, cwl=44, rcd_rd=46, rcd_wr=46, rp=46, ras=103, rc=149, rfc=1315, refi=12500,
         rrd_s=16, rrd_l=16, faw=80, ccd_s=8, ccd_l=16, wr=96, rtp=24, wtr_s=5, wtr_l=32,
     ),
+    # Older commits of the same file have other cycles under this name: CL, RCD and RP 26.
     Part(
-        "HBM3_6400Mbps", "Ramulator 2.1 python/ramulator/dram/hbm3.py",
+        "HBM3_6400Mbps", "Ramulator 2.1 python/ramulator/dram/hbm3.py at commit 300e25f",
         rate=6400, tck_ps=625, bits=32, burst_length=8, groups=4, banks=4, rows=32768, row_bytes=1024,
         pseudo=2, dual=True, act_slots=2,
         cl=20, cwl=10, rcd_rd=31, rcd_wr=15, rp=26, ras=45, rc=72, rfc=560, refi=6240,

@@ -4,15 +4,18 @@
     to DRAM  = interconnect latency + DRAM latency                          before the first datum
     transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes a second
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
+    writing  = bytes written / (width * clock) - transfer                   where that is the longer
 
 A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
 no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first
-is passed on: their time over the channel counts twice. A copy within DRAM passes the bus twice; with ``duplex`` once,
-but not faster than the DRAM takes both ways.
+is passed on: their time over the channel counts twice. Padding, and what is read once and written often, passes the
+channel's width like the rest, but not the bus. A copy within DRAM passes the bus twice; with ``duplex`` both ways at
+once, but not faster than the DRAM takes both.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.hw.config import Config
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
 class Transfer(NamedTuple):
     """The parts of a transfer: ``start_ps`` before it asks for anything, ``latency_ps`` before the first datum flows.
 
-    Then ``bus_bytes`` flow at no more than ``rate`` bytes a second.
+    Then ``bus_bytes`` flow at no more than ``rate`` bytes a second. ``writing_ps``: how much longer the channel writes
+    than they flow, with the bus free for others.
 
     ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start.
     """
@@ -37,6 +41,7 @@ class Transfer(NamedTuple):
     bus_bytes: int
     local_ps: int
     rate: int = 0
+    writing_ps: int = 0
 
 
 def transfer(config: Config, work: DmaWork) -> Transfer:
@@ -48,19 +53,25 @@ def transfer(config: Config, work: DmaWork) -> Transfer:
         beats = work.runs * ceil_div(work.run_bytes, config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle)
         least = cycles_to_ps(config.dma.local_least_cycles, config.clock_hz) - start
         return Transfer(start, 0, 0, max(cycles_to_ps(beats, config.clock_hz), least) if work.bytes else 0)
+    between = interconnect_bandwidth(config)
+    shared = min(between, model.bandwidth)
+    rate = model.rate(work, channel_bandwidth(config))
     if config.dma.duplex and work.reads and work.writes:
-        # Bytes one way that take as long as a copy which reads and writes at once: the DRAM still sees both.
-        reached = min(channel_bandwidth(config), interconnect_bandwidth(config), model.bandwidth)
-        bus_bytes = max(ceil_div(bus_bytes, 2), ceil_div(bus_bytes * reached, model.bandwidth))
+        # The channel and the interconnect take the larger way while the other passes beside it, the DRAM takes both:
+        # so many bytes of what all transfers share, at the rate at which the channel is done with its way.
+        way = max(model.transfer_bytes(replace(work, reads=0)), model.transfer_bytes(replace(work, writes=0)))
+        both = max(ceil_div(bus_bytes * shared, model.bandwidth), ceil_div(way * shared, between))
+        bus_bytes, rate = both, rate * both // way
     # A write waits for no datum: it may have a latency of its own. A copy reads first, so it waits like a read.
     waiting = config.dma.write_latency_ps if not work.reads else None
     latency = latency_ps(config) if waiting is None else waiting
     # What is collected first passes the channel twice, into the buffer and out of it.
     gathered = ceil_div(min(work.bytes, config.dma.gather_bytes), config.dma.bytes_per_cycle)
-    rate = model.rate(work, channel_bandwidth(config))
     # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
-    latency += model.waiting_ps(work, min(rate, interconnect_bandwidth(config), model.bandwidth))
-    return Transfer(start, latency + cycles_to_ps(gathered, config.clock_hz), bus_bytes, 0, rate)
+    latency += model.waiting_ps(work, min(rate, shared))
+    width = config.dma.bytes_per_cycle * config.clock_hz
+    writing = max(0, bytes_to_ps(work.bytes, width) - bytes_to_ps(bus_bytes, min(rate, shared)))
+    return Transfer(start, latency + cycles_to_ps(gathered, config.clock_hz), bus_bytes, 0, rate, writing)
 
 
 def latency_ps(config: Config) -> int:
@@ -91,6 +102,8 @@ def cost(config: Config, work: DmaWork) -> Cost:
         ("setup", LATENCY, cycles_spanned(parts.start_ps, hz)),
         ("latency", LATENCY, cycles_spanned(parts.latency_ps, hz)),
         ("transfer", MEMORY, cycles_spanned(moving, hz)),
+        ("writing", MEMORY, cycles_spanned(parts.writing_ps, hz)),
     ]
     rounded = total(hz, counted)
-    return Cost(rounded.cycles, parts.start_ps + parts.latency_ps + moving, rounded.terms, rounded.bound)
+    ps = parts.start_ps + parts.latency_ps + moving + parts.writing_ps
+    return Cost(rounded.cycles, ps, rounded.terms, rounded.bound)

@@ -6,10 +6,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fenv.h>
 #include <limits.h>
 #include <locale.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/resource.h>
+#include <ucontext.h>
 
 static const char *argument = "";
 
@@ -173,7 +176,7 @@ static void mode_fork_start(void) {
     while (!started && made < MOST) {
         children[made] = fork();
         if (children[made] == 0) {
-            alarm(30);
+            alarm(250); /* a machine that is busy with others takes its time */
             list();
             _exit(0);
         }
@@ -288,6 +291,160 @@ static void mode_again(void) {
     EXPECT(api.ReleaseGraph(graph) == ONNXIFI_STATUS_SUCCESS);
 }
 
+/* What a program that is linked with -ffast-math begins with: denormals are zeros. */
+static void flush_denormals(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+#elif defined(__aarch64__)
+    uint64_t control;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+    __asm__ volatile("msr fpcr, %0" ::"r"(control | UINT64_C(1) << 24));
+#endif
+}
+
+static bool keeps_denormals(void) {
+    volatile float denormal = 1e-40f, half = 0.5f;
+    return denormal * half != 0;
+}
+
+/* One run of the model y = x / 10, whose results are those of the default environment in every bit. */
+static void divide(onnxBackend backend, onnxGraph graph, const float *x, const float *expected) {
+    float y[4] = {0};
+    onnxTensorDescriptorV1 in = describe("x", x), out = describe("y", y);
+    onnxMemoryFenceV1 before = {.tag = ONNXIFI_TAG_MEMORY_FENCE_V1}, after = before;
+    EXPECT(api.SetGraphIO(graph, 1, &in, 1, &out) == ONNXIFI_STATUS_SUCCESS);
+    EXPECT(api.InitEvent(backend, &before.event) == ONNXIFI_STATUS_SUCCESS);
+    EXPECT(api.SignalEvent(before.event) == ONNXIFI_STATUS_SUCCESS);
+    EXPECT(api.RunGraph(graph, &before, &after) == ONNXIFI_STATUS_SUCCESS);
+    EXPECT(api.WaitEvent(after.event) == ONNXIFI_STATUS_SUCCESS);
+    EXPECT(memcmp(y, expected, sizeof y) == 0);
+    EXPECT(api.ReleaseEvent(before.event) == ONNXIFI_STATUS_SUCCESS);
+    EXPECT(api.ReleaseEvent(after.event) == ONNXIFI_STATUS_SUCCESS);
+}
+
+/* floats HOW: with denormals flushed, another rounding, or exceptions that trap, from before the first call on; it is
+ * the host's own mode again after each, and nothing is computed in it. The model is y = x / 10. */
+static void mode_floats(void) {
+    volatile float ten = 10;
+    float x[4] = {1, 1e-39f, 3, 0}, expected[4];
+    bool flush = strcmp(argument, "flush") == 0, trap = strcmp(argument, "trap") == 0;
+    int rounding = strcmp(argument, "upward") == 0 ? FE_UPWARD : FE_TONEAREST;
+    for (int i = 0; i < 4; i++) {
+        expected[i] = x[i] / ten;
+    }
+    feclearexcept(FE_ALL_EXCEPT);
+    EXPECT(fesetround(rounding) == 0);
+    if (flush) {
+        flush_denormals();
+    }
+    if (trap) {
+        EXPECT(feenableexcept(FE_ALL_EXCEPT) != -1);
+    }
+    for (int i = 0; i < 2; i++) {
+        list();
+        onnxBackend backend = backend_of(0);
+        onnxGraph graph = graph_of(backend);
+        divide(backend, graph, x, expected);
+        EXPECT(api.ReleaseGraph(graph) == ONNXIFI_STATUS_SUCCESS);
+        EXPECT(api.ReleaseBackend(backend) == ONNXIFI_STATUS_SUCCESS);
+        EXPECT(fegetround() == rounding && fegetexcept() == (trap ? FE_ALL_EXCEPT : 0));
+        fedisableexcept(FE_ALL_EXCEPT); /* what follows is a denormal */
+        EXPECT(keeps_denormals() == !flush);
+        feclearexcept(FE_ALL_EXCEPT);
+        feenableexcept(trap ? FE_ALL_EXCEPT : 0);
+    }
+}
+
+static void *wait_for_it(void *event) {
+    (void)!api.WaitEvent(event);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void *signal_again(void *event) {
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    for (;;) {
+        (void)!api.SignalEvent(event);
+    }
+    return NULL;
+}
+
+static void *everything_again(void *unused) {
+    (void)unused;
+    for (;;) {
+        everything();
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+static void cancel_after(useconds_t delay, void *(*body)(void *), void *with, onnxEvent signalled) {
+    pthread_t thread;
+    void *result;
+    EXPECT(pthread_create(&thread, NULL, body, with) == 0);
+    usleep(delay);
+    EXPECT(pthread_cancel(thread) == 0);
+    if (signalled != NULL) {
+        EXPECT(api.SignalEvent(signalled) == ONNXIFI_STATUS_SUCCESS);
+    }
+    EXPECT(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+}
+
+/* cancel: threads are cancelled wherever they are, the one that starts Python first; a call is done to its end. */
+static void mode_cancel(void) {
+    onnxEvent event;
+    cancel_after(0, everything_again, NULL, NULL);
+    for (useconds_t delay = 1; delay < 20000; delay = delay * 3 / 2 + 1) {
+        cancel_after(delay, everything_again, NULL, NULL);
+    }
+    list();
+    onnxBackend backend = backend_of(0);
+    for (int i = 0; i < 20; i++) {
+        EXPECT(api.InitEvent(backend, &event) == ONNXIFI_STATUS_SUCCESS);
+        cancel_after(1000, wait_for_it, event, event);
+        cancel_after(100, signal_again, event, NULL);
+        EXPECT(api.ReleaseEvent(event) == ONNXIFI_STATUS_SUCCESS);
+    }
+    everything();
+}
+
+static ucontext_t outside, inside;
+static char room[32 << 10] __attribute__((aligned(64)));
+
+static void *in_context(void *unused) {
+    (void)unused;
+    getcontext(&inside);
+    inside.uc_stack = (stack_t){.ss_sp = room, .ss_size = sizeof room};
+    inside.uc_link = &outside;
+    makecontext(&inside, everything, 0);
+    EXPECT(swapcontext(&outside, &inside) == 0);
+    return NULL;
+}
+
+static void on_signal(int signal) { (void)signal, everything(); }
+
+/* contexts: every call comes from a stack of 32 KiB that the host has made, wherever in memory it lies: of the first
+ * thread, of another, of a handler of signals. */
+static void mode_contexts(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
+    stack_t alternative = {.ss_sp = room, .ss_size = sizeof room};
+    in_context(NULL);
+    in_thread_of(0, in_context);
+    EXPECT(sigaltstack(&alternative, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+    EXPECT(raise(SIGUSR1) == 0);
+}
+
+/* apart: a second libc of its own is no place for Python; loaded as usual beside that, the library works. */
+static void mode_apart(void) {
+    onnxGetBackendIDsFunction get_ids;
+    size_t found = 1;
+    void *library = dlmopen(LM_ID_NEWLM, argument, RTLD_NOW | RTLD_LOCAL);
+    *(void **)&get_ids = resolve(library, "onnxGetBackendIDs");
+    EXPECT(get_ids(NULL, &found) == ONNXIFI_STATUS_FALLBACK && found == 0);
+    everything();
+    EXPECT(count > 0);
+}
+
 static void mode_run(void) { everything(); }
 
 int main(int argc, char **argv) {
@@ -300,7 +457,9 @@ int main(int argc, char **argv) {
                  {"fork-start", mode_fork_start},
                  {"files", mode_files},     {"later-files", mode_later_files},
                  {"memory", mode_memory},   {"later-memory", mode_later_memory},
-                 {"again", mode_again}};
+                 {"again", mode_again},     {"floats", mode_floats}, {"cancel", mode_cancel},
+                 {"contexts", mode_contexts},
+                 {"apart", mode_apart}};
     EXPECT(argc == 4 || argc == 5);
     argument = argc == 5 ? argv[4] : "";
     prepare(argv[1], RTLD_LOCAL | (getenv("DEEPBIND") != NULL ? RTLD_DEEPBIND : 0), argv[2]);

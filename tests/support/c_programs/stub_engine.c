@@ -200,6 +200,7 @@ const npu_onnxifi_engine *onnxifi_engine(void (*at_exit)(void)) {
 
 /* embed.c is linked for its gate; nothing here starts Python. */
 bool npu_python_locked(void) { return false; }
+bool npu_python_elsewhere(void) { return false; }
 
 const void *npu_python_table(const npu_embed_request *request, void (*at_exit)(void)) {
     (void)request;

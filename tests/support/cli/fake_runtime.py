@@ -30,6 +30,7 @@ class Program:
     config_name: str = "tiny"
     ops: tuple[OpEntry, ...] = (OpEntry("load", "reshape"), OpEntry("conv", "conv"), OpEntry("tail", "unary"))
     inputs: tuple[Binding, ...] = (Binding("x", 2, (2, 3), DType.FLOAT32), Binding("ids", 3, (4,), DType.INT64))
+    bound: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -48,8 +49,8 @@ class Session:
     def __init__(self, config: Any, *, cache_dir: Path | bool | None = None) -> None:
         CALLS.append(("session", (config, cache_dir)))
 
-    def compile(self, source: Any, input_shapes: Any = None) -> Program:
-        CALLS.append(("compile", (source, input_shapes)))
+    def compile(self, source: Any, input_shapes: Any = None, *, bind: Any = None, inputs: Any = None) -> Program:
+        CALLS.extend([("compile", (source, input_shapes)), ("bind", bind), ("arrays", inputs)])
         if "compile" in BEHAVIOUR:
             raise BEHAVIOUR["compile"]
         return Program()

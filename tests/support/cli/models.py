@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support.onnx_models.small import text_model
+
 
 def small(*, batch: int | str = 1, operator: str = "Relu") -> onnx.ModelProto:
     """y = operator(conv(x)) of x float32[batch, 2, 6, 6]; three output channels."""
@@ -28,6 +30,15 @@ def unknown() -> onnx.ModelProto:
     model.graph.node.append(helper.make_node("Twiddle", ["y"], ["z"], "act2"))
     model.graph.output[0].name = "z"
     return model
+
+
+def branching() -> onnx.ModelProto:
+    """z float32[n, m] of x float32[n, m], y float32[n] and rate int64: -x if the rate is 16000, else relu(x) + y."""
+    return text_model("""g (float[n, m] x, float[n] y, int64 rate) => (float[n, m] z) {
+        fast = Constant<value_int = 16000>() c = Equal(rate, fast) one = Constant<value_ints = [1]>()
+        column = Unsqueeze(y, one)
+        z = If (c) <then_branch = t () => (float[n, m] a) { a = Neg(x) },
+                    else_branch = e () => (float[n, m] b) { r = Relu(x) b = Add(r, column) }> }""")
 
 
 def save(model: onnx.ModelProto, path: Path) -> Path:

@@ -16,6 +16,7 @@ from typing import Any
 
 os.environ["NPUSIM_NNAPI_DEVICES"] = "tiny,edge"
 
+from tests.support.fuzz import hosts
 from tests.support.nnapi.c_api import CONSTANTS, LIBRARY, ChannelQuant, OperandType, code, prototypes
 
 PREFIX = "ANeuralNetworks"
@@ -177,15 +178,49 @@ class World:
         """One case: a few calls of anything, or a model from its beginning to its run, with mistakes."""
         self.problems.clear()
         self.kept.clear()
+        kind = rng.random()
+        if kind < 0.003:
+            self.problems += hosts.in_child(lambda: self.orphan(rng))
+        elif kind < 0.01:
+            with hosts.limited(rng):
+                self.kind_case(rng)
+        elif kind < 0.04:
+            self.case_cancelled(rng)
+        elif kind < 0.1:
+            with hosts.other_floats(rng, self.problems):
+                self.kind_case(rng)
+        else:
+            self.kind_case(rng)
+        for kind in ("Execution", "Burst", "Event", "Compilation", "MemoryDesc", "Memory", "Model"):
+            while len(self.pool[kind]) > POOL:
+                self.call(f"{PREFIX}{kind}_free", ctypes.c_void_p(self.pool[kind][0]))
+        return list(self.problems)
+
+    def kind_case(self, rng: random.Random) -> None:
         if rng.random() < 0.3:
             self.story(rng, rng.choice((0.0, 0.02, 0.05, 0.1)))
         else:
             for _ in range(rng.randrange(1, 6)):
                 self.any_call(rng, rng.choice(FREE_CHOICE))
-        for kind in ("Execution", "Burst", "Event", "Compilation", "MemoryDesc", "Memory", "Model"):
-            while len(self.pool[kind]) > POOL:
-                self.call(f"{PREFIX}{kind}_free", ctypes.c_void_p(self.pool[kind][0]))
-        return list(self.problems)
+
+    def orphan(self, rng: random.Random) -> list[str]:
+        """Calls in a child of fork, where everything is dead."""
+        self.problems.clear()
+        for name in rng.sample(FREE_CHOICE, 8):
+            if self.prototypes[name][0] == "int" and self.any_call(rng, name) != DEAD:
+                self.problems.append(f"{name}: not DEAD_OBJECT")
+        return self.problems
+
+    def case_cancelled(self, rng: random.Random) -> None:
+        """A thread is cancelled in a call, which is done to its end."""
+        name = rng.choice(OF_ONE_HANDLE)
+        (kind,) = (kind for kind in KINDS if re.search(rf"\b{PREFIX}{kind}\b", self.prototypes[name][1][0]))
+        handle = self.handle(rng, kind)
+        status = hosts.cancelled(rng, getattr(self.c, name), handle)
+        if status is None or (self.prototypes[name][0] == "int" and status not in RESULTS):
+            self.problems.append(f"{name}: cancelled, {'in the midst' if status is None else status}")
+        if name.endswith("_free"):
+            self.dropped(kind, handle)
 
     def step(self, rng: random.Random, spoilt: float, name: str, *arguments: Any) -> int:
         """A step of a story: left out, done twice, or with one argument replaced, with that probability each."""
@@ -207,7 +242,7 @@ class World:
         return ctypes.c_void_p(out[0])
 
     def operand(self, rng: random.Random, spoilt: float, model: ctypes.c_void_p, kind: str, *dims: int) -> None:
-        made = OperandType(code(kind), len(dims), (ctypes.c_uint32 * 8)(*dims), 0.0, 0)
+        made = OperandType(code(kind), len(dims), (ctypes.c_uint32 * 8)(*dims) if dims else None, 0.0, 0)
         self.kept.append(made)
         self.step(rng, spoilt, "Model_addOperand", model, ctypes.byref(made))
 
@@ -242,6 +277,11 @@ class World:
 
 
 FREE_CHOICE = sorted(prototypes())
+OF_ONE_HANDLE = [
+    name for name in FREE_CHOICE if len(prototypes()[name][1]) == 1 and "**" not in prototypes()[name][1][0]
+    and any(re.search(rf"\b{PREFIX}{kind}\b", prototypes()[name][1][0]) for kind in KINDS)
+]  # fmt: skip
+DEAD = CONSTANTS["ANEURALNETWORKS_DEAD_OBJECT"]
 
 
 def make() -> World:

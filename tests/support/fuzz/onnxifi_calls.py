@@ -14,6 +14,7 @@ os.environ["NPUSIM_ONNXIFI_BACKENDS"] = "tiny,edge"
 from hal import abi
 from hal.onnxifi.constants import TAG_MEMORY_FENCE_V1
 from hal.onnxifi.status import RETURNS, Status
+from tests.support.fuzz import hosts
 from tests.support.fuzz.damaged_models import broken, seeds
 from tests.support.fuzz.damaged_tensors import U64, Descriptors
 from tests.support.onnxifi.c_library import Fence, Tensor96
@@ -36,6 +37,7 @@ class World(Descriptors):
         super().__init__(kind)
         self.c = ctypes.CDLL(str(library.path))
         self.problems: list[str] = []
+        self.short = False  # the system lacks something
         ids, count = (c_void_p * 4)(), c_size_t(4)
         self.must("onnxGetBackendIDs", ids, byref(count))
         self.id, self.other_id = ids[0], ids[1]
@@ -65,7 +67,7 @@ class World(Descriptors):
         status = int(getattr(self.c, function)(*arguments))
         if status not in RETURNS[function]:
             self.problems.append(f"{function}: status {status:#x} is not in its list")
-        elif status in FAILED and status not in allowed:
+        elif status in FAILED and status not in allowed and not self.short:
             self.problems.append(f"{function}: {Status(status).name}")
         return status
 
@@ -124,8 +126,58 @@ class World(Descriptors):
         """One case: a call or a few."""
         self.problems.clear()
         self.kept.clear()
-        rng.choice(CASES)(self, rng)
+        kind = rng.random()
+        if kind < 0.003:
+            self.problems += hosts.in_child(lambda: self.orphan(rng))
+        elif kind < 0.01:
+            self.short = True
+            with hosts.limited(rng):
+                rng.choice(CASES)(self, rng)
+            self.short = False
+        elif kind < 0.04:
+            self.case_cancelled(rng)
+        elif kind < 0.1:
+            with hosts.other_floats(rng, self.problems):
+                rng.choice(CASES)(self, rng)
+        else:
+            rng.choice(CASES)(self, rng)
         return list(self.problems)
+
+    def orphan(self, rng: random.Random) -> list[str]:
+        """Calls in a child of fork, which has no device and may release what it has inherited."""
+        self.problems.clear()
+        made, fence = c_void_p(SENTINEL), Fence(TAG_MEMORY_FENCE_V1, 0, self.event)
+        gone = [
+            ("onnxInitEvent", c_void_p(self.backend), byref(made)),
+            ("onnxWaitEvent", c_void_p(self.event)),
+            ("onnxSignalEvent", c_void_p(self.event)),
+            ("onnxRunGraph", c_void_p(self.graphs[0]), byref(fence), byref(fence)),
+        ]
+        rng.shuffle(gone)
+        for call in gone:
+            if self.call(*call, allowed=FAILED) != Status.BACKEND_UNAVAILABLE:
+                self.problems.append(f"{call[0]}: not BACKEND_UNAVAILABLE")
+        self.must("onnxReleaseGraph", c_void_p(self.graphs[0]))
+        self.must("onnxReleaseEvent", c_void_p(self.event))
+        self.must("onnxReleaseBackend", c_void_p(self.backend))
+        return self.problems
+
+    def case_cancelled(self, rng: random.Random) -> None:
+        """A thread is cancelled in a call, which is done to its end."""
+        name = rng.choice(("onnxSignalEvent", "onnxWaitEvent", "onnxReleaseEvent", "onnxReleaseBackend"))
+        if rng.random() < 0.1:
+            name, handle = "onnxReleaseGraph", self.graph_of(seeds()[0])
+        elif name == "onnxReleaseBackend":
+            handle = self.made("onnxInitBackend", c_void_p(self.id), None)
+        elif name == "onnxWaitEvent":
+            handle = self.event
+        else:
+            handle = self.made("onnxInitEvent", c_void_p(self.backend))
+        status = hosts.cancelled(rng, getattr(self.c, name), handle)
+        if status != 0:
+            self.problems.append(f"{name}: cancelled, {'in the midst' if status is None else hex(status)}")
+        if name == "onnxSignalEvent":
+            self.must("onnxReleaseEvent", c_void_p(handle))
 
     def case_ids(self, rng: random.Random) -> None:
         ids, count = (c_void_p * 8)(), c_size_t(rng.choice((0, 1, 2, 8)))

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 a program
-"""Calls that no sane client makes, on the C libraries; instructions that no compiler makes, on the kernels.
+"""Calls that no sane client makes, on the C libraries; instructions and files that no compiler makes; damaged models.
 
 ``python -m tests.support.fuzz.run [--library onnxifi] [--cases N]`` makes them. Case number n of a library depends on
 the seed and n alone. The cases run in processes of their own, so that a crash or a hang is seen, with the number of the
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import importlib
+import json
 import logging
 import os
 import random
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -32,9 +34,13 @@ MODULES = {
     "onnxifi-v1": "tests.support.fuzz.onnxifi_v1_calls",
     "neuralnetworks": "tests.support.fuzz.nnapi_calls",
     "programs": "tests.support.fuzz.instruction_streams",
+    "npu-files": "tests.support.fuzz.program_files",
+    "models": "tests.support.fuzz.model_files",
 }
-CHUNK = 5000
-"""Cases of one process."""
+CHUNK = 20_000
+"""Cases of one process, at most."""
+TALLY = "tally "
+"""What the line with it begins with."""
 FOUND = 3
 """The exit status of a process that has found something."""
 PATIENCE_S = 60.0
@@ -42,7 +48,7 @@ PATIENCE_S = 60.0
 
 
 class World(Protocol):
-    """A library with objects to try things on."""
+    """A library with objects to try things on. It may have a ``tally``, a Counter of how cases have ended."""
 
     def case(self, rng: random.Random) -> list[str]:
         """Run a case; what was wrong with it."""
@@ -76,7 +82,8 @@ def rng_of(library: str, seed: int, number: int) -> random.Random:
 
 
 def run_cases(library: str, seed: int, numbers: range, progress: Path | None = None) -> Iterator[str]:
-    """Run cases in this process, which leaves the number of the one under way in ``progress``; what is found."""
+    """Run cases in this process, which leaves the number of the one under way in ``progress``; what is found, and at
+    the end a line that begins with TALLY if the library counts how cases end."""
     logging.disable(logging.WARNING)  # every refusal is logged
     seen = Surprises()
     logging.getLogger().addHandler(seen)
@@ -86,6 +93,8 @@ def run_cases(library: str, seed: int, numbers: range, progress: Path | None = N
             os.pwrite(file.fileno(), struct.pack("<q", number), 0)
             found = world.case(rng_of(library, seed, number)) + seen.take()
             yield from (f"case {number}: {problem}" for problem in found)
+    if hasattr(world, "tally"):
+        yield TALLY + json.dumps(world.tally)
 
 
 class Worker:
@@ -100,6 +109,12 @@ class Worker:
         command += ["--worker", str(numbers.start), str(numbers.stop), str(self._progress)]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=self._output, stderr=subprocess.STDOUT)
         self._last, self._since = numbers.start, time.monotonic()
+
+    @property
+    def tally(self) -> Counter[str]:
+        """How the cases of a process ended that has ended itself."""
+        lines = [line for line in self._text().splitlines() if line.startswith(TALLY)]
+        return Counter(json.loads(lines[-1].removeprefix(TALLY))) if lines else Counter()
 
     @property
     def current(self) -> int:
@@ -130,9 +145,12 @@ class Worker:
         return self._output.read()
 
 
-def run_all(library: str, seed: int, first: int, cases: int, workers: int = 2) -> Iterator[str]:
-    """Run cases in processes; the problems as they come."""
-    chunks = [range(start, min(start + CHUNK, first + cases)) for start in range(first, first + cases, CHUNK)]
+def run_all(
+    library: str, seed: int, first: int, cases: int, workers: int = 2, tally: Counter[str] | None = None
+) -> Iterator[str]:
+    """Run cases in processes; the problems as they come. ``tally`` counts how cases ended."""
+    chunk = max(1, min(CHUNK, -(-cases // workers)))
+    chunks = [range(start, min(start + chunk, first + cases)) for start in range(first, first + cases, chunk)]
     with tempfile.TemporaryDirectory() as folder:
         running: list[Worker] = []
         while chunks or running:
@@ -144,6 +162,8 @@ def run_all(library: str, seed: int, first: int, cases: int, workers: int = 2) -
                 if problems is None:
                     continue
                 running.remove(worker)
+                if tally is not None:
+                    tally.update(worker.tally)
                 yield from problems
                 rest = range(worker.current + 1, worker.numbers.stop)
                 if rest and any("hangs" in problem or "the process ended" in problem for problem in problems):
@@ -167,16 +187,19 @@ def main() -> int:
         progress = Path(options.worker[2]) if options.worker else None
         found = 0
         for problem in run_cases(options.library, options.seed, numbers, progress):
-            found += 1
+            found += not problem.startswith(TALLY)
             print(problem, flush=True)
         return FOUND if found else 0
     found = 0
     for library in MODULES if options.library == "all" else [options.library]:
         begin = time.monotonic()
-        for problem in run_all(library, options.seed, options.first, options.cases, options.workers):
+        tally: Counter[str] = Counter()
+        for problem in run_all(library, options.seed, options.first, options.cases, options.workers, tally):
             found += 1
             print(f"{library}: {problem}", flush=True)
         print(f"{library}: {options.cases} cases, seed {options.seed}, {time.monotonic() - begin:.0f} s", flush=True)
+        for end, count in tally.most_common():
+            print(f"{library}: {count} {end}", flush=True)
     print(f"{found} problems")
     return int(found > 0)
 

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import onnx
+import pytest
 from onnx import numpy_helper
 
 from npusim.errors import UnsupportedError
@@ -38,6 +39,8 @@ WANTS_CONSTANT = "must be a constant"
 HALF_RTOL = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
 """Two units in the last place. onnx's own runner allows them for bfloat16; expected float16 values of several steps are
 rounded after each of them and lie as far from the exact result as ours, on the other side."""
+ATOL = dict.fromkeys(("test_dft_inverse", "test_dft_inverse_opset19"), 1e-6)
+"""By case: what is expected has rounding errors of this size where the exact result is 0."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,13 @@ class Verdict:
 @functools.cache
 def node_cases() -> tuple[NodeCase, ...]:
     """Every node test of the installed onnx, by name; making them takes seconds."""
-    from onnx.backend.test.loader import load_node_model_tests
+    from onnx.backend.test import loader
 
+    if not hasattr(loader, "load_node_model_tests"):
+        pytest.skip(f"the records are of the node tests of a newer onnx than {onnx.__version__}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cases overflow and divide by zero on purpose while they are made
-        found = load_node_model_tests()
+        found = loader.load_node_model_tests()
     return tuple(sorted(map(_case, found), key=lambda case: case.name))
 
 
@@ -82,7 +87,8 @@ def _case(test: Any) -> NodeCase:
     inputs, expected = test.data_sets[0]
     names = [info.name for info in test.model.graph.input]
     feeds = {name: _array(value) for name, value in zip(names, inputs, strict=True) if value is not None}
-    return NodeCase(test.name, test.model, feeds, [_array(value) for value in expected], test.rtol, test.atol)
+    atol = max(test.atol, ATOL.get(test.name, 0.0))
+    return NodeCase(test.name, test.model, feeds, [_array(value) for value in expected], test.rtol, atol)
 
 
 def _array(value: Any) -> Any:

@@ -130,7 +130,7 @@ def _compatible(model: bytes | None, size: int | None = None) -> Call:
 MODEL_FAULTS: tuple[tuple[Status, tuple[bytes, ...]], ...] = (
     (S.INVALID_PROTOBUF, (b"\xff" * 9, models.unary()[:-3])),
     (S.INVALID_MODEL, (models.reads_nothing(), models.unary(nonsense=1), models.unary("Elu", alpha="text"))),
-    (S.UNSUPPORTED_VERSION, (models.versions(opset=999), models.versions(opset=1), models.versions(ir=999))),
+    (S.UNSUPPORTED_VERSION, (models.versions(opset=999), models.versions(opset=0), models.versions(ir=999))),
     (S.UNSUPPORTED_OPERATOR, (models.unary("NoSuchOperator"),)),
     (S.UNSUPPORTED_ATTRIBUTE, (models.bad_attribute(),)),
     (S.UNSUPPORTED_SHAPE, (models.bad_shape(),)),

@@ -53,6 +53,15 @@ IDENTITY = unary("Identity", shape=(4,))
 """Gives its input x, float[4], as y."""
 
 
+TENTH = model(
+    [helper.make_node("Div", ["x", "ten"], ["y"])],
+    [tensor("x", (4,))],
+    [tensor("y", (4,))],
+    [numpy_helper.from_array(np.float32(10), "ten")],
+)
+"""Gives x / 10, which is seldom exact."""
+
+
 def add(initializer: bool = False) -> bytes:
     """x + w -> y; w is a graph input, with a value if ``initializer``."""
     node = helper.make_node("Add", ["x", "w"], ["y"])
@@ -105,10 +114,10 @@ def bad_attribute() -> bytes:
 
 
 def bad_shape() -> bytes:
-    """A convolution over three spatial dimensions."""
+    """A convolution over four spatial dimensions."""
     node = helper.make_node("Conv", ["x", "w"], ["y"])
-    inputs = [tensor("x", (1, 1, 4, 4, 4)), tensor("w", (1, 1, 2, 2, 2))]
-    return model([node], inputs, [tensor("y", (1, 1, 3, 3, 3))])
+    inputs = [tensor("x", (1, 1, 4, 4, 4, 4)), tensor("w", (1, 1, 2, 2, 2, 2))]
+    return model([node], inputs, [tensor("y", (1, 1, 3, 3, 3, 3))])
 
 
 def declared(shape: Sequence[int] = SHAPE, kind: int = FLOAT) -> bytes:

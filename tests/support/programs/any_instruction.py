@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -26,6 +27,7 @@ _INTEGERS = {
 }
 
 
+@functools.cache
 def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
     """For each field its struct code, its length (0 for a scalar), and its enumeration, if it has one."""
     hints = get_type_hints(cls, include_extras=True)
@@ -79,7 +81,7 @@ def encodable(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
 def commands(cls: type[Instruction]) -> st.SearchStrategy[Command]:
     """A command around any instruction of a class."""
     byte, count = st.integers(0, 255), st.integers(0, 2**32 - 1)
-    waits = st.lists(st.builds(Wait, byte, st.sampled_from([0, 1, 2, 3, 8, 9, 255]), count), max_size=4)
+    waits = st.lists(st.builds(Wait, byte, st.sampled_from([0, 1, 2, 3, 7, 8, 9, 255]), count), max_size=4)
     units = st.integers(8, 255) if cls.unit is Unit.DMA else st.just(int(cls.unit))
     return st.builds(Command, byte, units, count, waits.map(tuple), encodable(cls))
 

@@ -45,6 +45,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(sys.modules, "npusim.runtime", fake_runtime)
+    monkeypatch.setattr("npusim.frontends.onnx.input_names", lambda model: ["x", "ids"])
     fake_runtime.CALLS.clear()
     fake_runtime.BEHAVIOUR.clear()
     yield

@@ -42,7 +42,7 @@ def test_check_prints_every_problem_of_every_file(cli: Cli, tmp_path: Path) -> N
     (tmp_path / "b.toml").write_text('inherit = "tiny"\nclock = "fast"\n')
     (tmp_path / "c.toml").write_text("clock = = 3\n")
     outcome = cli("config", "check", "tiny", *(tmp_path / f"{name}.toml" for name in "abc"))
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "tiny: ok" in outcome.out
     for text in (
         "matrix.rows: must be >= 1, got 0",
@@ -61,7 +61,7 @@ def test_a_wrong_config_stops_every_command(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('inherit = "tiny"\nmatrix.rows = 0\n')
     for command in (["info"], ["demo"], ["run", "m.onnx"], ["compile", "m.onnx"]):
         outcome = cli(*command, "--config", tmp_path / "a.toml")
-        assert outcome.code == 1
+        assert outcome.code == 2
         assert "matrix.rows: must be >= 1, got 0" in outcome.message
 
 

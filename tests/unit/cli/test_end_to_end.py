@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 import npusim
 from npusim import report
@@ -80,6 +82,38 @@ def test_compile_disasm_and_run_a_program(cli: Cli) -> None:
     assert program["timeline_digest"] == model["timeline_digest"]
 
 
+@pytest.mark.parametrize("name", ["model.txt", "model", "model.onnx"])
+def test_a_program_is_known_by_its_content(cli: Cli, name: str) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny", "-o", name).code == 0
+    assert "conv1" in cli("disasm", name).out
+    assert cli("explain", name, "--op", "conv1").code == 0
+    outcome = cli("run", name)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "m on tiny" in outcome.out
+
+
+def test_a_program_of_another_instruction_set(cli: Cli, here: Path) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
+    data = (here / "m.npu").read_bytes()
+    (here / "m.npu").write_bytes(data[:12] + b"\x63" + data[13:])
+    outcome = cli("run", "m.npu")
+    assert outcome.code == 1
+    assert outcome.message.startswith("m.npu: is for instruction set 99, this npusim has instruction set ")
+
+
+def test_an_explanation_of_several_operators(cli: Cli) -> None:
+    model = models.small()
+    model.graph.node[1].op_type = "Conv"
+    model.graph.node[1].input.append("w2")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((3, 3, 1, 1), np.float32), "w2"))
+    models.save(model, Path("two.onnx"))
+    outcome = cli("explain", "two.onnx", "--config", "tiny", "--op", "1", "--json", "x.json")
+    assert outcome.code == 0, outcome.err
+    assert "the slowest of 2 such operators; the others: act1\n\nconv1 (conv) on tiny" in outcome.out
+    assert json.loads(Path("x.json").read_text())["others"] == ["act1"]
+    assert cli("explain", "two.onnx", "--op", "lstm").message.startswith("operator 'lstm' is no operator of this")
+
+
 def test_an_open_dimension(cli: Cli) -> None:
     models.save(models.small(batch="N"), Path("open.onnx"))
     outcome = cli("run", "open.onnx", "--config", "tiny")
@@ -89,6 +123,85 @@ def test_an_open_dimension(cli: Cli) -> None:
     assert cli("run", "open.onnx", "--config", "tiny", "--input-shape", "x=2,2,6,6").code == 0
     assert cli("run", "open.onnx", "--config", "tiny", "--input-shape", "z=2,2,6,6").code in (1, 2)
     assert cli("run", "open.onnx", "--config", "tiny", "--input-shape", "x=2,2,6").code in (1, 2)
+
+
+def test_open_dimensions_come_from_arrays(cli: Cli) -> None:
+    models.save(models.small(batch="N"), Path("open.onnx"))
+    np.save("x.npy", np.ones((2, 2, 6, 6), np.float32))
+    for given in ("x=x.npy", "x.npy"):
+        outcome = cli("run", "open.onnx", "--config", "tiny", "--input", given, "--output-dir", "out")
+        assert (outcome.code, outcome.err) == (0, "")
+        assert "x float32[2, 2, 6, 6], from files" in outcome.out
+        assert np.load("out/y.npy").shape == (2, 3, 6, 6)
+    np.save("x.npy", np.ones((2, 2, 6, 5), np.float32))
+    outcome = cli("run", "open.onnx", "--config", "tiny", "--input", "x=x.npy")
+    assert outcome.message == "input 'x' must be float32[N, 2, 6, 6], got float32[2, 2, 6, 5]"
+
+
+def test_a_declaration_that_is_not_so_is_a_warning(cli: Cli) -> None:
+    model = models.small()
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 4
+    models.save(model, Path("odd.onnx"))
+    outcome = cli("run", "odd.onnx", "--config", "tiny")
+    assert outcome.code == 0
+    problem = "'y' is declared as [1, 4, 6, 6] but computed as [1, 3, 6, 6]; what is computed counts"
+    assert outcome.err == f"npusim: warning: small: {problem}\n"
+
+
+@pytest.mark.parametrize("command", ["run", "compile", "explain"])
+def test_the_command_that_is_proposed_works(cli: Cli, command: str) -> None:
+    """As it stands in the message, options that were given included."""
+    models.save(models.branching(), Path("my model.onnx"))
+    options = [*["--op", "Neg"][: 2 * (command == "explain")], "--config", "tiny", "--no-cache"]
+    outcome = cli(command, "my model.onnx", *options)
+    assert outcome.code == 1
+    first, second, line = outcome.message.splitlines()
+    assert first == "the model leaves input shapes open: 'x' is float32[n, m]; 'y' is float32[n]"
+    wanted = "Give arrays (--input NAME=FILE.npy), or say it by hand:" if command == "run" else "Say it by hand:"
+    assert second == wanted
+    words = shlex.split(line)
+    assert words[:3] == ["npusim", command, "my model.onnx"]
+    assert words[-3:] == ["--input-shape=x=1,128", "--input-shape=y=1", "--bind=rate=16000"]
+    assert cli(*words[1:]).code == 0
+    outcome = cli(*words[1:-1])
+    assert outcome.message.splitlines()[-1].split()[-1] == "--bind=rate=16000"
+    assert "(If): input 0 must be a constant; it follows from input 'rate'" in outcome.message
+
+
+def test_a_deciding_value_is_bound_and_told(cli: Cli) -> None:
+    models.save(models.branching(), Path("b.onnx"))
+    np.save("x.npy", np.float32([[1, -2], [3, -4]]))
+    np.save("y.npy", np.float32([10, 20]))
+    np.save("rate.npy", np.array(8000))
+    arrays = ["--input", "x=x.npy", "--input", "y=y.npy"]
+    by_array = cli("run", "b.onnx", "-c", "tiny", *arrays, "-i", "rate=rate.npy", "-o", "out", "--json", "run.json")
+    assert (by_array.code, by_array.err) == (0, "")
+    assert np.load("out/z.npy").tolist() == [[11, 10], [23, 20]]
+    assert "from files, rate bound to 8000" in by_array.out
+    told = json.loads(Path("run.json").read_text())
+    jsonschema.validate(told, SCHEMA)
+    assert told["bound"] == {"rate": "8000"}
+    by_hand = cli("run", "b.onnx", "-c", "tiny", *arrays, "--bind", "rate=16000", "-o", "out")
+    assert np.load("out/z.npy").tolist() == [[-1, 2], [-3, 4]]
+    assert "rate bound to 16000" in by_hand.out
+    twice = cli("run", "b.onnx", *arrays, "-i", "rate=rate.npy", "--bind", "rate=16000")
+    assert (twice.code, twice.message) == (2, "--bind rate=...: input 'rate' has an array already")
+
+
+def test_a_program_knows_what_it_is_bound_to(cli: Cli) -> None:
+    models.save(models.branching(), Path("b.onnx"))
+    options = ["--input-shape", "x=2,2", "--bind", "rate=16000"]
+    outcome = cli("compile", "b.onnx", "-c", "tiny", *options, "--json", "b.json")
+    assert "rate is    16000" in outcome.out
+    assert json.loads(Path("b.json").read_text())["bound"] == {"rate": "16000"}
+    assert "random with seed 0, rate bound to 16000" in cli("run", "b.npu").out
+    outcome = cli("run", "b.npu", *options[2:])
+    assert (outcome.code, outcome.message) == (2, "--bind: the inputs of a compiled program are fixed")
+    np.save("x.npy", np.float32([[1, -2], [3, -4]]))
+    np.save("y.npy", np.float32([10, 20]))
+    np.save("rate.npy", np.array(8000))
+    outcome = cli("run", "b.npu", "-i", "x=x.npy", "-i", "y=y.npy", "-i", "rate=rate.npy")
+    assert outcome.message == "input 'rate' is bound to 16000 in this program, got 8000"
 
 
 def test_every_unknown_operator_is_named(cli: Cli) -> None:
@@ -140,7 +253,7 @@ def test_a_directory_is_no_model(cli: Cli, here: Path) -> None:
 def test_wrong_inputs(cli: Cli, here: Path, array: np.ndarray, name: str, message: str) -> None:
     np.save("x.npy", array)
     outcome = cli("run", "m.onnx", "--input", f"{name}=x.npy", "--json", "run.json", "--output-dir", "out")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert message in outcome.message
     assert not (here / "run.json").exists()
     assert not (here / "out").exists()
@@ -220,6 +333,15 @@ def test_the_demo_agrees_with_the_reference(cli: Cli) -> None:
     found = json.loads(cli("demo", "--config", "edge", "--json", "-").out)
     jsonschema.validate(found, SCHEMA)
     assert 0 <= found["difference"] <= 1e-5
+
+
+def test_the_demo_leaves_a_model_to_go_on_with(cli: Cli, here: Path) -> None:
+    outcome = cli("demo", "--config", "tiny", "--save", "demo.onnx")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.endswith("\nwrote demo.onnx\n")
+    assert cli("run", "demo.onnx", "--config", "tiny").code == 0
+    assert cli("demo", "--save", "nowhere/demo.onnx").message == "nowhere/demo.onnx: there is no directory nowhere"
+    assert sorted(path.name for path in here.glob("*.onnx")) == ["demo.onnx", "m.onnx"]
 
 
 def test_the_demo_can_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

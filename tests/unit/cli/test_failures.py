@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,16 +15,19 @@ import pytest
 
 from npusim.cli.app import explain
 from npusim.cli.output import replacing, write_json
+from npusim.dtypes import DType
 from npusim.errors import (
     CacheError,
     CompileError,
     ConfigError,
     DeviceFaultError,
+    InputError,
     ModelError,
     NpusimError,
     UnsupportedError,
     UsageError,
 )
+from npusim.program import Binding
 from tests.support.cli import fake_runtime
 from tests.unit.cli.conftest import Cli
 
@@ -51,12 +55,12 @@ def test_an_error_is_one_message(cli: Cli, error: Exception, code: int, message:
 
 @pytest.mark.usefixtures("fake")
 def test_a_very_long_list_is_cut(cli: Cli) -> None:
-    fake_runtime.BEHAVIOUR["compile"] = UnsupportedError([(f"node{i}", "Foo", "unknown") for i in range(1000)])
+    fake_runtime.BEHAVIOUR["compile"] = UnsupportedError([(f"node{i}", "Foo", f"no {i}") for i in range(1000)])
     lines = cli("run", "m.onnx").message.splitlines()
     assert lines[0] == "1000 unsupported:"
-    assert lines[1] == "node0 (Foo): unknown"
+    assert lines[1] == "node0 (Foo): no 0"
     assert lines[-1] == "... and 977 more; --debug shows them all"
-    assert "node999 (Foo): unknown" in cli("run", "m.onnx", "--debug").err
+    assert "node999 (Foo): no 999" in cli("run", "m.onnx", "--debug").err
 
 
 @pytest.mark.usefixtures("fake")
@@ -80,7 +84,7 @@ def test_every_error_class_has_a_code() -> None:
     assert len(classes) > 8
     for cls in classes:
         code, message = explain(special.get(cls) or cls("text"))
-        assert code == (2 if issubclass(cls, UsageError) else 1)
+        assert code == (2 if issubclass(cls, UsageError | ConfigError | InputError) else 1)
         assert message.endswith("text")
 
 
@@ -178,6 +182,16 @@ def test_an_error_of_the_system_names_the_file(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "y.npy")
 
 
+def test_a_link_in_the_place_of_a_draft_is_not_followed(tmp_path: Path) -> None:
+    target, other = tmp_path / "run.json", tmp_path / "other"
+    other.write_text("of somebody")
+    target.with_name(f".run.json.{os.getpid()}.tmp").symlink_to(other)
+    write_json(str(target), {"a": 1})
+    assert other.read_text() == "of somebody"
+    assert json.loads(target.read_text()) == {"a": 1}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run.json"]
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.json").write_text("old")
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
@@ -190,3 +204,50 @@ def test_json_refuses_what_json_cannot_say(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(str(tmp_path / "run.json"), {"share": float("nan")})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("group", [[], ["config"], ["cache"]])
+def test_who_names_no_command_is_told_which_there_are(cli: Cli, group: list[str]) -> None:
+    assert cli(*group) == cli(*group, "--help")
+    assert cli(*group).code == 0
+    assert "Commands:" in cli(*group).out
+
+
+def test_without_standard_output() -> None:
+    command = [sys.executable, "-c", "import os, sys; os.close(1); os.execv(sys.executable, sys.argv[1:])"]
+    done = subprocess.run(
+        [*command, sys.executable, "-m", "npusim", "config", "list"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\r"
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("options", [[], ["--debug"]])
+def test_what_a_model_calls_its_nodes_gives_a_terminal_no_orders(cli: Cli, options: list[str]) -> None:
+    fake_runtime.BEHAVIOUR["compile"] = UnsupportedError([(HOSTILE, "Foo", "unknown"), ("n\ud800", "Bar", "unknown")])
+    outcome = cli("run", "m.onnx", *options)
+    assert "\\x1b[2J\\x1b]0;title\\x07\\x9b31m\\u202eevil\\r (Foo): unknown" in outcome.err
+    assert "n\\ud800 (Bar)" in outcome.err
+    assert outcome.err.replace("\n", "").isprintable()
+
+
+@pytest.mark.usefixtures("fake")
+def test_reports_and_warnings_give_a_terminal_no_orders(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_runtime.BEHAVIOUR["outputs"] = {HOSTILE: np.ones(1, np.float32)}
+    monkeypatch.setattr(fake_runtime.Program, "name", HOSTILE)
+
+    def warn(*_: object, **__: object) -> fake_runtime.Program:
+        logging.getLogger("npusim.cache").warning("%s: is left alone", HOSTILE)
+        return fake_runtime.Program(inputs=(Binding(f"x{HOSTILE}", 2, (1,), DType.FLOAT32),))
+
+    monkeypatch.setattr(fake_runtime.Session, "compile", warn)
+    outcome = cli("run", "m.onnx")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("\\x1b[2J") == 2
+    assert outcome.err.count("\\x1b[2J") == 1
+    assert (outcome.out + outcome.err).replace("\n", "").isprintable()
+    found = json.loads(cli("run", "m.onnx", "--json", "-").out)
+    assert "\x1b" not in json.dumps(found)

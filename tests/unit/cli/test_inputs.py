@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,11 @@ X = Binding("x", 2, (2, 3), DType.FLOAT32)
 def truncated(path: Path) -> None:
     np.save(path, np.ones((2, 3), np.float32))
     path.write_bytes(path.read_bytes()[:-4])
+
+
+def deep(path: Path) -> None:
+    header = "(" * 9000
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
 
 
 def several(path: Path) -> None:
@@ -40,10 +47,15 @@ def with_nan(path: Path) -> None:
             "input 'x' must be float32[2, 3], got float32[3, 2] from",
         ),
         (lambda path: np.save(path, np.ones((2, 3))), "input 'x' must be float32[2, 3], got float64[2, 3] from"),
-        (lambda path: np.save(path, np.array([{}]), allow_pickle=True), "not a readable .npy file"),
-        (lambda path: path.write_bytes(b"hello"), "not a readable .npy file"),
-        (lambda path: path.write_bytes(b""), "not a readable .npy file"),
-        (truncated, "not a readable .npy file"),
+        (lambda path: np.save(path, np.array([{}]), allow_pickle=True), "it holds Python objects; an array"),
+        (
+            lambda path: path.write_bytes(b"hello"),
+            "not a readable .npy file: it does not begin as numpy.save",
+        ),
+        (lambda path: path.write_bytes(pickle.dumps({})), "it does not begin as numpy.save begins one"),
+        (lambda path: path.write_bytes(b""), "it does not begin as numpy.save begins one"),
+        (truncated, "not a readable .npy file: it is cut or damaged"),
+        (deep, "not a readable .npy file: it is cut or damaged"),
         (several, "holds several arrays"),
         (with_nan, "1 of 6 values in"),
         (with_nan, "are NaN, the first at [1, 0]; --allow-nan if they are meant"),
@@ -56,6 +68,7 @@ def test_a_wrong_file_is_an_input_error(tmp_path: Path, write: Callable[[Path], 
         read_inputs([f"x={path}"], [X], allow_nan=False)
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
+    assert "pickle" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +76,7 @@ def test_a_wrong_file_is_an_input_error(tmp_path: Path, write: Callable[[Path], 
     [
         (["x=missing.npy"], "missing.npy: no such file"),
         (["x="], "must be NAME=FILE.npy"),
+        (["x=" + "n" * 300], "cannot be read: File name too long"),
         (["y=x.npy"], "the model has no input 'y'; it has 'x'"),
     ],
 )

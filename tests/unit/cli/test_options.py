@@ -38,11 +38,17 @@ def test_every_command_has_examples(cli: Cli, command: str) -> None:
     [
         (["run"], "Missing argument 'MODEL'; see npusim run --help"),
         (["frobnicate"], "No such command 'frobnicate'; see npusim --help"),
-        (["run", "m.onnx", "--jsn", "x"], "No such option '--jsn'"),
+        (["run", "m.onnx", "--jsn", "x"], "No such option"),
         (["run", "m.onnx", "--seed", "-1"], "Invalid value for '--seed'"),
         (["run", "m.onnx", "--input-shape", "x:1"], "--input-shape x:1: must be NAME=N,N,..."),
         (["run", "m.onnx", "--input-shape", "x=1,-3"], "--input-shape x=1,-3: must be NAME=N,N,..."),
         (["run", "m.onnx", "--input-shape", "x=1", "--input-shape", "x=2"], "input 'x' has a shape already"),
+        (["run", "m.onnx", "--bind", "x"], "--bind x: must be NAME=VALUE with a number, several with commas"),
+        (["run", "m.onnx", "--bind", "=1"], "--bind =1: must be NAME=VALUE"),
+        (["run", "m.onnx", "--bind", "x=fast"], "--bind x=fast: must be NAME=VALUE"),
+        (["compile", "m.onnx", "--bind", "x=1,,2"], "--bind x=1,,2: must be NAME=VALUE"),
+        (["explain", "m.onnx", "--op", "a", "--bind", "x=null"], "--bind x=null: must be NAME=VALUE"),
+        (["run", "m.onnx", "--bind", "x=1", "--bind", "x=2"], "input 'x' has a value already"),
         (
             ["run", "m.onnx", "--input", "x.npy"],
             "--input x.npy: must be NAME=FILE.npy; the model's inputs are 'x', 'ids'",
@@ -72,6 +78,15 @@ def test_shapes_reach_the_compiler(cli: Cli) -> None:
     assert asked("compile") == [(Path("m.onnx"), {"x": (1, 3, 224, 224), "n": ()})]
 
 
+def test_values_reach_the_compiler(cli: Cli) -> None:
+    bind = ["--bind", "x=1", "--bind", "a=b=-2.5,3e2", "--bind", "on=True", "--bind", "off=false, true"]
+    for command in (["run"], ["compile", "-o", "m.npu"], ["explain", "--op", "conv"]):
+        cli(command[0], "m.onnx", *command[1:], *bind)
+        wanted = {"x": 1, "a=b": [-2.5, 300.0], "on": True, "off": [False, True]}
+        assert asked("bind") == [wanted]
+        fake_runtime.CALLS.clear()
+
+
 def test_overrides_change_the_device(cli: Cli) -> None:
     cli("run", "m.onnx", "--config", "tiny", "--set", "dram.bandwidth=5 GB/s", "--set", "dma.channels=3")
     config, _ = asked("session")[0]
@@ -80,8 +95,16 @@ def test_overrides_change_the_device(cli: Cli) -> None:
 
 def test_a_wrong_override_names_the_key(cli: Cli) -> None:
     outcome = cli("run", "m.onnx", "--set", "dram.bandwith='5 GB/s'")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "dram.bandwith: unknown key (did you mean 'bandwidth'?)" in outcome.message
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "[" * 5000])
+def test_an_override_that_nobody_can_read(cli: Cli, value: str) -> None:
+    outcome = cli("info", "--set", f"queue_depth={value}")
+    assert outcome.code == 2
+    assert "queue_depth: must be " in outcome.message
+    assert len(outcome.message) < 300
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,22 @@ def test_progress_shows_on_a_terminal_and_cleans_up(monkeypatch: pytest.MonkeyPa
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
+@pytest.mark.parametrize(
+    "command", ["--help", "run --help", "completion --help", "config list", "config show edge --keys", "demo"]
+)
+def test_lines_fit_into_a_terminal_and_lose_no_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    main(command.split())
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(command.split()) == 0
+    assert max(map(len, terminal.getvalue().splitlines())) <= 80 < max(map(len, wide.splitlines()))
+    assert sorted(terminal.getvalue().split()) == sorted(wide.split())
+
+
 def test_progress_is_silent_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr(sys, "stderr", pipe)

@@ -165,6 +165,8 @@ CUMPROD_TYPES = ["float32", "float16", "bfloat16", "int8", "uint8", "int16", "ui
 
 def cumprod_model(shape: tuple[int, ...], axis: int, dtype: str, opset: int = 26, **flags: int) -> onnx.ModelProto:
     """y = CumProd(x) along a constant axis."""
+    if onnx.defs.onnx_opset_version() < 26:
+        pytest.skip(f"CumProd came with operator set 26, which onnx {onnx.__version__} does not know")
     code = TensorProto.DataType.Value({"float32": "FLOAT"}.get(dtype, dtype.upper()))
     values = [helper.make_tensor_value_info(name, code, shape) for name in "xy"]
     node = helper.make_node("CumProd", ["x", "axis"], ["y"], name="scan", **flags)

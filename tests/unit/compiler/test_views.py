@@ -185,6 +185,26 @@ def test_the_arena_never_overlaps_what_lives_at_once(buffers: list[Buffer]) -> N
                 assert one.offset + one.nbytes <= other.offset or other.offset + other.nbytes <= one.offset
 
 
+@settings(max_examples=200)
+@given(LIVES)
+def test_the_arena_takes_the_lowest_place_that_is_free(buffers: list[Buffer]) -> None:
+    """The arena's runs by size, against every byte that lives at once with a buffer."""
+    arena = Arena()
+    buffers.sort(key=lambda b: b.born)
+    for index, buffer in enumerate(buffers):
+        arena.place(buffer)
+        blocks = align(max(buffer.nbytes, 1)) // ALIGNMENT
+        taken = {
+            block
+            for other in buffers[:index]
+            if buffer.born <= other.dies
+            for block in range(other.offset // ALIGNMENT, (other.offset + align(max(other.nbytes, 1))) // ALIGNMENT)
+        }
+        places = range(sum(align(max(other.nbytes, 1)) for other in buffers) // ALIGNMENT + 1)
+        lowest = next(place for place in places if taken.isdisjoint(range(place, place + blocks)))
+        assert buffer.offset == lowest * ALIGNMENT
+
+
 def test_the_arena_uses_bytes_again() -> None:
     arena = Arena()
     for born in range(0, 20, 2):

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npusim.dtypes import DType
-from npusim.errors import ModelError, UnsupportedError, UsageError
+from npusim.errors import CompileError, ModelError, NeedsValueError, UnsupportedError, UsageError
 from npusim.frontends.onnx import load
 from npusim.ops import reference
 from tests.support.onnx_models.small import evaluate, external, ramp, run_node, text_model, weighted
@@ -67,7 +67,8 @@ def test_weights_in_raw_data_and_in_typed_fields(dtype: str, raw: bool) -> None:
     import ml_dtypes
 
     values = np.array([1, 2, 100]).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    tensor = numpy_helper.from_array(values, "w")
+    code = TensorProto.DataType.Value("FLOAT" if dtype == "float32" else dtype.upper())
+    tensor = helper.make_tensor("w", code, values.shape, values.tobytes(), raw=True)
     if not raw:
         tensor.ClearField("raw_data")
         if dtype in ("float32", "int64"):
@@ -104,7 +105,7 @@ def test_external_weights_are_read_from_beside_the_model(tmp_path: Path) -> None
         ("../w.bin", {}, "external data '../w.bin' is outside the model's directory"),
         ("/etc/hostname", {}, "is outside the model's directory"),
         ("link.bin", {}, "is outside the model's directory"),
-        ("none.bin", {}, "external data file .*none.bin does not exist"),
+        ("none.bin", {}, "external data file .*none.bin: No such file"),
         ("w.bin", {"offset": 4}, "bytes 4 to 20 are beyond .*w.bin of 16 bytes"),
         ("w.bin", {"offset": -4}, "bytes -4 to 12 are beyond"),
         ("w.bin", {"length": 12}, "needs 16 bytes, its entry for 'w.bin' says 12"),
@@ -187,8 +188,8 @@ def test_open_dimensions_are_asked_for_and_taken() -> None:
     model = text_model("g (float[n, 3] x, float[n, 3] z, float[2] w) => (float[n, 3] y) { y = Add(x, z) }")
     with pytest.raises(ModelError) as caught:
         load(model)
-    assert "'x' is [n, 3]; 'z' is [n, 3]" in str(caught.value)
-    assert "--input-shape x=1,3" in str(caught.value)
+    assert "'x' is float32[n, 3]; 'z' is float32[n, 3]" in str(caught.value)
+    assert "input_shapes={'x': (1, 3), 'z': (1, 3)}" in str(caught.value)
     graph = load(model, input_shapes={"x": (5, 3)})
     assert [tensor.shape for tensor in graph.inputs] == [(5, 3), (5, 3), (2,)]
 
@@ -200,13 +201,73 @@ def test_open_dimensions_are_asked_for_and_taken() -> None:
         ({"x": (1, 4)}, r"input 'x' is \[n, 3\] in the model; the shape given is \[1, 4\]"),
         ({"x": (3,)}, r"the shape given is \[3\]"),
         ({"x": (-1, 3)}, r"the shape given is \[-1, 3\]"),
-        ({"x": (1, 3), "z": (2, 3)}, "and 'n' is 1 elsewhere"),
+        ({"x": (1, 3), "z": (2, 3)}, "and 'n' is 1 in input 'x'"),
     ],
 )
 def test_given_shapes_must_fit_the_model(shapes: dict[str, tuple[int, ...]], message: str) -> None:
     model = text_model("g (float[n, 3] x, float[n, 3] z) => (float[n, 3] y) { y = Add(x, z) }")
     with pytest.raises(UsageError, match=message):
         load(model, input_shapes=shapes)
+
+
+def test_what_does_not_fit_is_told_with_the_sizes() -> None:
+    model = text_model("g (float[n, m] x, float[7, 11] w) => (float y) { y = MatMul(x, w) }")
+    with pytest.raises(ModelError, match=r"^MatMul_0.*; input 'x' is \[2, 5\]$"):
+        load(model, input_shapes={"x": (2, 5)})
+
+
+SIZED = "g (float[2, 3] x, int64[2] size, bool[k] unread) => (float y) { y = Reshape(x, size) }"
+
+
+def test_a_bound_input_is_a_constant() -> None:
+    graph = load(text_model(SIZED), bind={"size": [3, 2], "unread": [True, False]})
+    assert [tensor.name for tensor in graph.inputs] == ["x"]
+    assert graph.outputs[0].shape == (3, 2)
+    assert graph.bound == (("size", "[3, 2]"), ("unread", "[True, False]"))
+    other = load(text_model(SIZED), bind={"size": [3, 2], "unread": [True, True]})
+    assert [op.kind for op in other.ops] == [op.kind for op in graph.ops]
+    assert other.fingerprint() != graph.fingerprint()
+
+
+def test_an_input_that_is_bound_may_be_an_output() -> None:
+    graph = load(text_model("g (float[2] x, int64 n) => (float[2] y, int64 n) { y = Relu(x) }"), bind={"n": 7})
+    assert reference.run(graph, {"x": np.float32([1, -1])})["n"] == 7
+
+
+def test_what_cannot_be_bound() -> None:
+    with pytest.raises(UsageError, match="a value is given for 'siz', which is not an input; inputs: 'x', 'size'"):
+        load(text_model(SIZED), bind={"siz": [3, 2], "unread": [True]})
+    with pytest.raises(UsageError, match=r"input 'size' is \[2\] in the model; the shape given is \[\]"):
+        load(text_model(SIZED), bind={"size": 6, "unread": [True]})
+
+
+def test_who_needs_a_value_names_the_inputs_that_it_follows_from() -> None:
+    model = text_model("""g (float[6] x, int64[1] a, int64[1] b, int64[40] many) => (float y, float z) {
+        sum = Add(a, b) y = Reshape(x, sum) z = Reshape(x, many) }""")
+    with pytest.raises(UnsupportedError) as caught:
+        load(model)
+    assert not isinstance(caught.value, NeedsValueError)  # so large an input is data, which nothing binds unasked
+    assert [(name, reason) for name, _, reason in caught.value.reasons] == [
+        ("Reshape_1", "input 1 must be a constant; it follows from input 'a', 'b'"),
+        ("Reshape_2", "input 1 must be a constant; it follows from input 'many'"),
+    ]
+    del model.graph.node[2], model.graph.output[1]
+    with pytest.raises(NeedsValueError) as caught:
+        load(model)
+    assert caught.value.values == {"a": [1], "b": [1]}
+    model.graph.node.add(op_type="Det", input=["x"], output=["d"])
+    model.graph.output.add(name="d")
+    with pytest.raises(UnsupportedError, match="2 unsupported") as both:
+        load(model)
+    assert not isinstance(both.value, NeedsValueError)  # a value would not be enough
+
+
+def test_declared_shapes_that_are_not_so_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    graph = load(text_model("g (float[2] x) => (float[3] y, float[2, 1] z) { y = Relu(x) z = Neg(y) }"))
+    assert [tensor.shape for tensor in graph.outputs] == [(2,), (2,)]
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "g: 'y' is declared as [3] but computed as [2] (and 1 more); what is computed counts")
+    ]
 
 
 def test_every_unsupported_node_is_listed_once() -> None:
@@ -233,16 +294,16 @@ def test_unknown_attributes_are_refused() -> None:
         load(model)
 
 
-@pytest.mark.parametrize("opset", [6, 1000])
+@pytest.mark.parametrize("opset", [0, 1000])
 def test_operator_sets_outside_the_range_are_refused(opset: int) -> None:
     model = text_model("g (float[4] x) => (float[4] y) { y = Relu(x) }", opset=opset)
-    with pytest.raises(UnsupportedError, match=f"operator set {opset} is not supported: 7 to"):
+    with pytest.raises(UnsupportedError, match=f"operator set {opset} is not supported: 1 to"):
         load(model)
 
 
 @pytest.mark.parametrize("name", ["double", "uint32", "uint64", "float8e4m3fn", "string"])
 def test_types_that_the_device_has_not_are_refused_by_name(name: str) -> None:
-    model = text_model(f"g ({name}[4] x) => ({name}[4] y) {{ y = Relu(x) }}")
+    model = text_model(f"g ({name}[4] x) => ({name}[4] y) {{ y = Abs(x) }}")
     label = "float64" if name == "double" else name
     with pytest.raises(UnsupportedError, match=label):
         load(model)
@@ -279,9 +340,7 @@ def test_functions_that_call_each_other_end() -> None:
 
 
 def test_functions_that_multiply_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    from npusim.frontends.onnx import importer
 
-    monkeypatch.setattr(importer, "MAX_NODES", 1000)
     levels = "".join(
         f'<domain: "local", opset_import: ["" : 21, "local" : 1]> f{i} (v) => (w) '
         f"{{ u = local.f{i + 1}(v) w = local.f{i + 1}(u) }}"
@@ -289,7 +348,7 @@ def test_functions_that_multiply_are_stopped(monkeypatch: pytest.MonkeyPatch) ->
     )
     last = '<domain: "local", opset_import: ["" : 21, "local" : 1]> f30 (v) => (w) { w = Relu(v) }'
     model = text_model(f"g (float[2] x) => (float[2] y) {{ y = local.f0(x) }} {levels} {last}")
-    with pytest.raises(ModelError, match="more than 1000 nodes"):
+    with pytest.raises(CompileError, match=r"^f0_0: wants 25769803760 steps while .*; \d+ steps are left"):
         load(model)
 
 
@@ -305,7 +364,7 @@ def test_an_open_branch_and_loops_are_refused() -> None:
     model = text_model("""g (float[2] x, bool c) => (float[2] y) {
         y = If (c) <then_branch = t () => (float[2] a) { a = Identity(x) },
                     else_branch = e () => (float[2] b) { b = Neg(x) }> }""")
-    with pytest.raises(UnsupportedError, match=r"If_0 \(If\): input 0 \('c'\) must be a constant"):
+    with pytest.raises(UnsupportedError, match=r"If_0 \(If\): input 0 must be a constant; it follows from input 'c'"):
         load(model)
 
 
@@ -326,7 +385,9 @@ def test_loops_are_unrolled_while_their_conditions_are_known() -> None:
 
 
 def test_loops_that_depend_on_data_or_do_not_end_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"Loop_1 \(Loop\): input 1 \('go'\) must be a constant"):
+    with pytest.raises(
+        UnsupportedError, match=r"Loop_1 \(Loop\): input 1 must be a constant; it follows from input 'go'"
+    ):
         load(text_model(LOOP.replace("COND", "go").replace("NEXT", "k")))
     endless = LOOP.replace("value_int = 3", "value_int = 9223372036854775807")
     with pytest.raises(UnsupportedError, match="more than 4096 iterations are not supported"):

@@ -311,9 +311,46 @@ def test_contributed_matmul(ta: int, tb: int, alpha: float) -> None:
     )
 
 
-def test_three_dimensional_windows_are_refused_by_shape() -> None:
-    with pytest.raises(UnsupportedError, match=r"one or two spatial dimensions .* \[1, 1, 4, 4, 4\]"):
-        run_node("MaxPool", {"x": ramp(1, 1, 4, 4, 4)}, kernel_shape=[2, 2, 2])
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_of_more_than_three_dimensions_are_refused_by_shape(op_type: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"one to three spatial dimensions .* \[1, 1, 4, 4, 4, 4\]"):
+        run_node(op_type, {"x": ramp(1, 1, 4, 4, 4, 4)}, kernel_shape=[2, 2, 2, 2])
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("include", [0, 1])
+def test_windows_over_volumes(op_type: str, include: int) -> None:
+    """Each dimension with a kernel, a stride and a padding of its own."""
+    options = {} if op_type == "MaxPool" else {"count_include_pad": include}
+    same_as_onnxruntime(
+        node_model(
+            op_type, {"x": noise(3, 2, 3, 7, 6, 8)}, kernel_shape=[3, 2, 4], strides=[2, 1, 3],
+            pads=[1, 0, 2, 1, 1, 3], ceil_mode=include, **options,
+        ),
+        {"x": noise(3, 2, 3, 7, 6, 8)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_convolutions_over_volumes(depth: int) -> None:
+    """Each dimension with a kernel, a stride, a dilation and a padding of its own; groups."""
+    inputs = {"x": noise(4, 2, 4, 7, 6, 8), "w": noise(5, 6, 2, depth, 2, 3), "b": noise(6, 6)}
+    options = {"strides": [2, 1, 3], "dilations": [2, 1, 2], "pads": [1, 0, 2, 2, 1, 3], "group": 2}
+    same_as_onnxruntime(node_model("Conv", inputs, ["w", "b"], **options), {"x": inputs["x"]})
+
+
+def test_a_volume_is_padded_with_its_zero_point() -> None:
+    rng = np.random.default_rng(7)
+    inputs: dict[str, Any] = {
+        "x": rng.integers(0, 255, (1, 2, 4, 4, 4), np.uint8),
+        "w": rng.integers(-9, 9, (3, 2, 2, 2, 2), np.int8),
+        "zero": np.uint8(100),
+    }
+    model = node_model("ConvInteger", inputs, ["w", "zero"], pads=[1, 1, 1, 0, 0, 0])
+    (y,) = evaluate(model, {"x": inputs["x"]})
+    centred = np.pad(inputs["x"].astype(np.int64) - 100, [(0, 0), (0, 0), (1, 0), (1, 0), (1, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(centred, (2, 2, 2), axis=(2, 3, 4))
+    np.testing.assert_array_equal(y, np.einsum("ncdhwijk,ocijk->nodhw", windows, inputs["w"].astype(np.int64)))
 
 
 def test_indices_of_maxima_are_refused_only_when_used() -> None:
@@ -379,3 +416,29 @@ def test_caches_are_written_from_each_samples_place(mode: str) -> None:
         for row in range(2):
             expected[sample, :, (start + row) % 4] = update[sample, :, row]
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("length", [None, 4, 5, 8, 9])
+@pytest.mark.parametrize(("inverse", "onesided", "parts"), [(0, 0, 1), (0, 0, 2), (0, 1, 1), (1, 0, 2), (1, 1, 2)])
+def test_fourier_transforms(length: int | None, inverse: int, onesided: int, parts: int) -> None:
+    """Against numpy's: longer than the signal, shorter, even and odd."""
+    x = noise(8, 3, 6, 2, parts).astype(np.float64)
+    numbers = x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)
+    transform = {(0, 0): np.fft.fft, (0, 1): np.fft.rfft, (1, 0): np.fft.ifft, (1, 1): np.fft.irfft}[inverse, onesided]
+    wanted = transform(numbers.real if onesided and not inverse else numbers, length, axis=1)
+    pairs = np.stack([wanted.real, wanted.imag], -1)[..., : 1 if inverse and onesided else 2]
+    n = None if length is None else np.int64(length)
+    inputs: dict[str, Any] = {"x": np.float32(x), "n": n, "axis": np.int64(-3)}
+    given = [name for name in ("n", "axis") if inputs[name] is not None]
+    (y,) = run_node("DFT", inputs, given, opset=20, inverse=inverse, onesided=onesided)
+    np.testing.assert_allclose(y, pairs, atol=1e-5)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_short_time_fourier_transforms(onesided: int) -> None:
+    x, window = noise(9, 2, 20, 1), np.hanning(6).astype(np.float32)
+    inputs = {"x": x, "step": np.int64(3), "window": window, "length": np.int64(6)}
+    (y,) = run_node("STFT", inputs, ["step", "window", "length"], opset=17, onesided=onesided)
+    frames = np.lib.stride_tricks.sliding_window_view(x[..., 0], 6, axis=1)[:, ::3] * window
+    wanted = (np.fft.rfft if onesided else np.fft.fft)(frames)
+    np.testing.assert_allclose(y, np.stack([wanted.real, wanted.imag], -1), atol=1e-5)

@@ -1,6 +1,8 @@
 """Device descriptions: what is read, what is refused and in which words."""
 
 import copy
+import json
+import os
 import pickle
 import subprocess
 import sys
@@ -310,6 +312,79 @@ def test_inheritance_must_end(tmp_path):
     assert problems(path) == [f"{path}: inherit: no such config 'nothing'; {KNOWN}"]
     path = write(tmp_path, "inherit = 3\n")
     assert problems(path) == [f"{path}: inherit: must be a config's name or a path, got 3"]
+
+
+def test_inheritance_is_no_endless_way(tmp_path):
+    for number in range(3000):
+        write(tmp_path, f'inherit = "{number + 1}.toml"\n', f"{number}.toml")
+    path = write(tmp_path, 'inherit = "tiny"\n', "3000.toml")
+    assert load_config(path).cores == 1
+    assert load_config(tmp_path / "2970.toml").cores == 1
+    (problem,) = problems(tmp_path / "0.toml")
+    assert problem == f"{tmp_path}/32.toml: inherit: must lead to the end within 32 files"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "large"])
+def test_a_description_is_a_file_of_moderate_size(tmp_path, kind):
+    path = tmp_path / "base.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)
+    said = {"large": "must have at most 16384 bytes, got more", "directory": "cannot be read: Is a directory"}.get(
+        kind, "cannot be read: is not a regular file"
+    )
+    assert problems(path) == [f"{path}: {said}"]
+    assert problems(write(tmp_path, 'inherit = "base.toml"\n')) == [f"{path}: {said}"]
+
+
+MANY = 1500
+TOO_DEEP = "not valid TOML: nested too deeply; must be at most 16 tables deep"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = " + "[" * MANY + "]" * MANY, TOO_DEEP),
+        ("x = " + "{a = " * MANY + "1" + "}" * MANY, TOO_DEEP),
+        ("[" + ".".join("a" * MANY) + "]", TOO_DEEP),
+        (".".join("a" * MANY) + " = 1", TOO_DEEP),
+        (
+            "queue_depth = " + "[" * 100 + "]" * 100,
+            "queue_depth: must be a whole number, got [[[[[[[...]]]]]]] (a list)",
+        ),
+        ("queue_depth = " + "9" * 5000, "not valid TOML: an integer has too many digits"),
+        ("queue_depth = 0x" + "f" * 5000, "queue_depth: must be <= 4096, got an integer of 20000 bits"),
+        ("sram.bytes = 0x" + "f" * 5000, "sram.bytes: must be <= 16 GiB, got an integer of 20000 bits B"),
+        (
+            "dram.efficiency = 0x" + "f" * 5000,
+            'dram.efficiency: must be a number or a fraction such as "1/2", got an integer of 20000 bits',
+        ),
+        ("dram = [0x" + "f" * 5000 + "]", "dram: must be a table, got [an integer of 20000 bits]"),
+        ("inherit = 0x" + "f" * 5000, "inherit: must be a config's name or a path, got an integer of 20000 bits"),
+        ("cores = '" + "x" * 9000 + "'", f"cores: must be a whole number, got '{'x' * 47}...{'x' * 48}' (a string)"),
+    ],
+)
+def test_no_value_is_too_much_for_a_message(tmp_path, text, message):
+    path = write(tmp_path, text if text.startswith("inherit") else f'inherit = "tiny"\n{text}\n')
+    assert problems(path) == [f"{path}: {message}"]
+
+
+def test_an_override_may_be_any_integer():
+    with pytest.raises(ConfigError, match=r"queue_depth: must be <= 4096, got an integer of 16610 bits$"):
+        load_config("tiny").with_(queue_depth=10**5000)
+
+
+@pytest.mark.parametrize("name", ["k" * 5000, "a/" + "k" * 5000, "a\0b/c", "a\0b"])
+def test_a_name_that_no_file_can_have(name, tmp_path):
+    assert "; known names: " in problems(name)[0]
+    path = write(tmp_path, f"inherit = {json.dumps(name)}\n")
+    assert problems(path)[0].startswith(f"{path}: inherit: no such config ")
 
 
 def test_overrides_are_checked_again():

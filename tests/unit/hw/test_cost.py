@@ -213,7 +213,22 @@ def test_a_transfer_within_sram_touches_no_dram():
     assert dram_model(TINY).transfer_bytes(work) == 0
     found = cost(TINY, work)
     assert found.terms == (("setup", 11), ("transfer", 500))
-    assert transfer(TINY, work) == (11_000, 0, 0, 500_000, 0)
+    assert transfer(TINY, work) == (11_000, 0, 0, 500_000, 0, 0)
+
+
+def test_what_is_written_beside_what_is_read_takes_its_time_at_the_channel():
+    """Padding, or an element that is read once: 8 bytes a cycle of tiny's channel, less what the bus takes anyway."""
+    padded = cost(TINY, DmaWork(4 << 20, 1, 16, 16, 0))
+    assert padded.terms == (("setup", 11), ("latency", 100), ("transfer", 8), ("writing", (4 << 20) // 8 - 8))
+    assert (padded.ps, padded.bound) == ((111 + (4 << 20) // 8) * 1000, "memory")
+    slow = TINY.with_(**{"dram.efficiency": "1/2"})  # 64 bytes in 16 cycles, in which 128 are written
+    assert "writing" not in terms(slow, DmaWork(128, 1, 64, 64, 0))
+    assert terms(slow, DmaWork(129, 1, 64, 64, 0))["writing"] == 1
+
+
+def test_a_duplex_copy_that_writes_more_than_it_reads_takes_the_larger_way():
+    duplex = TINY.with_(**{"dma.duplex": True, "dram.bandwidth": "16 GB/s"})
+    assert terms(duplex, DmaWork(8000, 1, 64, 64, 8000))["transfer"] == 1000
 
 
 def test_an_empty_transfer_costs_its_start():

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from npusim._core import Strided
 from npusim.dtypes import DType
@@ -231,7 +233,8 @@ WORK: list[tuple[Instruction, Work]] = [
     (CumSum(F16, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), False, False), VectorWork("reduce", F16, 30, 1, 2 * 60)),
     (CumProd(F16, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), False, False), VectorWork("reduce", F16, 30, 1, 2 * 60)),
     (Lrn(F32, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), 3, 1, 1, 1), VectorWork("transcendental", F32, 30, 2, 3 * 120)),
-    (POOL, VectorWork("reduce", I8, 36 * 12, 1, 7 * 5 * 6 + 36)),
+    # of four rows 3, 4 and 4 lie on the image, of three columns 2 and 3
+    (POOL, VectorWork("reduce", I8, 6 * 11 * 5, 1, 7 * 5 * 6 + 36)),
     (RESAMPLE, VectorWork("simple", F32, 60, 1, (24 + 30) * 4 + 10 * 8)),
     (ELEMENTS, ScalarWork(30, 30 * (2 + 2 + 8))),
     (SCATTER, ScalarWork(30, 30 * (4 + 4 + 4))),
@@ -275,6 +278,18 @@ def test_of_two_sides_in_dram_the_one_with_more_pieces_counts() -> None:
     assert nothing.work() == DmaWork(0, 1, 0, 0, 0)
 
 
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 9), st.integers(1, 4), st.integers(0, 7), st.integers(1, 8))
+def test_a_window_is_charged_for_its_taps_on_the_image(
+    windows: int, stride: int, taps: int, dilation: int, before: int, size: int
+) -> None:
+    inside = sum(0 <= i * stride + t * dilation - before < size for i in range(windows) for t in range(taps))
+    pool = Pool(
+        0, I8, Q[0], (1, 1, 1), Q[1], (1, 1, 1), size, 1, windows, 1, 3, taps, 1, stride, 1, dilation, 1,
+        (before, 0, 0, 0), False,
+    )  # fmt: skip
+    assert pool.work() == VectorWork("reduce", I8, 3 * max(windows, inside), 1, 3 * (size + windows))
+
+
 def test_sums_that_stay_leave_nothing_and_results_take_no_parameters() -> None:
     middle = Conv(
         U8, I8, I16, Q[0], (0, 0, 4), Q[1], 0, Q[2], (0, 0, 4), 1, 1, 1, 1, 4, 1, 1, 1, 1, 1, 1, 0, 0, False, False,
@@ -300,12 +315,12 @@ def checked(instruction: Instruction, **changes: Any) -> Instruction:
 
 
 def test_fields_that_no_hardware_could_mean() -> None:
-    for name in ("batch", "oh", "ow", "oc", "ic", "kh", "kw", "sh", "sw"):
-        with pytest.raises(ProgramError, match="every dimension and stride must be >= 1"):
+    for name in ("batch", "oh", "ow", "oc", "ic", "kh", "kw", "sh", "sw", "dh", "dw"):
+        with pytest.raises(ProgramError, match="every dimension, stride and dilation must be >= 1"):
             checked(CONV, **{name: 0})
         checked(CONV, **{name: 1})
-    for name in ("oh", "ow", "channels", "mult", "kh", "kw", "sh", "sw"):
-        with pytest.raises(ProgramError, match="every dimension and stride must be >= 1"):
+    for name in ("oh", "ow", "channels", "mult", "kh", "kw", "sh", "sw", "dh", "dw"):
+        with pytest.raises(ProgramError, match="every dimension, stride and dilation must be >= 1"):
             checked(DEPTHWISE, **{name: 0})
         checked(DEPTHWISE, **{name: 1})
     for name in ("kh", "kw", "sh", "sw", "dh", "dw"):
@@ -327,7 +342,7 @@ def test_fields_that_no_hardware_could_mean() -> None:
     with pytest.raises(ProgramError, match="reduction must be below 5, got 5"):
         checked(SCATTER, reduction=5)
     checked(SCATTER, reduction=4)
-    for instruction in (COPY, FILL, GATHER):
+    for instruction in (COPY, FILL, GATHER, ELEMENTS):
         for size in (0, 3, 5, 16):
             with pytest.raises(ProgramError, match="item size must be one of"):
                 checked(instruction, itemsize=size)
@@ -524,9 +539,12 @@ def test_indices() -> None:
     np.testing.assert_array_equal(memory.get(Q[0], (2, 3), np.int16), [[20, 21, 30], [10, 11, 20]])
     memory.put(Q[2], [3], np.int64)
     for instruction in (elements, scatter):
-        with pytest.raises(ProgramError, match="outside the axis of 3"):
+        with pytest.raises(
+            ProgramError, match=r"operand 'index' holds 3 at \[0, 0, 0\], which is outside the axis of 3"
+        ):
             instruction.execute(memory, 0)
-    with pytest.raises(ProgramError, match="the index at position 0 is outside the axis of 3"):
+    memory.put(Q[2], [2, -4], np.int64)
+    with pytest.raises(ProgramError, match=r"operand 'index' holds -4 at \[0, 1, 0\], which is outside the axis of 3"):
         Gather(Q[0], (12, 6, 2), Q[1], (12, 2, 2), Q[2], 8, I64, (1, 2, 3), 3, 2).execute(memory, 0)
     TopK(I16, Q[0], (8, 4, 2), Q[3], (32, 16, 8), Q[1], (12, 4, 2), (1, 3, 2), 2, False).execute(memory, 0)
     np.testing.assert_array_equal(memory.get(Q[0], (2, 2), np.int16), data[:2])

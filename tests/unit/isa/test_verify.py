@@ -11,8 +11,8 @@ from npusim.errors import ProgramError
 from npusim.isa.base import Command, Instruction, Unit, Wait, acc, region
 from npusim.isa.control import Halt
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
-from npusim.isa.reduction import Pool
-from npusim.isa.scalar import Scatter, TopK
+from npusim.isa.reduction import ArgReduce, Pool
+from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.verify import Limits, verify
 from tests.support.programs.streams import add, copy, fill, gather
 
@@ -73,6 +73,7 @@ DEPTHWISE = Depthwise(
 )  # fmt: skip
 POOL = Pool(3, DType.INT8, 0, ZERO3, 0, ZERO3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, (0, 0, 0, 0), False)
 SCATTER = Scatter(DType.INT8, 0, ZERO3, 0, ZERO3, DType.INT32, 0, ZERO3, (1, 1, 1), 1, 5)
+PICK = GatherElements(1, 0, ZERO3, 64, ZERO3, DType.INT32, 128, ZERO3, (1, 1, 1), 1)
 TOPK = TopK(DType.INT8, 64, ZERO3, 128, ZERO3, 0, (0, 1, 0), (1, 3, 1), 4, True)
 
 
@@ -130,7 +131,7 @@ TOPK = TopK(DType.INT8, 64, ZERO3, 128, ZERO3, 0, (0, 1, 0), (1, 3, 1), 4, True)
         ),
         (
             Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, kh=0)),
-            "command 0 (matrix.conv): matrix.conv: every dimension and stride must be >= 1",
+            "command 0 (matrix.conv): matrix.conv: every dimension, stride and dilation must be >= 1",
         ),
         (
             Command(0, Unit.MATRIX, 0, (), dataclasses.replace(CONV, w_type=DType.FLOAT32)),
@@ -164,6 +165,22 @@ TOPK = TopK(DType.INT8, 64, ZERO3, 128, ZERO3, 0, (0, 1, 0), (1, 3, 1), 4, True)
         (
             Command(0, Unit.SCALAR, 0, (), SCATTER),
             "command 0 (scalar.scatter): scalar.scatter: reduction must be below 5, got 5",
+        ),
+        (
+            Command(0, Unit.SCALAR, 0, (), dataclasses.replace(SCATTER, reduction=0, index_type=DType.BOOL)),
+            "command 0 (scalar.scatter): index type must be an integer, got bool",
+        ),
+        (
+            Command(0, Unit.SCALAR, 0, (), dataclasses.replace(PICK, itemsize=3)),
+            "command 0 (scalar.gather_elements): item size must be one of (1, 2, 4, 8), got 3",
+        ),
+        (
+            Command(0, Unit.SCALAR, 0, (), dataclasses.replace(PICK, index_type=DType.FLOAT16)),
+            "command 0 (scalar.gather_elements): index type must be an integer, got float16",
+        ),
+        (
+            vector(ArgReduce(DType.INT8, 0, (0, 0, 0), 0, (0, 1, 0), (1, 3, 1), 2, False)),
+            "command 0 (vector.arg_reduce): vector.arg_reduce: function must be 0 (maximum) or 1 (minimum), got 2",
         ),
         (
             Command(0, Unit.SCALAR, 0, (), TOPK),

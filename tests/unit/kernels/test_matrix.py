@@ -260,7 +260,8 @@ def test_fused_multiply_add_is_not_two_roundings():
     """1 + eps squared minus 1 + 2 eps is eps squared, which only a fused operation sees."""
     eps = np.float32(2**-12)
     p, one = Problem(), np.float32(1)
-    d = Data(np.full((1, 1, 1, 1), one + eps), np.full((1, 1, 1), one + eps), np.full((1, 1, 1, 1), -(one + 2 * eps)))
+    x, acc = one + eps, -(one + np.float32(2) * eps)  # older numpy made a double of a 2 that is Python's
+    d = Data(np.full((1, 1, 1, 1), x), np.full((1, 1, 1), x), np.full((1, 1, 1, 1), acc))
     for level in levels():
         _core.set_simd(level)
         assert conv(p, DType.FLOAT32, DType.FLOAT32, d).item() == float(eps) ** 2
@@ -358,6 +359,15 @@ def test_operands_outside_their_memory_are_refused(name):
     )
     with pytest.raises(IndexError, match=rf"{name}: bytes \[0, 16\) are outside its memory of 15 bytes"):
         _core.conv(11, 11, x, w, acc, (1, 1, 2, 2, 2), (1,) * 6, 32, 0, True)
+
+
+def test_the_stride_of_a_single_element_means_nothing() -> None:
+    """Nobody steps by it, not even behind the last one: that is seen under ``make sanitize``."""
+    for far in (2**62, -(2**63), 2**63 - 1):
+        acc = np.full(8, 7, np.uint8)
+        places = [_core.Strided(np.ones(16, np.uint8), 0, (far,) * count) for count in (3, 1)]
+        _core.conv(DType.INT8, DType.INT8, *places, _core.Strided(acc, 0, (far,) * 3), (1,) * 5, (1,) * 6, 32, 0, True)
+        assert list(acc) == [1, 0, 0, 0, 7, 7, 7, 7]
 
 
 def test_unknown_instruction_set_is_named():

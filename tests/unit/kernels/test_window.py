@@ -184,3 +184,21 @@ def test_bad_arguments_are_named():
         _core.pool(L2, DType.INT8, view, view, *sizes)
     with pytest.raises(ValueError, match="resample: taps must be >= 1"):
         _core.resample(DType.INT8, view, view, (1, 1, 1), 1, view, view, 0)
+
+
+# Wrong addresses that nobody reads or writes: seen under ``make sanitize``.
+
+
+def test_windows_around_an_empty_source_have_no_address() -> None:
+    dst = np.full(4 * 4, 7, np.uint8)
+    at, to = _core.Strided(np.zeros(0, np.uint8), 0, (64, 8, 4)), _core.Strided(dst, 0, (8, 4, 4))
+    _core.pool(AVERAGE, DType.FLOAT32, to, at, (2, 2, 1), (0, 3), (3, 3, 1, 1, 1, 1), (2, 1, 2, 1), False)
+    assert not dst.any()
+
+
+def test_resampling_of_no_elements_has_no_address() -> None:
+    dst, tables = np.full(2 * 3 * 4, 7, np.uint8), np.full(3, -1, np.int32).view(np.uint8)
+    at, to = _core.Strided(np.zeros(0, np.uint8), 0, (64, 8, 4)), _core.Strided(dst, 0, (12, 4, 4))
+    table = _core.Strided(tables, 0)
+    assert _core.resample(DType.FLOAT32, to, at, (2, 3, 1), 0, table, table, 1) == -1
+    assert not dst.any()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import pkgutil
 
 import pytest
 
 import hal.nnapi
+from hal.nnapi.aidl.border import raises_status
 from hal.nnapi.border import STATUS, status_of
+from hal.nnapi.capi.entry import ENTRIES, Entry, call
 from hal.nnapi.errors import InvalidModelError, InvalidRequestError, StatusError
 from hal.nnapi.plan import control
 from hal.nnapi.types import ErrorStatus
@@ -64,3 +67,16 @@ def test_the_table_names_only_errors_that_exist():
 )
 def test_an_exception_becomes_its_status(error, status):
     assert status_of(error, "test") is status
+
+
+def test_a_line_of_the_log_says_a_status_once(caplog, monkeypatch):
+    def method():
+        raise StatusError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, "late")
+
+    for name, run in (("direct", method), ("through", raises_status(method))):
+        monkeypatch.setitem(ENTRIES, name, Entry(name, (), (), run))
+        with caplog.at_level(logging.INFO, "hal.nnapi"):
+            call(name, ())
+    lines = [record.getMessage() for record in caplog.records]
+    what = "MISSED_DEADLINE_PERSISTENT: late"
+    assert lines == [f"direct: {what}", f"method: {what}", f"through: {what}"]

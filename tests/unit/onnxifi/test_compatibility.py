@@ -99,3 +99,30 @@ def test_intermediate_declarations_are_compared_too():
         (models.tensor("t", (2, 3), TensorProto.INT8), Status.MISMATCHING_DATATYPE),
     ):
         assert compatible(models.model(nodes, *ends, value_info=[declared])) is status
+
+
+@pytest.mark.parametrize("elements", [(1 << 40) + 1, 1 << 62])
+def test_more_elements_than_there_can_be_are_an_unsupported_shape(elements):
+    assert compatible(models.unary(shape=(elements,))) is Status.UNSUPPORTED_SHAPE
+    grown = helper.make_node("Expand", ["x", "shape"], ["t"])
+    made = helper.make_node("Constant", [], ["shape"], value_ints=[elements])
+    rest = helper.make_node("ReduceSum", ["t"], ["y"], keepdims=0)
+    model = models.model([made, grown, rest], [models.tensor("x", (1,))], [models.tensor("y", ())])
+    assert compatible(model) is Status.UNSUPPORTED_SHAPE
+
+
+@pytest.mark.parametrize(("op", "kind"), [("Relu", TensorProto.INT32), ("Mean", TensorProto.BOOL)])
+def test_a_type_that_the_operator_is_not_defined_for_is_an_invalid_model(op, kind):
+    node = helper.make_node(op, ["x"], ["y"])
+    ends = [models.tensor("x", (2, 3), kind)], [models.tensor("y", (2, 3), kind)]
+    assert compatible(models.model([node], *ends, opset=13)) is Status.INVALID_MODEL
+
+
+def test_old_operator_sets_are_converted():
+    node = helper.make_node("Add", ["x", "b"], ["y"], broadcast=1, axis=1)
+    ends = [models.tensor("x", (2, 3, 4)), models.tensor("b", (3,))], [models.tensor("y", (2, 3, 4))]
+    assert compatible(models.model([node], *ends, opset=6)) is Status.SUCCESS
+    assert compatible(models.model([node], *ends, opset=7)) is Status.INVALID_MODEL
+    node = helper.make_node("Greater", ["x", "b"], ["y"], broadcast=1)
+    ends = [models.tensor("x", (2, 3)), models.tensor("b", (3,))], [models.tensor("y", (2, 3), TensorProto.BOOL)]
+    assert compatible(models.model([node], *ends, opset=6)) is Status.UNSUPPORTED_VERSION

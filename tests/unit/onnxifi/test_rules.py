@@ -51,7 +51,7 @@ def opset_twice(m):
 
 
 def old_opset(m):
-    m.opset_import[0].version = 6
+    m.opset_import[0].version = 0
 
 
 def foreign_opset(m):
@@ -174,7 +174,7 @@ RULES = [
     (old_ir, S.UNSUPPORTED_VERSION, "IR version 2: 3 to "),
     (no_opset, S.INVALID_MODEL, "names no operator set"),
     (opset_twice, S.INVALID_MODEL, "imported twice"),
-    (old_opset, S.UNSUPPORTED_VERSION, "operator set ai.onnx 6: 7 to "),
+    (old_opset, S.UNSUPPORTED_VERSION, "operator set ai.onnx 0: 1 to "),
     (foreign_opset, S.UNSUPPORTED_VERSION, "operator set com.microsoft 99: 1 to 1"),
     (no_outputs, S.INVALID_MODEL, "no outputs"),
     (no_name, S.INVALID_MODEL, "the graph has no name"),

@@ -204,6 +204,7 @@ def test_a_client_that_asks_for_more_log_gets_the_reason_of_every_failure(logger
     assert logger.getEffectiveLevel() == logging.INFO
     status_of(engine.info, 0, 9)
     assert "onnxGetBackendInfo: UNSUPPORTED_ATTRIBUTE: " in caplog.text
+    assert caplog.text.count("UNSUPPORTED_ATTRIBUTE") == 1
     caplog.clear()
     engine.init_backend(0, ((2, LogLevel.ERROR),))
     status_of(engine.info, 0, 9)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from hal.onnxifi import engine
 from hal.onnxifi.settings import DEFAULT_BACKENDS, read_settings, settings_file
 from hal.onnxifi.status import OnnxifiError, Status
 from npusim.errors import ConfigError
+from tests.support.planted_files import promptly
 
 
 def names():
@@ -62,11 +65,20 @@ def test_another_file_can_be_named(file, tmp_path, monkeypatch):
         ("lenient = 1", "lenient: must be a bool, got 1"),
         ("speed = 9", "speed: unknown key; known are backends, lenient"),
         ("= 9", "not valid TOML"),
+        ("lenient = " + "9" * 5000, "not valid TOML: an integer has too many digits"),
+        ("lenient = 0x" + "f" * 5000, "lenient: must be a bool, got an integer of 20000 bits"),
+        ("backends" + ".a" * 1500 + " = 1", "nested too deeply"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_said(file, text, message):
     file.write_text(text)
     with pytest.raises(ConfigError, match=message):
+        read_settings()
+
+
+def test_a_pipe_is_no_file_of_settings(file):
+    os.mkfifo(file)
+    with promptly(), pytest.raises(ConfigError, match=r"onnxifi\.toml: cannot be read: is not a regular file$"):
         read_settings()
 
 

@@ -63,3 +63,67 @@ def test_shortened_text_keeps_both_ends(text: str, width: int) -> None:
     assert len(short) == min(len(text), width)
     assert short[0:1] == text[0:1]
     assert short[-1:] == text[-1:]
+
+
+ROWS = [("conv1", "1 us", "45.5 %", "DMA busy 100.0 %, DRAM at 12 345 678 of its peak: 8 kB moved for 1 kMAC, no more")]
+HEADER = ("layer", "time", "share", "why")
+
+
+@pytest.mark.parametrize("width", [120, 80, 60, 50, 40, 20, 10])
+def test_a_table_breaks_between_words(width: int) -> None:
+    with fmt.lines_of(width):
+        lines = fmt.table(HEADER, ROWS, right="<>><")
+    words = " ".join(" ".join(lines).split())
+    whole = " ".join(" ".join(cell for row in (HEADER, *ROWS) for cell in row).split())
+    assert sorted(words.split()) == sorted(whole.split()), "no word is lost or cut"
+    assert all("12 345 678" in line for line in lines if "345" in line), "nor a number"
+    if width >= 40:
+        assert max(map(len, lines)) <= width
+
+
+def test_outside_of_a_terminal_a_row_is_a_line() -> None:
+    assert len(fmt.table(HEADER, ROWS)) == 2
+    with fmt.lines_of(60):
+        assert len(fmt.table(HEADER, ROWS)) > 2
+    assert len(fmt.table(HEADER, ROWS)) == 2
+
+
+def test_the_lines_of_a_cell_stay_in_its_column() -> None:
+    with fmt.lines_of(24):
+        assert fmt.table(("a", "text"), [("one", "some words that are many"), ("two", "few")]) == [
+            "a    text", "one  some words that are", "     many", "two  few",
+        ]  # fmt: skip
+    with fmt.lines_of(32):
+        assert fmt.facts([("DRAM", "1 kB read, 2 kB written, and then 100 % of it")]) == [
+            "  DRAM  1 kB read, 2 kB written,", "        and then 100 % of it",
+        ]  # fmt: skip
+
+
+def test_a_column_of_text_without_room_goes_below() -> None:
+    with fmt.lines_of(40):
+        lines = fmt.table(("name", "why"), [("x" * 30, "a sentence of a few words, too long for here")])
+    assert lines == ["name", "    why", "x" * 30, "    a sentence of a few words, too long", "    for here"]
+
+
+def test_columns_move_closer_before_one_goes_below() -> None:
+    with fmt.lines_of(11):
+        assert fmt.table(("a", "b", "c"), [("123", "456", "789")], right=">>>") == ["  a   b   c", "123 456 789"]
+
+
+def test_lines_are_broken_between_words_and_indented() -> None:
+    assert fmt.broken("short\n  a line of some words\n" + "y" * 30, 16) == (
+        "short\n  a line of some\n      words\n" + "y" * 30
+    )
+
+
+@given(st.text(st.characters(codec=None), max_size=40))
+def test_printable_text_is_printable_and_says_what_was_there(text: str) -> None:
+    assert fmt.printable(text, lines=False).isprintable()
+    assert fmt.printable(text).replace("\n", "").isprintable()
+    assert fmt.printable("conv 1\x1b[2J") == r"conv 1\x1b[2J"
+    if text.isprintable():
+        assert fmt.printable(text) == text
+
+
+def test_a_cell_of_two_lines_is_one() -> None:
+    assert fmt.table(("a", "b"), [("x\ny", "\x1b[0m")]) == ["a     b", r"x\ny  \x1b[0m"]

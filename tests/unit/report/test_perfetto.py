@@ -15,10 +15,10 @@ from npusim.report.perfetto import write_trace
 from npusim.timeline import Span, Timeline
 
 SPANS = [
-    Span("core0.dma0", 0, 100_500, 0, "dma.copy", 0, 4096, "memory"),
+    Span("core0.dma0", 0, 100_500, 0, "dma.copy", 0, 4608, "memory", 4096),
     Span("core0.matrix", 100_500, 200_000, 1, "matrix.conv", 1 << 40, 0, "compute"),
     Span("core0.matrix", 200_000, 200_400, 1, "matrix.conv", 7, 0, "latency"),
-    Span("core1.dma0", 50_000, 300_000, 0, "dma.copy", 0, 2048, "memory"),
+    Span("core1.dma0", 50_000, 300_000, 0, "dma.copy", 0, 2048, "memory", 2048),
 ]
 OPS = [OpEntry("conv1/weights é", "Load"), OpEntry("conv1", "Conv")]
 
@@ -107,7 +107,7 @@ def test_counters_add_up_what_runs(tmp_path: Path) -> None:
     write_trace(tmp_path / "t", Timeline(SPANS))
     counters = Decoded(read(tmp_path / "t")).counters
     one, two = 4096 * 10**6 // 100_500, 2048 * 10**6 // 250_000  # MB/s
-    assert counters["device.DMA traffic"] == [(0, one), (50, one + two), (100, two), (300, 0)]
+    assert counters["device.DRAM traffic"] == [(0, one), (50, one + two), (100, two), (300, 0)]
     assert counters["device.MACs"][0] == (0, 0)
     assert counters["device.MACs"][-1][1] == 0
 

@@ -224,6 +224,22 @@ def test_nobody_has_to_close_an_executor() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("step", ["start", "finish"])
+def test_the_host_has_no_memory_for_a_job(executor: Executor, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The job says so, and the device goes on."""
+
+    def fail(*arguments: object) -> None:
+        monkeypatch.undo()
+        raise MemoryError
+
+    run(executor, adder(3), values())
+    monkeypatch.setattr(executor._dispatcher.driver, step, fail)
+    job = executor.submit(request(adder(3), values()))
+    with pytest.raises(MemoryError):
+        job.wait()
+    assert np.array_equal(run(executor, adder(3), values()).outputs["y0"], values() + 3)
+
+
 def test_memory_runs_out_and_comes_back(executor: Executor) -> None:
     free = executor.free_bytes
     with pytest.raises(DeviceMemoryError, match="bytes of device memory required"):

@@ -8,16 +8,31 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
+from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
-from npusim.errors import DeviceMemoryError, InputError, ModelError, UnsupportedError, UsageError
+from npusim.errors import (
+    DeviceFaultError,
+    DeviceMemoryError,
+    InputError,
+    ModelError,
+    NeedsValueError,
+    OpenInputsError,
+    UnsupportedError,
+    UsageError,
+)
 from npusim.graph import Graph
-from npusim.hw.config import load_config
+from npusim.hw.config import Config, load_config
 from npusim.isa.functions import Binary, Unary
 from npusim.ops.build import GraphBuilder
+from npusim.program import Program
 from npusim.runtime import Session
+from npusim.runtime.session import MOST_READS
+from npusim.runtime.store import REMEMBERED
 from tests.support.graphs.samples import increment, product, relu, residual_net
+from tests.support.onnx_models.small import text_model
 
 TINY = load_config("tiny")
 X = np.arange(8, dtype=np.int32)
@@ -150,6 +165,151 @@ def test_outputs_belong_to_the_caller(session: Session) -> None:
     first = session.run(program, {"x": X}).outputs["y"]
     session.run(program, {"x": X * 5})
     np.testing.assert_array_equal(first, X + 1)
+
+
+# What a model leaves open
+
+GROWS = "g (float[n, 3] x, float[n] b) => (float y) { t = Transpose<perm = [1, 0]>(x) y = Add(t, b) }"
+BRANCH = """g (float[n] x, int64 rate) => (float y) { fast = Constant<value_int = 16000>() c = Equal(rate, fast)
+    y = If (c) <then_branch = t () => (float[n] a) { a = Neg(x) },
+                else_branch = e () => (float[n] b) { b = Relu(x) }> }"""
+
+
+def compiled(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the graphs that are compiled from now on."""
+    seen: list[str] = []
+
+    def counted(graph: Graph, config: Config, key: str = "") -> Program:
+        seen.append(graph.name)
+        return compile_graph(graph, config, key)
+
+    monkeypatch.setattr("npusim.compiler.pipeline.compile_graph", counted)
+    return seen
+
+
+def test_open_dimensions_are_taken_from_the_arrays(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each shape is compiled once."""
+    (tmp_path / "grows.onnx").write_bytes(text_model(GROWS).SerializeToString())
+    seen = compiled(session, monkeypatch)
+    for count in (2, 4, 2, 4, 2):
+        x, b = np.ones((count, 3), np.float32), np.arange(count, dtype=np.float32)
+        result = session.run(tmp_path / "grows.onnx", {"x": x, "b": b})
+        np.testing.assert_array_equal(result.outputs["y"], x.T + b)
+    assert seen == ["grows", "grows"]
+    timed = session.run(tmp_path / "grows.onnx", {"x": x, "b": b}, timing_only=True)
+    assert timed.timeline.digest() == result.timeline.digest()
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "input 'x' is missing: float32[n, 3]"),
+        ({"x": np.ones((2, 3), np.float32)}, "input 'b' is missing: float32[n]"),
+        ({"x": np.ones((2, 4), np.float32)}, "input 'x' must be float32[n, 3], got float32[2, 4]"),
+        (
+            {"x": np.ones((2, 3), np.float32), "b": np.ones(3, np.float32)},
+            "input 'b' must be float32[n], got float32[3], and 'n' is 2 in input 'x'",
+        ),
+    ],
+)
+def test_arrays_that_do_not_fit_the_model(session: Session, inputs: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        session.run(text_model(GROWS), inputs)
+    assert str(caught.value) == message
+
+
+def test_programs_are_remembered_until_the_session_is_closed(session: Session) -> None:
+    first = session.compile(increment())
+    assert session.compile(increment()) is first
+    session.close()
+    assert session.compile(increment()) is not first
+
+
+def test_compiling_powers_nothing_on(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many programs are forgotten for others."""
+    monkeypatch.delattr("npusim.runtime.session.Dispatcher")
+    for amount in range(REMEMBERED + 1):
+        session.compile(increment(amount=amount))
+
+
+def test_without_arrays_the_model_is_asked_for_sizes(session: Session) -> None:
+    with pytest.raises(OpenInputsError, match=r"input_shapes=\{'x': \(1, 3\), 'b': \(1,\)\}"):
+        session.run(text_model(GROWS), timing_only=True)
+
+
+def test_an_input_that_decides_is_bound_to_what_it_is(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = text_model(BRANCH), np.float32([-1, 2, 3])
+    seen = compiled(session, monkeypatch)
+    for rate, wanted in ((16000, -x), (8000, np.maximum(x, 0)), (16000, -x), (8000, np.maximum(x, 0))):
+        result = session.run(model, {"x": x, "rate": np.int64(rate)})
+        np.testing.assert_array_equal(result.outputs["y"], wanted)
+        assert result.program.bound == (("rate", str(rate)),)
+        assert [binding.name for binding in result.program.inputs] == ["x"]
+        assert result.to_json_dict()["bound"] == {"rate": str(rate)}
+    assert len(seen) == 2
+
+
+def test_values_that_hide_each_other_are_found_one_after_the_other(session: Session) -> None:
+    """Each reading finds one; a model that wants too many is refused instead of read for hours."""
+
+    def chain(count: int) -> onnx.ModelProto:
+        sizes = "".join(f", int64[1] s{number}" for number in range(count))
+        nodes = "".join(f" y{number + 1} = Reshape(y{number}, s{number})" for number in range(count))
+        return text_model(f"g (float[n] y0{sizes}) => (float[n] z) {{ {nodes} z = Neg(y{count}) }}")
+
+    for count in (3, MOST_READS - 1):
+        inputs = {"y0": np.float32([1, 2])} | {f"s{number}": np.int64([2]) for number in range(count)}
+        result = session.run(chain(count), inputs)
+        assert result.outputs["z"].tolist() == [-1, -2]
+        assert len(result.program.bound) == count
+    with pytest.raises(NeedsValueError, match="follows from input 's15'"):
+        session.run(chain(16), inputs | {"s15": np.int64([2])})
+
+
+def test_an_input_that_decides_nothing_is_not_bound(session: Session) -> None:
+    model = text_model("g (float[n] x, float by) => (float y) { y = Mul(x, by) }")
+    result = session.run(model, {"x": np.float32([1, 2]), "by": np.float32(3)})
+    assert result.outputs["y"].tolist() == [3, 6]
+    assert result.program.bound == ()
+
+
+def test_a_program_with_bound_inputs_takes_them_as_they_are(session: Session) -> None:
+    model, x = text_model(BRANCH), np.float32([-1, 2, 3])
+    program = session.compile(model, {"x": (3,)}, bind={"rate": 8000})
+    assert session.run(program, {"x": x}).outputs["y"].tolist() == [0, 2, 3]
+    assert session.run(program, {"x": x, "rate": np.int64(8000)}).outputs["y"].tolist() == [0, 2, 3]
+    with pytest.raises(InputError, match="input 'rate' is bound to 8000 in this program, got 16000"):
+        session.run(program, {"x": x, "rate": np.int64(16000)})
+    with pytest.raises(UsageError, match="bind: the inputs of a Graph are fixed"):
+        session.compile(increment(), bind={"x": X})
+
+
+def test_what_is_bound_is_a_part_of_the_key(tmp_path: Path) -> None:
+    """Two values are two files in the cache, and each is found again."""
+    model, x = text_model(BRANCH), np.float32([-1, 2, 3])
+    runs = [
+        Session(TINY, cache_dir=tmp_path).run(model, {"x": x, "rate": np.int64(rate)}) for rate in (16000, 8000) * 2
+    ]
+    assert [run.compile_from_cache for run in runs] == [False, False, True, True]
+    assert [run.program.bound[0][1] for run in runs] == ["16000", "8000"] * 2
+    np.testing.assert_array_equal(runs[2].outputs["y"], -x)
+
+
+def test_a_fault_of_the_data_names_layer_operand_and_value(session: Session) -> None:
+    model = text_model("g (float[10, 4] t, int64[n] ids) => (float y) { a = Relu(t) y = Gather(a, ids) }")
+    model.graph.node[1].name = "embedding"
+    table = np.ones((10, 4), np.float32)
+    assert session.run(model, {"t": table, "ids": np.int64([1, -10, 9])}).outputs["y"].shape == (3, 4)
+    with pytest.raises(DeviceFaultError) as caught:
+        session.run(model, {"t": table, "ids": np.int64([1, 2, -11])})
+    assert caught.value.code == "DATA"
+    assert str(caught.value).endswith(
+        ": layer 'embedding' (gather): dma.gather: operand 'index' holds -11 at [0, 2, 0], "
+        "which is outside the axis of 10"
+    )
 
 
 # Refusals

@@ -15,6 +15,7 @@ from npusim.frontends.onnx.operators import (
     resizing,
     sampling,
     shapes,
+    spectral,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "resizing",
     "sampling",
     "shapes",
+    "spectral",
 ]

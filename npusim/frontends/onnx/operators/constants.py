@@ -98,6 +98,7 @@ def dropout(node: Node) -> list[Tensor | None]:
 
 @handles("NonZero", limits=["the input must be a constant"])
 def non_zero(node: Node) -> Tensor:
+    node.limit(node.input(0).size * max(len(node.input(0).shape), 1))
     value = from_storage(node.value(0), node.input(0).dtype)
     return node.const(np.asarray(np.nonzero(value), np.int64))
 

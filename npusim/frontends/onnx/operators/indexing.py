@@ -30,8 +30,6 @@ def scatter_elements(node: Node) -> Tensor:
 
 def flat_positions(node: Node, indices: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Index tuples [..., k] into dimensions ``dims`` as row-major positions [...]; negative ones count back."""
-    if indices.dtype not in (DType.INT32, DType.INT64):
-        node.damaged(f"indices must be int32 or int64, are {indices.dtype.label}")
     whole = node.cast(indices, DType.INT64)
     sizes = node.const(np.asarray(dims, np.int64))
     wrapped = node.binary(Binary.ADD, whole, sizes)

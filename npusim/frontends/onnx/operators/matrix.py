@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npusim.frontends.onnx.node import Node
@@ -26,6 +26,19 @@ class Window:
     def extent(self, axis: int) -> int:
         """Input positions from the first to the last tap."""
         return (self.kernel[axis] - 1) * self.dilation[axis] + 1
+
+    @property
+    def plane(self) -> Window:
+        """What it is over all spatial dimensions but the first."""
+        lists = (self.kernel, self.stride, self.dilation, self.begin, self.end)
+        kernel, stride, dilation, begin, end = (values[1:] for values in lists)
+        return Window(kernel, stride, dilation, self.auto_pad, begin, end)
+
+    @property
+    def column(self) -> Window:
+        """What it is over the first spatial dimension, beside another in which it is one wide."""
+        kernel, stride, dilation = ([values[0], 1] for values in (self.kernel, self.stride, self.dilation))
+        return Window(kernel, stride, dilation, self.auto_pad, [self.begin[0], 0], [self.end[0], 0])
 
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
@@ -79,7 +92,7 @@ def image_of(node: Node, x: Tensor) -> Tensor:
     if len(x.shape) == 3:
         return node.reshape(x, (*x.shape[:2], 1, x.shape[2]))
     if len(x.shape) != 4:
-        node.refuse(f"one or two spatial dimensions are supported, the operand is {list(x.shape)}")
+        node.refuse(f"one to three spatial dimensions are supported, the operand is {list(x.shape)}")
     return x
 
 
@@ -98,19 +111,50 @@ def convolve(node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: int 
     rank = len(x.shape) - 2
     if len(w.shape) != len(x.shape):
         node.damaged(f"weights {list(w.shape)} and input {list(x.shape)} must have the same rank")
-    image, weights = image_of(node, x), image_of(node, w)
-    window = padded(read_window(node, rank, w.shape[2:]), x.shape[2:])
-    y = node.add(
-        "conv", image, weights, bias, layout="NCHW", groups=node.int_attr("group", 1), x_zero=x_zero,
-        w_zero=w_zero, **window_attrs(window),
-    )  # fmt: skip
+    window, attrs = padded(read_window(node, rank, w.shape[2:]), x.shape[2:]), {"x_zero": x_zero, "w_zero": w_zero}
+    if rank == 3:
+        return _convolve_volume(node, x, w, bias, window, attrs)
+    y = _convolve_image(node, image_of(node, x), image_of(node, w), bias, window, attrs)
     return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
+
+
+def _convolve_image(
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: Window, attrs: Mapping[str, int]
+) -> Tensor:
+    groups = node.int_attr("group", 1)
+    return node.add("conv", x, w, bias, layout="NCHW", groups=groups, **attrs, **window_attrs(window))
+
+
+def _convolve_volume(
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: Window, attrs: Mapping[str, int]
+) -> Tensor:
+    """One convolution of images: those that a kernel's depth spans become channels of one, for each output image."""
+    (batch, channels, depth, height, width), taps = x.shape, window.kernel[0]
+    around = {"before": (0, 0, window.begin[0], 0, 0), "after": (0, 0, window.end[0], 0, 0)}
+    if any(window.begin[:1] + window.end[:1]):
+        x = node.add("pad", x, mode="constant", value=float(attrs["x_zero"]), **around)
+    count = (depth + window.begin[0] + window.end[0] - window.extent(0)) // window.stride[0] + 1
+    if count < 1:
+        node.damaged(f"a window of {window.extent(0)} does not fit into {depth} images")
+    slices = [
+        node.add(
+            "slice", x, starts=(0, 0, tap * window.dilation[0], 0, 0), steps=(1, 1, window.stride[0], 1, 1),
+            sizes=(batch, channels, count, height, width),
+        )
+        for tap in range(taps)
+    ]  # fmt: skip
+    stacked = [node.reshape(part, (batch, channels, 1, count, height, width)) for part in slices]
+    spans = node.add("concat", *stacked, axis=2) if taps > 1 else stacked[0]
+    images = node.reshape(node.transpose(spans, (0, 3, 1, 2, 4, 5)), (batch * count, channels * taps, height, width))
+    weights = node.reshape(w, (w.shape[0], w.shape[1] * taps, *w.shape[3:]))
+    y = _convolve_image(node, images, weights, bias, window.plane, attrs)
+    return node.transpose(node.reshape(y, (batch, count, *y.shape[1:])), (0, 2, 1, 3, 4))
 
 
 _ONE_OR_TWO = ["one or two spatial dimensions"]
 
 
-@handles("Conv", limits=_ONE_OR_TWO)
+@handles("Conv", limits=["one to three spatial dimensions"])
 def conv(node: Node) -> Tensor:
     return convolve(node, node.input(0), node.input(1), node.optional(2))
 
@@ -139,6 +183,8 @@ def _transposed_sizes(node: Node, window: Window, sizes: Sequence[int]) -> tuple
 def conv_transpose(node: Node) -> Tensor:
     x, w = node.input(0), node.input(1)
     rank = len(x.shape) - 2
+    if rank > 2:
+        node.refuse(f"one or two spatial dimensions are supported, the operand is {list(x.shape)}")
     image, weights = image_of(node, x), image_of(node, w)
     sizes, window = _transposed_sizes(node, read_window(node, rank, w.shape[2:]), x.shape[2:])
     y = node.add(

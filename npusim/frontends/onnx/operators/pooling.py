@@ -31,17 +31,30 @@ def _output_sizes(node: Node, window: Window, sizes: list[int]) -> list[int]:
 def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False) -> Tensor:
     """The pooling that the node's attributes describe."""
     rank = len(x.shape) - 2
-    image = image_of(node, x)
+    if rank > 3:
+        node.refuse(f"one to three spatial dimensions are supported, the operand is {list(x.shape)}")
     sizes = list(x.shape[2:])
     window = padded(read_window(node, rank, None), sizes)
-    y = node.add(
-        "pool", image, fn=fn, layout="NCHW", kernel=two_d(window.kernel, 1), count_include_pad=count_include_pad,
-        output_hw=two_d(_output_sizes(node, window, sizes), 1), **window_attrs(window),
-    )  # fmt: skip
-    return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
+    counts = _output_sizes(node, window, sizes)
+
+    def part(image: Tensor, over: Window, out: list[int]) -> Tensor:
+        return node.add(
+            "pool", image, fn=fn, layout="NCHW", kernel=two_d(over.kernel, 1), count_include_pad=count_include_pad,
+            output_hw=two_d(out, 1), **window_attrs(over),
+        )  # fmt: skip
+
+    if rank < 3:
+        y = part(image_of(node, x), window, counts)
+        return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
+    # The greatest of the greatest, the mean of means, the norm of norms: first in each image, then over the images.
+    batch, channels, depth, height, width = x.shape
+    images = part(node.reshape(x, (batch, channels * depth, height, width)), window.plane, counts[1:])
+    columns = node.reshape(images, (batch, channels, depth, math.prod(counts[1:])))
+    y = part(columns, window.column, [counts[0], math.prod(counts[1:])])
+    return node.reshape(y, (batch, channels, *counts))
 
 
-_IMAGES = ["one or two spatial dimensions"]
+_IMAGES = ["one to three spatial dimensions"]
 
 
 @handles("MaxPool", limits=[*_IMAGES, "the Indices output is refused"])

@@ -192,8 +192,10 @@ def _check(node: Node, x: Tensor, directions: int) -> int:
 def recurrent(node: Node) -> list[Tensor]:
     x, direction = node.input(0), node.text_attr("direction", "forward")
     batch_first = bool(node.int_attr("layout", 0))
-    if len(x.shape) != 3 or direction not in ("forward", "reverse", "bidirectional"):
-        node.damaged(f"input {list(x.shape)} must have 3 dimensions, direction {direction!r} must be known")
+    if len(x.shape) != 3:
+        node.damaged(f"input 0 must have 3 dimensions, is {list(x.shape)}")
+    if direction not in ("forward", "reverse", "bidirectional"):
+        node.damaged(f"attribute direction must be forward, reverse or bidirectional, is {direction!r}")
     x = node.transpose(x, (1, 0, 2)) if batch_first else x
     (steps, batch, features), directions = x.shape, 2 if direction == "bidirectional" else 1
     hidden = _check(node, x, directions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import stat
 import subprocess
 import sys
@@ -48,6 +49,7 @@ from tests.support.nnapi.models import (
     scalar,
     tensor,
 )
+from tests.support.planted_files import promptly
 from tests.support.waits_and_leaks import descriptors, until
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -357,6 +359,33 @@ def test_files_must_be_open_for_reading_and_writing(device, files, flags):
     save(device, add(), files)
     assert retrieve(device, files, flags=flags) == (FAILURE, None)
     assert retrieve(device, files)[0] is NONE
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket", "event"])
+@pytest.mark.parametrize("place", [0, 1], ids=["model", "data"])
+def test_files_must_be_files(device, files, tmp_path, kind, place, caplog):
+    """Nothing else is read, which might not end, or written."""
+    save(device, add(), files)
+    os.mkfifo(tmp_path / "pipe")
+    left, right = socket.socketpair()
+    strange = {
+        "pipe": lambda: os.open(tmp_path / "pipe", os.O_RDWR), "device": lambda: os.open("/dev/zero", os.O_RDWR),
+        "socket": left.detach, "event": lambda: os.eventfd(7),
+    }[kind]()  # fmt: skip
+    handles = files.opened()
+    os.close(handles[place][0][0])
+    handles[place][0][0] = strange
+    callback = PreparedCallback()
+    with promptly():
+        assert retrieve_handles(device, *handles) == (FAILURE, None)
+        assert device.prepareModel_1_3(add(), 1, 1, None, *handles, TOKEN, callback) is NONE
+        assert sums(callback.wait()[1])
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "the model will not be cached: GENERAL_FAILURE: a cache file must be a regular file"
+    ]
+    close(*handles)
+    left.close()
+    right.close()
 
 
 @pytest.mark.parametrize("token", [b"", bytes(31), bytes(33), None, 7])

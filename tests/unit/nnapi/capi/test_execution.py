@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from hal.nnapi.capi.handles import TABLE, Kind
 from hal.nnapi.capi.running import Computation
+from tests.support.fuzz.hosts import other_floats
 from tests.support.nnapi.c_api import (
     Api,
     ModelMaker,
@@ -285,3 +287,18 @@ def test_an_interrupted_client_leaves_no_descriptors(api: Api, add: int) -> None
         if number == 1:
             before = descriptors()
     until(lambda: descriptors() <= before)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_floating_point_mode_of_the_host(api: Api, seed: int) -> None:
+    """Denormals as zeros, or another rounding: results are the same bits, and the mode stays the host's."""
+    a, b, y = np.array([1e-39, 0.1, -0.1, 3], np.float32), np.array([0, 1e-9, 1e-9, 7], np.float32), np.zeros_like(A)
+    expected, problems = a + b, list[str]()
+    with other_floats(random.Random(seed), problems):
+        execution = api.make("Execution_create", compiled(api, add_model(api)))
+        for index, data in enumerate((a, b)):
+            api.ok("Execution_setInput", execution, index, None, address(data), data.nbytes)
+        api.ok("Execution_setOutput", execution, 0, None, address(y), y.nbytes)
+        api.ok("Execution_compute", execution)
+    assert y.tobytes() == expected.tobytes()
+    assert not problems

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import stat
 
 import pytest
@@ -14,6 +13,7 @@ from hal.nnapi.driver.capabilities import capabilities_of, measure
 from hal.nnapi.driver.workloads import MEASURED
 from hal.nnapi.types import FLT_MAX, OperandType
 from npusim import load_config
+from tests.support.planted_files import STRANGE, plant, promptly
 
 
 @pytest.fixture
@@ -107,24 +107,22 @@ def test_a_damaged_file_is_measured_again(kept, monkeypatch):
     assert measured == [config] * len(damages)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link", "writable", "deep"])
-def test_a_file_that_somebody_else_may_have_made_is_measured_again(kept, monkeypatch, kind):
+@pytest.mark.parametrize("kind", ["deep", "empty", "cut", "longer", "sparse", *STRANGE])
+def test_a_file_that_somebody_else_may_have_made_is_measured_again(kept, monkeypatch, caplog, kind):
     found = capabilities.capabilities_of(load_config("tiny"))
     (file,) = kept.glob("capabilities-*.json")
-    if kind == "writable":
-        file.chmod(0o666)
-    elif kind == "deep":
-        file.write_text("[" * 100_000)
-    else:
-        file.rename(kept / "aside")
-        os.mkfifo(file) if kind == "pipe" else file.symlink_to(kept / "aside")
+    file.write_text("[" * 100_000) if kind == "deep" else plant(kind, file)
     monkeypatch.setattr(capabilities, "_known", {})
     measured = []
     monkeypatch.setattr(capabilities, "measure", lambda config: measured.append(config.name) or found)
-    assert capabilities.capabilities_of(load_config("tiny")) is found
+    with promptly():
+        assert capabilities.capabilities_of(load_config("tiny")) is found
     assert measured == ["tiny"]
-    assert stat.S_ISREG(file.lstat().st_mode)
-    assert stat.S_IMODE(file.lstat().st_mode) == 0o600
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage().startswith(f"{file}: measuring again: ")
+    if kind != "directory":  # nothing takes its place
+        assert stat.S_ISREG(file.lstat().st_mode)
+        assert stat.S_IMODE(file.lstat().st_mode) == 0o600
 
 
 def test_another_description_has_capabilities_of_its_own(kept):

@@ -1,0 +1,158 @@
+"""The onnx package's interface of a backend: a model in, arrays in, arrays out.
+
+>>> import npusim.backend
+>>> rep = npusim.backend.prepare(onnx.load("model.onnx"), config="edge")  # doctest: +SKIP
+>>> rep.run([x]).y  # doctest: +SKIP
+
+With ``onnx.backend.test.BackendTest(npusim.backend, __name__)`` the package's own suite runs; a case that npusim
+refuses is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import unittest
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import ModelProto, NodeProto, helper
+from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
+
+from npusim.errors import CompileError, InputError, NeedsValueError, OpenInputsError, UnsupportedError, UsageError
+from npusim.frontends.onnx.scope import opset_imports
+from npusim.frontends.onnx.signature import free_inputs
+from npusim.frontends.onnx.versions import FIRST_OPSET
+from npusim.hw.config import Config
+from npusim.program import Program
+from npusim.runtime import Session
+
+__all__ = ["is_compatible", "is_opset_supported", "prepare", "run_model", "run_node", "supports_device"]
+
+DEFAULT_CONFIG = "edge"
+Arrays = Sequence[Any] | Mapping[str, Any] | npt.NDArray[Any]
+"""Inputs: in the model's order, None for one that is left out; by name; or the only one."""
+
+
+class RefusedError(UnsupportedError, unittest.SkipTest):
+    """npusim, or this device, does not do this; a test runner shows it as skipped."""
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except UnsupportedError as error:
+        raise RefusedError(error.reasons) from error
+    except CompileError as error:
+        raise RefusedError([("", "model", str(error))]) from error
+
+
+class PreparedModel(BackendRep):
+    """A model on a device of its own. Made by :func:`prepare`."""
+
+    def __init__(self, model: ModelProto, config: Config | str | os.PathLike[str]) -> None:
+        self._session = Session(config, cache_dir=False)
+        self._source = model
+        self._inputs = [value.name for value in free_inputs(model.graph)]
+        self._result = namedtupledict("Outputs", [value.name for value in model.graph.output])
+        self._outputs = [value.name for value in model.graph.output]
+        self._program: Program | None = None
+        # What the model leaves open, or makes depend on values of its inputs, is compiled when it is run.
+        with _refusing(), contextlib.suppress(OpenInputsError, NeedsValueError):
+            self._program = self._session.compile(model)
+
+    def run(self, inputs: Arrays, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs, in the model's order and by name. Raises InputError for inputs that do not fit the model.
+
+        Nothing that the interface allows in ``kwargs`` means anything here.
+        """
+        arrays = self._named(inputs)
+        with _refusing():
+            program = self._program or self._session.compile(self._source, inputs=arrays)
+        outputs = self._session.run(program, arrays).outputs
+        result: tuple[Any, ...] = self._result(*(outputs[name] for name in self._outputs))
+        return result
+
+    def _named(self, inputs: Arrays) -> dict[str, Any]:
+        if isinstance(inputs, Mapping):
+            return dict(inputs)
+        values = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+        if len(values) > len(self._inputs):
+            raise InputError(f"{len(values)} inputs are given, the model takes {', '.join(self._inputs) or 'none'}")
+        return {name: value for name, value in zip(self._inputs, values, strict=False) if value is not None}
+
+
+class NpusimBackend(Backend):
+    """The interface's functions; the module offers them, too. ``config``: the device, as :class:`Session` takes it."""
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether models can be prepared for it: the simulated device is the host's, so it is the CPU."""
+        try:
+            return bool(Device(device).type == DeviceType.CPU)
+        except (AttributeError, ValueError):
+            return False
+
+    @classmethod
+    def is_opset_supported(cls, model: ModelProto) -> tuple[bool, str]:
+        """Whether the model's version of the standard operator set is read, and the reason if it is not."""
+        version, newest = opset_imports(model.opset_import).get("", FIRST_OPSET), onnx.defs.onnx_opset_version()
+        supported = FIRST_OPSET <= version <= newest
+        return supported, "" if supported else f"operator set {version} is not one of {FIRST_OPSET} to {newest}"
+
+    @classmethod
+    def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether the model can be prepared, as far as that can be said without its inputs."""
+        try:
+            cls.prepare(model, device, **kwargs)
+        except UnsupportedError:
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+        """The model, compiled for the device ``config``.
+
+        Raises RefusedError for what npusim does not do or what does not fit the device, ModelError for a damaged model,
+        UsageError for a device that there is not.
+        """
+        if not cls.supports_device(device):
+            raise UsageError(f"device must be CPU, is {device!r}")
+        return PreparedModel(model, kwargs.get("config", DEFAULT_CONFIG))
+
+    @classmethod
+    def run_node(
+        cls,
+        node: NodeProto,
+        inputs: Arrays,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """The outputs of one node; ``opset_version`` is its operator set, the newest without it."""
+        version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        names = [name for name in node.input if name]
+        arrays = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=True))
+        graph = helper.make_graph(
+            [node],
+            "run_node",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                for name, array in ((name, np.asarray(array)) for name, array in arrays.items())
+            ],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        )
+        opsets = [helper.make_opsetid(node.domain, version)]
+        return cls.run_model(helper.make_model(graph, opset_imports=opsets), arrays, device, **kwargs)
+
+
+is_compatible = NpusimBackend.is_compatible
+is_opset_supported = NpusimBackend.is_opset_supported
+prepare = NpusimBackend.prepare
+run_model = NpusimBackend.run_model
+run_node = NpusimBackend.run_node
+supports_device = NpusimBackend.supports_device

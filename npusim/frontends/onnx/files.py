@@ -1,0 +1,82 @@
+"""The files beside a model, in which it may keep weights: what is asked of them is looked at before a byte is read."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from npusim.errors import CompileError, ModelError
+from npusim.ops.base import Array
+from npusim.own import open_regular
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+
+class Files:
+    """What tensors with external data name. Of ``limit`` bytes or less together, if there is one: a device's memory."""
+
+    def __init__(self, directory: Path, limit: int | None = None) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._taken = 0
+
+    def again(self) -> Files:
+        """The same, of which nothing has been taken yet."""
+        return Files(self._directory, self._limit)
+
+    def read(self, proto: TensorProto, nbytes: int, where: str) -> Array:
+        """The bytes of a tensor. Raises ModelError, CompileError as :meth:`open` does."""
+        file, _, offset = self.open(proto, nbytes, where)
+        with file:
+            file.seek(offset)
+            data = np.fromfile(file, np.uint8, nbytes)
+        if len(data) != nbytes:
+            raise ModelError(f"{where}: external data has been cut to {len(data)} of {nbytes} bytes while it was read")
+        return data
+
+    def open(self, proto: TensorProto, nbytes: int, where: str) -> tuple[io.FileIO, Path, int]:
+        """(file, where it is, offset in it) of a tensor that needs so many bytes.
+
+        Raises ModelError for a file that is not the model's own, or none, or too short; CompileError beyond the limit.
+        """
+        entries = {entry.key: entry.value for entry in proto.external_data}
+        location = entries.get("location", "")
+        if not location:
+            raise ModelError(f"{where}: external data without a location")
+        try:
+            offset, length = int(entries.get("offset", "0")), int(entries.get("length", str(nbytes)))
+        except ValueError:
+            raise ModelError(f"{where}: offset and length of external data must be integers") from None
+        if length != nbytes:
+            raise ModelError(f"{where}: needs {nbytes} bytes, its entry for {location!r} says {length}")
+        # A sparse file is as long as anybody wants, and no length that fits it says that reading it makes sense.
+        self._taken += nbytes
+        if self._limit is not None and self._taken > self._limit:
+            raise CompileError(
+                f"{where}: external data of {nbytes} bytes makes {self._taken} in all, the device has {self._limit}"
+            )
+        path = self._inside(location, where)
+        try:
+            file = open_regular(path)
+        except OSError as error:
+            raise ModelError(f"{where}: external data file {path}: {error.strerror}") from None
+        size = file.seek(0, io.SEEK_END)
+        if offset < 0 or offset + length > size:
+            file.close()
+            raise ModelError(f"{where}: bytes {offset} to {offset + length} are beyond {path} of {size} bytes")
+        return file, path, offset
+
+    def _inside(self, location: str, where: str) -> Path:
+        # Links are followed first: a model from anywhere must not read files outside of its directory.
+        try:
+            path = (self._directory / location).resolve()
+            inside = path.is_relative_to(self._directory.resolve())
+        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a NUL in the name
+            raise ModelError(f"{where}: external data {location!r}: {error}") from None
+        if not inside:
+            raise ModelError(f"{where}: external data {location!r} is outside the model's directory {self._directory}")
+        return path

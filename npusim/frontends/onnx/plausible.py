@@ -1,0 +1,136 @@
+"""Sizes for what a model leaves open: what such dimensions usually are, and of that the first that the model takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnx import ValueInfoProto
+
+from npusim.errors import NeedsValueError, NpusimError, OpenInputsError, UnsupportedError
+from npusim.frontends.onnx.importer import Importer
+from npusim.frontends.onnx.signature import Dim, declared_dims, free_inputs
+from npusim.frontends.onnx.source import Model
+
+IMAGES = (
+    (224, 224), (256, 256), (320, 320), (640, 640), (48, 320), (32, 320), (64, 64), (128, 128), (112, 112), (512, 512),
+    (32, 32), (28, 28),
+)  # fmt: skip
+"""Heights and widths: of classifiers, detectors, readers of lines of text, faces, digits."""
+LENGTHS = (128, 512, 576, 256, 1024, 64, 32, 16, 16000, 2048, 1, 4096)
+"""Tokens, frames, samples."""
+DEPTH = 16
+"""Frames of a film, slices of a volume."""
+NODES = 20_000
+"""When so many nodes have been imported, loops and functions unrolled, the rest of the sizes stays untried."""
+MOST_CHANNELS = 4
+"""A fixed last dimension of an image up to this size is its channels."""
+
+_NAMED = {
+    "batch": r"batch|^n$|^bs$", "height": r"height|^h$|rows", "width": r"width|^w$|cols",
+    "length": r"seq|len|time|frame|sample|token|step|^[tls]$",
+}  # fmt: skip
+
+
+_AXES = {
+    1: ("length",), 2: ("batch", "length"), 3: ("batch", "length", "length"),
+    4: ("batch", "channels", "height", "width"), 5: ("batch", "channels", "depth", "height", "width"),
+}  # fmt: skip
+_CHANNELS_LAST = ("batch", "height", "width", "channels")
+
+
+def with_examples(
+    error: OpenInputsError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
+) -> NpusimError:
+    """The error with sizes for every open dimension. Where none that were tried fit, it says what is wrong with one;
+    a model that is not supported with any of them is refused for that."""
+    values, symbols = free_inputs(model.proto.graph), dict[str, int]()
+    for value in values:
+        pairs = zip(declared_dims(value) or (), given.get(value.name, ()), strict=False)
+        symbols.update((dim, size) for dim, size in pairs if isinstance(dim, str))
+    asked = [value for value in values if value.name not in given and value.name not in bind]
+    nodes = 0
+    found: list[tuple[NpusimError, dict[str, tuple[int, ...]], dict[str, Any]]] = []
+    for (height, width), length in zip(IMAGES, LENGTHS, strict=True):
+        sizes = {"batch": 1, "channels": 3, "depth": DEPTH, "height": height, "width": width, "length": length}
+        shapes = _shapes(asked, symbols, sizes)
+        bound, problem, imported = _tried(model, {**given, **shapes}, bind)
+        if problem is None:
+            return OpenInputsError(error.problem, shapes, bound)
+        found.append((problem, shapes, bound))
+        nodes += imported
+        if nodes >= NODES:
+            break
+    if all(isinstance(problem, UnsupportedError) for problem, _, _ in found):
+        return found[0][0]
+    problem, shapes, bound = next(each for each in found if not isinstance(each[0], UnsupportedError))
+    return OpenInputsError(f"{error.problem}. Not every size will do: {problem}", shapes, bound)
+
+
+def _shapes(
+    values: Sequence[ValueInfoProto], known: Mapping[str, int], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    symbols, shapes = dict(known), {}
+    for value in values:
+        dims = declared_dims(value)
+        if dims is None:
+            dims = [None] * len(_CHANNELS_LAST)  # an image, for want of anything better
+        shape = []
+        for axis, dim in enumerate(dims):
+            size = dim if isinstance(dim, int) else symbols.get(dim or "", sizes[_role(dims, axis)])
+            if isinstance(dim, str):
+                symbols[dim] = size
+            shape.append(size)
+        if shape != dims:
+            shapes[value.name] = tuple(shape)
+    return shapes
+
+
+def _role(dims: Sequence[Dim], axis: int) -> str:
+    """What an open dimension is, by its name or by where it stands."""
+    name = str(dims[axis] or "").lower()
+    for role, pattern in _NAMED.items():
+        if re.search(pattern, name):
+            return role
+    last, second = dims[-1], dims[min(1, len(dims) - 1)]
+    if len(dims) == 4 and isinstance(last, int) and last <= MOST_CHANNELS and not isinstance(second, int):
+        return _CHANNELS_LAST[axis]
+    if len(dims) == 3 and axis == 1 and isinstance(dims[0], int) and dims[0] > 1:
+        return "batch"  # of the states of several layers or directions
+    roles = _AXES.get(len(dims), ())
+    return roles[axis] if roles else "batch"
+
+
+class _Trial(Importer):
+    """Imports a model to see whether it can be."""
+
+    @property
+    def nodes(self) -> int:
+        """How many it has looked at."""
+        return self._nodes
+
+    def _contradicted(self, problems: Sequence[str]) -> None:
+        """It is said when the model is imported in earnest."""
+
+
+def _tried(
+    model: Model, shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
+) -> tuple[dict[str, Any], NpusimError | None, int]:
+    """Values of inputs that the model needs with these shapes; why it does not take the shapes, if so; the nodes that
+    were imported for it."""
+    values: dict[str, Any] = {}
+    nodes = 0
+    while True:
+        trial = _Trial(
+            Model(model.proto, model.files and model.files.again(), dict(model.blobs)), shapes, {**bind, **values}
+        )
+        problem: NpusimError | None = None
+        try:
+            trial.run()
+        except NpusimError as error:
+            problem = error
+        nodes += trial.nodes
+        if not isinstance(problem, NeedsValueError) or nodes >= NODES:
+            return values, problem, nodes
+        values.update(problem.values)

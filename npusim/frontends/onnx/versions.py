@@ -1,0 +1,126 @@
+"""Which operator sets are read, and how models of the oldest ones become models of a newer one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnx import ModelProto, NodeProto, TensorShapeProto, helper, shape_inference, version_converter
+
+from npusim.errors import ModelError, UnsupportedError
+from npusim.frontends.onnx.scope import opset_imports
+from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs
+from npusim.frontends.onnx.source import Model
+
+FIRST_OPSET = 1
+OLDEST_OPSET = 7
+"""The oldest set that the importers know; models of older ones are converted to it."""
+_BROADCASTING = 6
+"""The last set in which broadcasting is an attribute."""
+_STUMBLES = (shape_inference.InferenceError, LookupError, MemoryError, RuntimeError, ValueError)
+"""What the package raises over models that make no sense; those of C++ come as Python's own."""
+_ASSERTION = re.compile(r"^\S+: \w+: Assertion `.*?` failed: ", re.DOTALL)
+
+
+def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> Model:
+    """The model, in operator set :data:`OLDEST_OPSET` if it is of an older one.
+
+    All shapes must be known, because they decide what broadcasting meant when it was an attribute; ``input_shapes`` and
+    the arrays in ``bind`` have those that the model leaves open. Raises what :func:`declared_inputs` does, ModelError
+    for types that the model's operators do not allow, and UnsupportedError with the reason of the onnx package's
+    converter.
+    """
+    version = opset_imports(model.proto.opset_import).get("", OLDEST_OPSET)
+    if not FIRST_OPSET <= version < OLDEST_OPSET or not model.proto.graph.node:
+        return model
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    # What the model declares about its results is not the converter's to judge: it would call a wrong shape, too, an
+    # operator set that cannot be converted.
+    del proto.graph.value_info[:]
+    for value in proto.graph.output:
+        value.ClearField("type")
+    inputs = {value.name: value for value in free_inputs(proto.graph)}
+    bound = {name: bound_array(inputs[name], value).shape for name, value in bind.items() if name in inputs}
+    for name, sizes, _ in declared_inputs(list(inputs.values()), {**input_shapes, **bound}, []):
+        shape = inputs[name].type.tensor_type.shape
+        del shape.dim[:]
+        shape.dim.extend(TensorShapeProto.Dimension(dim_value=size) for size in sizes)
+    try:
+        shape_inference.infer_shapes(proto, check_type=True)
+    except _STUMBLES as error:
+        raise ModelError(f"operator set {version}: {error}") from error
+    try:
+        # By way of set 6, since before it most operators have no inference of shapes.
+        converted = version_converter.convert_version(proto, _BROADCASTING) if version < _BROADCASTING else proto
+        _align(converted)
+        converted = version_converter.convert_version(converted, OLDEST_OPSET)
+    except (version_converter.ConvertError, *_STUMBLES) as error:
+        why = _ASSERTION.sub("", str(error).strip())
+        reason = f"operator set {version} cannot be converted to {OLDEST_OPSET}: {why}"
+        raise UnsupportedError([(model.proto.graph.name, "model", reason)]) from error
+    kept = {tensor.name for tensor in model.proto.graph.initializer}
+    made = [tensor for tensor in converted.graph.initializer if tensor.name not in kept]
+    for field in ("input", "output", "value_info", "initializer"):
+        converted.graph.ClearField(field)
+        getattr(converted.graph, field).extend(getattr(model.proto.graph, field))
+    converted.graph.initializer.extend(made)
+    return Model(converted, model.files, model.blobs)
+
+
+def _align(proto: ModelProto) -> None:
+    """Give operands that stand at an axis of another the trailing dimensions of 1 that set 7 wants.
+
+    The converter does so for axis 0 only, and takes any other for that; a slope for each channel it leaves as it is.
+    """
+    if all(_axis(node) is None for node in proto.graph.node):
+        return
+    inferred = shape_inference.infer_shapes(proto).graph
+    shapes = {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*inferred.value_info, *inferred.input)
+        if value.type.tensor_type.HasField("shape")
+    }
+    shapes.update({tensor.name: list(tensor.dims) for tensor in proto.graph.initializer})
+    nodes = []
+    for original in proto.graph.node:
+        node = NodeProto()
+        node.CopyFrom(original)
+        axis = _axis(node)
+        if axis is not None:
+            nodes += _align_node(node, axis, shapes)
+        nodes.append(node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+
+
+def _align_node(node: NodeProto, axis: int, shapes: Mapping[str, Sequence[int]]) -> list[NodeProto]:
+    """Take the axis from a node; the node that has to come before it, if one has to."""
+    first, second = (shapes.get(name) for name in node.input)
+    if first is None or second is None:
+        raise UnsupportedError([(node.name, node.op_type, "the dimensions of its operands are not known")])
+    if node.op_type == "PRelu" and (len(second) != 1 or len(first) < 2):
+        return []
+    rest = [attribute for attribute in node.attribute if attribute.name != "axis"]
+    del node.attribute[:]
+    node.attribute.extend(rest)
+    missing = len(first) - len(second) - (axis + len(first) if axis < 0 else axis)
+    if missing < 0:
+        raise ModelError(f"{node.name} ({node.op_type}): {second} does not fit into {first} at axis {axis}")
+    if missing == 0 or list(second) == [1]:
+        return []
+    aligned, axes = f"{node.output[0]}/aligned", range(len(second), len(second) + missing)
+    added = helper.make_node("Unsqueeze", [node.input[1]], [aligned], axes=list(axes))
+    node.input[1] = aligned
+    return [added]
+
+
+def _axis(node: NodeProto) -> int | None:
+    """Where the second operand of a node stands in the first; None if it is broadcast from the last dimension."""
+    if len(node.input) != 2 or not node.output:
+        return None
+    if node.op_type == "PRelu":
+        return 1
+    values = {attribute.name: attribute.i for attribute in node.attribute}
+    return values.get("axis") if values.get("broadcast") else None

@@ -1,0 +1,73 @@
+"""Fences around what an instruction says that it touches: the machine's memories are large, and what goes astray within
+one harms nobody who could complain."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from npusim.isa.base import INSTRUCTIONS, Instruction
+from npusim.sim.memory import DeviceMemory, JobMemory
+
+_ASAN = ctypes.CDLL(None) if hasattr(ctypes.CDLL(None), "__asan_poison_memory_region") else None
+SANITIZED = _ASAN is not None
+"""Whether the kernels were built with AddressSanitizer: it ends the process at the first byte that is touched beside
+an operand."""
+
+
+class Fences:
+    """Stand around every operand from here on: what is beside them is neither read (with AddressSanitizer) nor
+    written (where ``compare`` is set: that takes a copy of the memories for each instruction)."""
+
+    def __init__(self) -> None:
+        self.memory: DeviceMemory | None = None
+        self.compare = False
+        self.problems: list[str] = []
+        for cls in INSTRUCTIONS.values():
+            cls.execute = self._fenced(cls.execute)  # type: ignore[method-assign]
+
+    def _fenced(self, execute: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, int], None]:
+        @functools.wraps(execute)
+        def fenced(instruction: Instruction, memory: JobMemory, core: int) -> None:
+            assert self.memory is not None
+            areas = [self.memory.dram, *self.memory.sram, *self.memory.acc]
+            operands = list(_operands(instruction, memory, core)) if self.compare or _ASAN else []
+            before = [area.copy() for area in areas] if self.compare else []
+            try:
+                _poison(areas, operands)
+                execute(instruction, memory, core)
+            finally:
+                _poison([], [(area.ctypes.data, area.size, True) for area in areas])
+            for area, old in zip(areas, before, strict=bool(before)):
+                for address, size, write in operands:
+                    low = address - area.ctypes.data
+                    if write and 0 <= low < area.size:
+                        old[low : low + size] = area[low : low + size]
+                if not np.array_equal(area, old):
+                    at = int(np.flatnonzero(area != old)[0])
+                    self.problems.append(f"{instruction} writes byte {at} of a memory of {area.size}")
+
+        return fenced
+
+
+def _operands(instruction: Instruction, memory: JobMemory, core: int) -> Iterator[tuple[int, int, bool]]:
+    """Host address and size of each operand, and whether it is written."""
+    for access in instruction.accesses():
+        if access is not None:
+            at = memory.at(core, access.address)
+            base = np.asarray(at.memory).ctypes.data + at.offset
+            yield base + access.low, access.high - access.low, access.write
+
+
+def _poison(areas: list[Any], operands: list[tuple[int, int, bool]]) -> None:
+    """Forbid the areas and allow the operands, as far as AddressSanitizer can: it counts in eights."""
+    if _ASAN is None:
+        return
+    for area in areas:
+        _ASAN.__asan_poison_memory_region(ctypes.c_void_p(area.ctypes.data), ctypes.c_size_t(area.size))
+    for address, size, _ in operands:
+        _ASAN.__asan_unpoison_memory_region(ctypes.c_void_p(address), ctypes.c_size_t(size))

@@ -1,0 +1,63 @@
+"""Damaged ONNX models by the way that a user's goes: imported, compiled, run on a device."""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from collections import Counter
+
+import numpy as np
+
+from npusim.errors import DeviceFaultError, NpusimError
+from npusim.hw.config import load_config
+from npusim.runtime import Session
+from tests.support.fuzz.damaged_models import broken
+
+PATIENCE_S = 5.0
+"""Of the processor's time."""
+MOST_BYTES = 512 << 20
+"""What a case may take of the host's memory."""
+CONFIG = load_config("tiny").with_(**{"dram.bytes": 64 << 20})
+
+
+class World:
+    def __init__(self) -> None:
+        self.tally: Counter[str] = Counter()
+        self._session = Session(CONFIG, cache_dir=False)
+
+    def case(self, rng: random.Random) -> list[str]:
+        model = broken(rng)
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        problems = []
+        end = "ran to its end"
+        try:
+            self._run(model, {"x": (2, 4)} if rng.random() < 0.3 else {})
+        except NpusimError as error:
+            end = type(error).__name__
+            if isinstance(error, DeviceFaultError):  # what the compiler makes runs, but for what data decides
+                end = f"fault {error.code}"
+                problems += [] if error.code == "DATA" else [str(error)]
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            end = "not an error of npusim"
+            problems.append(repr(error))
+        took = time.process_time() - began
+        more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        problems += [f"took {took:.1f} s"] if took > PATIENCE_S else []
+        problems += [f"took {more >> 20} MiB"] if more > MOST_BYTES else []
+        self.tally[end] += 1
+        self.tally["over 1 s"] += took > 1
+        return [problem.replace("\n", " ") for problem in problems]
+
+    def _run(self, model: bytes, shapes: dict[str, tuple[int, ...]]) -> None:
+        program = self._session.compile(model, shapes)
+        try:
+            fits = sum(program.region_bytes) <= CONFIG.dram.bytes
+            inputs = {item.name: np.zeros(item.shape, item.dtype.storage) for item in program.inputs} if fits else {}
+            self._session.run(program, inputs, timing_only=not fits)
+        finally:
+            self._session.unload(program)
+
+
+def make() -> World:
+    return World()

@@ -1,0 +1,81 @@
+"""Small programs for ``tiny`` and ``edge``: between them every instruction and every routine that ships."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.cache import describe
+from npusim.compiler.pipeline import compile_graph
+from npusim.graph import Graph
+from npusim.hw.config import load_config
+from npusim.isa.base import Command, decode, region
+from npusim.ops.routine import routine_attrs
+from npusim.program import Program
+from tests.support.graphs.every_kind import CASES, Maker
+from tests.support.programs.streams import Stream, copy, fill
+from tests.support.shipped_routines import TYPES
+
+CONFIGS = tuple(load_config(name).with_(**{"dram.bytes": 1 << 20}) for name in ("tiny", "edge"))
+"""Little DRAM: it is cleared for each case, and no case may ask for more of the host."""
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A program in parts that can be changed, and values for its inputs that make it run to its end."""
+
+    program: Program
+    config: int
+    description: str
+    commands: tuple[Command, ...]
+    constants: bytes
+    feeds: dict[str, Array]
+
+
+def _graphs() -> Iterator[tuple[Graph, dict[str, Array]]]:
+    for case in CASES.values():
+        yield case.graph()
+    for name, (types, params, shapes) in TYPES.items():
+        maker = Maker()
+        # Numbers that rise along the last axis are boxes, and such as lie within a small image.
+        inputs = [maker.x(*shape, dtype=dtype, low=0, high=2) for shape, dtype in zip(shapes, types, strict=True)]
+        maker.feeds = {key: np.sort(value, axis=-1) for key, value in maker.feeds.items()}
+        yield (
+            maker.build.finish(maker.build.add_all("routine", inputs, routine_attrs(f"npusim.{name}", **params))),
+            (maker.feeds),
+        )
+    maker = Maker()
+    product = maker.add("cumprod", maker.x(3, 4, 5), axis=1, exclusive=True, reverse=False)
+    yield maker.build.finish([product]), maker.feeds
+
+
+def _filled() -> tuple[Program, dict[str, Array]]:
+    """What the compiler has no use for at the moment: memory that is filled."""
+    stream = Stream()
+    filled = stream.dma(fill(0, 64, 7))
+    stream.dma(copy(region(2), 0, 64), filled)
+    return stream.program([], [64]), {}
+
+
+def _sample(program: Program, number: int, feeds: dict[str, Array]) -> Sample:
+    program.config_name, program.config_fingerprint = CONFIGS[number].name, CONFIGS[number].fingerprint()
+    constants = program.constants.joined().tobytes()
+    return Sample(program, number, json.dumps(describe(program)), tuple(decode(program.code)), constants, feeds)
+
+
+@lru_cache(1)
+def samples() -> tuple[Sample, ...]:
+    made = []
+    for number, config in enumerate(CONFIGS):
+        for graph, feeds in _graphs():
+            made.append(_sample(compile_graph(graph, config, "key"), number, feeds))
+        program, feeds = _filled()
+        made.append(_sample(program, number, feeds))
+    return tuple(made)

@@ -1,0 +1,146 @@
+"""The onnx package's own suite of a backend on npusim.backend, and the manual's table of its results.
+
+``python -m tests.support.onnx_node_tests.suite`` runs every case and writes docs/reference/onnx-backend.md; with
+``--check`` it only says whether that page is up to date.
+"""
+
+from __future__ import annotations
+
+import os
+import pprint
+import sys
+import tempfile
+import unittest
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from unittest import mock
+
+import onnx
+from onnx.backend.test import BackendTest
+
+from npusim.backend import NpusimBackend, RefusedError
+from npusim.errors import UnsupportedError
+from npusim.pages import write_or_check
+from tests.support.onnx_node_tests.cases import ATOL, HALF_RTOL
+
+PATH = Path("docs/reference/onnx-backend.md")
+CPU = "_cpu"
+TOLERANCES = {
+    "test_attention_4d_causal_fp16": {"rtol": HALF_RTOL["float16"]},
+    "test_attention_4d_causal_fp16_expanded": {"rtol": HALF_RTOL["float16"]},
+    **{name: {"atol": atol} for name, atol in ATOL.items()},
+}
+"""Wider than the suite's where its expected values are farther from the exact result than ours."""
+_HEAD = f"""\
+# The onnx package's suite
+
+Made by `python -m tests.support.onnx_node_tests.suite` in a source tree; do not edit.
+
+`npusim.backend` is the onnx package's interface of a backend: `prepare`, `run_model`, `run_node`, `is_compatible`,
+`supports_device`. The package's own suite runs on it as its documentation says:
+
+<!-- not run: it makes two thousand models -->
+```python
+import onnx.backend.test
+import npusim.backend
+
+tolerances = {pprint.pformat(TOLERANCES, width=100)}
+suite = onnx.backend.test.BackendTest(npusim.backend, __name__, test_kwargs=tolerances)
+globals().update(suite.test_cases)      # and then: pytest, or unittest.main()
+```
+
+A case that npusim refuses is shown as skipped, with the reason. Inputs whose value decides shapes are bound to the
+value that the case has. Without the tolerances four cases fail: their expected values are farther from the exact
+result than npusim's. Two want a softmax that is rounded to float16 after each of its steps, two have the rounding
+errors of an inverse Fourier transform where the exact result is 0.
+"""
+
+
+class Case(NamedTuple):
+    """How a case of the suite went; ``reason`` says why it did not pass."""
+
+    category: str
+    name: str
+    outcome: Literal["passed", "refused", "failed"]
+    reason: str = ""
+
+
+class _Telling(NpusimBackend):
+    """Is asked for every model, so that it says why it refuses one."""
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        return True
+
+
+def items() -> Iterator[tuple[str, str, Callable[[], None]]]:
+    """(category, name, test) of every case, in order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the cases overflow and divide by zero on purpose while they are made
+        suite = BackendTest(_Telling, __name__, test_kwargs=TOLERANCES)
+    for name, case in sorted(suite.test_cases.items()):
+        category = name.removeprefix("OnnxBackend").removesuffix("ModelTest")
+        for test in unittest.defaultTestLoader.getTestCaseNames(case):
+            if test.endswith(CPU):
+                yield category, test.removesuffix(CPU), getattr(case(test), test)
+
+
+def judge(category: str, name: str, test: Callable[[], None]) -> Case:
+    """Run one case."""
+    try:
+        # The suite keeps inputs of networks in the user's home directory unless it is told of another.
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"ONNX_MODELS": folder}):
+            test()
+    except RefusedError as error:
+        return Case(category, name, "refused", _first(error))
+    except (Exception, unittest.SkipTest) as error:  # noqa: BLE001 - whatever it is, it is this case's verdict
+        return Case(category, name, "failed", f"{type(error).__name__}: {error}")
+    return Case(category, name, "passed")
+
+
+def _first(error: UnsupportedError) -> str:
+    _, kind, reason = error.reasons[0]
+    return f"{kind}: {reason}"
+
+
+def render(cases: Sequence[Case]) -> str:
+    """The whole page."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    refused: dict[str, list[str]] = defaultdict(list)
+    for case in cases:
+        counts[case.category][case.outcome] += 1
+        if case.outcome != "passed":
+            refused[case.reason].append(case.name.removeprefix("test_"))
+    lines = [_HEAD, f"With onnx {onnx.__version__}:\n", "| cases | passed | refused | failed | all |"]
+    lines.append("|---|---|---|---|---|")
+    lines += [_row(category, count) for category, count in sorted(counts.items())]
+    lines += [_row("all", sum(counts.values(), Counter())), "", "## What is refused, and why\n"]
+    lines += ["| reason | number | cases |", "|---|---|---|"]
+    for reason, names in sorted(refused.items(), key=lambda item: (-len(item[1]), item[0])):
+        text = reason.splitlines()[0].replace("|", "\\|")
+        lines.append(f"| {text} | {len(names)} | {' '.join(sorted(names))} |")
+    return "\n".join([*lines, ""])
+
+
+def _row(label: str, counts: Mapping[str, int]) -> str:
+    cells = [counts.get(outcome, 0) for outcome in ("passed", "refused", "failed")]
+    return f"| {label} | {' | '.join(map(str, cells))} | {sum(cells)} |"
+
+
+def results() -> list[Case]:
+    """Every case."""
+    return [judge(*item) for item in items()]
+
+
+def on_record() -> frozenset[str]:
+    """The names of the cases that the page says are refused."""
+    rows = PATH.read_text(encoding="utf-8").partition("## What is refused")[2].splitlines()[4:]
+    return frozenset(f"test_{name}" for row in rows for name in row.rstrip("| ").rpartition("|")[2].split())
+
+
+if __name__ == "__main__":
+    module = "tests.support.onnx_node_tests.suite"
+    sys.exit(write_or_check(module, __doc__, PATH, lambda: render(results()), None))

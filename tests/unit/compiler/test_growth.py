@@ -1,0 +1,60 @@
+"""Work grows with the number of nodes, not with its square: counted in lines of Python, the same on every machine."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from bench.growth import FAMILIES
+from npusim.compiler import groups, schedule
+from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
+from npusim.frontends.onnx import load
+from npusim.hw.config import load_config
+from npusim.ops import reference
+from npusim.ops.build import GraphBuilder
+from npusim.program import SCRATCH
+from npusim.runtime import Session
+from tests.support.call_counts import lines_of
+
+TINY = load_config("tiny")
+SMALL, TIMES = 64, 4
+MORE = 1.05
+"""What is known to be quadratic has 1.08 and more at this size."""
+
+
+def lines(family: str, count: int) -> int:
+    data = FAMILIES[family](count)
+    return lines_of(lambda: compile_graph(load(data, config=TINY), TINY), "npusim")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small enough for the smaller graph to have groups, and uses of a buffer, of full length, too.
+    monkeypatch.setattr(groups, "MAX_OPS", 8)
+    monkeypatch.setattr(schedule, "RECENT", 8)
+    lines(family, 10)  # what is imported and remembered at the first call
+    assert lines(family, TIMES * SMALL) < MORE * TIMES * lines(family, SMALL)
+
+
+def test_concatenations_go_into_concatenations_deeper_than_python_recurses() -> None:
+    build = GraphBuilder("nested")
+    value = x = build.input("x", (1, 2), DType.FLOAT32)
+    for _ in range(sys.getrecursionlimit() + 10):
+        value = build.add("concat", [value, x], {"axis": 1})
+    program = compile_graph(build.finish([value]), TINY)
+    assert program.region_bytes[SCRATCH] == 0, "all of them are computed in place"
+
+
+@pytest.mark.parametrize("family", ["joined", "ladder", "outputs", "residual"])
+def test_what_looks_back_on_little_computes_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MAX_OPS", 2)
+    monkeypatch.setattr(schedule, "RECENT", 1)
+    graph = load(FAMILIES[family](24))
+    feeds = {"v0": np.random.default_rng(5).standard_normal(graph.inputs[0].shape, np.float32)}
+    with Session(TINY.with_(cores=3), cache_dir=False) as session:
+        outputs = session.run(graph, feeds).outputs
+    for name, expected in reference.run(graph, feeds).items():
+        np.testing.assert_allclose(outputs[name], expected, rtol=1e-5, atol=1e-5)
