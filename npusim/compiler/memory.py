@@ -185,7 +185,8 @@ class _Planner:
         def worth(buffer: Buffer) -> float:
             return len(self._users[buffer]) / len(lives[buffer])
 
-        for buffer in sorted(lives, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+        candidates = [buffer for buffer in lives if len(lives[buffer]) <= LONGEST_LIFE]
+        for buffer in sorted(candidates, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
             life = [stretches[number] for number in lives[buffer]]
             if not self._admit(buffer, life):
                 continue
@@ -258,7 +259,7 @@ class _Planner:
 
     def _from(self, first: int, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
-        for last in range(first, min(first + _LONGEST, len(self._groups))):
+        for last in range(first, min(first + LONGEST, len(self._groups))):
             if rows_of(self._groups[last], self._context) is None:
                 return
             groups = self._groups[first : last + 1]
@@ -351,5 +352,7 @@ class _Windows:
         self._context.views.update(self._kept)
 
 
-_LONGEST = 16
+LONGEST = 16
 """Groups in a segment at most."""
+LONGEST_LIFE = 64
+"""A value that is wanted for more stretches is not tried in SRAM: each of them would be estimated for it."""
