@@ -94,6 +94,7 @@ SILENT = {
     "dram.kind": "one kind at a time: each has tests of its own",
     "dram.channels": "without effect under the kind fixed, as the manual says",
     "energy": "reported by no command yet",
+    "host.compile_bytes": "decides what is refused while it is compiled: tests/unit/frontends/test_limits.py",
     **dict.fromkeys(
         (
             "dram.part",

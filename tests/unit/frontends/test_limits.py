@@ -109,7 +109,7 @@ MODELS = {
               {"c": np.ones(64, np.float32), "r": np.int64([1 << 24])}), r"Tile_0 \(reshape\): wants",
     ),
     "an edge": (
-        model([node("Pad", ["x", "p"], ["y"], mode="edge")], {"p": np.int64([0, GIB // 8])}), r"Pad_0 \(pad\): wants",
+        model([node("Pad", ["x", "p"], ["y"], mode="edge")], {"p": np.int64([0, GIB // 8])}), None,
     ),
     "a product": (
         model([node("ConstantOfShape", ["s"], ["c0"]),
