@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
@@ -37,6 +38,11 @@ class Stretch:
     segment: Segment | None = None
     resident: list[Buffer] = field(default_factory=list)
     """What is in SRAM meanwhile, by offset."""
+
+    @property
+    def is_empty(self) -> bool:
+        """No result has elements: there is nothing to do."""
+        return not any(prod(tensor.shape) for group in self.groups for tensor in group.outputs)
 
     def free(self, context: Context) -> list[Span]:
         """The bytes of SRAM for slots."""
@@ -226,6 +232,8 @@ class _Planner:
 
     def _estimate(self, stretch: Stretch) -> int | None:
         """Picoseconds that a stretch takes as things are; None if it does not fit."""
+        if stretch.is_empty:
+            return 0
         try:
             fitted = fit(stretch, self._context)
         except CompileError:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
@@ -79,13 +78,26 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
-    fewer = [replace(config, cores=config.cores >> shift) for shift in range(1, config.cores.bit_length())]
-    others = [_other(graph, device, budget) for device in fewer]
-    alone = others[-1] if others else best
+    if config.cores == 1 and not best.striped:
+        return best
+    orders = [(forecast(best.commands, config), best)]
+    alone: _Order | None = best
+    if config.cores > 1:
+        count = config.cores // 2
+        # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
+        while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
+            orders.append((forecast(order.commands, config), order))
+            if orders[-1][0] > orders[-2][0]:
+                break
+            count //= 2
+        alone = _other(graph, replace(config, cores=1), budget)
+    if alone is not None and alone is not best:
+        orders.append((forecast(alone.commands, config), alone))
     if alone is not None and alone.striped:
-        others.append(_other(graph, replace(config, cores=1), budget, stripes=False))
-    orders = [best, *(order for order in others if order is not None)]
-    return min(orders, key=lambda order: forecast(order.commands, config)) if len(orders) > 1 else best
+        whole = _other(graph, replace(config, cores=1), budget, stripes=False)
+        if whole is not None:
+            orders.append((forecast(whole.commands, config), whole))
+    return min(orders, key=lambda pair: pair[0])[1]
 
 
 def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order | None:
@@ -172,7 +184,7 @@ def _schedule(placement: Placement, layout: Layout, context: Context, budget: Bu
         for group in stretch.groups:
             for number in born.get(group.index, ()):
                 scheduler.born(placement.buffers[number])
-        if not any(prod(tensor.shape) for group in stretch.groups for tensor in group.outputs):
+        if stretch.is_empty:
             continue
         fitted = fit(stretch, context, low_end=low_end)
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
