@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from itertools import product
 
+from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
-from npusim.compiler.groups import VIEWS, form_groups
-from npusim.compiler.kinds import lower
+from npusim.compiler.groups import VIEWS, Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import (
-    ConstantPool,
-    Context,
-    SlotTable,
-    TooManyError,
-    refuse_size,
-    sram_budget,
-    total_bytes,
-)
+from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable, TooManyError
+from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
-from npusim.compiler.schedule import Scheduler
+from npusim.compiler.schedule import Scheduler, Tile
+from npusim.compiler.stripes import before_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
-from npusim.isa.base import Command, Space, Unit, encode
+from npusim.isa.base import Command, Unit, encode
 from npusim.isa.verify import Limits, verify
 from npusim.ops.budget import Budget
 from npusim.ops.build import real_bytes
@@ -45,13 +41,8 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
-    context = Context(config, ConstantPool())
-    placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
-    values = (placement.scratch_bytes, *(tensor.nbytes for tensor in (*prepared.inputs, *prepared.outputs)))
-    _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, context, budget)
-    sizes = (align(context.constants.size), *values)
-    _check_capacity(graph, sizes, config)
+    best = _best(prepared, config, budget)
+    commands, sizes = best.commands, best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
         commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units)
@@ -65,11 +56,69 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     ]
     return Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands),
-        ConstantData(sizes[0], context.constants.pieces), sizes,
+        ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
-        tuple(OpEntry(group.name, group.kind) for group in placement.groups), len(commands), _macs(commands),
+        tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
         graph.bound,
     )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Order:
+    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name."""
+
+    commands: list[Command]
+    sizes: tuple[int, ...]
+    constants: ConstantPool
+    groups: list[Group]
+    striped: bool
+
+
+def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
+    """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
+    alone keeps values in its SRAM; there, whole values may be faster than stripes."""
+    best = _ordered(graph, config, copy(budget))
+    if config.cores == 1 and not best.striped:
+        return best
+    orders = [(forecast(best.commands, config), best)]
+    alone: _Order | None = best
+    if config.cores > 1:
+        count = config.cores // 2
+        # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
+        while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
+            orders.append((forecast(order.commands, config), order))
+            if orders[-1][0] > orders[-2][0]:
+                break
+            count //= 2
+        alone = _other(graph, replace(config, cores=1), budget)
+    if alone is not None and alone is not best:
+        orders.append((forecast(alone.commands, config), alone))
+    if alone is not None and alone.striped:
+        whole = _other(graph, replace(config, cores=1), budget, stripes=False)
+        if whole is not None:
+            orders.append((forecast(whole.commands, config), whole))
+    return min(orders, key=lambda pair: pair[0])[1]
+
+
+def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order | None:
+    """Another order; None if it takes more than there is."""
+    try:
+        return _ordered(graph, config, copy(budget), stripes=stripes)
+    except CompileError:
+        return None
+
+
+def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order:
+    context = Context(config, ConstantPool())
+    placement = place(graph, form_groups(graph.ops, graph.outputs), context)
+    layout = plan(placement, context, stripes=stripes)
+    values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
+    _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
+    commands = _schedule(placement, layout, context, budget)
+    sizes = (align(context.constants.size), *values)
+    _check_capacity(graph, sizes, config)
+    striped = any(stretch.segment for stretch in layout.stretches)
+    return _Order(commands, sizes, context.constants, placement.groups, striped)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -124,37 +173,55 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, context: Context, budget: Budget) -> list[Command]:
+def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> list[Command]:
     config = context.config
     scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
         born.setdefault(buffer.born, []).append(number)
     low_end = True
-    for group in placement.groups:
-        for number in born.get(group.index, ()):
-            scheduler.born(placement.buffers[number])
-        if not any(prod(tensor.shape) for tensor in group.outputs):
+    for stretch in layout.stretches:
+        for group in stretch.groups:
+            for number in born.get(group.index, ()):
+                scheduler.born(placement.buffers[number])
+        if stretch.is_empty:
             continue
-        lowering = lower(context, group)
-        specs = lowering.slots()
-        taken, available = total_bytes(specs), sram_budget(config)
-        if taken > available:
-            raise refuse_size(group, taken, available)
-        if total_bytes(specs, Space.ACC) > acc_bytes(config):
-            raise refuse_size(group, total_bytes(specs, Space.ACC), acc_bytes(config), "accumulators")
+        fitted = fit(stretch, context, low_end=low_end)
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
         # still computes, if both fit.
-        base = 0 if low_end else available - taken
         low_end = not low_end
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
-        tables = [SlotTable(core, specs, base) for core in range(config.cores)]
-        streams = [lowering.steps(table, core, config.cores) for core, table in enumerate(tables)]
-        try:
-            scheduler.add(group.index, group.name, streams)
-        except TooManyError as error:
-            raise CompileError(f"{group.name} ({group.kind}): {error}") from None
+        tables = [
+            [SlotTable(core, specs, starts) for core in range(config.cores)]
+            for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
+        ]
+        for group, streams in _turns(stretch, fitted, tables):
+            try:
+                scheduler.add(group.index, group.name, streams)
+            except TooManyError as error:
+                raise CompileError(f"{group.name} ({group.kind}): {error}") from None
     return scheduler.finish()
+
+
+def _turns(
+    stretch: Stretch, fitted: Fitted, tables: Sequence[Sequence[SlotTable]]
+) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
+    """What the groups of a stretch do, in order: a stream of steps for each core."""
+    if stretch.segment is None:
+        yield stretch.groups[0], _streams(fitted.lowerings[0], tables[0])
+        return
+    for image, (stripe, rows) in product(range(stretch.segment.images), enumerate(stretch.segment.stripes)):
+        moved = stretch.segment.moved(stripe)
+        for number, (first, end) in enumerate(rows):
+            # Also where nothing is made: padding below the image may be wanted then.
+            yield stretch.groups[number], [before_stripe(stretch.segment, number, image, stripe)]
+            if first < end:
+                lowering = fitted.lowerings[number].stripe(image, (first, end), moved)
+                yield stretch.groups[number], _streams(lowering, tables[number])
+
+
+def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[Tile]]:
+    return [lowering.steps(table, core, len(tables)) for core, table in enumerate(tables)]
 
 
 def _check_capacity(graph: Graph, sizes: tuple[int, ...], config: Config) -> None:

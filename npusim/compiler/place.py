@@ -11,7 +11,7 @@ from npusim.compiler.groups import VIEWS, Group
 from npusim.compiler.lower import TILES
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.movement import VIEW_RULES
-from npusim.compiler.values import Arena, Buffer, View, dense_strides, memory_order, ordered_strides
+from npusim.compiler.values import Buffer, View, dense_strides, memory_order, ordered_strides
 from npusim.graph import Graph, Op, Tensor
 from npusim.program import FIRST_IO, SCRATCH
 
@@ -29,7 +29,6 @@ class Placement:
 
     groups: list[Group]
     buffers: list[Buffer]
-    scratch_bytes: int
 
 
 def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
@@ -53,12 +52,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
             for tensor in group.outputs:
                 _settle(tensor, orders, hosts, context)
     groups = [Group(index, group.anchor, group.chain) for index, group in enumerate(kept)]
-    buffers = _lifetimes(groups, context, inputs)
-    arena = Arena()
-    for buffer in buffers:
-        if buffer.is_scratch:
-            arena.place(buffer)
-    return Placement(groups, buffers, arena.nbytes)
+    return Placement(groups, _lifetimes(groups, context, inputs))
 
 
 def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
@@ -47,16 +48,40 @@ class Slot:
     def address(self) -> int:
         return acc(self.start) if self.space is Space.ACC else sram(self.start)
 
-    def overlaps(self, other: Slot) -> bool:
-        return (
-            self.core == other.core
-            and self.space is other.space
-            and self.start < other.start + other.nbytes
-            and other.start < self.start + self.nbytes
-        )
-
 
 Resource = Slot | View
+
+
+class Place(NamedTuple):
+    """Bytes of a core's SRAM or accumulators."""
+
+    core: int
+    space: Space
+    low: int
+    high: int
+
+    def overlaps(self, other: Place) -> bool:
+        return self[:2] == other[:2] and self.low < other.high and other.low < self.high
+
+    def covers(self, other: Place) -> bool:
+        return self.low <= other.low and other.high <= self.high
+
+
+def _place(resource: Slot | Buffer) -> Place | None:
+    """Where a slot or a buffer lies on the chip; None in DRAM."""
+    if isinstance(resource, Slot):
+        return Place(resource.core, resource.space, resource.start, resource.start + resource.nbytes)
+    if resource.core is None:
+        return None
+    return Place(resource.core, Space.SRAM, resource.offset, resource.offset + resource.nbytes)
+
+
+def _places(resources: Iterable[Resource]) -> Iterator[Place]:
+    for resource in resources:
+        # The whole buffer, not the part that is seen: who takes its bytes next waits for all of its uses at once.
+        place = _place(resource if isinstance(resource, Slot) else resource.buffer)
+        if place is not None:
+            yield place
 
 
 @dataclass(slots=True)
@@ -76,12 +101,10 @@ class Tile:
     compute: list[Item] = field(default_factory=list)
     stores: list[Item] = field(default_factory=list)
 
-    def slots(self) -> Iterator[Slot]:
-        """Every slot that compute and stores touch."""
+    def occupied(self) -> Iterator[Place]:
+        """What compute and stores touch on the chip."""
         for item in (*self.compute, *self.stores):
-            for resource in (*item.reads, *item.writes):
-                if isinstance(resource, Slot):
-                    yield resource
+            yield from _places((*item.reads, *item.writes))
 
 
 @dataclass(slots=True)
@@ -173,7 +196,7 @@ class Scheduler:
         self._issued: Fences = {}
         self._known: dict[Key, Fences] = {}
         self._histories: dict[Buffer, _History] = {}
-        self._slots: dict[tuple[int, Space], list[Slot]] = {}
+        self._occupants: dict[tuple[int, Space], list[tuple[Place, Slot | Buffer]]] = {}
         self._pending: dict[int, tuple[int, Tile]] = {}
         self._queued: dict[int, list[int]] = {}
         self._owners: list[tuple[int, int, Buffer]] = []
@@ -245,10 +268,10 @@ class Scheduler:
         """
         loaded = _buffers_read(step.loads)
         read = loaded | _buffers_read(step.compute) | _buffers_read(step.stores)
-        written = [resource for item in step.loads for resource in item.writes if isinstance(resource, Slot)]
+        written = [place for item in step.loads for place in _places(item.writes)]
         for core, (_, pending) in sorted(self._pending.items()):
             stored = _buffers_written(pending)
-            if read & stored or any(slot.overlaps(used) for slot in written for used in pending.slots()):
+            if read & stored or any(place.overlaps(used) for place in written for used in pending.occupied()):
                 self._flush(core)
 
     def _flush(self, core: int) -> None:
@@ -315,9 +338,11 @@ class Scheduler:
         history = self._history(resource.buffer)
         # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
         raise_fences(needs, history.before)
+        # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
+        # hold other rows later.
+        own = None if resource.buffer.on_chip else op
         for uses in (history.reads, history.writes):
-            # the stores of one operator never overlap, though the byte ranges around them may
-            uses.raise_into(needs, *resource.extent(), but=op)
+            uses.raise_into(needs, *resource.extent(), but=own)
 
     def _record(self, resource: Resource, key: Key, count: int, op: int, *, write: bool) -> None:
         if isinstance(resource, Slot):
@@ -333,24 +358,42 @@ class Scheduler:
         (history.writes if write else history.reads).add(*resource.extent(), key, count, op)
 
     def _history(self, buffer: Buffer) -> _History:
-        return self._histories.setdefault(buffer, _History())
+        history = self._histories.get(buffer)
+        if history is None:
+            history = self._histories[buffer] = _History()
+            place = _place(buffer)
+            if place is not None:
+                history.before = self._claim(place, buffer)
+        return history
 
     def _activate(self, slot: Slot) -> None:
         """Before a slot's first use: whatever used its bytes before must be over."""
-        if slot.active:
-            return
-        slot.active = True
-        others = self._slots.setdefault((slot.core, slot.space), [])
+        if not slot.active:
+            slot.active = True
+            place = _place(slot)
+            assert place is not None
+            slot.readers = self._claim(place, slot)
+
+    def _claim(self, place: Place, claimant: Slot | Buffer) -> Fences:
+        """Give bytes of the chip to a new use; what must be over before they are written."""
+        fences: Fences = {}
         kept = []
-        for other in others:
-            if other.overlaps(slot):
-                raise_fences(slot.readers, other.writers)
-                raise_fences(slot.readers, other.readers)
-                # Wholly covered, the older slot is spoken for by this one; else its other bytes are still on record.
-                if slot.start <= other.start and other.start + other.nbytes <= slot.start + slot.nbytes:
+        for taken, other in self._occupants.get(place[:2], ()):
+            if taken.overlaps(place):
+                raise_fences(fences, self._uses(other))
+                # Wholly covered, the older one is spoken for by this one; else its other bytes are still on record.
+                if place.covers(taken):
                     continue
-            kept.append(other)
-        self._slots[slot.core, slot.space] = [*kept, slot]
+            kept.append((taken, other))
+        self._occupants[place[:2]] = [*kept, (place, claimant)]
+        return fences
+
+    def _uses(self, occupant: Slot | Buffer) -> Fences:
+        if isinstance(occupant, Buffer):
+            return self._histories[occupant].summary()
+        fences = dict(occupant.writers)
+        raise_fences(fences, occupant.readers)
+        return fences
 
 
 _TRANSFER_OVERHEAD = 256

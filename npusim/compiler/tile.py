@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,12 +18,21 @@ from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
 
+class Home(enum.IntEnum):
+    """How a tile reaches the value that it is a part of, or the other way."""
+
+    DRAM = 0
+    COPIED = 1  # the value is in SRAM, the tile in a slot of its own beside it
+    DIRECT = 2  # the instruction works on the value where it is
+
+
 @dataclass(frozen=True, slots=True)
 class MatrixProblem:
     """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
 
     ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators;
-    ``in_place``: the accumulators are the output tile.
+    ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result
+    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between.
     """
 
     images: int
@@ -44,6 +54,10 @@ class MatrixProblem:
     out_type: DType
     epilogue: int
     in_place: bool
+    x_home: Home = Home.DRAM
+    out_home: Home = Home.DRAM
+    main: bool = True
+    held: bool = False
 
 
 class Tiling(NamedTuple):
@@ -100,10 +114,13 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     # part of the input channels to the next, unless they are the output tile themselves.
     x, w, parameters, acc, out = footprint(problem, tile)
     pixels = tile.oh * tile.ow * tile.groups * tile.oc
-    total = 2 * (align(x) + align(w) + align(parameters)) + align(pixels * problem.epilogue)
+    weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
+    total = (weights if problem.held else 2 * (align(w) + align(parameters))) + align(pixels * problem.epilogue)
+    if problem.x_home is not Home.DIRECT:
+        total += 2 * align(x)
     if problem.in_place and not acc_bytes(config):
-        return total + 2 * align(acc)
-    return total + 2 * align(out) + (0 if acc_bytes(config) else align(acc))
+        return total + (2 * align(acc) if problem.main else 0)
+    return total + (2 * align(out) if problem.main else 0) + (0 if acc_bytes(config) else align(acc))
 
 
 def acc_bytes(config: Config) -> int:
@@ -148,6 +165,9 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
             found += 1
             if found == _SPATIAL_CHOICES:
                 break
+        # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
+        if problem.held and found:
+            return
 
 
 _SPATIAL_CHOICES = 3
@@ -205,6 +225,11 @@ def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
     return ceil_div(problem.ic, tile.ic)
 
 
+def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """Picoseconds that all tiles take, about."""
+    return _estimate(problem, tile, config, cost_model(config))
+
+
 def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostModel) -> int:
     """Picoseconds: the longest of computing, loading and storing on a core's channels, and the DRAM shared by all."""
     spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
@@ -220,15 +245,22 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     run = tile.groups * tile.ic * problem.x_type.itemsize
     if tile.groups * tile.ic == problem.groups * problem.ic:
         run *= input_extent(problem, tile.oh, tile.ow)[1]
-    x_cost, w_cost = model.cost(_dma(bytes_.x, run)).ps, model.cost(_dma(bytes_.w, bytes_.w)).ps
-    out_cost = model.cost(_dma(bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, write=True)).ps
+    w_cost = 0 if problem.held else model.cost(_dma(bytes_.w, bytes_.w)).ps
+    x_cost = _moving(problem.x_home, bytes_.x, run, model)
+    out_cost = _moving(
+        problem.out_home, bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, model, write=True
+    )
     # The scheduler keeps one channel of a core free for stores, so loads have the others.
     loading = int(share * (x_loads * x_cost + w_loads * w_cost)) // max(1, config.dma.channels - 1)
     storing = per_core * out_cost
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = x_loads * bytes_.x + w_loads * bytes_.w + spatial * channels * bytes_.out
+    traffic = 0 if problem.held else w_loads * bytes_.w
+    if problem.x_home is Home.DRAM:
+        traffic += x_loads * bytes_.x
+    if problem.out_home is Home.DRAM:
+        traffic += spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
     first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
     parts = (compute, loading, storing, shared)
@@ -264,6 +296,16 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
         rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
         problem.depthwise, True, True, problem.out_type.itemsize,
     )  # fmt: skip
+
+
+def _moving(home: Home, nbytes: int, run: int, model: CostModel, *, write: bool = False) -> int:
+    """Picoseconds to bring a tile from its home, or there."""
+    if home is Home.DIRECT:
+        return 0
+    if home is Home.DRAM:
+        return model.cost(_dma(nbytes, run, write=write)).ps
+    run = max(1, min(run, nbytes))
+    return model.cost(DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)).ps
 
 
 def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:

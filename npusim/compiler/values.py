@@ -7,14 +7,14 @@ order the model's dimensions have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import prod
 
 from npusim.dtypes import DType
 from npusim.errors import CompileError
-from npusim.isa.base import region
+from npusim.isa.base import region, sram
 from npusim.program import CONSTANTS, SCRATCH
 from npusim.units import ceil_div
 
@@ -24,7 +24,10 @@ ALIGNMENT = 64
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes in one region, at ``offset`` once laid out; ``born`` and ``dies``: first and last group that uses it."""
+    """Bytes in one region of DRAM, or in the SRAM of ``core``, at ``offset`` once laid out.
+
+    ``born`` and ``dies``: first and last group that uses it.
+    """
 
     name: str
     region: int
@@ -32,6 +35,9 @@ class Buffer:
     offset: int = 0
     born: int = -1
     dies: int = -1
+    core: int | None = None
+    is_window: bool = False
+    """It holds some rows of a value, and around them the padding that those who read it want."""
 
     @property
     def is_constant(self) -> bool:
@@ -39,7 +45,11 @@ class Buffer:
 
     @property
     def is_scratch(self) -> bool:
-        return self.region == SCRATCH
+        return self.region == SCRATCH and self.core is None
+
+    @property
+    def on_chip(self) -> bool:
+        return self.core is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,12 @@ class View:
     @property
     def address(self) -> int:
         """Address of element 0; only after layout."""
-        return region(self.buffer.region, self.buffer.offset + self.offset)
+        start = self.buffer.offset + self.offset
+        return sram(start) if self.buffer.on_chip else region(self.buffer.region, start)
+
+    def moved(self, by: Mapping[Buffer, int]) -> View:
+        """The view where its buffer's bytes lie ``by`` further on."""
+        return replace(self, offset=self.offset + by[self.buffer]) if self.buffer in by else self
 
     def permute(self, perm: Sequence[int]) -> View:
         return replace(self, shape=tuple(self.shape[p] for p in perm), strides=tuple(self.strides[p] for p in perm))
@@ -158,6 +173,17 @@ def memory_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
     by_stride = iter(sorted(moving, key=lambda axis: (-abs(strides[axis]), axis)))
     fixed = set(range(len(shape))) - set(moving)
     return tuple(axis if axis in fixed else next(by_stride) for axis in range(len(shape)))
+
+
+def row_axis(view: View) -> int | None:
+    """The dimension of images that is outermost in memory but for the batch; None if they have one row only."""
+    if len(view.shape) != 4:
+        return None
+    order = view.order()
+    if view.shape[0] > 1 and order[0]:
+        return None
+    axis = next((axis for axis in order if axis), 0)
+    return axis if axis in (1, 2) and view.shape[axis] > 1 else None
 
 
 def dense_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:

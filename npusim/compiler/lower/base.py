@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -78,6 +78,13 @@ class Context:
     config: Config
     constants: ConstantPool
     views: dict[Tensor, View] = field(default_factory=dict)
+    room: int = 0
+    """Bytes of SRAM for the slots of the group that is lowered: what values that live there have left."""
+    rows: int = 0
+    """In a segment: as many rows of the group's result as are made at once; 0: all."""
+
+    def __post_init__(self) -> None:
+        self.room = self.room or sram_budget(self.config)
 
     def view(self, tensor: Tensor) -> View:
         """Where a tensor is; a constant that nobody has packed specially is placed as it is."""
@@ -111,17 +118,21 @@ def total_bytes(specs: Sequence[SlotSpec], space: Space = Space.SRAM) -> int:
 class SlotTable:
     """One core's slots for one operator; ``next`` hands out the copies of a slot in turn."""
 
-    def __init__(self, core: int, specs: Sequence[SlotSpec], base: int) -> None:
+    def __init__(self, core: int, specs: Sequence[SlotSpec], starts: Sequence[int]) -> None:
+        """``starts``: where each copy of each slot in SRAM begins, in the order of ``specs``."""
         self.core = core
         self._slots: dict[str, list[Slot]] = {}
         self._turn: dict[str, int] = {}
         # Accumulators need no two ends: only the matrix unit writes them, and it runs its commands in order.
-        starts = {Space.SRAM: base, Space.ACC: 0}
+        acc, places = 0, iter(starts)
         for spec in specs:
             copies = []
             for _ in range(spec.copies):
-                copies.append(Slot(core, spec.space, starts[spec.space], max(spec.nbytes, 1)))
-                starts[spec.space] += align(max(spec.nbytes, 1))
+                if spec.space is Space.ACC:
+                    start, acc = acc, acc + align(max(spec.nbytes, 1))
+                else:
+                    start = next(places)
+                copies.append(Slot(core, spec.space, start, max(spec.nbytes, 1)))
             self._slots[spec.name] = copies
 
     def next(self, name: str) -> Slot:
@@ -165,9 +176,30 @@ class Lowering(ABC):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         """The steps of one of ``cores`` cores."""
 
+    def estimate(self) -> int:
+        """Picoseconds that the group takes, about: what is compared when the homes of values are chosen."""
+        tensors = dict.fromkeys(t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t is not None)
+        return self.moving(self.context.views[tensor] for tensor in tensors if tensor in self.context.views)
+
+    def moving(self, views: Iterable[View]) -> int:
+        """Picoseconds to move values once between their homes and the slots of tiles."""
+        config = self.config
+        near = (config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle) * config.clock_hz
+        total = 0
+        for view in views:
+            nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride)
+            rate = near if view.buffer.on_chip else config.dram.bandwidth
+            total += nbytes * view.dtype.itemsize * 10**12 // rate
+        return total
+
     def elements_for(self, tile: tuple[int, ...]) -> int:
         """How many elements the largest instruction on a tile of these sizes goes through."""
         return prod(tile)
+
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:
+        """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far
+        since it was made. Only for what ``stripes`` lets into a segment."""
+        raise NotImplementedError(f"{type(self).__name__} has no rows")
 
     @property
     def config(self) -> Config:
@@ -245,7 +277,7 @@ def small_tile(
     ``slots(tile)``: what a tile needs; ``inner``: the axis that is contiguous in memory. Raises CompileError when the
     smallest one does not fit.
     """
-    config, budget = lowering.config, sram_budget(lowering.config)
+    config, budget = lowering.config, lowering.context.room
     floor = tuple(max(dim, 1) if axis in whole else 1 for axis, dim in enumerate(shape))
 
     def needed(tile: tuple[int, ...]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,7 @@ from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem, input_extent
-from npusim.compiler.values import View
+from npusim.compiler.values import Buffer, View
 from npusim.isa.matrix import CHANNEL_BLOCK
 
 
@@ -37,13 +38,16 @@ class ConvLowering(MatrixLowering, kind="conv"):
         groups = attrs["groups"]
         oc, ic, kh, kw = w.shape
         (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
-        self.chain = Chain(context, self.drain.rest, self._out.shape, self._axes, self.drain.result)
+        self.chain = Chain(context, self.drain.rest, self._out, self._axes, self.drain.result)
         in_place = self.drain.out_type.itemsize == 4
+        self.height = out_shape[1]
+        rows = min(context.rows or self.height, self.height)
         self.problem = MatrixProblem(
-            out_shape[0], out_shape[1], out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
+            out_shape[0], rows, out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
             # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, per_element(self.chain), in_place,
+            *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)), bool(context.rows),
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -55,6 +59,23 @@ class ConvLowering(MatrixLowering, kind="conv"):
         sizes = (1, extent.rows, extent.cols, extent.groups * extent.channels)
         place = {axis: index for index, axis in enumerate(self._axes)}
         return tuple(starts[place[a]] for a in range(4)), tuple(sizes[place[a]] for a in range(4))
+
+    def out_part(self, box: Box) -> View:
+        return self._out.slice(*box).permute(self._axes)
+
+    def x_part(self, task: Task, extent: Extent, channels: tuple[int, int]) -> View:
+        p = self.problem
+        rows, cols = input_extent(p, extent.rows, extent.cols)
+        return self._x.slice(
+            (
+                task.image, task.row * p.sh - self._pads[0], task.col * p.sw - self._pads[1],
+                task.group * p.ic + channels[0],
+            ),
+            (1, rows, cols, extent.groups * channels[1]),
+        )  # fmt: skip
+
+    def move(self, by: Mapping[Buffer, int]) -> None:
+        self._x, self._out = self._x.moved(by), self._out.moved(by)
 
     def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         p, item = self.problem, self.problem.x_type.itemsize

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from operator import add
 
 from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, store_packed
-from npusim.compiler.schedule import Item, Slot, Tile
-from npusim.compiler.values import View, collapse, ordered_strides, pad4
+from npusim.compiler.schedule import Item, Resource, Slot, Tile
+from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.ops.base import REGISTRY, Elements, Place
@@ -19,21 +21,24 @@ from npusim.ops.base import REGISTRY, Elements, Place
 
 @dataclass(slots=True)
 class _Operand:
-    """A tile in a slot: its strides in the group's dimensions, 0 where it is broadcast."""
+    """A tile in SRAM: its strides in the group's dimensions, 0 where it is broadcast."""
 
-    slot: Slot
+    address: int
     strides: tuple[int, ...]
+    resource: Resource
 
 
 class Chain:
     """The elementwise operators of a group, over tiles of its output packed in SRAM in ``order``.
 
-    ``main``: the tensor that an anchor has computed into a slot of its own, or None.
+    ``main``: the tensor that an anchor has computed into a slot of its own, or None; ``out``: where the last result
+    belongs. Operands and results that live in SRAM are worked on where they are, the others in slots.
     """
 
     def __init__(
-        self, context: Context, ops: Sequence[Op], shape: tuple[int, ...], order: Sequence[int], main: Tensor | None
+        self, context: Context, ops: Sequence[Op], out: View, order: Sequence[int], main: Tensor | None
     ) -> None:
+        shape = out.shape
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -41,12 +46,22 @@ class Chain:
         made = {main, *(op.output for op in self.ops)}
         self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in outside(self.ops, made)}
         self._loaded: dict[tuple[int, str], tuple[Box, Slot]] = {}
-        self._place = _assign(self.ops, main, self._views)
+        self._home = out if out.buffer.on_chip else None
+        near = {tensor for tensor, view in self._views.items() if view.buffer.on_chip}
+        if self._home and self.ops:
+            near.add(self.ops[-1].output)
+        self._place = _assign(self.ops, main, self._views, near)
 
-    @property
-    def result(self) -> str:
-        """The name of the slot that holds the last result."""
-        return self._place[self.ops[-1].output] if self.ops else MAIN
+    def moved(self, by: Mapping[Buffer, int]) -> Chain:
+        """The same where the bytes of buffers lie elsewhere."""
+        chain = copy(self)
+        chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
+        chain._home = self._home and self._home.moved(by)
+        return chain
+
+    def operands(self) -> list[View]:
+        """The views of what is read besides the anchor's result."""
+        return list(self._views.values())
 
     def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
         """The chain's own slots for a tile of these sizes (the main one is its anchor's)."""
@@ -58,25 +73,33 @@ class Chain:
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
         return [SlotSpec(name, size, 1 if name.startswith("t") else 2) for name, size in sizes.items() if name != MAIN]
 
-    def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot:
-        """Add the loads and instructions for one tile to a step; the slot with the result."""
+    def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
+        """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
         starts, sizes = box
         slots: dict[str, Slot] = {} if main is None else {MAIN: main}
         operands: dict[Tensor, _Operand] = {}
         if self.main is not None and main is not None:
-            operands[self.main] = _Operand(main, self.packed(sizes, self.main.dtype))
+            operands[self.main] = _Operand(main.address, self.packed(sizes, self.main.dtype), main)
         for tensor, view in self._views.items():
-            slot, strides = self._load(step, table, tensor, view, starts, sizes)
-            slots[self._place[tensor]] = slot
-            operands[tensor] = _Operand(slot, strides)
+            if tensor in self._place:
+                slot, strides = self._load(step, table, tensor, view, starts, sizes)
+                slots[self._place[tensor]] = slot
+                operands[tensor] = _Operand(slot.address, strides, slot)
+            else:
+                operands[tensor] = _operand(view, box)
+        result = main
         for op in self.ops:
-            name = self._place[op.output]
-            slot = slots[name] if name in slots else slots.setdefault(name, table.next(name))
-            target = _Operand(slot, self.packed(sizes, op.output.dtype))
+            name = self._place.get(op.output)
+            if name is None:
+                assert self._home is not None
+                target, result = _operand(self._home, box), None
+            else:
+                result = slots[name] if name in slots else slots.setdefault(name, table.next(name))
+                target = _Operand(result.address, self.packed(sizes, op.output.dtype), result)
             operands[op.output] = target
             sources = [operands[tensor] for tensor in op.inputs if tensor is not None]
             step.compute.extend(_instructions(op, target, sources, sizes, self.order))
-        return slots[self.result]
+        return result
 
     def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
         """Byte strides of a tile of these sizes."""
@@ -103,6 +126,14 @@ class Chain:
         return slot, strides
 
 
+def _operand(view: View, box: Box) -> _Operand:
+    """A tile of a value in SRAM, where it is."""
+    starts, sizes = box
+    corner = [start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)]
+    part = view.slice(corner, sizes)
+    return _Operand(part.address, part.strides, part)
+
+
 MAIN = "main"
 """The slot in which an anchor leaves its tile."""
 
@@ -112,11 +143,12 @@ def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
     return tuple(size if stride else min(size, 1) for size, stride in zip(sizes, view.strides, strict=True))
 
 
-def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -> dict[Tensor, str]:
-    """Slot names: ``i*`` loaded, ``t*`` between, ``out``; a result takes over a dying operand's place."""
-    place = {tensor: f"i{index}" for index, tensor in enumerate(views)}
+def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], near: set[Tensor]) -> dict[Tensor, str]:
+    """Slot names: ``i*`` loaded, ``t*`` between, ``out``; a result takes over a dying operand's place. What is ``near``
+    needs none."""
+    place = {tensor: f"i{index}" for index, tensor in enumerate(views) if tensor not in near}
     # A broadcast operand has fewer elements than the result, and later tiles may read it again: its place is not free.
-    reusable = {tensor for tensor, view in views.items() if all(view.strides)}
+    reusable = {tensor for tensor, view in views.items() if all(view.strides) and tensor not in near}
     if main is not None:
         place[main] = MAIN
         reusable.add(main)
@@ -124,6 +156,8 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -
     free: list[tuple[str, int]] = []
     temporaries = 0
     for index, op in enumerate(ops):
+        if op.output in near:
+            break  # the last one
         dying = [t for t in dict.fromkeys(op.inputs) if t is not None and last_use[t] == index]
         size = op.output.dtype.itemsize
         # Elementwise instructions read an element before they write it, so a result may replace an
@@ -141,7 +175,7 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View]) -
             place[op.output] = f"t{temporaries}"
             temporaries += 1
         reusable.add(op.output)
-        free.extend((place[t], t.dtype.itemsize) for t in dying if t is not same and place[t].startswith("t"))
+        free.extend((place[t], t.dtype.itemsize) for t in dying if t is not same and place.get(t, "").startswith("t"))
     return place
 
 
@@ -156,13 +190,13 @@ def _instructions(
     # On packed tiles nearly all dimensions merge; what broadcasts is what keeps them apart.
     dims, strides = collapse(dims, *strides)
     outer, inner = dims[: max(0, len(dims) - 4)], dims[max(0, len(dims) - 4) :]
-    reads = tuple(dict.fromkeys(source.slot for source in sources))
+    reads = tuple(dict.fromkeys(source.resource for source in sources))
     for index in product(*map(range, outer)):
         addresses: list[Place] = []
         for operand, walk in zip((dst, *sources), strides, strict=True):
             offset = sum(i * s for i, s in zip(index, walk[: len(outer)], strict=True))
-            addresses.append((operand.slot.address + offset, pad4(walk[len(outer) :], 0)))
-        yield Item(form.instruction(op, addresses, pad4(inner, 1)), reads, (dst.slot,))
+            addresses.append((operand.address + offset, pad4(walk[len(outer) :], 0)))
+        yield Item(form.instruction(op, addresses, pad4(inner, 1)), reads, (dst.resource,))
 
 
 class Elementwise(Lowering):
@@ -171,18 +205,48 @@ class Elementwise(Lowering):
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         self._out = context.view(group.outputs[0])
-        self._chain = Chain(context, group.chain, self._out.shape, self._out.order(), None)
+        self._rows: tuple[int, int, int] | None = None
+        self._chain = Chain(context, group.chain, self._out, self._out.order(), None)
+        axis = row_axis(self._out)
+        shape = list(self._out.shape)
+        if context.rows:
+            assert axis is not None
+            shape[0], shape[axis] = 1, min(context.rows, shape[axis])
         self._tile = small_tile(
-            self, self._out.shape, self._chain.order, self._chain.slots, inner=(self._chain.order or (None,))[-1]
+            self, shape, self._chain.order, self._chain.slots, inner=(self._chain.order or (None,))[-1]
         )
 
     def slots(self) -> list[SlotSpec]:
         return self._chain.slots(self._tile)
 
+    def estimate(self) -> int:
+        return self.moving(view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip)
+
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Elementwise:
+        lowering = copy(self)
+        lowering._rows, lowering._out, lowering._chain = (
+            (image, *rows),
+            self._out.moved(moved),
+            self._chain.moved(moved),
+        )
+        return lowering
+
+    def _boxes(self) -> list[Box]:
+        if self._rows is None:
+            return boxes(self._out.shape, self._tile, self._chain.order)
+        axis, (image, first, end) = row_axis(self._out), self._rows
+        corner = [image, 0, 0, 0]
+        shape = [1, *self._out.shape[1:]]
+        assert axis is not None
+        corner[axis], shape[axis] = first, end - first
+        return [
+            (tuple(map(add, corner, starts)), sizes) for starts, sizes in boxes(shape, self._tile, self._chain.order)
+        ]
+
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        tiles = boxes(self._out.shape, self._tile, self._chain.order)
-        for box in share(tiles, core, cores):
+        for box in share(self._boxes(), core, cores):
             step = Tile()
             slot = self._chain.emit(step, table, box)
-            step.stores.extend(store_packed(self._out.slice(*box), slot, self._chain.order))
+            if slot is not None:
+                step.stores.extend(store_packed(self._out.slice(*box), slot, self._chain.order))
             yield step

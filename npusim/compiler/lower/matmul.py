@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task, per_eleme
 from npusim.compiler.lower.transfer import load_items
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem
-from npusim.compiler.values import View
+from npusim.compiler.values import Buffer, View
 
 
 class MatMulLowering(MatrixLowering, kind="matmul"):
@@ -39,10 +40,11 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         else:
             self._a = context.view(a).broadcast((*self._batch, *a.shape[-2:]))
             self._out, shape, inner = out, out.shape, context
-        self.chain = Chain(inner, self.drain.rest, shape, range(len(shape)), self.drain.result)
+        self.chain = Chain(inner, self.drain.rest, self._out, range(len(shape)), self.drain.result)
         self.problem = MatrixProblem(
             images, 1, shape[-2] if self._flat else m, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, a.dtype, b.dtype,
             self.drain.out_type, per_element(self.chain), self.drain.out_type.itemsize == 4,
+            *self.homes(self._a, self._out, whole=True),
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -83,11 +85,19 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         index = self._index(task.image, self._batch)
         return (*index, task.col, task.channel), (*(1 for _ in index), extent.cols, extent.channels)
 
-    def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
-        item = self.problem.x_type.itemsize
+    def out_part(self, box: Box) -> View:
+        return self._out.slice(*box)
+
+    def x_part(self, task: Task, extent: Extent, channels: tuple[int, int]) -> View:
         index = () if self._flat else self._index(task.image, self._batch)
-        part = self._a.slice((*index, task.col, channels[0]), (*(1 for _ in index), extent.cols, channels[1]))
-        strides = (*(0 for _ in index), channels[1] * item, item)
+        return self._a.slice((*index, task.col, channels[0]), (*(1 for _ in index), extent.cols, channels[1]))
+
+    def move(self, by: Mapping[Buffer, int]) -> None:
+        raise NotImplementedError("a matmul has no rows")
+
+    def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+        part, item = self.x_part(task, extent, channels), self.problem.x_type.itemsize
+        strides = (*(0 for _ in part.shape[2:]), channels[1] * item, item)
         return load_items((slot.address, strides, slot), part)
 
     def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:

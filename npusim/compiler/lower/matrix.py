@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -19,14 +20,13 @@ from npusim.compiler.lower.base import (
     SlotTable,
     refuse_size,
     share,
-    sram_budget,
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, store_packed
-from npusim.compiler.schedule import Item, Slot, Tile
-from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, input_extent
-from npusim.compiler.values import View
+from npusim.compiler.schedule import Item, Resource, Slot, Tile
+from npusim.compiler.tile import Home, MatrixProblem, Tiling, acc_bytes, choose, estimate, footprint, input_extent
+from npusim.compiler.values import Buffer, View
 from npusim.dtypes import DType
 from npusim.graph import Op
 from npusim.isa.base import Space
@@ -52,15 +52,24 @@ class Extent(NamedTuple):
     channels: int
 
 
+class Spot(NamedTuple):
+    """Pixels of contiguous channels in SRAM or accumulators: the bytes from one row and one pixel to the next."""
+
+    address: int
+    row: int
+    pixel: int
+    resource: Resource
+
+
 class _Operands(NamedTuple):
-    """What one instruction works on: addresses, and the last fields of its encoding, which say how sums leave."""
+    """What one instruction works on, and the last fields of its encoding, which say how sums leave."""
 
     extent: Extent
     ic: int
-    x: int
+    x: Spot
     w: int
-    acc: int
-    out: int
+    acc: Spot
+    out: Spot
     drain: tuple[Any, ...]
     first: bool
     last: bool
@@ -78,6 +87,8 @@ class MatrixLowering(Lowering):
     chain: Chain
     tile: Tiling
     op: Op
+    height: int = 1
+    """Rows of the result, of which the problem has those of a stripe."""
     x_zero: int = 0
     w_zero: int = 0
 
@@ -87,12 +98,20 @@ class MatrixLowering(Lowering):
         self.op = group.anchor
         self.drain = absorb(group)
         self._packed: dict[Any, View] = {}
+        self._rows: tuple[int, int, int] | None = None
+        # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
+        self._held: dict[int, _Held] = {}
 
     # what the two kinds do differently
 
     @abstractmethod
     def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         """Items that bring the input tile into its slot, channels innermost, padding included."""
+
+    @abstractmethod
+    def x_part(self, task: Task, extent: Extent, channels: tuple[int, int]) -> View:
+        """The pixels of the input tile that there are, without padding: the last two dimensions are columns and
+        channels, the one before them, if there is one, rows."""
 
     @abstractmethod
     def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
@@ -106,6 +125,10 @@ class MatrixLowering(Lowering):
     def out_view(self) -> View:
         """The result in the dimensions of the chain."""
 
+    @abstractmethod
+    def out_part(self, box: Box) -> View:
+        """The part of the result in a box of the chain, dimensions as those of :meth:`x_part`."""
+
     def weights_key(self, task: Task) -> Any:
         """Tasks with equal keys use the same weights."""
         return (task.group, task.channel)
@@ -114,7 +137,12 @@ class MatrixLowering(Lowering):
 
     def choose_tile(self) -> Tiling:
         """Pick the tiling; small operands of the chain that the search left out shrink its budget until all fits."""
-        budget = available = sram_budget(self.config)
+        available = self.context.room
+        # Whole parts of SRAM, so that neighbouring choices of homes ask the same questions.
+        part = self.config.sram.bytes // _PARTS
+        budget = available // part * part
+        if choose(self.problem, self.config, budget) is None:
+            budget = available
         while True:
             tile = choose(self.problem, self.config, budget)
             if tile is None:
@@ -129,6 +157,11 @@ class MatrixLowering(Lowering):
             # the budget falls every time.
             budget -= excess
 
+    def estimate(self) -> int:
+        one = estimate(self.problem, self.tile, self.config)
+        far = self.moving(view for view in self.chain.operands() if not view.buffer.on_chip)
+        return one * self.height // self.problem.oh + far
+
     @property
     def in_place(self) -> bool:
         """The accumulators of a tile are its output."""
@@ -136,19 +169,51 @@ class MatrixLowering(Lowering):
 
     def slots(self) -> list[SlotSpec]:
         size = footprint(self.problem, self.tile)
-        specs = [SlotSpec("x", size.x), SlotSpec("w", size.w), SlotSpec(MAIN, size.out)]
+        specs = []
+        if self.problem.held:
+            specs += [SlotSpec(f"w{key}", size.w, 1) for key in product(self._channels(), self._chunks())]
+        else:
+            specs.append(SlotSpec("w", size.w))
+        if self.problem.x_home is not Home.DIRECT:
+            specs.insert(0, SlotSpec("x", size.x))
+        if self.problem.main:
+            specs.append(SlotSpec(MAIN, size.out))
         if self.drain.bias is not None or self.drain.scale is not None:
-            specs.append(SlotSpec("p", size.parameters))
+            names = [f"p{key}" for key in self._channels()] if self.problem.held else ["p"]
+            specs += [SlotSpec(name, size.parameters, 1 if self.problem.held else 2) for name in names]
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(SlotSpec("acc", size.acc, 1, space))
         _, sizes = self.box(Task(0, 0, 0, 0, 0), Extent(self.tile.oh, self.tile.ow, self.tile.groups, self.tile.oc))
         return specs + self.chain.slots(sizes)
 
+    def _channels(self) -> list[tuple[int, int]]:
+        """First group and output channel of tiles."""
+        problem, tile = self.problem, self.tile
+        return list(product(range(0, problem.groups, tile.groups), range(0, problem.oc, tile.oc)))
+
+    def _chunks(self) -> list[tuple[int, int]]:
+        """(first input channel, input channels) of the parts of a reduction."""
+        return [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
+
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> MatrixLowering:
+        lowering = copy(self)
+        lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
+        lowering.move(moved)
+        return lowering
+
+    @abstractmethod
+    def move(self, by: Mapping[Buffer, int]) -> None:
+        """The bytes of buffers lie elsewhere."""
+
     def tasks(self) -> list[Task]:
         problem, tile = self.problem, self.tile
-        spatial = list(product(range(problem.images), range(0, problem.oh, tile.oh), range(0, problem.ow, tile.ow)))
-        channels = list(product(range(0, problem.groups, tile.groups), range(0, problem.oc, tile.oc)))
+        images, rows = range(problem.images), range(0, problem.oh, tile.oh)
+        if self._rows:
+            image, first, end = self._rows
+            images, rows = range(image, image + 1), range(first, end, tile.oh)
+        spatial = list(product(images, rows, range(0, problem.ow, tile.ow)))
+        channels = self._channels()
         if tile.weights_outer:
             return [Task(*where, *what) for what in channels for where in spatial]
         return [Task(*where, *what) for where in spatial for what in channels]
@@ -156,53 +221,80 @@ class MatrixLowering(Lowering):
     def extent(self, task: Task) -> Extent:
         problem, tile = self.problem, self.tile
         return Extent(
-            min(tile.oh, problem.oh - task.row),
+            min(tile.oh, (self._rows[2] if self._rows else problem.oh) - task.row),
             min(tile.ow, problem.ow - task.col),
             min(tile.groups, problem.groups - task.group),
             min(tile.oc, problem.oc - task.channel),
         )
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        # Empty at the start of each operator: slots of the one before lie elsewhere, or have other contents.
-        held: _Held = {}
-        chunks = [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
+        held = self._held.setdefault(core, {})
+        chunks = self._chunks()
         for task in share(self.tasks(), core, cores):
             extent = self.extent(task)
+            box = self.box(task, extent)
             # One output tile and one accumulator for all parts of a reduction: each adds to what the
             # part before has left there.
-            main = table.next(MAIN)
-            acc = main if self.in_place else table.next("acc")
+            out, main = self._out_spot(table, extent, box)
+            acc = out if self.in_place else self._packed_spot(table.next("acc"), extent, _ACCUMULATOR)
             for chunk in chunks:
                 step = Tile()
-                slots = self._load(step, table, held, task, extent, chunk)
                 last = chunk is chunks[-1]
-                if last:
-                    # Bias and scale are wanted when the sum is complete, so they load with the last part
-                    # and not with the first.
-                    slots["p"] = self._parameters(step, table, held, task, extent)
-                step.compute.append(
-                    self._instruction(task, extent, chunk, slots, acc, main, first=chunk is chunks[0], last=last)
+                x = self._x_spot(step, table, held, task, extent, chunk)
+                w = self._load(step, table, held, "w", (self.weights_key(task), chunk), task, extent, chunk)
+                # Bias and scale are wanted when the sum is complete, so they load with the last part and not with the
+                # first.
+                p = self._parameters(step, table, held, task, extent) if last else None
+                operands = _Operands(
+                    extent, chunk[1], x, w.address, acc, out, self._drain_fields(p, extent), chunk is chunks[0], last
                 )
+                instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
+                reads = (x.resource, w) if p is None else (x.resource, w, p)
+                # Sums in the output's own place are one resource with it; before the last part the output is not
+                # touched.
+                writes = (acc.resource, out.resource) if last and out is not acc else (acc.resource,)
+                step.compute.append(Item(instruction, reads, writes))
                 if last:
-                    box = self.box(task, extent)
                     slot = self.chain.emit(step, table, box, main)
-                    step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
+                    if slot is not None:
+                        step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
                 yield step
 
-    def _load(
+    def _out_spot(self, table: SlotTable, extent: Extent, box: Box) -> tuple[Spot, Slot | None]:
+        """Where sums leave to, and the slot if that is one."""
+        if self.problem.main:
+            slot = table.next(MAIN)
+            return self._packed_spot(slot, extent, self.drain.out_type.itemsize), slot
+        return _direct_spot(self.out_part(box)), None
+
+    def _packed_spot(self, slot: Slot, extent: Extent, item: int) -> Spot:
+        pixel = extent.groups * extent.channels * item
+        return Spot(slot.address, extent.cols * pixel, pixel, slot)
+
+    def _x_spot(
         self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent, chunk: tuple[int, int]
-    ) -> dict[str, Slot | None]:
-        x_group = task.group if self.problem.groups > 1 else 0
-        slots: dict[str, Slot | None] = {}
-        for name, key, load in (
-            ("x", (task.image, task.row, task.col, x_group, chunk), self.load_x),
-            ("w", (self.weights_key(task), chunk), self.load_weights),
-        ):
-            if name not in held or held[name][0] != key:
-                held[name] = (key, table.next(name))
-                step.loads.extend(load(task, extent, chunk, held[name][1]))
-            slots[name] = held[name][1]
-        return slots
+    ) -> Spot:
+        if self.problem.x_home is Home.DIRECT:
+            return _direct_spot(self.x_part(task, extent, chunk))
+        group = task.group if self.problem.groups > 1 else 0
+        key = (task.image, task.row, task.col, group, chunk)
+        slot = self._load(step, table, held, "x", key, task, extent, chunk)
+        # Strides of the tile as it is, not of the largest one: tiles at the edges are packed as densely as others.
+        pixel = extent.groups * chunk[1] * self.problem.x_type.itemsize
+        return Spot(slot.address, input_extent(self.problem, extent.rows, extent.cols)[1] * pixel, pixel, slot)
+
+    def _load(
+        self, step: Tile, table: SlotTable, held: _Held, name: str, key: Any, task: Task, extent: Extent,
+        chunk: tuple[int, int],
+    ) -> Slot:  # fmt: skip
+        """The slot with an operand's tile, which is loaded unless it is there still."""
+        load = self.load_x if name == "x" else self.load_weights
+        if name == "w" and self.problem.held:
+            name = f"w{((task.group, task.channel), chunk)}"
+        if name not in held or held[name][0] != key:
+            held[name] = (key, table.next(name))
+            step.loads.extend(load(task, extent, chunk, held[name][1]))
+        return held[name][1]
 
     def _parameters(self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent) -> Slot | None:
         """Load the bias and scale of the tile's channels, one after the other."""
@@ -210,9 +302,10 @@ class MatrixLowering(Lowering):
         if drain.bias is None and drain.scale is None:
             return None
         key = (task.group, task.channel)
-        if "p" not in held or held["p"][0] != key:
-            slot = table.next("p")
-            held["p"] = (key, slot)
+        name = f"p{key}" if self.problem.held else "p"
+        if name not in held or held[name][0] != key:
+            slot = table.next(name)
+            held[name] = (key, slot)
             view = self._packed.get(("p", key))
             if view is None:
                 low = task.group * self.problem.oc + task.channel
@@ -224,21 +317,7 @@ class MatrixLowering(Lowering):
                     data, f"{self.op.name}.parameters", DType.UINT8
                 )
             step.loads.extend(load_items((slot.address, (1,), slot), view))
-        return held["p"][1]
-
-    def _instruction(
-        self, task: Task, extent: Extent, chunk: tuple[int, int], slots: dict[str, Slot | None],
-        acc: Slot, main: Slot, *, first: bool, last: bool,
-    ) -> Item:  # fmt: skip
-        x, w, p = slots["x"], slots["w"], slots.get("p")
-        assert x is not None
-        assert w is not None
-        drain = self._drain_fields(p, extent)
-        operands = _Operands(extent, chunk[1], x.address, w.address, acc.address, main.address, drain, first, last)
-        instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
-        reads = (x, w) if p is None else (x, w, p)
-        # Sums in the output's own slot are one resource with it; before the last part the output is not touched.
-        return Item(instruction, reads, (acc, main) if last and main is not acc else (acc,))
+        return held[name][1]
 
     def _drain_fields(self, slot: Slot | None, extent: Extent) -> tuple[Any, ...]:
         drain = self.drain
@@ -253,29 +332,49 @@ class MatrixLowering(Lowering):
 
     def _conv(self, tile: _Operands) -> Conv:
         p, (extent, ic, x, w, acc, out, drain, first, last) = self.problem, tile
-        item, out_item = p.x_type.itemsize, self.drain.out_type.itemsize
-        _, cols = input_extent(p, extent.rows, extent.cols)
-        # Strides of the tile as it is, not of the largest one: tiles at the edges are packed as densely as others.
-        pixel, channels = extent.groups * ic * item, extent.groups * extent.channels
         k_bytes = ic * p.kh * p.kw * extent.channels * p.w_type.itemsize
         return Conv(
-            p.x_type, p.w_type, self.drain.out_type, x, (ic * item, cols * pixel, pixel), w, k_bytes, acc,
-            (extent.channels * 4, extent.cols * channels * 4, channels * 4), extent.groups, extent.rows, extent.cols,
-            extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero, self.w_zero, first, last, out,
-            (extent.channels * out_item, extent.cols * channels * out_item, channels * out_item), *drain,
+            p.x_type, p.w_type, self.drain.out_type, x.address, (ic * p.x_type.itemsize, x.row, x.pixel), w, k_bytes,
+            acc.address, (extent.channels * _ACCUMULATOR, acc.row, acc.pixel), extent.groups, extent.rows, extent.cols,
+            extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero, self.w_zero, first, last, out.address,
+            (extent.channels * self.drain.out_type.itemsize, out.row, out.pixel), *drain,
         )  # fmt: skip
 
     def _depthwise(self, tile: _Operands) -> Depthwise:
         p, (extent, _, x, w, acc, out, drain, first, last) = self.problem, tile
-        out_item = self.drain.out_type.itemsize
-        _, cols = input_extent(p, extent.rows, extent.cols)
-        pixel, channels = extent.groups * p.x_type.itemsize, extent.groups * extent.channels
         return Depthwise(
-            p.x_type, p.w_type, self.drain.out_type, x, cols * pixel, pixel, w,
-            acc, extent.cols * channels * 4, channels * 4,
+            p.x_type, p.w_type, self.drain.out_type, x.address, x.row, x.pixel, w, acc.address, acc.row, acc.pixel,
             extent.rows, extent.cols, extent.groups, extent.channels, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero,
-            self.w_zero, first, last, out, extent.cols * channels * out_item, channels * out_item, *drain,
+            self.w_zero, first, last, out.address, out.row, out.pixel, *drain,
         )  # fmt: skip
+
+    def homes(self, x: View, out: View, *, whole: bool) -> tuple[Home, Home, bool]:
+        """How the input and the output of tiles reach their values, both seen with channels last, and whether the sums
+        leave into a slot. ``whole``: a tile needs nothing of the input but what it has, no padding."""
+        x_home = _home(x)
+        if x_home is Home.DIRECT and not whole and not x.buffer.is_window:
+            x_home = Home.COPIED
+        out_home = _home(out)
+        return x_home, out_home, out_home is not Home.DIRECT or bool(self.chain.ops)
+
+
+_PARTS = 64
+"""Parts of SRAM that a budget is rounded to."""
+
+_ACCUMULATOR = 4
+"""Bytes of a sum."""
+
+
+def _home(view: View) -> Home:
+    if not view.buffer.on_chip:
+        return Home.DRAM
+    # The unit wants the channels of a pixel next to each other.
+    return Home.DIRECT if view.shape[-1] == 1 or view.strides[-1] == view.dtype.itemsize else Home.COPIED
+
+
+def _direct_spot(part: View) -> Spot:
+    row = part.strides[-3] if len(part.strides) > 2 else 0
+    return Spot(part.address, row, part.strides[-2], part)
 
 
 def per_element(chain: Chain) -> int:

@@ -163,7 +163,7 @@ class GatherLowering(Lowering, kind="gather"):
         self._index = context.view(self._op.input(1))
         self._count = prod(self._index.shape)
         # For each of two slots, so that half of SRAM is left for the operators before and after.
-        room = context.config.sram.bytes // 4 // self._index.dtype.itemsize
+        room = context.room // 4 // self._index.dtype.itemsize
         outer, _, inner = _three(context.view(self._op.input(0)).shape, self._op.attrs["axis"])
         self._tile = max(1, min(self._count, room, MAX_ITEMS // max(outer * inner, 1)))
         if outer * inner * self._tile > MAX_ITEMS:

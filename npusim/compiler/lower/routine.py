@@ -16,7 +16,6 @@ from npusim.compiler.lower.base import (
     boxes,
     refuse_elements,
     share,
-    sram_budget,
     total_bytes,
 )
 from npusim.compiler.lower.transfer import load_packed, store_packed
@@ -64,7 +63,7 @@ class RoutineLowering(Lowering, kind="routine"):
 
     def _pick(self) -> tuple[int, ...]:
         """The pieces that take least traffic on the busiest core, of those that fit."""
-        budget = sram_budget(self.config)
+        budget = self.context.room
         fitting = [tile for tile in product(*map(_halvings, self._extents)) if total_bytes(self._slots(tile)) <= budget]
         if not fitting:
             slots = self._slots([1] * len(self._extents))

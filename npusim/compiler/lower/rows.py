@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from math import prod
+from typing import NamedTuple
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
-from npusim.compiler.schedule import Item, Tile
-from npusim.compiler.values import View
+from npusim.compiler.schedule import Item, Resource, Slot, Tile
+from npusim.compiler.values import Buffer, View, dense_strides
 from npusim.isa import reduction
 from npusim.ops.base import REGISTRY, Rows
 
@@ -111,17 +113,27 @@ class PoolLowering(TiledLowering, kind="pool"):
         super().__init__(context, group)
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
+        self._rows: tuple[int, int, int] | None = None
         # Channels are cut before columns: windows overlap along columns, and every cut there loads the overlap twice.
-        self._tile = self.pick_tile(self.out.shape, (0, 1, 3, 2))
+        rows = min(context.rows or self.out.shape[1], self.out.shape[1])
+        self._tile = self.pick_tile((self.out.shape[0], rows, *self.out.shape[2:]), (0, 1, 3, 2))
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item = self.x.dtype.itemsize
+        specs = []
         rows, cols = (
             # Padding is never stored: a maximum must not see it, so the instruction is told where it lies.
             min(span, dim)
             for span, dim in zip(self._extent(tile[1], tile[2]), self.x.shape[1:3], strict=True)
         )
-        return [SlotSpec("x", rows * cols * tile[3] * item), SlotSpec("out", tile[1] * tile[2] * tile[3] * item)]
+        if not self.x.buffer.on_chip:
+            specs.append(SlotSpec("x", rows * cols * tile[3] * item))
+        if not self.out.buffer.on_chip:
+            specs.append(SlotSpec("out", tile[1] * tile[2] * tile[3] * item))
+        return specs
+
+    def estimate(self) -> int:
+        return self.moving(view for view in (self.x, self.out) if not view.buffer.on_chip)
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
         (kh, kw), (height, width) = self.op.attrs["kernel"], self.x.shape[1:3]
@@ -132,31 +144,62 @@ class PoolLowering(TiledLowering, kind="pool"):
         (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
         return (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
 
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> PoolLowering:
+        lowering = copy(self)
+        lowering._rows, lowering.x, lowering.out = (image, *rows), self.x.moved(moved), self.out.moved(moved)
+        return lowering
+
+    def _boxes(self) -> list[Box]:
         tile = (1, *self._tile[1:])
-        for box in share(boxes(self.out.shape, tile, (0, 1, 2, 3)), core, cores):
+        if self._rows is None:
+            return boxes(self.out.shape, tile, range(4))
+        image, first, end = self._rows
+        stripe = boxes((1, end - first, *self.out.shape[2:]), tile, range(4))
+        return [((image, row + first, *rest), sizes) for (_, row, *rest), sizes in stripe]
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
+        for box in share(self._boxes(), core, cores):
             (image, row, col, channel), (_, oh, ow, channels) = box
-            attrs, item = self.op.attrs, self.x.dtype.itemsize
+            attrs = self.op.attrs
             (kh, kw), (sh, sw), (dh, dw), pads = attrs["kernel"], attrs["stride"], attrs["dilation"], attrs["pads"]
             rows, cols = self._extent(oh, ow)
             top, above, ih, below = clip(row * sh - pads[0], rows, self.x.shape[1])
             left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
-            x, out = table.next("x"), table.next("out")
             step = Tile()
-            part = self.x.slice((image, top, left, channel), (1, ih, iw, channels))
-            step.loads.extend(load_packed(x, part, range(4)))
+            part, target = self.x.slice((image, top, left, channel), (1, ih, iw, channels)), self.out.slice(*box)
+            x, out = _Image.of(part), _Image.of(target)
+            if x is None:
+                x = _Image.packed(slot := table.next("x"), part)
+                step.loads.extend(load_packed(slot, part, range(4)))
+            if out is None:
+                out = _Image.packed(slot := table.next("out"), target)
+                step.stores.extend(store_packed(target, slot, range(4)))
             instruction = reduction.Pool(
-                reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype,
-                out.address, (ow * channels * item, channels * item, item),
-                x.address, (iw * channels * item, channels * item, item),
-                ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
+                reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype, out.address, out.strides, x.address,
+                x.strides, ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
                 # Where the last window reaches beyond the padding (ceil mode), what lies there is not padding: an
                 # average does not count it.
                 (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
             )  # fmt: skip
-            step.compute.append(Item(instruction, (x,), (out,)))
-            step.stores.extend(store_packed(self.out.slice(*box), out, range(4)))
+            step.compute.append(Item(instruction, (x.resource,), (out.resource,)))
             yield step
+
+
+class _Image(NamedTuple):
+    """An image in SRAM, with the strides of rows, columns and channels."""
+
+    address: int
+    strides: tuple[int, ...]
+    resource: Resource
+
+    @classmethod
+    def of(cls, part: View) -> _Image | None:
+        """Where it lies, if that is SRAM."""
+        return cls(part.address, part.strides[1:], part) if part.buffer.on_chip else None
+
+    @classmethod
+    def packed(cls, slot: Slot, part: View) -> _Image:
+        return cls(slot.address, dense_strides(part.shape, part.dtype.itemsize)[1:], slot)
 
 
 def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:

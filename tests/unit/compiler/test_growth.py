@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.growth import FAMILIES
-from npusim.compiler import groups, schedule
+from npusim.compiler import groups, memory, schedule
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.frontends.onnx import load
@@ -20,7 +20,7 @@ from npusim.runtime import Session
 from tests.support.call_counts import lines_of
 
 TINY = load_config("tiny")
-SMALL, TIMES = 64, 4
+SMALL, TIMES = 128, 4
 MORE = 1.05
 """What is known to be quadratic has 1.08 and more at this size."""
 
@@ -35,6 +35,8 @@ def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: 
     # Small enough for the smaller graph to have groups, and uses of a buffer, of full length, too.
     monkeypatch.setattr(groups, "MAX_OPS", 8)
     monkeypatch.setattr(schedule, "RECENT", 8)
+    monkeypatch.setattr(memory, "LONGEST", 4)
+    monkeypatch.setattr(memory, "LONGEST_LIFE", 8)
     lines(family, 10)  # what is imported and remembered at the first call
     assert lines(family, TIMES * SMALL) < MORE * TIMES * lines(family, SMALL)
 

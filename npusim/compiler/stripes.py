@@ -1,0 +1,327 @@
+"""Segments: neighbouring groups that are computed together, a few rows at a time, so that what lies between them never
+exists as a whole.
+
+Each value between two groups of a segment has a *window* in SRAM: the rows that somebody has still to read. A stripe
+makes some rows of the last result, and for these whatever rows of the others are missing. When a window is full, the
+rows that are still wanted move to its front. Around the image a window has the padding that convolutions want, so they
+read it as they find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.transfer import copy_items
+from npusim.compiler.schedule import Item, Tile
+from npusim.compiler.values import Buffer, View, row_axis
+from npusim.dtypes import DType
+from npusim.graph import Op, Tensor
+from npusim.isa.base import MAX_ITEMS
+from npusim.isa.dma import Fill
+from npusim.program import SCRATCH
+
+
+class Reader(NamedTuple):
+    """Who reads a value: rows [a, b) of group ``reader`` want rows [a * stride - before, (b - 1) * stride - before +
+    extent), with ``padded`` also those that the image does not have; ``windowed``: by the windows of its anchor, else
+    element by element."""
+
+    reader: int
+    stride: int
+    before: int
+    extent: int
+    padded: bool
+    windowed: bool
+
+    def rows(self, first: int, end: int, height: int) -> tuple[int, int]:
+        """The rows that rows [first, end) want of an image of ``height``."""
+        low, high = first * self.stride - self.before, (end - 1) * self.stride - self.before + self.extent
+        return (low, high) if self.padded else (max(low, 0), min(high, height))
+
+
+class Inner(NamedTuple):
+    """A value that lives in a window: the group (of the segment) that makes it, the dimension that is its rows, and who
+    reads it."""
+
+    tensor: Tensor
+    maker: int
+    axis: int
+    readers: tuple[Reader, ...]
+
+
+class Border(NamedTuple):
+    """Columns of padding beside an image, and the bits of an element of it; None if there is none at all."""
+
+    left: int
+    right: int
+    pattern: int | None
+
+
+class Move(NamedTuple):
+    """Rows of a window that go to its front, in positions."""
+
+    source: int
+    rows: int
+
+
+@dataclass(slots=True)
+class Window:
+    """Rows of a value: at stripe t row r is at position ``r + bases[t]``; ``moves[t]`` comes before new rows,
+    ``bottoms[t]`` are the positions to be filled with padding."""
+
+    inner: Inner
+    view: View
+    pitch: int
+    border: Border
+    bases: list[int]
+    moves: dict[int, Move]
+    bottoms: dict[int, tuple[int, int]]
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.view.buffer
+
+    def _rows(self, position: int, count: int) -> tuple[int, tuple[int, ...], View]:
+        """(address, strides, view) of whole rows as bytes."""
+        at = View(self.buffer, position * self.pitch, (count * self.pitch,), (1,), self.view.dtype)
+        return at.address, (1,), _bytes(at)
+
+    def begin(self, image: int) -> Iterator[Item]:
+        """Padding in all of the window: the makers of rows write between it. Images after the first find that beside
+        their rows."""
+        if self.border.pattern is not None:
+            rows = self.bases[0] if image else self.buffer.nbytes // self.pitch
+            if rows:
+                yield from self._fill(0, rows)
+
+    def before(self, stripe: int) -> Iterator[Item]:
+        """What is to be done before a stripe's rows are made."""
+        move = self.moves.get(stripe)
+        if move is not None:
+            yield from copy_items(
+                self._rows(0, move.rows), self._rows(move.source, move.rows), (move.rows * self.pitch,), 1
+            )
+        if stripe in self.bottoms:
+            first, end = self.bottoms[stripe]
+            yield from self._fill(first, end - first)
+
+    def _fill(self, position: int, rows: int) -> Iterator[Item]:
+        item = self.view.dtype.itemsize
+        count, done = rows * self.pitch // item, 0
+        while done < count:
+            part = min(count - done, MAX_ITEMS)
+            view = View(self.buffer, position * self.pitch + done * item, (part,), (item,), self.view.dtype)
+            yield Item(
+                Fill(view.address, (0, 0, 0, item), (1, 1, 1, part), item, self.border.pattern or 0), (), (view,)
+            )
+            done += part
+
+
+def _bytes(view: View) -> View:
+    """A view whose elements are bytes, whatever its type says: only its extent counts."""
+    return View(view.buffer, view.offset, view.shape, view.strides, DType.UINT8)
+
+
+AXES = {2: (0, 2, 3, 1), 1: (0, 1, 2, 3)}
+"""Batch, rows, columns, channels by the dimension that the rows are."""
+
+
+def inners(groups: Sequence[Group], context: Context) -> list[Inner] | None:
+    """The values between groups that are to be a segment; None if they cannot be one."""
+    makers = {group.outputs[0]: number for number, group in enumerate(groups[:-1])}
+    axes = [rows_of(group, context) for group in groups]
+    readers: dict[Tensor, list[Reader]] = {tensor: [] for tensor in makers}
+    for number, group in enumerate(groups):
+        for tensor, reader in _reads(group, number):
+            if tensor in makers:
+                out = group.outputs[0].shape
+                # What is broadcast along the rows is wanted as a whole by each of them.
+                alike = tensor.shape[0] == out[0] if reader.windowed else tensor.shape == out
+                if not alike or axes[makers[tensor]] != axes[number]:
+                    return None
+                readers[tensor].append(reader)
+    if not all(readers.values()):
+        return None
+    return [Inner(tensor, number, axes[number] or 0, tuple(readers[tensor])) for tensor, number in makers.items()]
+
+
+def rows_of(group: Group, context: Context) -> int | None:
+    """The dimension of a group's result that stripes cut; None if it cannot be in a segment."""
+    anchor = group.anchor
+    if len(group.outputs) != 1:
+        return None
+    if anchor is None:
+        return row_axis(context.view(group.outputs[0]))
+    if (anchor.kind == "conv" and anchor.input(1).data is not None) or (anchor.kind == "pool" and not group.chain):
+        return 2 if anchor.attrs["layout"] == "NCHW" else 1
+    return None
+
+
+def _reads(group: Group, number: int) -> Iterator[tuple[Tensor, Reader]]:
+    anchor = group.anchor
+    if anchor is not None:
+        (stride, _), (dilation, _) = anchor.attrs["stride"], anchor.attrs["dilation"]
+        kernel = anchor.input(1).shape[2] if anchor.kind == "conv" else anchor.attrs["kernel"][0]
+        extent = (kernel - 1) * dilation + 1
+        yield anchor.input(0), Reader(number, stride, anchor.attrs["pads"][0], extent, anchor.kind == "conv", True)
+    for tensor in group.loads():
+        if anchor is None or tensor is not anchor.output:
+            yield tensor, Reader(number, 1, 0, 1, False, False)
+
+
+def needs(inner: Sequence[Inner], heights: Sequence[int], end: int) -> list[int]:
+    """How many rows of each result there must be for ``end`` rows of the last one."""
+    need = [0] * len(heights)
+    need[-1] = end
+    for value in reversed(inner):  # by maker, so that all who read it are known
+        for reader in value.readers:
+            if need[reader.reader]:
+                _, high = reader.rows(0, need[reader.reader], heights[value.maker])
+                need[value.maker] = max(need[value.maker], min(high, heights[value.maker]))
+    return need
+
+
+def live(value: Inner, before: Sequence[int], after: Sequence[int], heights: Sequence[int]) -> tuple[int, int]:
+    """First row and the one after the last that a window holds while a stripe is made."""
+    height = heights[value.maker]
+    low, high = height, after[value.maker]
+    if after[value.maker] > before[value.maker]:
+        low = before[value.maker]  # what nobody reads is made, too, and needs a place
+    for reader in value.readers:
+        if before[reader.reader] < heights[reader.reader]:
+            low = min(low, reader.rows(before[reader.reader], heights[reader.reader], height)[0])
+        if after[reader.reader]:
+            high = max(high, reader.rows(0, after[reader.reader], height)[1])
+    return low, high
+
+
+def border(value: Inner, groups: Sequence[Group]) -> Border | None:
+    """The padding that all readers want; None if they do not agree."""
+    left = right = 0
+    pattern = None
+    for reader in value.readers:
+        anchor = groups[reader.reader].anchor
+        if anchor is None or anchor.kind != "conv" or anchor.input(0) is not value.tensor:
+            continue
+        first, width = _columns(anchor, value.tensor)
+        if first or width or reader.before or _below(anchor, reader, value.tensor):
+            zero = int(anchor.attrs["x_zero"]) & ((1 << 8 * value.tensor.dtype.itemsize) - 1)
+            if pattern not in (None, zero):
+                return None
+            pattern = zero
+            left, right = max(left, first), max(right, width)
+    return Border(left, right, pattern)
+
+
+def _columns(anchor: Op, tensor: Tensor) -> tuple[int, int]:
+    nchw = anchor.attrs["layout"] == "NCHW"
+    axis = 3 if nchw else 2
+    total = (
+        (anchor.output.shape[axis] - 1) * anchor.attrs["stride"][1]
+        + (anchor.input(1).shape[3] - 1) * anchor.attrs["dilation"][1]
+        + 1
+    )
+    before = anchor.attrs["pads"][1]
+    return before, max(0, total - before - tensor.shape[axis])
+
+
+def _below(anchor: Op, reader: Reader, tensor: Tensor) -> int:
+    axis = 2 if anchor.attrs["layout"] == "NCHW" else 1
+    return max(0, reader.rows(0, anchor.output.shape[axis], 0)[1] - tensor.shape[axis])
+
+
+def pitch(value: Inner, edge: Border) -> int:
+    """Bytes from one row of a window to the next."""
+    _, _, col, channel = AXES[value.axis]
+    shape = value.tensor.shape
+    return (edge.left + shape[col] + edge.right) * shape[channel] * value.tensor.dtype.itemsize
+
+
+@dataclass(slots=True)
+class Segment:
+    """Groups ``first`` to ``last`` as stripes: ``stripes[t][k]`` are the rows that stripe t makes of group k."""
+
+    first: int
+    last: int
+    stripes: list[list[tuple[int, int]]]
+    windows: list[Window]
+    rows: list[int]
+    images: int
+
+    def moved(self, stripe: int) -> Mapping[Buffer, int]:
+        """How far the rows of windows are from where their views say, at a stripe."""
+        return {window.buffer: window.bases[stripe] * window.pitch for window in self.windows}
+
+
+def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:
+    """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
+    heights = [group.outputs[0].shape[rows_of(group, context) or 0] for group in groups]
+    total = heights[-1]
+    steps = [[0] * len(groups)] + [
+        needs(inner, heights, min(end, total)) for end in range(height, total + height, height)
+    ]
+    windows = []
+    for value in inner:
+        edge = border(value, groups)
+        if edge is None:
+            return None
+        windows.append(_window(value, edge, steps, heights))
+    stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
+    rows = [max(end - first for first, end in column) for column in zip(*stripes, strict=True)]
+    return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0])
+
+
+def _window(value: Inner, edge: Border, steps: Sequence[Sequence[int]], heights: Sequence[int]) -> Window:
+    spans = [live(value, before, after, heights) for before, after in pairwise(steps)]
+    capacity = max(high - low for low, high in spans)
+    while (found := _positions(spans, capacity)) is None:
+        capacity += 1
+    bases, moves = found
+    bottoms, filled = {}, heights[value.maker]
+    for number, (_, high) in enumerate(spans):
+        if high > filled:
+            bottoms[number] = filled + bases[number], high + bases[number]
+            filled = high
+    tensor, item = value.tensor, value.tensor.dtype.itemsize
+    _, row, col, channel = AXES[value.axis]
+    bytes_ = pitch(value, edge)
+    buffer = Buffer(tensor.name, SCRATCH, capacity * bytes_, is_window=True)
+    strides = [0] * 4
+    strides[row], strides[col], strides[channel] = bytes_, tensor.shape[channel] * item, item
+    view = View(buffer, edge.left * strides[col], tensor.shape, tuple(strides), tensor.dtype)
+    return Window(value, view, bytes_, edge, bases, moves, bottoms)
+
+
+def _positions(spans: Sequence[tuple[int, int]], capacity: int) -> tuple[list[int], dict[int, Move]] | None:
+    """Where rows are at each stripe, and what moves before; None if moving rows would lie over where they go."""
+    base, bases, moves = -spans[0][0], [], {}
+    reached = spans[0][0]
+    for number, (low, high) in enumerate(spans):
+        if high + base > capacity:
+            kept, source = max(0, reached - low), low + base
+            if source < kept:
+                return None
+            base = -low
+            if kept:
+                moves[number] = Move(source, kept)
+        if high + base > capacity:
+            return None
+        bases.append(base)
+        reached = max(reached, high)
+    return bases, moves
+
+
+def before_stripe(segment: Segment, number: int, image: int, stripe: int) -> list[Tile]:
+    """What a group's window wants before the group makes rows for a stripe."""
+    items: list[Item] = []
+    for window in segment.windows:
+        if window.inner.maker == number:
+            if stripe == 0:
+                items.extend(window.begin(image))
+            items.extend(window.before(stripe))
+    return [Tile(loads=items)] if items else []

@@ -1,0 +1,113 @@
+"""Homes of values: what is moved to and from DRAM, and the rows that stripes keep."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from npusim.compiler.groups import form_groups
+from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.pipeline import compile_graph, prepare
+from npusim.compiler.place import place
+from npusim.compiler.stripes import Segment, cut, inners
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import load_config
+from npusim.isa.base import Space, decode, space_of
+from npusim.ops.build import GraphBuilder
+from npusim.program import CONSTANTS, FIRST_IO, SCRATCH, Program
+from tests.support.graphs.samples import residual_net
+
+TINY = load_config("tiny")
+
+
+def traffic(program: Program) -> Counter[int]:
+    """Bytes that DMA moves by region; constants and inputs are read, outputs written, intermediate values both."""
+    moved: Counter[int] = Counter()
+    for command in decode(program.code):
+        for access in command.instruction.accesses():
+            if access is not None and space_of(access.address) >= Space.REGION:
+                work: Any = command.instruction.work()
+                moved[space_of(access.address) - Space.REGION] += work.writes if access.write else work.reads
+    return moved
+
+
+def chain(height: int, layers: int, *, stride: int = 1) -> Graph:
+    build = GraphBuilder("chain")
+    value = build.input("x", (1, 4, height, 12), DType.FLOAT32)
+    rng = np.random.default_rng(5)
+    for _ in range(layers):
+        weights = build.const(rng.standard_normal((4, 4, 3, 3)).astype(np.float32))
+        window = {"layout": "NCHW", "stride": (stride, 1), "dilation": (1, 1), "groups": 1, "pads": (1, 1, 1, 1)}
+        value = build.add("conv", [value, weights], window)
+    return build.finish([value])
+
+
+def segment_of(graph: Graph, height: int) -> Segment:
+    prepared = prepare(graph, TINY)
+    context = Context(TINY, ConstantPool())
+    groups = place(prepared, form_groups(prepared.ops, prepared.outputs), context).groups
+    inner = inners(groups, context)
+    assert inner is not None
+    segment = cut(groups, inner, height, context)
+    assert segment is not None
+    return segment
+
+
+def test_with_room_for_all_nothing_between_is_moved() -> None:
+    graph = residual_net(16, 8, 2)
+    program = compile_graph(graph, load_config("edge"))
+    moved = traffic(program)
+    assert moved[SCRATCH] == 0
+    assert moved[FIRST_IO] >= graph.inputs[0].nbytes
+    assert moved[FIRST_IO + 1] == graph.outputs[0].nbytes
+    assert moved[CONSTANTS] <= program.region_bytes[CONSTANTS]
+
+
+def test_a_chain_too_large_for_sram_flows_through_it() -> None:
+    """Three values of 24 kB each pass through 12 KiB, and none of them is ever in DRAM."""
+    graph = chain(128, 4)
+    program = compile_graph(graph, TINY.with_(**{"sram.bytes": 12 << 10, "dram.bandwidth": "300 MB/s"}))
+    assert traffic(program)[SCRATCH] == 0
+    assert program.region_bytes[SCRATCH] == 0
+
+
+def test_more_sram_never_moves_more() -> None:
+    graph = residual_net(40, 12, 3)
+    totals = []
+    for kib in (8, 12, 16, 24, 32, 64, 128, 256):
+        program = compile_graph(graph, TINY.with_(**{"sram.bytes": kib << 10}))
+        totals.append(sum(traffic(program).values()))
+    assert all(later <= earlier * 1.01 for earlier, later in pairwise(totals)), totals
+    assert totals[-1] < totals[0] // 2
+
+
+def test_a_stripe_makes_what_the_next_layers_want() -> None:
+    """Of three layers with windows of 3 rows, two rows of the last want three of the middle and four of the first one;
+    what the stripe before has made is kept."""
+    segment = segment_of(chain(12, 3), 2)
+    assert segment.stripes[0] == [(0, 4), (0, 3), (0, 2)]
+    assert segment.stripes[1] == [(4, 6), (3, 5), (2, 4)]
+    assert segment.stripes[-1] == [(12, 12), (11, 12), (10, 12)]
+    first, _ = segment.windows
+    # A row of padding above, and the rows that the second layer reads: 4 new, then 2 that it still wants and 2 new.
+    assert first.bases[0] == 1
+    assert first.buffer.nbytes // first.pitch == 5
+
+
+def test_strides_want_more_rows_of_those_before() -> None:
+    segment = segment_of(chain(32, 3, stride=2), 1)
+    assert segment.stripes[0] == [(0, 4), (0, 2), (0, 1)]
+    assert segment.stripes[1] == [(4, 8), (2, 4), (1, 2)]
+
+
+def test_padding_below_is_written_when_it_is_wanted() -> None:
+    segment = segment_of(chain(12, 2), 4)
+    (window,) = segment.windows
+    last = len(segment.stripes) - 1
+    assert set(window.bottoms) == {last}
+    first, end = window.bottoms[last]
+    assert end - first == 1
