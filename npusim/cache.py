@@ -32,7 +32,7 @@ from npusim.isa.base import ISA_VERSION, operators
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
 from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 """Of the file's layout; raise it with any change to the layout or the description."""
 SUFFIX = ".npu"
 KEY_NAME = "program-cache.key"
@@ -288,7 +288,8 @@ def _binding(binding: Binding) -> tuple[str, int, tuple[int, ...], str]:
 
 def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
     """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
-    rows = _fields(meta)
+    # Files from before inputs could be bound have no row for it.
+    rows = _fields({"bound": [], **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
     if len(regions) != FIRST_IO + len(bindings):

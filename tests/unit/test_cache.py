@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 from npusim import cache
-from npusim.cache import Cache, read_program, write_program
+from npusim.cache import Cache, describe, read_program, restore, write_program
 from npusim.compiler.pipeline import compile_graph
 from npusim.errors import CacheError, UsageError
 from npusim.hw.config import load_config
@@ -656,3 +656,10 @@ def test_concurrent_writers_never_tear_a_file(tmp_path: Path) -> None:
         worker.join()
     assert [process.exitcode for process in writers] == [0, 0]
     assert [item.name for item in tmp_path.iterdir()] == [path.name], "drafts are gone"
+
+
+def test_a_file_from_before_inputs_could_be_bound_has_none(tmp_path: Path) -> None:
+    program = compile_graph(product(4, 4, 4), TINY)
+    meta = describe(program)
+    del meta["bound"]
+    assert restore(meta, program.code, program.constants.joined()).bound == ()

@@ -159,7 +159,8 @@ def test_the_device_reports_a_program_that_would_not_end() -> None:
 @pytest.mark.skipif(not HOSTILE.is_dir(), reason="the files are not here")
 @pytest.mark.parametrize("path", sorted(HOSTILE.glob("npu_hang_*.npu")), ids=lambda path: getattr(path, "stem", "none"))
 def test_files_that_did_not_end(path: Path) -> None:
-    program = read_program(path)
+    # They are of an earlier description of the device, which is not what they are about.
+    program = dataclasses.replace(read_program(path), config_fingerprint=TINY.fingerprint())
     began = time.monotonic()
     with Session(TINY, cache_dir=False) as session, pytest.raises(NpusimError, match="goes through"):
         session.run(program, {x.name: np.zeros(x.shape, x.dtype.storage) for x in program.inputs})
