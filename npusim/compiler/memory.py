@@ -155,6 +155,8 @@ class _Planner:
         self._users: dict[Buffer, list[int]] = {buffer: [] for buffer in self._candidates}
         self._tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self._candidates}
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
+        # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
+        self._known: dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None] = {}
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
             for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None):
@@ -234,6 +236,16 @@ class _Planner:
         """Picoseconds that a stretch takes as things are; None if it does not fit."""
         if stretch.is_empty:
             return 0
+        if stretch.segment is None:
+            (group,) = stretch.groups
+            near = tuple(buffer.on_chip for buffer in self._touched[group.index])
+            key = (group.index, near, tuple(stretch.free(self._context)))
+            if key not in self._known:
+                self._known[key] = self._estimate_fitted(stretch)
+            return self._known[key]
+        return self._estimate_fitted(stretch)
+
+    def _estimate_fitted(self, stretch: Stretch) -> int | None:
         try:
             fitted = fit(stretch, self._context)
         except CompileError:

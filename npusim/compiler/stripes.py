@@ -88,8 +88,8 @@ class Window:
 
     def _rows(self, position: int, count: int) -> tuple[int, tuple[int, ...], View]:
         """(address, strides, view) of whole rows as bytes."""
-        at = View(self.buffer, position * self.pitch, (count * self.pitch,), (1,), self.view.dtype)
-        return at.address, (1,), _bytes(at)
+        at = View(self.buffer, position * self.pitch, (count * self.pitch,), (1,), DType.UINT8)
+        return at.address, (1,), at
 
     def begin(self, image: int) -> Iterator[Item]:
         """Padding in all of the window: the makers of rows write between it. Images after the first find that beside
@@ -120,11 +120,6 @@ class Window:
                 Fill(view.address, (0, 0, 0, item), (1, 1, 1, part), item, self.border.pattern or 0), (), (view,)
             )
             done += part
-
-
-def _bytes(view: View) -> View:
-    """A view whose elements are bytes, whatever its type says: only its extent counts."""
-    return View(view.buffer, view.offset, view.shape, view.strides, DType.UINT8)
 
 
 AXES = {2: (0, 2, 3, 1), 1: (0, 1, 2, 3)}
