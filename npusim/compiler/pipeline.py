@@ -25,7 +25,7 @@ from npusim.graph import Graph, Op
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Unit, encode
 from npusim.isa.verify import Limits, verify
-from npusim.ops.budget import Budget
+from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
 from npusim.work import MatrixWork
@@ -151,7 +151,8 @@ def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
     readers = {tensor: f"{op.name} ({op.kind})" for op in graph.ops for tensor in op.inputs if tensor is not None}
     for tensor in graph.constants():
         # A few bytes that a view repeats become as many as they seem when they are packed as a constant.
-        budget.take_bytes(tensor.nbytes - real_bytes(tensor), readers.get(tensor, tensor.name))
+        copied = tensor.nbytes - real_bytes(tensor)
+        budget.take_bytes(copied // COPIES, readers.get(tensor, tensor.name))
     for op in graph.ops:
         values = () if op.kind in VIEWS else (*op.inputs, *op.outputs)
         for value in values:

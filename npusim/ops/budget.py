@@ -13,6 +13,8 @@ STEP_BYTES = 256
 """What one step takes: an instruction with its waits, about."""
 OPERATOR_STEPS = 8
 """Steps that a node or an operator counts for; most become as many instructions."""
+COPIES = 3
+"""Bytes that are only copied for each byte that counts: nothing is computed of them."""
 OWN_BYTES = 4
 """Bytes of values that may be computed for every byte of weights that a model brings."""
 OWN_OPERATORS = 64
