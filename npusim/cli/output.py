@@ -38,6 +38,8 @@ def say(text: str, *, err: bool = False, whole: bool = False) -> None:
     """Print text for a person, with a line feed. ``whole``: lines are not broken, because somebody will copy them, as
     those of errors are not."""
     shown = printable(text)
+    if (sys.stderr if err else sys.stdout) is None:
+        return  # a closed stream, of which click knows from 8.2 on
     click.echo(shown if whole or err else fitted(shown), err=err)
 
 

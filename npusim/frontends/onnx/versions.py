@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import onnx
 from onnx import ModelProto, NodeProto, TensorShapeProto, helper, shape_inference, version_converter
 
 from npusim.errors import ModelError, UnsupportedError
@@ -16,11 +17,18 @@ from npusim.frontends.onnx.source import Model
 FIRST_OPSET = 1
 OLDEST_OPSET = 7
 """The oldest set that the importers know; models of older ones are converted to it."""
+CONVERTER = (1, 23)
+"""The onnx package from which on the converter refuses damaged models: older ones end the process with some of them."""
 _BROADCASTING = 6
 """The last set in which broadcasting is an attribute."""
 _STUMBLES = (shape_inference.InferenceError, LookupError, MemoryError, RuntimeError, ValueError)
 """What the package raises over models that make no sense; those of C++ come as Python's own."""
 _ASSERTION = re.compile(r"^\S+: \w+: Assertion `.*?` failed: ", re.DOTALL)
+
+
+def has_converter() -> bool:
+    """Whether the installed package can be trusted to convert models of anybody."""
+    return tuple(int(part) for part in onnx.__version__.split(".")[:2]) >= CONVERTER
 
 
 def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> Model:
@@ -34,6 +42,10 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
     version = opset_imports(model.proto.opset_import).get("", OLDEST_OPSET)
     if not FIRST_OPSET <= version < OLDEST_OPSET or not model.proto.graph.node:
         return model
+    if not has_converter():
+        needed = ".".join(map(str, CONVERTER))
+        reason = f"operator set {version} is converted by onnx {needed} or newer; here is onnx {onnx.__version__}"
+        raise UnsupportedError([(model.proto.graph.name, "model", reason)])
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     # What the model declares about its results is not the converter's to judge: it would call a wrong shape, too, an

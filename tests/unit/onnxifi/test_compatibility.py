@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from hal.onnxifi import engine
 from hal.onnxifi.status import Status
+from npusim.frontends.onnx.versions import has_converter
 from tests.support.call_counts import calls_of
 from tests.support.onnxifi import models
 from tests.support.onnxifi.engine_client import status_of
@@ -118,6 +119,7 @@ def test_a_type_that_the_operator_is_not_defined_for_is_an_invalid_model(op, kin
     assert compatible(models.model([node], *ends, opset=13)) is Status.INVALID_MODEL
 
 
+@pytest.mark.skipif(not has_converter(), reason="this onnx converts nothing that may be damaged")
 def test_old_operator_sets_are_converted():
     node = helper.make_node("Add", ["x", "b"], ["y"], broadcast=1, axis=1)
     ends = [models.tensor("x", (2, 3, 4)), models.tensor("b", (3,))], [models.tensor("y", (2, 3, 4))]
