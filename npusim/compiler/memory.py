@@ -279,11 +279,16 @@ class _Planner:
 
     def _from(self, first: int, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
-        for last in range(first, min(first + LONGEST, len(self._groups))):
+        end, wanted = min(first + LONGEST, len(self._groups)), first
+        for last in range(first, end):
             if rows_of(self._groups[last], self._context) is None:
                 return
+            # Up to where somebody reads what the groups before the last one make: no segment ends earlier.
+            if wanted >= end:
+                return
             groups = self._groups[first : last + 1]
-            inner = inners(groups, self._context) if last > first else None
+            inner = inners(groups, self._context) if last > first and wanted <= last else None
+            wanted = max(wanted, self._last_use(self._groups[last]))
             if inner is None or not self._closed(inner, first, last):
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain.
@@ -292,6 +297,11 @@ class _Planner:
             option = self._best_height(groups, inner, stretches)
             if option is not None:
                 yield last, *option
+
+    def _last_use(self, group: Group) -> int:
+        """The last group that uses a group's result; beyond all groups if the result leaves."""
+        users = self._users.get(self._context.view(group.outputs[0]).buffer)
+        return users[-1] if users else len(self._groups)
 
     def _closed(self, inner: Sequence[Inner], first: int, last: int) -> bool:
         """Nobody outside wants the values, and each has its bytes for itself."""
@@ -374,5 +384,5 @@ class _Windows:
 
 LONGEST = 16
 """Groups in a segment at most."""
-LONGEST_LIFE = 64
+LONGEST_LIFE = 24
 """A value that is wanted for more stretches is not tried in SRAM: each of them would be estimated for it."""
