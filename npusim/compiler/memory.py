@@ -340,7 +340,7 @@ class _Planner:
         return None
 
     def _with_segments(self, segments: Sequence[Segment]) -> list[Stretch]:
-        """Units with these segments, their windows in place; nothing else is in SRAM."""
+        """Stretches with these segments, their windows in place; nothing else is in SRAM."""
         for buffer in self._candidates:
             buffer.core, buffer.offset = None, 0
         stretches, at = [], 0

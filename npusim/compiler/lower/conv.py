@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from itertools import product
 from typing import Any
 
@@ -74,8 +75,11 @@ class ConvLowering(MatrixLowering, kind="conv"):
             (1, rows, cols, extent.groups * channels[1]),
         )  # fmt: skip
 
-    def move(self, by: Mapping[Buffer, int]) -> None:
-        self._x, self._out = self._x.moved(by), self._out.moved(by)
+    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> ConvLowering:
+        lowering = copy(self)
+        lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
+        lowering._x, lowering._out = self._x.moved(moved), self._out.moved(moved)
+        return lowering
 
     def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         p, item = self.problem, self.problem.x_type.itemsize

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task, per_eleme
 from npusim.compiler.lower.transfer import load_items
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem
-from npusim.compiler.values import Buffer, View
+from npusim.compiler.values import View
 
 
 class MatMulLowering(MatrixLowering, kind="matmul"):
@@ -91,9 +90,6 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
     def x_part(self, task: Task, extent: Extent, channels: tuple[int, int]) -> View:
         index = () if self._flat else self._index(task.image, self._batch)
         return self._a.slice((*index, task.col, channels[0]), (*(1 for _ in index), extent.cols, channels[1]))
-
-    def move(self, by: Mapping[Buffer, int]) -> None:
-        raise NotImplementedError("a matmul has no rows")
 
     def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         part, item = self.x_part(task, extent, channels), self.problem.x_type.itemsize

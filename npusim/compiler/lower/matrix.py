@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from copy import copy
+from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import Home, MatrixProblem, Tiling, acc_bytes, choose, estimate, footprint, input_extent
-from npusim.compiler.values import Buffer, View
+from npusim.compiler.values import View
 from npusim.dtypes import DType
 from npusim.graph import Op
 from npusim.isa.base import Space
@@ -195,16 +194,6 @@ class MatrixLowering(Lowering):
     def _chunks(self) -> list[tuple[int, int]]:
         """(first input channel, input channels) of the parts of a reduction."""
         return [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
-
-    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> MatrixLowering:
-        lowering = copy(self)
-        lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
-        lowering.move(moved)
-        return lowering
-
-    @abstractmethod
-    def move(self, by: Mapping[Buffer, int]) -> None:
-        """The bytes of buffers lie elsewhere."""
 
     def tasks(self) -> list[Task]:
         problem, tile = self.problem, self.tile
