@@ -30,9 +30,11 @@ class Home(enum.IntEnum):
 class MatrixProblem:
     """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
 
-    ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators;
-    ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result
-    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between.
+    ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators,
+    ``between``: for each of a ``piece`` of so many elements; ``price``: (picoseconds, elements) of the operators of the
+    chain on some of them; ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot,
+    whether or not the result of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come
+    in between.
     """
 
     images: int
@@ -53,6 +55,9 @@ class MatrixProblem:
     w_type: DType
     out_type: DType
     epilogue: int
+    between: int
+    piece: int
+    price: tuple[int, int]
     in_place: bool
     x_home: Home = Home.DRAM
     out_home: Home = Home.DRAM
@@ -116,6 +121,7 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     pixels = tile.oh * tile.ow * tile.groups * tile.oc
     weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
     total = (weights if problem.held else 2 * (align(w) + align(parameters))) + align(pixels * problem.epilogue)
+    total += align(min(pixels, problem.piece) * problem.between)
     if problem.x_home is not Home.DIRECT:
         total += 2 * align(x)
     if problem.in_place and not acc_bytes(config):
@@ -263,7 +269,9 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
         traffic += spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
     first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
-    parts = (compute, loading, storing, shared)
+    price, elements = problem.price
+    chain = per_core * ceil_div(tile.oh * tile.ow * tile.groups * tile.oc * price, elements)
+    parts = (compute, chain, loading, storing, shared)
     longest = max(parts)
     return longest + (sum(parts) - longest) // _OVERLAP + first
 

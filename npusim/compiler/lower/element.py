@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from operator import add
+from operator import add, mul
 
 from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
@@ -16,7 +16,12 @@ from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
+from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
+from npusim.isa.base import Space, sram
 from npusim.ops.base import REGISTRY, Elements, Place
+from npusim.units import ceil_div
+from npusim.work import VectorWork
 
 
 @dataclass(slots=True)
@@ -27,18 +32,26 @@ class _Operand:
     strides: tuple[int, ...]
     resource: Resource
 
+    def at(self, corner: Sequence[int]) -> _Operand:
+        """The same from another element on."""
+        offset = sum(map(mul, corner, self.strides))
+        return _Operand(self.address + offset, self.strides, self.resource)
+
 
 class Chain:
     """The elementwise operators of a group, over tiles of its output packed in SRAM in ``order``.
 
     ``main``: the tensor that an anchor has computed into a slot of its own, or None; ``out``: where the last result
-    belongs. Operands and results that live in SRAM are worked on where they are, the others in slots.
+    belongs. Operands and results that live in SRAM are worked on where they are, the others in slots. What lies between
+    two operators would often be the largest of a tile, floats of what is bytes before and after: a tile is worked on in
+    pieces, so that only those of one piece exist.
     """
 
     def __init__(
         self, context: Context, ops: Sequence[Op], out: View, order: Sequence[int], main: Tensor | None
     ) -> None:
         shape = out.shape
+        self._config = context.config
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -51,6 +64,9 @@ class Chain:
         if self._home and self.ops:
             near.add(self.ops[-1].output)
         self._place = _assign(self.ops, main, self._views, near)
+        between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
+        self.between = sum(between.values())
+        self.piece = _piece_elements(context.config, self.between)
 
     def moved(self, by: Mapping[Buffer, int]) -> Chain:
         """The same where the bytes of buffers lie elsewhere."""
@@ -58,6 +74,39 @@ class Chain:
         chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
         chain._home = self._home and self._home.moved(by)
         return chain
+
+    def element_bytes(self) -> int:
+        """Bytes of SRAM for each element of a tile, besides what lies between; operands that are broadcast left out."""
+        probe = tuple(min(dim, 64) for dim in self.shape)
+        elements = prod(probe)
+        if not elements:
+            return 0
+        return sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // elements
+
+    def price(self) -> tuple[int, int]:
+        """Picoseconds that the operators take on a piece of a tile, and the elements of the piece."""
+        if not self.ops or not all(self.shape):
+            return 0, 1
+        # As a tile would be cut that has no end: from its innermost dimension on.
+        tile, left = list(self.shape), self.piece
+        for axis in reversed(self.order):
+            tile[axis] = min(tile[axis], max(1, left))
+            left //= tile[axis]
+        tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
+        operands = {tensor: self._probe(tensor, tile) for tensor in tensors}
+        model, total = cost_model(self._config), 0
+        for op in self.ops:
+            sources = [operands[tensor] for tensor in op.inputs if tensor is not None]
+            for item in _instructions(op, operands[op.output], sources, tile, self.order):
+                total += model.cost(item.instruction.work()).ps
+        return total, prod(tile)
+
+    def _probe(self, tensor: Tensor, tile: Sequence[int]) -> _Operand:
+        view = self._views.get(tensor)
+        strides = self.packed(_distinct(tile, view) if view else tile, tensor.dtype)
+        if view:
+            strides = tuple(own if stride else 0 for own, stride in zip(strides, view.strides, strict=True))
+        return _Operand(sram(0), strides, _NOWHERE)
 
     def operands(self) -> list[View]:
         """The views of what is read besides the anchor's result."""
@@ -69,9 +118,11 @@ class Chain:
         for tensor, name in self._place.items():
             view = self._views.get(tensor)
             elements = prod(_distinct(tile, view) if view else tile)
+            if _is_between(name):
+                elements = min(elements, self.piece)
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
-        return [SlotSpec(name, size, 1 if name.startswith("t") else 2) for name, size in sizes.items() if name != MAIN]
+        return [SlotSpec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
         """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
@@ -92,14 +143,35 @@ class Chain:
             name = self._place.get(op.output)
             if name is None:
                 assert self._home is not None
-                target, result = _operand(self._home, box), None
-            else:
-                result = slots[name] if name in slots else slots.setdefault(name, table.next(name))
-                target = _Operand(result.address, self.packed(sizes, op.output.dtype), result)
-            operands[op.output] = target
-            sources = [operands[tensor] for tensor in op.inputs if tensor is not None]
-            step.compute.extend(_instructions(op, target, sources, sizes, self.order))
+                operands[op.output], result = _operand(self._home, box), None
+                continue
+            result = slots[name] if name in slots else slots.setdefault(name, table.next(name))
+            if not _is_between(name):
+                operands[op.output] = _Operand(result.address, self.packed(sizes, op.output.dtype), result)
+        for corner, piece in self._pieces(sizes):
+            # What lies between is packed for each piece anew, in the same place.
+            between = {
+                op.output: _Operand(slots[name].address, self.packed(piece, op.output.dtype), slots[name])
+                for op in self.ops
+                if _is_between(name := self._place.get(op.output, ""))
+            }
+            parts = {tensor: operand.at(corner) for tensor, operand in operands.items()} | between
+            for op in self.ops:
+                sources = [parts[tensor] for tensor in op.inputs if tensor is not None]
+                step.compute.extend(_instructions(op, parts[op.output], sources, piece, self.order))
         return result
+
+    def _pieces(self, sizes: Sequence[int]) -> Iterator[Box]:
+        """(first element, sizes) of what a tile is worked on in: as a whole where nothing lies between."""
+        piece = list(sizes)
+        if any(map(_is_between, self._place.values())):
+            for axis in self.order:
+                inner = prod(piece) // max(piece[axis], 1)
+                if inner * piece[axis] <= self.piece:
+                    break
+                count = ceil_div(sizes[axis], max(1, self.piece // inner))
+                piece[axis] = ceil_div(sizes[axis], count)
+        yield from boxes(sizes, piece, self.order)
 
     def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
         """Byte strides of a tile of these sizes."""
@@ -126,6 +198,9 @@ class Chain:
         return slot, strides
 
 
+_NOWHERE = Slot(0, Space.SRAM, 0, 0)
+
+
 def _operand(view: View, box: Box) -> _Operand:
     """A tile of a value in SRAM, where it is."""
     starts, sizes = box
@@ -136,6 +211,30 @@ def _operand(view: View, box: Box) -> _Operand:
 
 MAIN = "main"
 """The slot in which an anchor leaves its tile."""
+
+
+def _is_between(name: str) -> bool:
+    """Whether a slot holds what is made and used within a chain."""
+    return name.startswith("t")
+
+
+def _piece_elements(config: Config, between: int) -> int:
+    """Elements of a chain's piece: so many that what an instruction takes to begin is a few percent of it, and the
+    bytes ``between`` for each of them a few percent of SRAM."""
+    room = config.sram.bytes // _PART_OF_SRAM // max(1, between)
+    if config.vector is None:
+        return max(_FEWEST, room)
+    price = cost_model(config).cost
+    one, many = (price(VectorWork("simple", DType.FLOAT32, count, 1, 0)).ps for count in (1, _MANY))
+    return max(_FEWEST, min(room, _WORTHWHILE * one * _MANY // max(1, many - one)))
+
+
+_PART_OF_SRAM = 8
+"""Of SRAM, what lies between may take one part of so many."""
+_WORTHWHILE = 16
+"""An operation on each element should take so many times what its instruction takes to begin."""
+_MANY = 1 << 16
+_FEWEST = 512
 
 
 def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
@@ -163,9 +262,10 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
         # Elementwise instructions read an element before they write it, so a result may replace an
         # operand of the same width.
         same = next((t for t in dying if t in reusable and t.dtype.itemsize == size), None)
-        if same is not None:
+        last = index == len(ops) - 1
+        if same is not None and not (last and _is_between(place[same])):
             place[op.output] = place[same]
-        elif index == len(ops) - 1:
+        elif last:
             place[op.output] = "out"
         elif any(bytes_ >= size for _, bytes_ in free):
             chosen = min((entry for entry in free if entry[1] >= size), key=lambda entry: entry[1])

@@ -364,10 +364,3 @@ def _home(view: View) -> Home:
 def _direct_spot(part: View) -> Spot:
     row = part.strides[-3] if len(part.strides) > 2 else 0
     return Spot(part.address, row, part.strides[-2], part)
-
-
-def per_element(chain: Chain) -> int:
-    """SRAM bytes of the chain's own slots for each output element, operands that are broadcast left out."""
-    probe = tuple(min(dim, 64) for dim in chain.shape)
-    elements = int(np.prod(probe, dtype=np.int64))
-    return total_bytes(chain.slots(probe)) // elements if elements else 0
