@@ -18,8 +18,8 @@ from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, sram_budget, total_bytes
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, cut, inners, rows_of
-from npusim.compiler.tile import acc_bytes
+from npusim.compiler.stripes import Inner, Segment, Window, cut, imports, inners, rows_of
+from npusim.compiler.tile import OVERLAP, acc_bytes
 from npusim.compiler.values import Arena, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
@@ -120,21 +120,25 @@ class Fitted:
 
 def fit(stretch: Stretch, context: Context, *, low_end: bool = True) -> Fitted:
     """A stretch's lowerings, with tiles that fit between the values of its time. Raises CompileError if none do."""
+    with _Windows(context, stretch.segment.loaded if stretch.segment else ()):
+        return _fit(stretch, context, low_end=low_end)
+
+
+def _fit(stretch: Stretch, context: Context, *, low_end: bool) -> Fitted:
     free = stretch.free(context)
     # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
+    held = [_weight_bytes(group) if stretch.segment else 0 for group in stretch.groups]
     for room in (sum(high - low for low, high in free), max((high - low for low, high in free), default=0)):
         lowerings, specs, left = [], [], room
         for number, group in enumerate(stretch.groups):
-            context.room, context.rows = left, stretch.segment.rows[number] if stretch.segment else 0
-            lowering = lower(context, group)
-            slots = lowering.slots()
-            if total_bytes(slots) > left:
-                raise refuse_size(group, total_bytes(slots), left)
-            if total_bytes(slots, Space.ACC) > acc_bytes(context.config):
-                raise refuse_size(group, total_bytes(slots, Space.ACC), acc_bytes(context.config), "accumulators")
+            # The weights of all have to fit; of the rest, nobody takes all that those behind might want.
+            most = left - sum(held[number + 1 :])
+            shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
+            context.rows = stretch.segment.rows[number] if stretch.segment else 0
+            lowering = _lowered(context, group, shares)
             lowerings.append(lowering)
-            specs.append(slots)
-            left -= total_bytes(slots)
+            specs.append(lowering.slots())
+            left -= total_bytes(specs[-1])
         flat = [spec for slots in specs for spec in slots]
         starts = place_slots(flat, free, low_end=low_end)
         if starts is None:
@@ -144,6 +148,23 @@ def fit(stretch: Stretch, context: Context, *, low_end: bool = True) -> Fitted:
             counts = [sum(spec.copies for spec in slots if spec.space is Space.SRAM) for slots in specs]
             return Fitted(lowerings, specs, [[next(places) for _ in range(count)] for count in counts])
     raise refuse_size(stretch.groups[0], sum(map(total_bytes, specs)), room)
+
+
+def _lowered(context: Context, group: Group, rooms: Sequence[int]) -> Lowering:
+    """A group's lowering in the last of some rooms, the smallest, where its tiles fit. Raises CompileError if in none."""
+    context.room = rooms[-1]
+    try:
+        lowering = lower(context, group)
+        slots = lowering.slots()
+        if total_bytes(slots) > context.room:
+            raise refuse_size(group, total_bytes(slots), context.room)
+        if total_bytes(slots, Space.ACC) > acc_bytes(context.config):
+            raise refuse_size(group, total_bytes(slots, Space.ACC), acc_bytes(context.config), "accumulators")
+    except CompileError:
+        if len(rooms) == 1:
+            raise
+        return _lowered(context, group, rooms[:-1])
+    return lowering
 
 
 class _Planner:
@@ -252,8 +273,11 @@ class _Planner:
             return None
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
-        weights = sum(map(_weight_bytes, stretch.groups)) * 10**12 // self._context.config.dram.bandwidth
-        return max(weights, sum(lowering.estimate() for lowering in fitted.lowerings))
+        loaded = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
+        loading = (sum(map(_weight_bytes, stretch.groups)) + loaded) * 10**12 // self._context.config.dram.bandwidth
+        with _Windows(self._context, stretch.segment.loaded):
+            computing = sum(lowering.estimate() for lowering in fitted.lowerings)
+        return max(loading, computing) + min(loading, computing) // OVERLAP
 
     # segments
 
@@ -294,7 +318,7 @@ class _Planner:
             # Where everything is in SRAM as a whole there is nothing to gain.
             if all(buffer.on_chip for group in groups for buffer in self._touched[group.index]):
                 continue
-            option = self._best_height(groups, inner, stretches)
+            option = self._best_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
             if option is not None:
                 yield last, *option
 
@@ -315,8 +339,9 @@ class _Planner:
     def _best_height(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
     ) -> tuple[int, Segment] | None:
-        """The tallest stripes that fit, and what they take."""
-        gone = {self._context.views[value.tensor].buffer for value in inner}
+        """The stripes of least time, and what they take: shorter ones are tried as long as they take less."""
+        best: tuple[int, Segment] | None = None
+        gone = {self._context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
         resident = {b for group in groups for b in stretches[group.index].resident if b not in gone}
         room = self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
         room -= sum(_weight_bytes(group) for group in groups)
@@ -333,11 +358,14 @@ class _Planner:
                 continue
             left += sum(_weight_bytes(group) for group in groups)
             stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
-            with _Windows(self._context, segment):
+            with _Windows(self._context, segment.windows):
                 cost = self._estimate(stretch)
-            if cost is not None:
-                return cost, segment
-        return None
+            if cost is None:
+                continue
+            if best is not None and cost >= best[0]:
+                break
+            best = cost, segment
+        return best
 
     def _with_segments(self, segments: Sequence[Segment]) -> list[Stretch]:
         """Stretches with these segments, their windows in place; nothing else is in SRAM."""
@@ -347,9 +375,11 @@ class _Planner:
         for segment in segments:
             stretches += [Stretch([group]) for group in self._groups[at : segment.first]]
             stretch = Stretch(self._groups[segment.first : segment.last + 1], segment)
-            kept = {window.inner.tensor: self._context.views[window.inner.tensor] for window in segment.windows}
+            made = [window for window in segment.windows if window.source is None]
+            kept = {window.inner.tensor: self._context.views[window.inner.tensor] for window in made}
             for window in segment.windows:
                 self._admit(window.buffer, [stretch])
+            for window in made:
                 self._context.views[window.inner.tensor] = window.view
             if self._estimate(stretch) is None:
                 self._context.views.update(kept)
@@ -366,15 +396,15 @@ def _weight_bytes(group: Group) -> int:
 
 
 class _Windows:
-    """While this is active, the values inside of a segment are windows in SRAM."""
+    """While this is active, values are where their windows are."""
 
-    def __init__(self, context: Context, segment: Segment) -> None:
+    def __init__(self, context: Context, windows: Sequence[Window]) -> None:
         self._context = context
-        self._segment = segment
-        self._kept = {window.inner.tensor: context.views[window.inner.tensor] for window in segment.windows}
+        self._windows = windows
+        self._kept = {window.inner.tensor: context.views[window.inner.tensor] for window in windows}
 
     def __enter__(self) -> None:
-        for window in self._segment.windows:
+        for window in self._windows:
             window.buffer.core = 0
             self._context.views[window.inner.tensor] = window.view
 

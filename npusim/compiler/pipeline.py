@@ -16,7 +16,7 @@ from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler, Tile
-from npusim.compiler.stripes import before_stripe
+from npusim.compiler.stripes import before_stripe, load_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
 from npusim.dtypes import DType
@@ -213,7 +213,10 @@ def _turns(
         return
     for image, (stripe, rows) in product(range(stretch.segment.images), enumerate(stretch.segment.stripes)):
         moved = stretch.segment.moved(stripe)
-        for number, (first, end) in enumerate(rows):
+        for window in stretch.segment.loaded:
+            reader = stretch.groups[window.inner.readers[0].reader]
+            yield reader, [load_stripe(stretch.segment, window, image, stripe)]
+        for number, (first, end) in enumerate(rows[: len(stretch.groups)]):
             # Also where nothing is made: padding below the image may be wanted then.
             yield stretch.groups[number], [before_stripe(stretch.segment, number, image, stripe)]
             if first < end:

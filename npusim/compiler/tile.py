@@ -273,10 +273,10 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     chain = per_core * ceil_div(tile.oh * tile.ow * tile.groups * tile.oc * price, elements)
     parts = (compute, chain, loading, storing, shared)
     longest = max(parts)
-    return longest + (sum(parts) - longest) // _OVERLAP + first
+    return longest + (sum(parts) - longest) // OVERLAP + first
 
 
-_OVERLAP = 8
+OVERLAP = 8
 """Overlap is not perfect: one part in so many of what hides behind the longest shows."""
 
 
