@@ -31,8 +31,8 @@ class MatrixProblem:
     """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
 
     ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators,
-    ``between``: for each of a ``piece`` of so many elements; ``price``: (picoseconds, elements) of the operators of the
-    chain on some of them; ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot,
+    ``between``: for each element of a tile or of a ``piece`` of so many; ``price``: picoseconds that the chain takes to
+    begin on either, and for 1024 elements; ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot,
     whether or not the result of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come
     in between.
     """
@@ -66,7 +66,8 @@ class MatrixProblem:
 
 
 class Tiling(NamedTuple):
-    """Groups, output rows, columns and channels, input channels of one tile; which loop is outermost."""
+    """Groups, output rows, columns and channels, input channels of one tile; which loop is outermost; whether the chain
+    works on it in pieces."""
 
     groups: int
     oh: int
@@ -74,6 +75,7 @@ class Tiling(NamedTuple):
     oc: int
     ic: int
     weights_outer: bool
+    in_pieces: bool = False
 
 
 class Footprint(NamedTuple):
@@ -121,7 +123,7 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     pixels = tile.oh * tile.ow * tile.groups * tile.oc
     weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
     total = (weights if problem.held else 2 * (align(w) + align(parameters))) + align(pixels * problem.epilogue)
-    total += align(min(pixels, problem.piece) * problem.between)
+    total += align((min(pixels, problem.piece) if tile.in_pieces else pixels) * problem.between)
     if problem.x_home is not Home.DIRECT:
         total += 2 * align(x)
     if problem.in_place and not acc_bytes(config):
@@ -161,8 +163,12 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
         # Large cuts first. Either loop may be the outer one: that decides whether weights or pixels are loaded again.
         for oh, ow in _spatial_cuts(problem):
             tile = Tiling(groups, oh, ow, oc, ic, False)
-            if (limit and footprint(problem, tile).acc > limit) or sram_bytes(problem, tile, config) > budget:
+            if limit and footprint(problem, tile).acc > limit:
                 continue
+            if sram_bytes(problem, tile, config) > budget:
+                tile = tile._replace(in_pieces=True)
+                if not problem.between or sram_bytes(problem, tile, config) > budget:
+                    continue
             # On a large SRAM it is what one instruction may do that cuts: the matrix unit's, or those of the chain.
             if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
                 continue
@@ -269,8 +275,10 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
         traffic += spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
     first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
-    price, elements = problem.price
-    chain = per_core * ceil_div(tile.oh * tile.ow * tile.groups * tile.oc * price, elements)
+    begin, each = problem.price
+    elements = tile.oh * tile.ow * tile.groups * tile.oc
+    pieces = ceil_div(elements, problem.piece) if tile.in_pieces else 1
+    chain = per_core * (pieces * begin + elements * each // 1024)
     parts = (compute, chain, loading, storing, shared)
     longest = max(parts)
     return longest + (sum(parts) - longest) // OVERLAP + first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -43,8 +44,8 @@ class Chain:
 
     ``main``: the tensor that an anchor has computed into a slot of its own, or None; ``out``: where the last result
     belongs. Operands and results that live in SRAM are worked on where they are, the others in slots. What lies between
-    two operators would often be the largest of a tile, floats of what is bytes before and after: a tile is worked on in
-    pieces, so that only those of one piece exist.
+    two operators would often be the largest of a tile, floats of what is bytes before and after: where there is no room
+    for it a tile is worked on ``in_pieces``, so that only what lies between in one of them exists.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Chain:
         self._place = _assign(self.ops, main, self._views, near)
         between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
         self.between = sum(between.values())
-        self.piece = _piece_elements(context.config, self.between)
+        self.in_pieces = False
 
     def moved(self, by: Mapping[Buffer, int]) -> Chain:
         """The same where the bytes of buffers lie elsewhere."""
@@ -74,6 +75,10 @@ class Chain:
         chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
         chain._home = self._home and self._home.moved(by)
         return chain
+
+    def piece(self) -> int:
+        """The most elements of a piece."""
+        return _piece_elements(self._config, self.between)
 
     def element_bytes(self) -> int:
         """Bytes of SRAM for each element of a tile, besides what lies between; operands that are broadcast left out."""
@@ -84,22 +89,24 @@ class Chain:
         return sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // elements
 
     def price(self) -> tuple[int, int]:
-        """Picoseconds that the operators take on a piece of a tile, and the elements of the piece."""
+        """Picoseconds that the operators take to begin on a tile or a piece of one, and for each 1024 elements."""
         if not self.ops or not all(self.shape):
-            return 0, 1
-        # As a tile would be cut that has no end: from its innermost dimension on.
-        tile, left = list(self.shape), self.piece
-        for axis in reversed(self.order):
-            tile[axis] = min(tile[axis], max(1, left))
-            left //= tile[axis]
-        tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
-        operands = {tensor: self._probe(tensor, tile) for tensor in tensors}
-        model, total = cost_model(self._config), 0
-        for op in self.ops:
-            sources = [operands[tensor] for tensor in op.inputs if tensor is not None]
-            for item in _instructions(op, operands[op.output], sources, tile, self.order):
-                total += model.cost(item.instruction.work()).ps
-        return total, prod(tile)
+            return 0, 0
+        model, times = cost_model(self._config), []
+        tile = [min(dim, _PROBE) for dim in self.shape]
+        for sizes in ([1] * len(tile), tile):
+            tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
+            operands = {tensor: self._probe(tensor, sizes) for tensor in tensors}
+            times.append(
+                sum(
+                    model.cost(item.instruction.work()).ps
+                    for op in self.ops
+                    for item in _instructions(
+                        op, operands[op.output], [operands[t] for t in op.inputs if t is not None], sizes, self.order
+                    )
+                )
+            )
+        return times[0], (times[1] - times[0]) * 1024 // prod(tile)
 
     def _probe(self, tensor: Tensor, tile: Sequence[int]) -> _Operand:
         view = self._views.get(tensor)
@@ -118,8 +125,8 @@ class Chain:
         for tensor, name in self._place.items():
             view = self._views.get(tensor)
             elements = prod(_distinct(tile, view) if view else tile)
-            if _is_between(name):
-                elements = min(elements, self.piece)
+            if self.in_pieces and _is_between(name):
+                elements = min(elements, self.piece())
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
         return [SlotSpec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
@@ -164,12 +171,13 @@ class Chain:
     def _pieces(self, sizes: Sequence[int]) -> Iterator[Box]:
         """(first element, sizes) of what a tile is worked on in: as a whole where nothing lies between."""
         piece = list(sizes)
-        if any(map(_is_between, self._place.values())):
+        if self.in_pieces:
+            most = self.piece()
             for axis in self.order:
                 inner = prod(piece) // max(piece[axis], 1)
-                if inner * piece[axis] <= self.piece:
+                if inner * piece[axis] <= most:
                     break
-                count = ceil_div(sizes[axis], max(1, self.piece // inner))
+                count = ceil_div(sizes[axis], max(1, most // inner))
                 piece[axis] = ceil_div(sizes[axis], count)
         yield from boxes(sizes, piece, self.order)
 
@@ -218,9 +226,10 @@ def _is_between(name: str) -> bool:
     return name.startswith("t")
 
 
+@functools.lru_cache(maxsize=64)
 def _piece_elements(config: Config, between: int) -> int:
     """Elements of a chain's piece: so many that what an instruction takes to begin is a few percent of it, and the
-    bytes ``between`` for each of them a few percent of SRAM."""
+    bytes ``between`` for each of them a part of SRAM."""
     room = config.sram.bytes // _PART_OF_SRAM // max(1, between)
     if config.vector is None:
         return max(_FEWEST, room)
@@ -234,6 +243,7 @@ _PART_OF_SRAM = 8
 _WORTHWHILE = 16
 """An operation on each element should take so many times what its instruction takes to begin."""
 _MANY = 1 << 16
+_PROBE = 64
 _FEWEST = 512
 
 

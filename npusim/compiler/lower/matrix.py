@@ -148,7 +148,7 @@ class MatrixLowering(Lowering):
                 ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
-            self.tile = tile
+            self.tile, self.chain.in_pieces = tile, tile.in_pieces
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
