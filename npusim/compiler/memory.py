@@ -10,9 +10,10 @@ several cores keeps values in DRAM: its cores have no way into each other's SRAM
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from operator import itemgetter
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
@@ -175,6 +176,7 @@ class _Planner:
         self._candidates = [buffer for buffer in placement.buffers if buffer.is_scratch and buffer.nbytes]
         self._users: dict[Buffer, list[int]] = {buffer: [] for buffer in self._candidates}
         self._tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self._candidates}
+        self._lives: dict[Buffer, range] = {}
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known: dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None] = {}
@@ -216,15 +218,21 @@ class _Planner:
 
         candidates = [buffer for buffer in lives if len(lives[buffer]) <= LONGEST_LIFE]
         for buffer in sorted(candidates, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
-            life = [stretches[number] for number in lives[buffer]]
-            if not self._admit(buffer, life):
+            offsets = self._place(buffer, lives[buffer], stretches)
+            if offsets is None:
                 continue
-            before = [costs[number] for number in lives[buffer]]
-            now = [self._estimate(stretch) for stretch in life]
-            if any(cost is None for cost in now) or sum(c or 0 for c in now) >= sum(c or 0 for c in before):
-                self._dismiss(buffer, life)
+            kept = {other: (other.core, other.offset) for other in offsets}
+            self._admit(buffer, lives[buffer], stretches, offsets)
+            touched = sorted({number for other in offsets for number in self._lives[other]})
+            now = [self._estimate(stretches[number]) for number in touched]
+            if any(cost is None for cost in now) or sum(c or 0 for c in now) >= sum(costs[n] or 0 for n in touched):
+                for number in lives[buffer]:
+                    stretches[number].resident.remove(buffer)
+                for other, (core, offset) in kept.items():
+                    other.core, other.offset = core, offset
+                self._sort(stretches[number] for number in touched)
             else:
-                for number, cost in zip(lives[buffer], now, strict=True):
+                for number, cost in zip(touched, now, strict=True):
                     costs[number] = cost
         return [cost or 0 for cost in costs]
 
@@ -232,26 +240,51 @@ class _Planner:
         """Whether a segment has taken the value's place."""
         return all(self._context.views[tensor].buffer is not buffer for tensor in self._tensors[buffer])
 
-    def _admit(self, buffer: Buffer, life: Sequence[Stretch]) -> bool:
-        """Put a buffer at the lowest offset where nothing else lives meanwhile, if there is one."""
-        rivals = {other for stretch in life for other in stretch.resident}
-        offset = 0
-        for other in sorted(rivals, key=lambda other: other.offset):
-            if other.offset >= offset + buffer.nbytes:
-                break
-            offset = max(offset, align(other.offset + max(other.nbytes, 1)))
-        if offset + buffer.nbytes > self._capacity:
-            return False
-        buffer.core, buffer.offset = 0, offset
-        for stretch in life:
-            stretch.resident.append(buffer)
-            stretch.resident.sort(key=lambda other: other.offset)
-        return True
+    def _place(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> dict[Buffer, int] | None:
+        """Where a buffer may lie, and where others have to go for it; None if there is no room."""
+        rivals = {other for number in life for other in stretches[number].resident}
+        offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
+        if offset is not None:
+            return {buffer: offset}
+        needed = align(max(buffer.nbytes, 1))
+        for number in life:
+            if needed + sum(align(max(other.nbytes, 1)) for other in stretches[number].resident) > self._capacity:
+                return None
+        lives = {other: self._lives[other] for other in rivals} | {buffer: life}
+        for order in _ORDERS:
+            offsets: dict[Buffer, int] = {}
+            for other in sorted(lives, key=lambda other: order(other, lives[other])):
+                fixed = {each for number in lives[other] for each in stretches[number].resident} - lives.keys()
+                beside = [(at, each) for each, at in offsets.items() if _overlap(lives[each], lives[other])]
+                offset = self._lowest(other, [*beside, *((each.offset, each) for each in fixed)])
+                if offset is None:
+                    break
+                offsets[other] = offset
+            else:
+                return offsets
+        return None
 
-    def _dismiss(self, buffer: Buffer, life: Sequence[Stretch]) -> None:
-        buffer.core, buffer.offset = None, 0
-        for stretch in life:
-            stretch.resident.remove(buffer)
+    def _lowest(self, buffer: Buffer, taken: Iterable[tuple[int, Buffer]]) -> int | None:
+        """The lowest offset beside others that are at theirs."""
+        offset = 0
+        for start, other in sorted(taken, key=itemgetter(0)):
+            if start >= offset + buffer.nbytes:
+                break
+            offset = max(offset, align(start + max(other.nbytes, 1)))
+        return offset if offset + buffer.nbytes <= self._capacity else None
+
+    def _admit(self, buffer: Buffer, life: range, stretches: Sequence[Stretch], offsets: Mapping[Buffer, int]) -> None:
+        """Put a buffer into SRAM, and others where they have to go for it."""
+        self._lives[buffer] = life
+        for number in life:
+            stretches[number].resident.append(buffer)
+        for other, offset in offsets.items():
+            other.core, other.offset = 0, offset
+        self._sort(stretches[number] for other in offsets for number in self._lives[other])
+
+    def _sort(self, stretches: Iterable[Stretch]) -> None:
+        for stretch in stretches:
+            stretch.resident.sort(key=lambda buffer: buffer.offset)
 
     def _estimate(self, stretch: Stretch) -> int | None:
         """Picoseconds that a stretch takes as things are; None if it does not fit."""
@@ -371,20 +404,25 @@ class _Planner:
         """Stretches with these segments, their windows in place; nothing else is in SRAM."""
         for buffer in self._candidates:
             buffer.core, buffer.offset = None, 0
-        stretches, at = [], 0
+        stretches: list[Stretch] = []
+        at = 0
         for segment in segments:
             stretches += [Stretch([group]) for group in self._groups[at : segment.first]]
             stretch = Stretch(self._groups[segment.first : segment.last + 1], segment)
             made = [window for window in segment.windows if window.source is None]
             kept = {window.inner.tensor: self._context.views[window.inner.tensor] for window in made}
+            offset = 0
             for window in segment.windows:
-                self._admit(window.buffer, [stretch])
+                window.buffer.core, window.buffer.offset = 0, offset
+                offset = align(offset + window.buffer.nbytes)
+                stretch.resident.append(window.buffer)
             for window in made:
                 self._context.views[window.inner.tensor] = window.view
             if self._estimate(stretch) is None:
                 self._context.views.update(kept)
                 stretches += [Stretch([group]) for group in stretch.groups]
             else:
+                self._lives.update((buffer, range(len(stretches), len(stretches) + 1)) for buffer in stretch.resident)
                 stretches.append(stretch)
             at = segment.last + 1
         return stretches + [Stretch([group]) for group in self._groups[at:]]
@@ -393,6 +431,18 @@ class _Planner:
 def _weight_bytes(group: Group) -> int:
     anchor = group.anchor
     return anchor.input(1).nbytes if anchor is not None and anchor.kind == "conv" else 0
+
+
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
+
+
+_ORDERS: tuple[Callable[[Buffer, range], tuple[int, ...]], ...] = (
+    lambda buffer, life: (-buffer.nbytes, life.start),
+    lambda buffer, life: (life.start, -len(life), -buffer.nbytes),
+    lambda buffer, life: (-life.stop, -len(life), -buffer.nbytes),
+)
+"""The orders in which values are tried to be put side by side."""
 
 
 class _Windows:

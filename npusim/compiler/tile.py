@@ -12,6 +12,7 @@ from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
+from npusim.hw.memory import dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.matrix import CHANNEL_BLOCK, products, rate_type
 from npusim.units import ceil_div
@@ -32,9 +33,9 @@ class MatrixProblem:
 
     ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators,
     ``between``: for each element of a tile or of a ``piece`` of so many; ``price``: picoseconds that the chain takes to
-    begin on either, and for 1024 elements; ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot,
-    whether or not the result of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come
-    in between.
+    begin on either, and for 1024 elements; ``operands``: item sizes of what the chain reads from DRAM; ``in_place``:
+    the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result of the chain
+    does; ``held``: all weights stay in SRAM, since tiles of other operators come in between.
     """
 
     images: int
@@ -58,6 +59,7 @@ class MatrixProblem:
     between: int
     piece: int
     price: tuple[int, int]
+    operands: tuple[int, ...]
     in_place: bool
     x_home: Home = Home.DRAM
     out_home: Home = Home.DRAM
@@ -257,26 +259,28 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     run = tile.groups * tile.ic * problem.x_type.itemsize
     if tile.groups * tile.ic == problem.groups * problem.ic:
         run *= input_extent(problem, tile.oh, tile.ow)[1]
-    w_cost = 0 if problem.held else model.cost(_dma(bytes_.w, bytes_.w)).ps
-    x_cost = _moving(problem.x_home, bytes_.x, run, model)
-    out_cost = _moving(
-        problem.out_home, bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, model, write=True
-    )
+    elements = tile.oh * tile.ow * tile.groups * tile.oc
+    out_run = tile.groups * tile.oc
+    if out_run == problem.groups * problem.oc:
+        out_run *= tile.ow
+    x = _moving(problem.x_home, bytes_.x, run)
+    w = None if problem.held else _dma(bytes_.w, bytes_.w)
+    out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
+    operands = [_dma(elements * item, out_run * item) for item in problem.operands]
+    moves = [(x_loads, x), (w_loads, w), *((spatial * channels, operand) for operand in operands)]
     # The scheduler keeps one channel of a core free for stores, so loads have the others.
-    loading = int(share * (x_loads * x_cost + w_loads * w_cost)) // max(1, config.dma.channels - 1)
-    storing = per_core * out_cost
+    loading = int(share * sum(count * model.cost(work).ps for count, work in moves if work))
+    loading //= max(1, config.dma.channels - 1)
+    storing = per_core * model.cost(out).ps if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = 0 if problem.held else w_loads * bytes_.w
-    if problem.x_home is Home.DRAM:
-        traffic += x_loads * bytes_.x
-    if problem.out_home is Home.DRAM:
-        traffic += spatial * channels * bytes_.out
-    shared = traffic * 10**12 // config.dram.bandwidth
-    first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
+    dram = dram_model(config)
+    traffic = sum(count * dram.transfer_bytes(work) for count, work in (*moves, (spatial * channels, out)) if work)
+    shared = traffic * 10**12 // dram.bandwidth
+    # Nothing overlaps the first loads and the last store.
+    first = sum(model.cost(work).ps for work in (x, w, out) if work)
     begin, each = problem.price
-    elements = tile.oh * tile.ow * tile.groups * tile.oc
     pieces = ceil_div(elements, problem.piece) if tile.in_pieces else 1
     chain = per_core * (pieces * begin + elements * each // 1024)
     parts = (compute, chain, loading, storing, shared)
@@ -314,14 +318,14 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
     )  # fmt: skip
 
 
-def _moving(home: Home, nbytes: int, run: int, model: CostModel, *, write: bool = False) -> int:
-    """Picoseconds to bring a tile from its home, or there."""
+def _moving(home: Home, nbytes: int, run: int, *, write: bool = False) -> DmaWork | None:
+    """What brings a tile from its home, or there."""
     if home is Home.DIRECT:
-        return 0
+        return None
     if home is Home.DRAM:
-        return model.cost(_dma(nbytes, run, write=write)).ps
+        return _dma(nbytes, run, write=write)
     run = max(1, min(run, nbytes))
-    return model.cost(DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)).ps
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)
 
 
 def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:

@@ -48,7 +48,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
             # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.element_bytes(),
-            self.chain.between, self.chain.piece(), self.chain.price(), in_place,
+            self.chain.between, self.chain.piece(), self.chain.price(), self.chain.far(), in_place,
             *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)), bool(context.rows),
         )  # fmt: skip
         self.tile = self.choose_tile()

@@ -115,6 +115,11 @@ class Chain:
             strides = tuple(own if stride else 0 for own, stride in zip(strides, view.strides, strict=True))
         return _Operand(sram(0), strides, _NOWHERE)
 
+    def far(self) -> tuple[int, ...]:
+        """Item sizes of the operands that come from DRAM, as many elements as the result has."""
+        views = (view for view in self._views.values() if not view.buffer.on_chip and all(view.strides))
+        return tuple(view.dtype.itemsize for view in views)
+
     def operands(self) -> list[View]:
         """The views of what is read besides the anchor's result."""
         return list(self._views.values())

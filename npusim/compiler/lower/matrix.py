@@ -157,9 +157,7 @@ class MatrixLowering(Lowering):
             budget -= excess
 
     def estimate(self) -> int:
-        one = estimate(self.problem, self.tile, self.config)
-        far = self.moving(view for view in self.chain.operands() if not view.buffer.on_chip)
-        return one * self.height // self.problem.oh + far
+        return estimate(self.problem, self.tile, self.config) * self.height // self.problem.oh
 
     @property
     def in_place(self) -> bool:

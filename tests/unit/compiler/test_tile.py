@@ -30,7 +30,7 @@ def problems(draw: st.DrawFn) -> MatrixProblem:
         kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)), dh=1, dw=1,
         depthwise=depthwise, shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
         out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([0, 4, 8])),
-        between=draw(st.sampled_from([0, 8])), piece=1024, price=(1000, 1024),
+        between=draw(st.sampled_from([0, 8])), piece=1024, price=(1000, 1024), operands=draw(st.sampled_from([(), (1,)])),
         in_place=False,
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ CONFIGS = {
 CONV = MatrixProblem(
     images=1, oh=30, ow=34, groups=1, oc=40, ic=24, kh=3, kw=3, sh=1, sw=1, dh=1, dw=1, depthwise=False,
     shared_weights=True, x_type=DType.INT8, w_type=DType.INT8, out_type=DType.INT8, epilogue=0,
-    between=0, piece=0, price=(0, 0), in_place=False,
+    between=0, piece=0, price=(0, 0), operands=(), in_place=False,
 )  # fmt: skip
 MATMUL = replace(CONV, oh=1, ow=300, oc=200, ic=500, kh=1, kw=1)
 PROBLEMS = {
