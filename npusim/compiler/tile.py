@@ -288,7 +288,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     return longest + (sum(parts) - longest) // OVERLAP + first
 
 
-OVERLAP = 8
+OVERLAP = 16
 """Overlap is not perfect: one part in so many of what hides behind the longest shows."""
 
 
