@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
@@ -18,53 +19,62 @@ from npusim.work import DmaWork
 _Key = tuple[int, int]
 
 
-def forecast(commands: Sequence[Command], config: Config) -> int:
-    """Picoseconds, about; the same for the same stream."""
-    price = cost_model(config).cost
-    bandwidth, transfer_bytes = dram_model(config).bandwidth, dram_model(config).transfer_bytes
-    queues: dict[_Key, list[Command]] = {}
-    for command in commands:
-        if command.unit != Unit.CONTROL:
-            queues.setdefault((command.core, command.unit), []).append(command)
-    ends: dict[_Key, list[int]] = {key: [0] for key in queues}
-    asleep: dict[_Key, list[tuple[int, _Key]]] = {}
-    """By unit: (how many of its commands must be over, whose next command waits for that)."""
-    ready: list[tuple[int, _Key]] = []
-    dram = 0
+class Forecast(NamedTuple):
+    """What a command stream takes, about: picoseconds, and bytes past the pins of the DRAM."""
 
-    def look(key: _Key) -> None:
+    ps: int
+    dram_bytes: int
+
+
+def forecast(commands: Sequence[Command], config: Config) -> Forecast:
+    """The same for the same stream."""
+    return _Forecaster(commands, config).run()
+
+
+class _Forecaster:
+    def __init__(self, commands: Sequence[Command], config: Config) -> None:
+        self._model = cost_model(config)
+        self._bandwidth = dram_model(config).bandwidth
+        self._queues: dict[_Key, list[Command]] = {}
+        for command in commands:
+            if command.unit != Unit.CONTROL:
+                self._queues.setdefault((command.core, command.unit), []).append(command)
+        self._ends: dict[_Key, list[int]] = {key: [0] for key in self._queues}
+        self._asleep: dict[_Key, list[_Key]] = {}
+        """By unit: whose next command waits for it."""
+        self._ready: list[tuple[int, _Key]] = []
+
+    def run(self) -> Forecast:
+        price, dram_bytes = self._model.cost, self._model.dram_bytes
+        dram = traffic = 0
+        for key in self._queues:
+            self._look(key)
+        while self._ready:
+            start, key = heappop(self._ready)
+            ends = self._ends[key]
+            work = self._queues[key][len(ends) - 1].instruction.work()
+            end = start + price(work).ps
+            if isinstance(work, DmaWork) and (work.reads or work.writes):
+                moved = dram_bytes(work)
+                traffic += moved
+                dram = max(dram, start) + moved * 10**12 // self._bandwidth
+                end = max(end, dram)
+            ends.append(end)
+            self._look(key)
+            for sleeper in self._asleep.pop(key, ()):
+                self._look(sleeper)
+        return Forecast(max((ends[-1] for ends in self._ends.values()), default=0), traffic)
+
+    def _look(self, key: _Key) -> None:
         """Find out when a unit's next command begins, or what it waits for."""
-        done = ends[key]
-        queue = queues[key]
-        if len(done) > len(queue):
+        ends, queue = self._ends[key], self._queues[key]
+        if len(ends) > len(queue):
             return
-        start = done[-1]
-        for core, unit, count in queue[len(done) - 1].waits:
-            others = ends[core, unit]
+        start = ends[-1]
+        for core, unit, count in queue[len(ends) - 1].waits:
+            others = self._ends[core, unit]
             if len(others) <= count:
-                asleep.setdefault((core, unit), []).append((count, key))
+                self._asleep.setdefault((core, unit), []).append(key)
                 return
             start = max(start, others[count])
-        heappush(ready, (start, key))
-
-    for key in queues:
-        look(key)
-    while ready:
-        start, key = heappop(ready)
-        work = queues[key][len(ends[key]) - 1].instruction.work()
-        end = start + price(work).ps
-        if isinstance(work, DmaWork) and (work.reads or work.writes):
-            dram = max(dram, start) + transfer_bytes(work) * 10**12 // bandwidth
-            end = max(end, dram)
-        ends[key].append(end)
-        look(key)
-        waiting = asleep.pop(key, ())
-        still = []
-        for count, sleeper in waiting:
-            if len(ends[key]) > count:
-                look(sleeper)
-            else:
-                still.append((count, sleeper))
-        if still:
-            asleep.setdefault(key, []).extend(still)
-    return max((done[-1] for done in ends.values()), default=0)
+        heappush(self._ready, (start, key))

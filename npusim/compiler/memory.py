@@ -57,19 +57,30 @@ class Stretch:
         return spans
 
 
+Known = dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None]
+"""Picoseconds that a group takes, None if it does not fit: by the group, whether what it touches is on the chip, and
+the bytes that are free."""
+
+
 @dataclass(slots=True)
 class Layout:
-    """What runs together, in order, and the bytes of DRAM for values."""
+    """What runs together, in order, and the bytes of DRAM for values. ``is_close``: there are segments, and without
+    them it might not take longer."""
 
     stretches: list[Stretch]
     scratch_bytes: int = 0
+    is_close: bool = False
+    known: Known = field(default_factory=dict)
 
 
-def plan(placement: Placement, context: Context, *, stripes: bool = True) -> Layout:
-    """Choose the home of every buffer and lay all of them out; without ``stripes`` there are no segments."""
-    layout = Layout([Stretch([group]) for group in placement.groups])
+def plan(placement: Placement, context: Context, known: Known | None = None) -> Layout:
+    """Choose the home of every buffer and lay all of them out; with what is ``known`` of the same groups from a layout
+    with segments: one without them."""
+    layout = Layout([Stretch([group]) for group in placement.groups], known={} if known is None else known)
     if context.config.cores == 1:
-        layout.stretches = _Planner(placement, context).run(stripes=stripes)
+        planner = _Planner(placement, context, layout.known)
+        layout.stretches = planner.run(stripes=known is None)
+        layout.is_close = planner.is_close
         # What became a window has no bytes of its own any more.
         used = {
             context.view(t).buffer
@@ -152,7 +163,7 @@ def _fit(stretch: Stretch, context: Context, *, low_end: bool) -> Fitted:
 
 
 def _lowered(context: Context, group: Group, rooms: Sequence[int]) -> Lowering:
-    """A group's lowering in the last of some rooms, the smallest, where its tiles fit. Raises CompileError if in none."""
+    """A group's lowering in the last of some rooms, the smallest, where it fits. Raises CompileError if in none."""
     context.room = rooms[-1]
     try:
         lowering = lower(context, group)
@@ -169,7 +180,8 @@ def _lowered(context: Context, group: Group, rooms: Sequence[int]) -> Lowering:
 
 
 class _Planner:
-    def __init__(self, placement: Placement, context: Context) -> None:
+    def __init__(self, placement: Placement, context: Context, known: Known) -> None:
+        self.is_close = False
         self._groups = placement.groups
         self._context = context
         self._capacity = sram_budget(context.config)
@@ -179,7 +191,7 @@ class _Planner:
         self._lives: dict[Buffer, range] = {}
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
-        self._known: dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None] = {}
+        self._known = known
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
             for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None):
@@ -198,7 +210,8 @@ class _Planner:
         segments = self._segments(stretches, costs) if stripes else []
         if segments:
             stretches = self._with_segments(segments)
-            self._settle(stretches)
+            with_segments = self._settle(stretches)
+            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + _CLOSE_PERCENT)
         return stretches
 
     def _settle(self, stretches: Sequence[Stretch]) -> list[int]:
@@ -310,6 +323,9 @@ class _Planner:
         loading = (sum(map(_weight_bytes, stretch.groups)) + loaded) * 10**12 // self._context.config.dram.bandwidth
         with _Windows(self._context, stretch.segment.loaded):
             computing = sum(lowering.estimate() for lowering in fitted.lowerings)
+        # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
+        turns = stretch.segment.images * len(stretch.segment.stripes)
+        computing += turns * sum(lowering.tail() for lowering in fitted.lowerings[:-1])
         return max(loading, computing) + min(loading, computing) // OVERLAP
 
     # segments
@@ -464,5 +480,7 @@ class _Windows:
 
 LONGEST = 16
 """Groups in a segment at most."""
+_CLOSE_PERCENT = 5
+"""Estimates may be off by so much."""
 LONGEST_LIFE = 24
 """A value that is wanted for more stretches is not tried in SRAM: each of them would be estimated for it."""

@@ -47,9 +47,9 @@ class ConvLowering(MatrixLowering, kind="conv"):
             out_shape[0], rows, out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
             # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
             # would have nothing to cut.
-            ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.element_bytes(),
-            self.chain.between, self.chain.piece(), self.chain.price(), self.chain.far(), in_place,
-            *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)), bool(context.rows),
+            ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
+            in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
+            bool(context.rows),
         )  # fmt: skip
         self.tile = self.choose_tile()
 

@@ -14,6 +14,7 @@ from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
+from npusim.compiler.tile import Epilogue
 from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
@@ -80,21 +81,13 @@ class Chain:
         """The most elements of a piece."""
         return _piece_elements(self._config, self.between)
 
-    def element_bytes(self) -> int:
-        """Bytes of SRAM for each element of a tile, besides what lies between; operands that are broadcast left out."""
-        probe = tuple(min(dim, 64) for dim in self.shape)
-        elements = prod(probe)
-        if not elements:
-            return 0
-        return sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // elements
-
-    def price(self) -> tuple[int, int]:
-        """Picoseconds that the operators take to begin on a tile or a piece of one, and for each 1024 elements."""
+    def epilogue(self) -> Epilogue:
+        """What the chain takes of a tile that an anchor leaves to it."""
         if not self.ops or not all(self.shape):
-            return 0, 0
+            return Epilogue()
         model, times = cost_model(self._config), []
-        tile = [min(dim, _PROBE) for dim in self.shape]
-        for sizes in ([1] * len(tile), tile):
+        probe = [min(dim, _PROBE) for dim in self.shape]
+        for sizes in ([1] * len(probe), probe):
             tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
             operands = {tensor: self._probe(tensor, sizes) for tensor in tensors}
             times.append(
@@ -106,7 +99,13 @@ class Chain:
                     )
                 )
             )
-        return times[0], (times[1] - times[0]) * 1024 // prod(tile)
+        # Operands that are broadcast are small, and in their slots for long.
+        full = [view for view in self._views.values() if all(view.strides)]
+        return Epilogue(
+            sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // prod(probe),
+            self.between, self.piece(), times[0], (times[1] - times[0]) * 1024 // prod(probe),
+            tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),
+        )  # fmt: skip
 
     def _probe(self, tensor: Tensor, tile: Sequence[int]) -> _Operand:
         view = self._views.get(tensor)
@@ -114,11 +113,6 @@ class Chain:
         if view:
             strides = tuple(own if stride else 0 for own, stride in zip(strides, view.strides, strict=True))
         return _Operand(sram(0), strides, _NOWHERE)
-
-    def far(self) -> tuple[int, ...]:
-        """Item sizes of the operands that come from DRAM, as many elements as the result has."""
-        views = (view for view in self._views.values() if not view.buffer.on_chip and all(view.strides))
-        return tuple(view.dtype.itemsize for view in views)
 
     def operands(self) -> list[View]:
         """The views of what is read besides the anchor's result."""

@@ -42,8 +42,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         self.chain = Chain(inner, self.drain.rest, self._out, range(len(shape)), self.drain.result)
         self.problem = MatrixProblem(
             images, 1, shape[-2] if self._flat else m, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, a.dtype, b.dtype,
-            self.drain.out_type, self.chain.element_bytes(),
-            self.chain.between, self.chain.piece(), self.chain.price(), self.chain.far(), self.drain.out_type.itemsize == 4,
+            self.drain.out_type, self.chain.epilogue(), self.drain.out_type.itemsize == 4,
             *self.homes(self._a, self._out, whole=True),
         )  # fmt: skip
         self.tile = self.choose_tile()

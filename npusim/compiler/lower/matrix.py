@@ -24,7 +24,17 @@ from npusim.compiler.lower.base import (
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.tile import Home, MatrixProblem, Tiling, acc_bytes, choose, estimate, footprint, input_extent
+from npusim.compiler.tile import (
+    Home,
+    MatrixProblem,
+    Tiling,
+    acc_bytes,
+    chain_time,
+    choose,
+    estimate,
+    footprint,
+    input_extent,
+)
 from npusim.compiler.values import View
 from npusim.dtypes import DType
 from npusim.graph import Op
@@ -158,6 +168,9 @@ class MatrixLowering(Lowering):
 
     def estimate(self) -> int:
         return estimate(self.problem, self.tile, self.config) * self.height // self.problem.oh
+
+    def tail(self) -> int:
+        return chain_time(self.problem, self.tile)
 
     @property
     def in_place(self) -> bool:
