@@ -44,8 +44,8 @@ def problems(source):
 
 
 SHIPPED = (
-    "cpu_reference", "edge", "gemmini", "gemmini_mesh16", "intel_npu27", "intel_npu40", "mobile", "nvdla_small",
-    "scalesim", "server", "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
+    "cpu_reference", "edge", "ethos_u65_256", "gemmini", "gemmini_mesh16", "intel_npu27", "intel_npu40", "mobile",
+    "nvdla_small", "scalesim", "server", "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
 )  # fmt: skip
 
 
