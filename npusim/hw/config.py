@@ -124,6 +124,9 @@ class SramConfig:
     banks: int = key(Count(1, 4096), "banks that are reached side by side", 16)
     bytes_per_cycle: int = key(Count(1, 4096), "width of one bank's port", 16)
     latency_cycles: int = key(Count(0, 1024), "cycles from an address to its data", 2)
+    keeps_values: bool = key(
+        Flag(), "values stay here from one layer to others; false: it holds operands, and results leave for DRAM", True
+    )
 
     @property
     def total_bytes_per_cycle(self) -> int:
