@@ -136,10 +136,15 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     total += align(elements * epilogue.element_bytes)
     total += align((min(elements, epilogue.piece) if tile.in_pieces else elements) * epilogue.between)
     if problem.x_home is not Home.DIRECT:
-        total += 2 * align(x)
+        total += input_copies(config) * align(x)
     if problem.in_place and not acc_bytes(config):
         return total + (2 * align(acc) if problem.main else 0)
     return total + (2 * align(out) if problem.main else 0) + (0 if acc_bytes(config) else align(acc))
+
+
+def input_copies(config: Config) -> int:
+    """Slots that input tiles take turns in."""
+    return 2 if config.dma.inputs_ahead else 1
 
 
 def acc_bytes(config: Config) -> int:
@@ -289,6 +294,8 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     # The scheduler keeps one channel of a core free for stores, so loads have the others.
     loading = int(share * sum(count * model.cost(work).ps for count, work in moves if work))
     loading //= max(1, config.dma.channels - 1)
+    if x and not config.dma.inputs_ahead:
+        compute += int(share * x_loads * model.cost(x).ps)
     storing = per_core * model.cost(out).ps if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0

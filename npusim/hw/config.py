@@ -152,6 +152,10 @@ class DmaConfig:
     )
     write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
+    inputs_ahead: bool = key(
+        Flag(), "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",
+        True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -88,6 +88,9 @@ def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             session = sessions.setdefault(chip.config, Session(machine(chip.config), cache_dir=False))
             program = session.compile(NETWORKS[wanted].make(key[2]))
             known[key] = session.run(program, timing_only=True)
+            if machine(chip.config).sram.resident_weights:
+                # What was published is the mean of many inferences, of which the first one alone loads what stays.
+                known[key] = session.run(program, timing_only=True)
             session.unload(program)
         result = known[key]
         taken = result.total_ps if chip.hosted else result.time_ps
