@@ -57,7 +57,7 @@ _NAMES = {
     "squeezenet": "squeezenet", "inception v1": "inception_v1", "inception v3": "inception_v3",
     "inception v4": "inception_v4", "inception-resnet v2": "inception_resnet_v2",
     "efficientnet-edgetpu-s": "efficientnet_edgetpu_s", "efficientnet-edgetpu-m": "efficientnet_edgetpu_m",
-    "efficientnet-edgetpu-l": "efficientnet_edgetpu_l", "yolov7-tiny": "yolov7_tiny",
+    "efficientnet-edgetpu-l": "efficientnet_edgetpu_l", "yolov7-tiny": "yolov7_tiny", "wav2letter pruned": "wav2letter",
 }  # fmt: skip
 """Names of networks as the sources write them, in small letters; others are looked up as they are."""
 _INPUTS: dict[str, Shape] = {"ssd_mobilenet_v1": (1, 300, 300, 3), "ssd_mobilenet_v2": (1, 300, 300, 3)}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from npusim.graph import Graph
-from npusim.validate.networks import classify, detect
+from npusim.validate.networks import classify, detect, small
 from npusim.validate.networks.classify import Shape
 
 __all__ = ["NETWORKS", "Network", "Shape"]
@@ -51,6 +51,7 @@ NETWORKS: dict[str, Network] = {
     "ssd_mobilenet_v1": Network(detect.ssd_mobilenet_v1, _BOXES),
     "ssd_mobilenet_v2": Network(detect.ssd_mobilenet_v2, _BOXES),
     "unet_mobilenet_v2": Network(detect.unet_mobilenet_v2),
+    "wav2letter": Network(small.wav2letter, "weights as they are: pruned and compressed ones take less of the flash"),
     "yolov5n": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 4), _HEADS),
     "yolov5s": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2), _HEADS),
     "yolov5s_relu": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2, act="relu"), _HEADS),
