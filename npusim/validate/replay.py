@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import InputError
-from npusim.validate import arrays, dram, end_to_end, intel, tpu
+from npusim.validate import arrays, compiled, dram, end_to_end, intel, tpu
 from npusim.validate.base import DataSet, Excluded, Point, read
 from npusim.validate.stats import Summary, error, summary
 
-SETS: tuple[DataSet, ...] = (*arrays.SETS, *dram.SETS, *intel.SETS, *tpu.SETS, *end_to_end.SETS)
+SETS: tuple[DataSet, ...] = (*arrays.SETS, *dram.SETS, *intel.SETS, *tpu.SETS, *compiled.SETS, *end_to_end.SETS)
 
 
 @dataclass(frozen=True, slots=True)
