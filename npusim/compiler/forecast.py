@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
-from npusim.hw.memory import dram_model
+from npusim.hw.memory import constants_side, dram_model
 from npusim.isa.base import Command, Unit
 from npusim.work import DmaWork
 
@@ -34,7 +34,9 @@ def forecast(commands: Sequence[Command], config: Config) -> Forecast:
 class _Forecaster:
     def __init__(self, commands: Sequence[Command], config: Config) -> None:
         self._model = cost_model(config)
-        self._bandwidth = dram_model(config).bandwidth
+        # Of the DRAM, and of the memory for constants, which is the same one where there is none.
+        self._bandwidths = (dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth)
+        self._is_apart = config.constants is not None
         self._queues: dict[_Key, list[Command]] = {}
         for command in commands:
             if command.unit != Unit.CONTROL:
@@ -46,7 +48,7 @@ class _Forecaster:
 
     def run(self) -> Forecast:
         price, dram_bytes = self._model.cost, self._model.dram_bytes
-        dram = traffic = 0
+        busy, traffic = [0, 0], 0  # until when each memory is
         for key in self._queues:
             self._look(key)
         while self._ready:
@@ -57,8 +59,9 @@ class _Forecaster:
             if isinstance(work, DmaWork) and (work.reads or work.writes):
                 moved = dram_bytes(work)
                 traffic += moved
-                dram = max(dram, start) + moved * 10**12 // self._bandwidth
-                end = max(end, dram)
+                side = int(self._is_apart and work.constants)
+                busy[side] = max(busy[side], start) + moved * 10**12 // self._bandwidths[side]
+                end = max(end, busy[side])
             ends.append(end)
             self._look(key)
             for sleeper in self._asleep.pop(key, ()):

@@ -12,7 +12,7 @@ from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
-from npusim.hw.memory import dram_model
+from npusim.hw.memory import constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.matrix import CHANNEL_BLOCK, products, rate_type
 from npusim.units import ceil_div
@@ -287,7 +287,8 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     if out_run == problem.groups * problem.oc:
         out_run *= tile.ow
     x = _moving(problem.x_home, bytes_.x, run)
-    w = None if problem.held else _dma(bytes_.w, bytes_.w)
+    # Weights are taken to be constants, as nearly all are.
+    w = None if problem.held else _dma(bytes_.w, bytes_.w, constants=True)
     out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
     operands = [_dma(elements * item, out_run * item) for item in problem.epilogue.operands]
     moves = [(x_loads, x), (w_loads, w), *((spatial * channels, operand) for operand in operands)]
@@ -301,7 +302,11 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
     traffic = sum(count * model.dram_bytes(work) for count, work in (*moves, (spatial * channels, out)) if work)
-    shared = traffic * 10**12 // dram_model(config).bandwidth
+    apart = w_loads * model.dram_bytes(w) if w and config.constants else 0
+    shared = max(
+        (traffic - apart) * 10**12 // dram_model(config).bandwidth,
+        apart * 10**12 // dram_model(constants_side(config)).bandwidth,
+    )
     # Nothing overlaps the first loads and the last store.
     first = sum(model.cost(work).ps for work in (x, w, out) if work)
     chain = per_core * chain_time(problem, tile)
@@ -357,6 +362,7 @@ def _moving(home: Home, nbytes: int, run: int, *, write: bool = False) -> DmaWor
     return DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)
 
 
-def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:
+def _dma(nbytes: int, run: int, *, write: bool = False, constants: bool = False) -> DmaWork:
     run = max(1, min(run, nbytes))
-    return DmaWork(nbytes, ceil_div(nbytes, run), run, 0 if write else nbytes, nbytes if write else 0)
+    moved = (0, nbytes) if write else (nbytes, 0)
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, *moved, constants=constants)

@@ -178,6 +178,15 @@ class DramConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ConstantsConfig:
+    """A memory of its own for weights and other constants, on a port of its own: flash, a ROM, a second DRAM."""
+
+    bytes: int = key(Quantity(Dimension.SIZE, 1 << 10, 1 << 48), "capacity; a network whose constants are more is refused")
+    bandwidth: int = key(BANDWIDTH, "what reads of constants share; instructions come from DRAM")
+    latency_ps: int = key(TIME, "from a request to its first data, the interconnect's latency aside")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class InterconnectConfig:
     """What lies between the cores' DMA engines and the DRAM."""
 
@@ -248,6 +257,7 @@ class Config:
     sram: SramConfig = section(SramConfig, "on-chip memory")
     dma: DmaConfig = section(DmaConfig, "DMA engines")
     dram: DramConfig = section(DramConfig, "memory outside the chip")
+    constants: ConstantsConfig | None = section(ConstantsConfig, "memory for constants beside the DRAM", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
     host: HostConfig = section(HostConfig, "the host's link to the device")
     energy: EnergyConfig | None = section(EnergyConfig, "energy of one action each", optional=True)

@@ -22,6 +22,8 @@ class Parts:
         self.memory = DeviceMemory(config)
         self.fabric = Fabric(config)
         self.link = SharedLink(self.clock, self.fabric.capacity)
+        # Reads of constants share nothing with the rest where they have a memory of their own.
+        self.constants_link = SharedLink(self.clock, self.fabric.constants_capacity) if config.constants else self.link
         self.layout = Layout(config)
         self.injection.bind(self.layout.names, config.dram.bytes)
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
