@@ -153,7 +153,8 @@ class DmaConfig:
     write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
     inputs_ahead: bool = key(
-        Flag(), "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",
+        Flag(),
+        "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",
         True,
     )
 
@@ -181,7 +182,9 @@ class DramConfig:
 class ConstantsConfig:
     """A memory of its own for weights and other constants, on a port of its own: flash, a ROM, a second DRAM."""
 
-    bytes: int = key(Quantity(Dimension.SIZE, 1 << 10, 1 << 48), "capacity; a network whose constants are more is refused")
+    bytes: int = key(
+        Quantity(Dimension.SIZE, 1 << 10, 1 << 48), "capacity; a network whose constants are more is refused"
+    )
     bandwidth: int = key(BANDWIDTH, "what reads of constants share; instructions come from DRAM")
     latency_ps: int = key(TIME, "from a request to its first data, the interconnect's latency aside")
 

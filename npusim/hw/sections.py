@@ -62,9 +62,7 @@ class GridConfig:
     input_channels: int = key(
         Count(1, 4096), "input channels that a pixel's sum takes at once; the last ones are filled up to as many", 1
     )
-    taps: int = key(
-        Count(1, 64), "taps that a pass takes together, so that the last ones are filled up to as many", 1
-    )
+    taps: int = key(Count(1, 64), "taps that a pass takes together, so that the last ones are filled up to as many", 1)
     windows_buffered: bool = key(
         Flag(), "the grid keeps the rows of a window, so that an input passes the SRAM once and not once a tap", False
     )

@@ -24,7 +24,8 @@ class Charge:
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
     (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
-    ``rate`` bytes a second; ``apart``: over that to the memory for constants. ``alone_ps`` is the whole duration when nobody else uses SRAM and DRAM.
+    ``rate`` bytes a second, or, if ``apart``, over that to the memory for constants. ``alone_ps`` is the whole duration
+    when nobody else uses SRAM and memories.
     """
 
     fixed_ps: int

@@ -110,7 +110,9 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
 
 SETS = (
     *(
-        DataSet(f"nvdla_nv_small_rtl_{name}, compiled", "cycles", ("nvdla_small",), nvdla, f"nvdla_nv_small_rtl_{name}.csv")
+        DataSet(
+            f"nvdla_nv_small_rtl_{name}, compiled", "cycles", ("nvdla_small",), nvdla, f"nvdla_nv_small_rtl_{name}.csv"
+        )
         for name in ("gemm", "conv")
     ),
     DataSet("tpu_v4_vector_ops, compiled", "us", ("tpuv4",), elementwise, "tpu_v4_vector_ops.csv"),

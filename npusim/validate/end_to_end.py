@@ -44,7 +44,10 @@ _NOT_PUBLISHED = {
     "STM32N6570-DK Neural-ART NPU": "the chip's microarchitecture is not published",
 }
 _ON_THE_HOST = {
-    ("Google Edge TPU, Coral Dev Board (PCIe)", "DeepLab V3"): "the resize to 513 x 513 and what follows run on the host's CPU",
+    (
+        "Google Edge TPU, Coral Dev Board (PCIe)",
+        "DeepLab V3",
+    ): "the resize to 513 x 513 and what follows run on the host's CPU",
 }
 
 _NAMES = {
@@ -116,8 +119,4 @@ def _microseconds(record: Record, clock_hz: int) -> float:
     return record.one_of("unit", times)
 
 
-SETS = (
-    DataSet(
-        "end_to_end", "us", tuple(dict.fromkeys(chip.config for chip in _CHIPS.values())), networks
-    ),
-)
+SETS = (DataSet("end_to_end", "us", tuple(dict.fromkeys(chip.config for chip in _CHIPS.values())), networks),)

@@ -6,8 +6,8 @@
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
     writing  = bytes written / (width * clock) - transfer                   where that is the longer
 
-Constants come from the DRAM, or from a memory of their own (``[constants]``) by the same rules, with its latency and its
-bandwidth in the place of the DRAM's.
+Constants come from the DRAM, or from a memory of their own (``[constants]``) by the same rules, with its latency and
+its bandwidth in the place of the DRAM's.
 
 A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
 no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first

@@ -73,7 +73,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
 
 
 def _summands(grid: GridConfig, channels: int, taps: int) -> int:
-    """Summands of an output with those that fill the unit's steps, which are of channels or, with few of them, of taps."""
+    """Summands of an output with those that fill the unit's steps: of channels or, with few of them, of taps."""
     deep = grid.input_channels * grid.taps
     by_channels = ceil_div(channels, deep) * deep * taps
     by_taps = ceil_div(channels, grid.input_channels) * grid.input_channels * ceil_div(taps, grid.taps) * grid.taps

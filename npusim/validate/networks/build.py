@@ -1,4 +1,4 @@
-"""Quantised networks, a layer at a time: int8 values and weights as compilers for products get them, without the numbers.
+"""Quantised networks, a layer at a time: int8 values and weights, as compilers for products get them.
 
 What a network takes depends on its shapes alone, so all weights are one number that a view repeats, and every value has
 the scale and the zero point of every other. Images are NHWC. A layer's result is quantised behind its activation.
@@ -85,7 +85,7 @@ class Net:
 
     def upconv(self, x: Tensor, channels: int, kernel: int, stride: int, *, act: str = "relu") -> Tensor:
         """A transposed convolution that multiplies rows and columns by the stride."""
-        n, h, w, c = x.shape
+        _, h, w, c = x.shape
         more = max(0, kernel - stride)
         pads = (more // 2, more // 2, more - more // 2, more - more // 2)
         attrs = {
