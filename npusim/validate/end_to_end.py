@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from pathlib import Path
 
 from npusim.runtime import Result, Session
 from npusim.validate.base import DataSet, Excluded, Point, Record, machine
 from npusim.validate.networks import NETWORKS, Shape
+from npusim.validate.networks.small import perceptron
 
 _PS = 1e6
 """Picoseconds in a microsecond."""
@@ -30,6 +32,7 @@ _CHIPS = {
     "Google Edge TPU, Coral Dev Board (PCIe)": _Chip("edge_tpu", hosted=True),
     "Arm Ethos-U55-128 (FVP)": _Chip("ethos_u55_128"),
     "Rockchip RK3588, one NPU core": _Chip("rk3588_core"),
+    "Google TPU v1": _Chip("tpuv1"),
     **{
         f"NVDLA {macs} MAC, {buffer} KB, {rate} GB/s, 1 GHz": _Chip(f"nvdla_{macs}")
         for macs, buffer, rate in (
@@ -63,6 +66,9 @@ _NAMES = {
     "efficientnet-edgetpu-l": "efficientnet_edgetpu_l", "yolov7-tiny": "yolov7_tiny", "wav2letter pruned": "wav2letter",
 }  # fmt: skip
 """Names of networks as the sources write them, in small letters; others are looked up as they are."""
+_EQUAL_LAYERS = ("MLP", "LST")
+"""How networks begin whose layers are all alike, as far as is known: products of one batch of rows with weights."""
+_LAYERS = re.compile(r"([0-9]+)M weights, ([0-9]+) layers")
 _INPUTS: dict[str, Shape] = {"ssd_mobilenet_v1": (1, 300, 300, 3), "ssd_mobilenet_v2": (1, 300, 300, 3)}
 """Networks whose file has another input than the table of the source says."""
 
@@ -79,17 +85,22 @@ def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         shape = _shape(record.text("input shape"))
         if reason is None and chip is None:
             reason = "no config of such a machine"
-        if reason is None and (wanted not in NETWORKS or shape is None):
+        layers = _LAYERS.fullmatch(record.text("input shape")) if network[:3] in _EQUAL_LAYERS else None
+        if reason is None and layers is None and (wanted not in NETWORKS or shape is None):
             reason = "no graph of that name, or its shapes are not published"
         if reason is not None:
             yield Excluded(label, reason)
             continue
         assert chip is not None
-        assert shape is not None
-        key = (chip.config, wanted, _INPUTS.get(wanted, shape))
+        key = (chip.config, wanted, _INPUTS.get(wanted, shape) or ())
+        weights, batch = int(layers[1]) * 10**6 if layers else 0, record.size("batch")
         if key not in known:
             session = sessions.setdefault(chip.config, Session(machine(chip.config), cache_dir=False))
-            program = session.compile(NETWORKS[wanted].make(key[2]))
+            if layers:
+                graph = perceptron(batch, isqrt(weights // int(layers[2])), int(layers[2]))
+            else:
+                graph = NETWORKS[wanted].make(key[2])
+            program = session.compile(graph)
             known[key] = session.run(program, timing_only=True)
             if machine(chip.config).sram.resident_weights:
                 # What was published is the mean of many inferences, of which the first one alone loads what stays.
@@ -97,9 +108,10 @@ def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             session.unload(program)
         result = known[key]
         taken = result.total_ps if chip.hosted else result.time_ps
-        remark = NETWORKS[wanted].remark
+        remark = "equal square layers: their shapes are not published" if layers else NETWORKS[wanted].remark
         label += f" ({remark})" if remark else ""
-        yield Point(label, _microseconds(record, machine(chip.config).clock_hz), taken / _PS, name)
+        measured = _microseconds(record, machine(chip.config).clock_hz, 2 * weights * batch)
+        yield Point(label, measured, taken / _PS, name)
 
 
 def _shape(text: str) -> Shape | None:
@@ -112,10 +124,13 @@ def _shape(text: str) -> Shape | None:
     return extents
 
 
-def _microseconds(record: Record, clock_hz: int) -> float:
-    """What was published, as the time of an inference."""
+def _microseconds(record: Record, clock_hz: int, operations: int) -> float:
+    """What was published, as the time of an inference, which takes so many operations."""
     value = record.number("value")
-    times = {"ms": value * 1e3, "us": value, "cycles": value * 1e6 / clock_hz, "inferences/s": 1e6 / value}
+    times = {
+        "ms": value * 1e3, "us": value, "cycles": value * 1e6 / clock_hz, "inferences/s": 1e6 / value,
+        "TOPS": operations / value / 1e6,
+    }  # fmt: skip
     return record.one_of("unit", times)
 
 
