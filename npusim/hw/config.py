@@ -254,6 +254,9 @@ class Config:
     clock_hz: int = key(CLOCK, "clock of the cores and the interconnect")
     cores: int = key(Count(1, 64), "cores, each with the units, the SRAM and the DMA channels below", 1)
     queue_depth: int = key(Count(1, 4096), "instructions that wait at one unit", 16)
+    layer_cycles: int = key(
+        Count(0), "cycles that the sequencer takes to turn to another layer's commands; units go on meanwhile", 0
+    )
     matrix: MatrixConfig | None = section(MatrixConfig, "matrix unit", optional=True)
     vector: VectorConfig | None = section(VectorConfig, "vector unit", optional=True)
     scalar: ScalarConfig | None = section(ScalarConfig, "scalar unit", optional=True)

@@ -44,7 +44,7 @@ class Progress(ABC):
         self.steps = steps
         self.latency_ps = machine.fabric.latency_ps
         self.fetch_rate = machine.fabric.fetch_rate
-        self.cycle_ps = machine.cycle_ps
+        self.cycle_ps, self.layer_ps = machine.cycle_ps, machine.layer_ps
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
         self.env = machine.clock.env

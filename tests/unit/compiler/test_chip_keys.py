@@ -80,3 +80,12 @@ def test_a_scale_of_one_is_not_loaded():
         graph = net.finish([net.add("quantize", (real, net.const(np.float32(2)), zero), {"to": DType.INT8})])
         sizes.append(compile_graph(graph, TINY).region_bytes[0])
     assert sizes[0] < sizes[1]
+
+
+def test_turning_to_another_layer_takes_the_sequencer_time():
+    graph = chain()
+    config = TINY.with_(**{"sram.keeps_values": False})
+    plain, slow = run(config, graph), run(config.with_(layer_cycles=1000), graph)
+    busy = [result.timeline.counters.units["sequencer"].busy_ps for result in (plain, slow)]
+    assert busy[1] - busy[0] == 3 * 1_000_000  # three layers, one after the other
+    assert 1_000_000 <= slow.time_ps - plain.time_ps <= 3_000_000
