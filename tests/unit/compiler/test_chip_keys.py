@@ -85,7 +85,8 @@ def test_a_scale_of_one_is_not_loaded():
 def test_turning_to_another_layer_takes_the_sequencer_time():
     graph = chain()
     config = TINY.with_(**{"sram.keeps_values": False})
-    plain, slow = run(config, graph), run(config.with_(layer_cycles=1000), graph)
+    plain, slow = run(config, graph), run(config.with_(layer_cycles=100_000), graph)
     busy = [result.timeline.counters.units["sequencer"].busy_ps for result in (plain, slow)]
-    assert busy[1] - busy[0] == 3 * 1_000_000  # three layers, one after the other
-    assert 1_000_000 <= slow.time_ps - plain.time_ps <= 3_000_000
+    assert busy[1] - busy[0] == 3 * 100_000_000  # three layers, one after the other
+    # Units work on what they have meanwhile; a layer is shorter than that here, so nearly all of it shows.
+    assert 250_000_000 < slow.time_ps - plain.time_ps <= 300_000_000
