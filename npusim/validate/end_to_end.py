@@ -134,4 +134,8 @@ def _microseconds(record: Record, clock_hz: int, operations: int) -> float:
     return record.one_of("unit", times)
 
 
-SETS = (DataSet("end_to_end", "us", tuple(dict.fromkeys(chip.config for chip in _CHIPS.values())), networks),)
+SETS = (
+    DataSet(
+        "end_to_end", "us", tuple(dict.fromkeys(chip.config for chip in _CHIPS.values())), networks, every=True
+    ),
+)
