@@ -30,7 +30,7 @@ class Fabric:
         return parts.start_ps + parts.latency_ps + parts.writing_ps, parts.bus_bytes, parts.rate
 
     def flow_ps(self, size: int, rate: int | None = None, *, apart: bool = False) -> int:
-        """The time that ``size`` bytes of one DMA channel flow when nobody else is on the bus, or, if ``apart``, on that
-        of the memory for constants."""
+        """The time that ``size`` bytes of one DMA channel flow when nobody else is on the bus; ``apart``: that of the
+        memory for constants."""
         capacity = self.constants_capacity if apart else self.capacity
         return bytes_to_ps(size, min(capacity, self.channel_rate if rate is None else rate))

@@ -3,8 +3,9 @@
 Fetching: a buffer of two halves of FETCH_BYTES. The stream flows in over the link to DRAM, sharing it with the DMA
 engines, as long as a half is free; the latency is paid at the start and after each time that both halves were full.
 
-Dispatch: one command in a cycle, into the queue of its unit, and ``layer_cycles`` more where the stream turns to another
-layer; a full queue holds the stream up. Dispatch times are computed, not simulated: an idle unit gets a command with the time at which it arrives.
+Dispatch: one command in a cycle, into the queue of its unit, and ``layer_cycles`` more where the stream turns to
+another layer; a full queue holds the stream up. Dispatch times are computed, not simulated: an idle unit gets a command
+with the time at which it arrives.
 
 Parking: a job that has to leave dispatches nothing more, but what is on its way to a queue arrives there. Queues, fetch
 buffer and completion counts exist once for each class of priority, so they stay where they are.

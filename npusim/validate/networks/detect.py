@@ -137,7 +137,7 @@ def yolo_v8(shape: Shape, depth: float, width: float, most: int) -> Graph:
 
 
 def yolo_v6(shape: Shape, depth: float, width: float) -> Graph:
-    """Release 0.4 of github.com/meituan/YOLOv6 (configs/yolov6s.py), the branches of a block joined as for deployment."""
+    """Release 0.4 of github.com/meituan/YOLOv6 (configs/yolov6s.py), branches of blocks joined as for deployment."""
     net = Net("yolo_v6")
 
     def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:

@@ -1,15 +1,12 @@
-"""The networks are those that their papers count, and rows of whole chips are replayed or refused with a reason."""
+"""The networks are those that their papers count, and their layers have the padding that frameworks give them."""
 
 import math
 
 import pytest
 
-from npusim.validate.base import Excluded, Point, read
-from npusim.validate.end_to_end import networks
 from npusim.validate.networks import NETWORKS
-from npusim.validate.replay import carried_folder
+from npusim.validate.networks.build import Net
 
-FILE = carried_folder() / "end_to_end.csv"
 PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: papers and model cards, to their digits
     "mobilenet_v1": (224, 569, 4.2),
     "mobilenet_v2": (224, 300, 3.5),
@@ -62,15 +59,25 @@ def test_every_network_can_be_made(name):
     assert NETWORKS[name].make(shape).ops
 
 
-def test_rows_are_replayed_or_refused_with_a_reason():
-    wanted = ("NVDLA 512", "STM32", "Google TPU v1", "Arm Ethos")
-    records = [record for record in read(FILE) if record.text("machine").startswith(wanted)]
-    found = list(networks(records, FILE.parent))
-    assert len(found) == len(records)
-    points = {row.label.partition(": ")[2]: row for row in found if isinstance(row, Point)}
-    assert all(row.reason for row in found if isinstance(row, Excluded))
-    assert {"ResNet-50", "MobileNetV2 1.0"} <= set(points)
-    assert points["ResNet-50"].measured == pytest.approx(1e6 / 93)  # frames a second as microseconds
-    assert points["MobileNetV2 1.0"].measured == pytest.approx(7346172 / 500)  # cycles of 500 MHz
-    for row in points.values():
-        assert abs(row.predicted / row.measured - 1) < 0.2
+def hw(x):
+    return x.shape[1:3]
+
+
+def test_padding_is_that_of_the_frameworks():
+    net = Net("net")
+    x = net.input(1, 7, 8, 3)
+    assert hw(net.conv(x, 4, 3, 2)) == (4, 4)
+    assert hw(net.conv(x, 4, 3, 2, "valid")) == (3, 3)
+    assert hw(net.conv(x, 4, 3, 2, 1)) == (4, 4)
+    assert hw(net.conv(x, 4, 3, dilation=2)) == (7, 8)
+    assert hw(net.maxpool(x, 2, 2, "valid", ceil=True)) == (4, 4)
+    assert hw(net.upconv(x, 4, 3, 2)) == (14, 16)
+    assert hw(net.upsample(x)) == (14, 16)
+    assert net.mean(x).shape == (1, 1, 1, 3)
+
+
+def test_channels_are_joined_and_parted():
+    net = Net("net")
+    x = net.input(1, 4, 4, 6)
+    assert net.concat(x, net.channels(x, 2, 3)).shape == (1, 4, 4, 9)
+    assert net.dense(x, 5).shape == (1, 5)
