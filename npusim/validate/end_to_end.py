@@ -81,7 +81,7 @@ def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         name, network = record.text("machine"), record.text("network")
         label = f"{name}: {network}"
         reason = _NOT_PUBLISHED.get(name) or _ON_THE_HOST.get((name, network))
-        chip, wanted = _CHIPS.get(name), _NAMES.get(network.lower(), network.lower())
+        chip, wanted = _CHIPS.get(name), _NAMES.get(network.lower(), network.lower().replace("-", "_"))
         shape = _shape(record.text("input shape"))
         if reason is None and chip is None:
             reason = "no config of such a machine"
@@ -135,7 +135,5 @@ def _microseconds(record: Record, clock_hz: int, operations: int) -> float:
 
 
 SETS = (
-    DataSet(
-        "end_to_end", "us", tuple(dict.fromkeys(chip.config for chip in _CHIPS.values())), networks, every=True
-    ),
+    DataSet("end_to_end", "us", tuple(dict.fromkeys(chip.config for chip in _CHIPS.values())), networks, every=True),
 )

@@ -28,6 +28,19 @@ def _resnet(version: int, blocks: tuple[int, ...]) -> Network:
 _BOXES = "boxes are decoded by the host and not in the time"
 _HEADS = "what follows the last convolutions is left to the host"
 
+_V5 = {"n": (1 / 3, 1 / 4), "s": (1 / 3, 1 / 2), "m": (2 / 3, 3 / 4)}
+_V8 = {"n": (1 / 3, 1 / 4, 1024), "s": (1 / 3, 1 / 2, 1024), "m": (2 / 3, 3 / 4, 768)}
+"""Depth, width, and the most channels before it."""
+
+
+def _yolo_v5_seg(depth: float, width: float) -> Network:
+    return Network(lambda shape: detect.yolo_v5(shape, depth, width, masks=32), _HEADS)
+
+
+def _yolo_v8(depth: float, width: float, most: int, **heads: int) -> Network:
+    return Network(lambda shape: detect.yolo_v8(shape, depth, width, most, **heads), _HEADS)
+
+
 NETWORKS: dict[str, Network] = {
     "mobilenet_v1": Network(classify.mobilenet_v1),
     "mobilenet_v2": Network(classify.mobilenet_v2),
@@ -56,10 +69,14 @@ NETWORKS: dict[str, Network] = {
     "yolov5s": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2), _HEADS),
     "yolov5s_relu": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2, act="relu"), _HEADS),
     "yolov5m": Network(lambda shape: detect.yolo_v5(shape, 2 / 3, 3 / 4), _HEADS),
+    **{f"yolov5{size}_seg": _yolo_v5_seg(*scale) for size, scale in _V5.items()},
+    **{f"yolov8{size}_seg": _yolo_v8(*scale, extra=32, masks=32) for size, scale in _V8.items()},
+    **{f"yolov8{size}_pose": _yolo_v8(*scale, classes=1, extra=51) for size, scale in _V8.items()},
+    **{f"yolov8{size}_obb": _yolo_v8(*scale, classes=15, extra=1) for size, scale in _V8.items()},
+    "yolox_s": Network(lambda shape: detect.yolox(shape, 1 / 3, 1 / 2), _HEADS),
+    "yolox_m": Network(lambda shape: detect.yolox(shape, 2 / 3, 3 / 4), _HEADS),
     "yolov6n": Network(lambda shape: detect.yolo_v6(shape, 1 / 3, 1 / 4), _HEADS),
     "yolov6s": Network(lambda shape: detect.yolo_v6(shape, 1 / 3, 1 / 2), _HEADS),
     "yolov7_tiny": Network(detect.yolo_v7_tiny, _HEADS),
-    "yolov8n": Network(lambda shape: detect.yolo_v8(shape, 1 / 3, 1 / 4, 1024), _HEADS),
-    "yolov8s": Network(lambda shape: detect.yolo_v8(shape, 1 / 3, 1 / 2, 1024), _HEADS),
-    "yolov8m": Network(lambda shape: detect.yolo_v8(shape, 2 / 3, 3 / 4, 768), _HEADS),
+    **{f"yolov8{size}": _yolo_v8(*scale) for size, scale in _V8.items()},
 }

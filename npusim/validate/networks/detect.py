@@ -62,8 +62,8 @@ def _deep(repeats: int, depth: float) -> int:
     return max(1, round(repeats * depth))
 
 
-def yolo_v5(shape: Shape, depth: float, width: float, *, act: str = "silu") -> Graph:
-    """Release 6 of github.com/ultralytics/yolov5 (models/yolov5s.yaml)."""
+def yolo_v5(shape: Shape, depth: float, width: float, *, act: str = "silu", masks: int = 0) -> Graph:
+    """Release 6 of github.com/ultralytics/yolov5 (models/yolov5s.yaml); ``masks``: prototypes of models/segment."""
     net = Net("yolo_v5")
 
     def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
@@ -87,7 +87,12 @@ def yolo_v5(shape: Shape, depth: float, width: float, *, act: str = "silu") -> G
     small = c3(net.concat(net.upsample(middle), p3), 256, 3, skips=False)
     medium = c3(net.concat(conv(small, 256, 3, 2), middle), 512, 3, skips=False)
     large = c3(net.concat(conv(medium, 512, 3, 2), top), 1024, 3, skips=False)
-    return net.finish(*(net.conv(x, OUTPUTS, act="sigmoid") for x in (small, medium, large)))
+    found = [net.conv(x, OUTPUTS, act="sigmoid") for x in (small, medium, large)]
+    if masks:
+        found += [net.conv(x, 3 * masks, act="") for x in (small, medium, large)]
+        y = conv(net.upsample(conv(small, 256, 3)), 256, 3)
+        found.append(net.conv(y, masks, act=act))
+    return net.finish(*found)
 
 
 def spp(net: Net, x: Tensor, act: str) -> Tensor:
@@ -99,8 +104,14 @@ def spp(net: Net, x: Tensor, act: str) -> Tensor:
     return net.conv(net.concat(*parts), channels, act=act)
 
 
-def yolo_v8(shape: Shape, depth: float, width: float, most: int) -> Graph:
-    """github.com/ultralytics/ultralytics (cfg/models/v8/yolov8.yaml); distributions of places are left to the host."""
+def yolo_v8(
+    shape: Shape, depth: float, width: float, most: int, *, classes: int = 80, extra: int = 0, masks: int = 0
+) -> Graph:
+    """github.com/ultralytics/ultralytics (cfg/models/v8/yolov8.yaml); distributions of places are left to the host.
+
+    ``extra``: results of a third branch of each head, as its variants for masks, poses and angles have; ``masks``:
+    prototypes.
+    """
     net = Net("yolo_v8")
 
     def size(channels: int) -> int:
@@ -127,12 +138,54 @@ def yolo_v8(shape: Shape, depth: float, width: float, most: int) -> Graph:
     small = c2f(net.concat(net.upsample(middle), p3), 256, 3, skips=False)
     medium = c2f(net.concat(conv(small, 256, 3, 2), middle), 512, 3, skips=False)
     large = c2f(net.concat(conv(medium, 512, 3, 2), p5), 1024, 3, skips=False)
-    places, classes = max(16, small.shape[3] // 4, 64), max(small.shape[3], 80)
+    branches = [
+        (max(16, small.shape[3] // 4, 64), 64, ""), (max(small.shape[3], min(classes, 100)), classes, "sigmoid"),
+    ]  # fmt: skip
+    if extra:
+        branches.append((max(small.shape[3] // 4, extra), extra, ""))
     found = []
     for x in (small, medium, large):
-        for channels, results, last in ((places, 64, ""), (classes, 80, "sigmoid")):
+        for channels, results, last in branches:
             y = net.conv(net.conv(x, channels, 3, 1, 1, act="silu"), channels, 3, 1, 1, act="silu")
             found.append(net.conv(y, results, act=last))
+    if masks:
+        y = conv(small, 256, 3)
+        y = conv(net.upconv(y, y.shape[3], 2, 2, act=""), 256, 3)
+        found.append(net.conv(y, masks, act="silu"))
+    return net.finish(*found)
+
+
+def yolox(shape: Shape, depth: float, width: float) -> Graph:
+    """github.com/Megvii-BaseDetection/YOLOX (yolox/models); four pixels as channels are a kernel of twice the size."""
+    net = Net("yolox")
+
+    def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
+        return net.conv(x, _wide(channels, width), kernel, stride, kernel // 2, act="silu")
+
+    def csp(x: Tensor, channels: int, repeats: int, *, skips: bool = True) -> Tensor:
+        y, other = conv(x, channels // 2), conv(x, channels // 2)
+        for _ in range(_deep(repeats, depth)):
+            z = conv(conv(y, channels // 2), channels // 2, 3)
+            y = net.add(y, z) if skips else z
+        return conv(net.concat(y, other), channels)
+
+    x = net.conv(net.input(*shape), _wide(64, width), 6, 2, 2, act="silu")
+    p3 = csp(conv(csp(conv(x, 128, 3, 2), 128, 3), 256, 3, 2), 256, 9)
+    p4 = csp(conv(p3, 512, 3, 2), 512, 9)
+    x = conv(conv(p4, 1024, 3, 2), 512)
+    pools = [net.maxpool(x, size, 1, size // 2) for size in (5, 9, 13)]
+    top = conv(csp(conv(net.concat(x, *pools), 1024), 1024, 3, skips=False), 512)
+    middle = conv(csp(net.concat(net.upsample(top), p4), 512, 3, skips=False), 256)
+    small = csp(net.concat(net.upsample(middle), p3), 256, 3, skips=False)
+    medium = csp(net.concat(conv(small, 256, 3, 2), middle), 512, 3, skips=False)
+    large = csp(net.concat(conv(medium, 512, 3, 2), top), 1024, 3, skips=False)
+    found = []
+    for x in (small, medium, large):
+        stem = conv(x, 256)
+        classes, places = (conv(conv(stem, 256, 3), 256, 3) for _ in range(2))
+        found += [
+            net.conv(classes, 80, act="sigmoid"), net.conv(places, 4, act=""), net.conv(places, 1, act="sigmoid"),
+        ]  # fmt: skip
     return net.finish(*found)
 
 

@@ -29,6 +29,10 @@ PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: p
     "yolov8n": (640, 4371, 3.1),
     "yolov8s": (640, 14301, 11.1),
     "yolov8m": (640, 39468, 25.9),
+    "yolov5s_seg": (640, 13200, 7.6),
+    "yolov8s_pose": (640, 15100, 11.6),
+    "yolox_s": (640, 13400, 9.0),
+    "yolox_m": (640, 36900, 25.3),
 }
 
 
