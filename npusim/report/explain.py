@@ -196,8 +196,8 @@ def _work(work: Work) -> str:
             way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
             moved = work.reads if way == "reads" else work.bytes
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
-            what = " of constants" if work.constants else ""
-            return f"{way} {grouped(moved)} B{what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
+            what = "B of constants" if work.constants else "B"
+            return f"{way} {grouped(moved)} {what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"
         case _:
