@@ -10,22 +10,27 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import gettempdir
 
 from bench.networks import NETWORKS, network
+from npusim.compiler.forecast import forecast
 from npusim.compiler.pipeline import compile_graph
 from npusim.errors import CompileError, ConfigError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
+from npusim.isa.base import decode
 from npusim.runtime import Session
 
 KIB, MIB = 1 << 10, 1 << 20
 LIMIT = 0.005
 """Slower by this share of the time at most: what the estimates of the compiler may err by."""
-SRAM = (*(size * KIB for size in (64, 96, 128, 192, 256, 384, 512, 768)), *(size * MIB // 2 for size in (2, 3, 4, 6, 8, 12, 16, 32)))  # fmt: skip
+SRAM = (
+    *(size * KIB for size in (64, 96, 128, 192, 256, 384, 512, 768)),
+    *(size * MIB // 2 for size in (2, 3, 4, 6, 8, 12, 16, 32)),
+)
 COUNTS = range(1, 9)
 TIMES = ("1/4", "1/2", "1", "2", "4", "8")
 """Of the bandwidth that the config has."""
@@ -38,6 +43,8 @@ class Design:
     label: str
     time_ps: int | None
     traffic: int = 0
+    forecast_ps: int = 0
+    """What the compiler thought of it."""
 
 
 @dataclass
@@ -102,7 +109,7 @@ class Timer:
             self.designs += 1
             self._known[key] = self._measure(graph, config, label)
         known = self._known[key]
-        return Design(label, known.time_ps, known.traffic)
+        return replace(known, label=label)
 
     def _measure(self, graph: Graph, config: Config, label: str) -> Design:
         try:
@@ -112,7 +119,8 @@ class Timer:
         session = Session(config, cache_dir=False)
         result = session.run(program, timing_only=True)
         session.close()
-        return Design(label, result.time_ps, result.dram_read_bytes + result.dram_write_bytes)
+        thought = forecast(list(decode(program.code)), config)
+        return Design(label, result.time_ps, result.dram_read_bytes + result.dram_write_bytes, thought)
 
 
 def walk(timer: Timer, graph: Graph, config: Config, knob: str) -> Walk:
@@ -163,6 +171,9 @@ def summary(walks: Sequence[Walk], limit: float) -> str:
     count = sum(1 for walk in walks for _ in walk.pairs())
     bad, lost = slower(walks, limit), [line for walk in walks for line in walk.lost()]
     head = f"{count} neighbouring pairs, {len(bad)} slower by more than {limit:.1%}, {len(lost)} lost"
+    off = sorted(d.forecast_ps / d.time_ps - 1 for walk in walks for d in walk.designs if d.time_ps)
+    if off:
+        head += f"; forecasts are off by {off[0]:+.1%} to {off[-1]:+.1%}, {off[len(off) // 2]:+.1%} in the middle"
     return "\n".join([head, *bad, *lost])
 
 

@@ -19,9 +19,10 @@ PREFILL = BertSizes(layers=2, hidden=1024, heads=16, sequence=512, intermediate=
 
 
 def half(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every float32 as float16."""
+    """The model with every float32 as float16 but the scales of Resize, which are none of its elements."""
+    scales = {name for node in model.graph.node if node.op_type == "Resize" for name in node.input[1:]}
     for index, tensor in enumerate(model.graph.initializer):
-        if tensor.data_type == TensorProto.FLOAT:
+        if tensor.data_type == TensorProto.FLOAT and tensor.name not in scales:
             array = numpy_helper.to_array(tensor).astype(np.float16)
             model.graph.initializer[index].CopyFrom(numpy_helper.from_array(array, tensor.name))
     for value in (*model.graph.input, *model.graph.output):

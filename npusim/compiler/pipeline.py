@@ -15,6 +15,7 @@ from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTabl
 from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
+from npusim.compiler.record import Slots, places
 from npusim.compiler.schedule import Scheduler, Tile
 from npusim.compiler.stripes import before_stripe
 from npusim.compiler.tile import acc_bytes
@@ -59,19 +60,29 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
-        graph.bound,
+        graph.bound, places=places(best.placement.buffers, best.layout.stretches, best.slots),
     )  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Order:
-    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name."""
+    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name, and where
+    everything is meanwhile."""
 
     commands: list[Command]
     sizes: tuple[int, ...]
     constants: ConstantPool
-    groups: list[Group]
-    striped: bool
+    placement: Placement
+    layout: Layout
+    slots: list[Slots]
+
+    @property
+    def groups(self) -> list[Group]:
+        return self.placement.groups
+
+    @property
+    def striped(self) -> bool:
+        return any(stretch.segment for stretch in self.layout.stretches)
 
 
 def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
@@ -114,11 +125,10 @@ def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = Tr
     layout = plan(placement, context, stripes=stripes)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, layout, context, budget)
+    commands, slots = _schedule(placement, layout, context, budget)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    striped = any(stretch.segment for stretch in layout.stretches)
-    return _Order(commands, sizes, context.constants, placement.groups, striped)
+    return _Order(commands, sizes, context.constants, placement, layout, slots)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -174,8 +184,10 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> list[Command]:
-    config = context.config
+def _schedule(
+    placement: Placement, layout: Layout, context: Context, budget: Budget
+) -> tuple[list[Command], list[Slots]]:
+    config, slots = context.config, list[Slots]()
     scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
@@ -188,6 +200,7 @@ def _schedule(placement: Placement, layout: Layout, context: Context, budget: Bu
         if stretch.is_empty:
             continue
         fitted = fit(stretch, context, low_end=low_end)
+        slots.append(Slots.of(stretch, fitted))
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
         # still computes, if both fit.
         low_end = not low_end
@@ -201,7 +214,7 @@ def _schedule(placement: Placement, layout: Layout, context: Context, budget: Bu
                 scheduler.add(group.index, group.name, streams)
             except TooManyError as error:
                 raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish()
+    return scheduler.finish(), slots
 
 
 def _turns(
