@@ -15,7 +15,7 @@ from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTabl
 from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
-from npusim.compiler.record import Slots, places
+from npusim.compiler.record import Record
 from npusim.compiler.schedule import Scheduler, Tile
 from npusim.compiler.stripes import before_stripe
 from npusim.compiler.tile import acc_bytes
@@ -60,29 +60,21 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
-        graph.bound, places=places(best.placement.buffers, best.layout.stretches, best.slots),
+        graph.bound, places=best.record.places(),
     )  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Order:
-    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name, and where
-    everything is meanwhile."""
+    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name, and what is
+    where meanwhile."""
 
     commands: list[Command]
     sizes: tuple[int, ...]
     constants: ConstantPool
-    placement: Placement
-    layout: Layout
-    slots: list[Slots]
-
-    @property
-    def groups(self) -> list[Group]:
-        return self.placement.groups
-
-    @property
-    def striped(self) -> bool:
-        return any(stretch.segment for stretch in self.layout.stretches)
+    groups: list[Group]
+    striped: bool
+    record: Record
 
 
 def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
@@ -125,10 +117,12 @@ def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = Tr
     layout = plan(placement, context, stripes=stripes)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands, slots = _schedule(placement, layout, context, budget)
+    record = Record(placement.buffers, layout.stretches)
+    commands = _schedule(placement, layout, context, budget, record)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    return _Order(commands, sizes, context.constants, placement, layout, slots)
+    striped = any(stretch.segment for stretch in layout.stretches)
+    return _Order(commands, sizes, context.constants, placement.groups, striped, record)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -185,9 +179,9 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
 
 
 def _schedule(
-    placement: Placement, layout: Layout, context: Context, budget: Budget
-) -> tuple[list[Command], list[Slots]]:
-    config, slots = context.config, list[Slots]()
+    placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record
+) -> list[Command]:
+    config = context.config
     scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
@@ -200,7 +194,7 @@ def _schedule(
         if stretch.is_empty:
             continue
         fitted = fit(stretch, context, low_end=low_end)
-        slots.append(Slots.of(stretch, fitted))
+        record.add(stretch, fitted)
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
         # still computes, if both fit.
         low_end = not low_end
@@ -214,7 +208,7 @@ def _schedule(
                 scheduler.add(group.index, group.name, streams)
             except TooManyError as error:
                 raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish(), slots
+    return scheduler.finish()
 
 
 def _turns(

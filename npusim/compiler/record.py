@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from npusim.compiler.lower.base import SlotSpec, total_bytes
 from npusim.compiler.memory import Fitted, Stretch
@@ -15,32 +16,40 @@ MOST_PLACES = 1 << 16
 """A program with more does without: a table of them would be larger than its instructions."""
 
 
-@dataclass(slots=True)
-class Slots:
-    """The slots of one stretch: specs, and where those in SRAM begin, by group."""
+class Slots(NamedTuple):
+    """The slots of a stretch, by group: what they are for, and where those in SRAM begin."""
 
     stretch: Stretch
     specs: Sequence[Sequence[SlotSpec]]
     starts: Sequence[Sequence[int]]
 
-    @classmethod
-    def of(cls, stretch: Stretch, fitted: Fitted) -> Slots:
-        return cls(stretch, fitted.specs, fitted.starts)
 
+@dataclass(slots=True)
+class Record:
+    """What an order of execution has put where."""
 
-def places(buffers: Iterable[Buffer], stretches: Sequence[Stretch], slots: Sequence[Slots]) -> tuple[Place, ...]:
-    """The table of a program, by the operators from which on the bytes are taken; nothing if it would be too long."""
-    found = [
-        Place("dram", 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
-        for buffer in buffers
-        if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
-    ]
-    found.extend(_residents(stretches))
-    for each in slots:
-        if len(found) > MOST_PLACES:
-            return ()
-        found.extend(_slots(each))
-    return tuple(sorted(found, key=lambda place: (place.first, place.last)))
+    buffers: Sequence[Buffer]
+    stretches: Sequence[Stretch]
+    slots: list[Slots] = field(default_factory=list)
+
+    def add(self, stretch: Stretch, fitted: Fitted) -> None:
+        """A stretch comes next, and its slots are these."""
+        self.slots.append(Slots(stretch, fitted.specs, fitted.starts))
+
+    def places(self) -> tuple[Place, ...]:
+        """The table of a program, by the operators from which on the bytes are taken; nothing if it would be too
+        long."""
+        found = [
+            Place("dram", 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
+            for buffer in self.buffers
+            if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
+        ]
+        found.extend(_residents(self.stretches))
+        for each in self.slots:
+            if len(found) > MOST_PLACES:
+                return ()
+            found.extend(_slots(each))
+        return tuple(sorted(found, key=lambda place: (place.first, place.last)))
 
 
 def _residents(stretches: Sequence[Stretch]) -> Iterable[Place]:
