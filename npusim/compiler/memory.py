@@ -10,9 +10,10 @@ several cores keeps values in DRAM: its cores have no way into each other's SRAM
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
@@ -62,13 +63,16 @@ class Layout:
 
     stretches: list[Stretch]
     scratch_bytes: int = 0
+    planner: Planner | None = None
+    """Who has chosen the homes, to be asked why; None where all values are in DRAM."""
 
 
 def plan(placement: Placement, context: Context, *, stripes: bool = True) -> Layout:
     """Choose the home of every buffer and lay all of them out; without ``stripes`` there are no segments."""
     layout = Layout([Stretch([group]) for group in placement.groups])
     if context.config.cores == 1:
-        layout.stretches = _Planner(placement, context).run(stripes=stripes)
+        layout.planner = Planner(placement, context)
+        layout.stretches = layout.planner.run(stripes=stripes)
         # What became a window has no bytes of its own any more.
         used = {
             context.view(t).buffer
@@ -146,7 +150,16 @@ def fit(stretch: Stretch, context: Context, *, low_end: bool = True) -> Fitted:
     raise refuse_size(stretch.groups[0], sum(map(total_bytes, specs)), room)
 
 
-class _Planner:
+class Trial(NamedTuple):
+    """What another home would add, by estimate; None where there is none, and why."""
+
+    added_ps: int | None
+    obstacle: str = ""
+
+
+class Planner:
+    """Chooses the homes of values on a device of one core; of the plan as it stands it says what others would cost."""
+
     def __init__(self, placement: Placement, context: Context) -> None:
         self._groups = placement.groups
         self._context = context
@@ -157,6 +170,7 @@ class _Planner:
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known: dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None] = {}
+        self._whole = dict(context.views)  # the views that values have when they are no windows
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
             for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None):
@@ -313,7 +327,7 @@ class _Planner:
         return True
 
     def _best_height(
-        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
+        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
     ) -> tuple[int, Segment] | None:
         """The tallest stripes that fit, and what they take."""
         gone = {self._context.views[value.tensor].buffer for value in inner}
@@ -358,6 +372,83 @@ class _Planner:
                 stretches.append(stretch)
             at = segment.last + 1
         return stretches + [Stretch([group]) for group in self._groups[at:]]
+
+    # what else could have been, asked afterwards
+
+    def in_dram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
+        """A value that is in SRAM as a whole, in DRAM instead."""
+        before, offset = self._total(life), buffer.offset
+        self._dismiss(buffer, life)
+        after = self._total(life)
+        buffer.core, buffer.offset = 0, offset
+        for stretch in life:
+            stretch.resident.append(buffer)
+            stretch.resident.sort(key=lambda other: other.offset)
+        return Trial((after or 0) - (before or 0))
+
+    def in_sram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
+        """A value that is in DRAM, in SRAM as a whole instead."""
+        before, offset = self._total(life), buffer.offset
+        if not self._admit(buffer, life):
+            taken = {other: align(max(other.nbytes, 1)) for stretch in life for other in stretch.resident}
+            return Trial(None, f"no run of {buffer.nbytes} bytes is free in its time beside {sum(taken.values())}")
+        costs = [self._estimate(stretch) for stretch in life]
+        self._dismiss(buffer, life)
+        buffer.offset = offset
+        if None in costs:
+            stuck = life[costs.index(None)].groups[0]
+            return Trial(None, f"the tiles of {stuck.name} would not fit beside it")
+        return Trial(sum(cost or 0 for cost in costs) - (before or 0))
+
+    def apart(self, stretch: Stretch) -> Trial:
+        """A segment's groups one after the other, the values between them in DRAM, or in SRAM where that is less."""
+        segment, together = stretch.segment, self._estimate(stretch)
+        assert segment is not None
+        windows = {window.inner.tensor: window.view for window in segment.windows}
+        self._context.views.update({tensor: self._whole[tensor] for tensor in windows})
+        alone = [Stretch([group], None, [b for b in stretch.resident if not b.is_window]) for group in stretch.groups]
+        costs = [self._estimate(each) for each in alone]
+        moved = []
+        for window in segment.windows:
+            buffer = self._whole[window.inner.tensor].buffer
+            first, last = window.inner.maker, max(reader.reader for reader in window.inner.readers)
+            life = alone[first : last + 1]
+            if not self._admit(buffer, life):
+                continue
+            now = [self._estimate(each) for each in life]
+            if None in now or sum(c or 0 for c in now) >= sum(c or 0 for c in costs[first : last + 1]):
+                self._dismiss(buffer, life)
+            else:
+                costs[first : last + 1] = now
+                moved.append(buffer)
+        for buffer in moved:
+            buffer.core, buffer.offset = None, 0
+        self._context.views.update(windows)
+        if None in costs:
+            return Trial(None, f"the tiles of {alone[costs.index(None)].groups[0].name} would not fit")
+        return Trial(sum(cost or 0 for cost in costs) - (together or 0))
+
+    def in_window(self, buffer: Buffer, stretches: Sequence[Stretch]) -> Trial:
+        """The groups from where a value in DRAM is made to where it is last read, as a segment; ``stretches``: those of
+        its life, each of one group."""
+        groups = [group for stretch in stretches for group in stretch.groups]
+        if len(groups) > LONGEST:
+            return Trial(None, f"no segment has more than {LONGEST} layers")
+        for group in groups:
+            if rows_of(group, self._context) is None:
+                return Trial(None, f"{group.name} has no rows to stripe")
+        inner = inners(groups, self._context)
+        if inner is None or not self._closed(inner, groups[0].index, groups[-1].index):
+            return Trial(None, "others want what is made on the way")
+        before = self._total(stretches)
+        option = self._best_height(groups, inner, {each.groups[0].index: each for each in stretches})
+        if option is None:
+            return Trial(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")
+        return Trial(option[0] - (before or 0))
+
+    def _total(self, stretches: Sequence[Stretch]) -> int | None:
+        costs = [self._estimate(stretch) for stretch in stretches]
+        return None if None in costs else sum(cost or 0 for cost in costs)
 
 
 def _weight_bytes(group: Group) -> int:

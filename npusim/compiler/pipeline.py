@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
+from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
@@ -37,12 +38,37 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
     """
+    return _compile(graph, config, key)[0]
+
+
+@dataclass(slots=True)
+class Explained:
+    """A program, and why it became what it is. ``orders``: those that were compared, in words, with the picoseconds
+    that they are forecast to take; the chosen one first."""
+
+    program: Program
+    decisions: list[Decision]
+    orders: list[tuple[str, int]] = field(default_factory=list)
+
+
+def explain_graph(graph: Graph, config: Config) -> Explained:
+    """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
+    tried: list[tuple[int, _Order]] = []
+    program, best = _compile(graph, config, "", tried)
+    tried = tried or [(forecast(best.commands, config), best)]
+    orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
+    return Explained(program, decisions(best.record), orders)
+
+
+def _compile(
+    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None = None
+) -> tuple[Program, _Order]:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
-    best = _best(prepared, config, budget)
+    best = _best(prepared, config, budget, tried)
     commands, sizes = best.commands, best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
@@ -55,13 +81,14 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
             zip((*(t.name for t in prepared.inputs), *names), (*prepared.inputs, *prepared.outputs), strict=True)
         )
     ]
-    return Program(
+    program = Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands),
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
         graph.bound, places=best.record.places(),
     )  # fmt: skip
+    return program, best
 
 
 @dataclass(slots=True)
@@ -76,8 +103,14 @@ class _Order:
     striped: bool
     record: Record
 
+    @property
+    def label(self) -> str:
+        """What distinguishes it from others, in words."""
+        cores = self.record.context.config.cores
+        return f"{cores} cores" if cores > 1 else "one core, stripes" if self.striped else "one core, whole values"
 
-def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
+
+def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
@@ -100,6 +133,8 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         whole = _other(graph, replace(config, cores=1), budget, stripes=False)
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
+    if tried is not None:
+        tried.extend(orders)
     return min(orders, key=lambda pair: pair[0])[1]
 
 
@@ -117,7 +152,7 @@ def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = Tr
     layout = plan(placement, context, stripes=stripes)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    record = Record(placement.buffers, layout.stretches)
+    record = Record(placement.groups, context, layout.planner, placement.buffers, layout.stretches)
     commands = _schedule(placement, layout, context, budget, record)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
@@ -178,9 +213,7 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(
-    placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record
-) -> list[Command]:
+def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record) -> list[Command]:
     config = context.config
     scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}

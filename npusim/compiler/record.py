@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from npusim.compiler.lower.base import SlotSpec, total_bytes
-from npusim.compiler.memory import Fitted, Stretch
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import Context, SlotSpec, total_bytes
+from npusim.compiler.memory import Fitted, Planner, Stretch
 from npusim.compiler.values import Buffer, align
 from npusim.isa.base import Space
 from npusim.program import EVERY, Place
@@ -26,8 +27,11 @@ class Slots(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """What an order of execution has put where."""
+    """What an order of execution has put where, and who has chosen that; ``planner`` is None where nobody had to."""
 
+    groups: Sequence[Group]
+    context: Context
+    planner: Planner | None
     buffers: Sequence[Buffer]
     stretches: Sequence[Stretch]
     slots: list[Slots] = field(default_factory=list)

@@ -22,7 +22,7 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10) -> str:
     """Several paragraphs: what ran where, outputs, totals, units, and the ``top`` slowest layers with reasons."""
     blocks = [
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
-        facts([("inputs", inputs), *_totals(result, config), *_memories(result)]),
+        facts([("inputs", inputs), *_totals(result, config), *memories(result)]),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),
@@ -53,7 +53,7 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
     return rows
 
 
-def _memories(result: Result) -> list[tuple[str, str]]:
+def memories(result: Result) -> list[tuple[str, str]]:
     """How full each sort of memory was at its fullest, and with what; of several cores, the one with most."""
     rows = []
     for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("DRAM holds", "dram")):
