@@ -58,14 +58,14 @@ def test_with_room_for_all_values_live_in_sram() -> None:
 
 
 def test_windows_say_what_runs_together_and_what_it_would_take_apart() -> None:
-    _, found = of(convolutions(128, 4), **{"sram.bytes": 12 << 10, "dram.bandwidth": "300 MB/s"})
+    _, found = of(convolutions(128, 4), **{"sram.bytes": 12 << 10, "dram.bandwidth": "600 MB/s"})
     assert [each.home for each in found] == [INPUT, WINDOW, WINDOW, WINDOW, OUTPUT]
     (why,) = {each.why for each in found[1:-1]}
     assert "run together, in" in why
     (added,) = {each.other_ps for each in found[1:-1]}
-    # Three values of 24 kB, each written and read at 300 MB/s instead of staying; rows at the edges of tiles twice.
+    # Three values of 24 kB, each written and read at 600 MB/s instead of staying; rows at the edges of tiles twice.
     assert added is not None
-    assert added > 2 * 3 * 24576 / 300e6 * 1e12
+    assert added > 2 * 3 * 24576 / 600e6 * 1e12
     assert all(0 < each.taken < each.nbytes for each in found[1:-1])
 
 
