@@ -155,14 +155,15 @@ def table(walks: Sequence[Walk]) -> str:
             "",
             "| | " + " | ".join(design.label for design in one.designs) + " |",
             "|---|" + "---:|" * len(one.designs),
-            "| us | " + " | ".join(_number(d.time_ps and d.time_ps / 1e6) for d in one.designs) + " |",
-            "| MB | " + " | ".join(_number(d.time_ps and d.traffic / 1e6) for d in one.designs) + " |",
+            "| us | " + " | ".join(number(d.time_ps and d.time_ps / 1e6) for d in one.designs) + " |",
+            "| MB | " + " | ".join(number(d.time_ps and d.traffic / 1e6) for d in one.designs) + " |",
             "",
         ]
     return "\n".join(lines)
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Four digits, or a dash for what does not work."""
     return "-" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
@@ -197,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for knob in options.knob or KNOBS:
                 one = walk(timer, graph, config, knob)
                 walks.append(one)
-                times = " ".join(_number(d.time_ps and d.time_ps / 1e6) for d in one.designs)
+                times = " ".join(number(d.time_ps and d.time_ps / 1e6) for d in one.designs)
                 print(f"{time.process_time() - begun:7.0f} s {one.network} {one.config} {knob}: {times}", flush=True)
                 for line in (*slower([one], options.limit), *one.lost()):
                     print(f"    {line}", flush=True)
