@@ -80,6 +80,8 @@ _PADDED_DIMENSIONS = 4
 
 def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor | None:
     """Constant padding of many dimensions, a few at a time."""
+    if op.attrs["mode"] != "constant":
+        return None
     value = op.input(0)
     axes = [axis for axis, ends in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)) if any(ends)]
     if len(axes) <= _PADDED_DIMENSIONS:
@@ -134,30 +136,6 @@ def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size:
     sizes = tuple(size if index == axis else dim for index, dim in enumerate(x.shape))
     steps = tuple(step if index == axis else 1 for index in range(len(x.shape)))
     return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": steps, "sizes": sizes})
-
-
-def _joined_pad(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """Padding with elements of the tensor itself joins parts of it to either side of each padded axis."""
-    mode = op.attrs["mode"]
-    if mode == "constant":
-        return None
-    value = op.input(0)
-    for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
-        size = value.shape[axis]
-        # Where the part before the tensor begins, and the one behind it; a reflection leaves out the edge itself.
-        begins = {"edge": (0, size - 1), "reflect": (before, size - 2), "wrap": (size - before, 0)}[mode]
-        joined = [value]
-        for side, start, count in zip(("before", "after"), begins, (before, after), strict=True):
-            if count:
-                taken, step = (1, 1) if mode == "edge" else (count, -1 if mode == "reflect" else 1)
-                part = _part(rewriter, f"{op.name}.{side}{axis}", value, axis, start, taken, step)
-                if taken < count:
-                    shape = (*part.shape[:axis], count, *part.shape[axis + 1 :])
-                    part = rewriter.add(f"{op.name}.{side}{axis}.again", "expand", (part,), {"shape": shape})
-                joined.insert(0 if side == "before" else len(joined), part)
-        if len(joined) > 1:
-            value = rewriter.add(f"{op.name}.axis{axis}", "concat", tuple(joined), {"axis": axis})
-    return value
 
 
 def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
@@ -232,7 +210,7 @@ RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
     "conv": (_separate_bias,),
     "conv_transpose": (_conv_transpose,),
     "matmul": (_sum_of_nothing, _separate_bias),
-    "pad": (_joined_pad, _pad_in_turns),
+    "pad": (_pad_in_turns,),
     "reduce": (_sum_of_nothing,),
     "scatter_elements": (
         lambda rewriter, op: _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None,
