@@ -29,11 +29,15 @@ what they hold in SRAM at once, and what it takes to see who may join, stays bou
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """An anchor (None for purely elementwise work) and a chain in topological order; only the last output leaves."""
+    """An anchor (None for purely elementwise work) and a chain in topological order; only the last output leaves.
+
+    ``parts``: the groups that a flow is made of (see ``flows``), empty for all others.
+    """
 
     index: int
     anchor: Op | None
     chain: tuple[Op, ...]
+    parts: tuple[Group, ...] = ()
 
     @property
     def ops(self) -> tuple[Op, ...]:

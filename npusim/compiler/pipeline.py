@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 
+from npusim.compiler.flows import form_flows
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
@@ -109,8 +110,19 @@ def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True
 
 
 def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order:
+    groups = form_groups(graph.ops, graph.outputs)
+    flowing = form_flows(groups, graph.outputs, config)
+    if len(flowing) < len(groups):
+        try:
+            return _planned(graph, flowing, config, copy(budget), stripes=stripes)
+        except CompileError:  # it was thought to fit, and does not
+            pass
+    return _planned(graph, groups, config, budget, stripes=stripes)
+
+
+def _planned(graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, *, stripes: bool) -> _Order:
     context = Context(config, ConstantPool())
-    placement = place(graph, form_groups(graph.ops, graph.outputs), context)
+    placement = place(graph, groups, context)
     layout = plan(placement, context, stripes=stripes)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere

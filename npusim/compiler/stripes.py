@@ -9,7 +9,7 @@ read it as they find it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items
 from npusim.compiler.schedule import Item, Tile
-from npusim.compiler.values import Buffer, View, row_axis
+from npusim.compiler.values import Buffer, Moves, View, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.isa.base import MAX_ITEMS
@@ -248,9 +248,9 @@ class Segment:
     rows: list[int]
     images: int
 
-    def moved(self, stripe: int) -> Mapping[Buffer, int]:
+    def moved(self, stripe: int) -> Moves:
         """How far the rows of windows are from where their views say, at a stripe."""
-        return {window.buffer: window.bases[stripe] * window.pitch for window in self.windows}
+        return {window.buffer: (window.buffer, window.bases[stripe] * window.pitch) for window in self.windows}
 
 
 def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:

@@ -32,7 +32,8 @@ class MatrixProblem:
 
     ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators;
     ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result
-    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between.
+    of the chain does; ``held``: so many copies of all weights stay in SRAM, since tiles of other operators come in
+    between; 0 where they do not.
     """
 
     images: int
@@ -57,7 +58,7 @@ class MatrixProblem:
     x_home: Home = Home.DRAM
     out_home: Home = Home.DRAM
     main: bool = True
-    held: bool = False
+    held: int = 0
 
 
 class Tiling(NamedTuple):
@@ -115,7 +116,9 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     x, w, parameters, acc, out = footprint(problem, tile)
     pixels = tile.oh * tile.ow * tile.groups * tile.oc
     weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
-    total = (weights if problem.held else 2 * (align(w) + align(parameters))) + align(pixels * problem.epilogue)
+    total = (weights * problem.held if problem.held else 2 * (align(w) + align(parameters))) + align(
+        pixels * problem.epilogue
+    )
     if problem.x_home is not Home.DIRECT:
         total += 2 * align(x)
     if problem.in_place and not acc_bytes(config):
@@ -140,11 +143,11 @@ def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None
     if not scored:
         return None
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
-    limit = min(time for time, _, _ in scored) * (100 + _SLACK_PERCENT) // 100
+    limit = min(time for time, _, _ in scored) * (100 + SLACK_PERCENT) // 100
     return min((steps, time, tile) for time, steps, tile in scored if time <= limit)[2]
 
 
-_SLACK_PERCENT = 3
+SLACK_PERCENT = 3
 """Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
 
 
@@ -223,6 +226,12 @@ def _channel_tiles(problem: MatrixProblem, tile: Tiling) -> int:
 
 def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
     return ceil_div(problem.ic, tile.ic)
+
+
+def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """Picoseconds of the matrix unit for all tiles, one after the other."""
+    steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
+    return steps * cost_model(config).cost(_work(problem, tile)).ps
 
 
 def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from npusim.compiler.groups import Group
 from npusim.compiler.schedule import Slot, Tile
-from npusim.compiler.values import ALIGNMENT, Buffer, View, align, dense_strides
+from npusim.compiler.values import ALIGNMENT, Buffer, Moves, View, align, dense_strides
 from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
 from npusim.graph import Tensor
@@ -121,6 +122,7 @@ class SlotTable:
     def __init__(self, core: int, specs: Sequence[SlotSpec], starts: Sequence[int]) -> None:
         """``starts``: where each copy of each slot in SRAM begins, in the order of ``specs``."""
         self.core = core
+        self._prefix = ""
         self._slots: dict[str, list[Slot]] = {}
         self._turn: dict[str, int] = {}
         # Accumulators need no two ends: only the matrix unit writes them, and it runs its commands in order.
@@ -135,8 +137,15 @@ class SlotTable:
                 copies.append(Slot(core, spec.space, start, max(spec.nbytes, 1)))
             self._slots[spec.name] = copies
 
+    def part(self, prefix: str) -> SlotTable:
+        """The same slots as a part of the operator names them, with a prefix where there is one of that name."""
+        table = copy(self)
+        table._prefix = prefix
+        return table
+
     def next(self, name: str) -> Slot:
         """The copy used longest ago."""
+        name = self._prefix + name if self._prefix + name in self._slots else name
         copies = self._slots[name]
         turn = self._turn.get(name, -1) + 1
         self._turn[name] = turn
@@ -196,7 +205,7 @@ class Lowering(ABC):
         """How many elements the largest instruction on a tile of these sizes goes through."""
         return prod(tile)
 
-    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
         """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far
         since it was made. Only for what ``stripes`` lets into a segment."""
         raise NotImplementedError(f"{type(self).__name__} has no rows")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
@@ -13,9 +13,11 @@ from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
+from npusim.compiler.values import Moves, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
+from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
 from npusim.ops.base import REGISTRY, Elements, Place
 
 
@@ -52,7 +54,7 @@ class Chain:
             near.add(self.ops[-1].output)
         self._place = _assign(self.ops, main, self._views, near)
 
-    def moved(self, by: Mapping[Buffer, int]) -> Chain:
+    def moved(self, by: Moves) -> Chain:
         """The same where the bytes of buffers lie elsewhere."""
         chain = copy(self)
         chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
@@ -72,6 +74,17 @@ class Chain:
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
         return [SlotSpec(name, size, 1 if name.startswith("t") else 2) for name, size in sizes.items() if name != MAIN]
+
+    def estimate(self, elements: int, config: Config) -> int:
+        """Picoseconds that the operators take for so many elements, about."""
+        price, total = cost_model(config).cost, 0
+        for op in self.ops:
+            form = REGISTRY[op.kind].form
+            assert isinstance(form, Elements)
+            operands = (op.output, *(tensor for tensor in op.inputs if tensor is not None))
+            places: list[Place] = [(0, (0, 0, 0, tensor.dtype.itemsize)) for tensor in operands]
+            total += price(form.instruction(op, places, (1, 1, 1, elements)).work()).ps
+        return total
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
         """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
@@ -222,7 +235,7 @@ class Elementwise(Lowering):
     def estimate(self) -> int:
         return self.moving(view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip)
 
-    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Elementwise:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Elementwise:
         lowering = copy(self)
         lowering._rows, lowering._out, lowering._chain = (
             (image, *rows),

@@ -170,7 +170,9 @@ class MatrixLowering(Lowering):
         size = footprint(self.problem, self.tile)
         specs = []
         if self.problem.held:
-            specs += [SlotSpec(f"w{key}", size.w, 1) for key in product(self._channels(), self._chunks())]
+            specs += [
+                SlotSpec(f"w{key}", size.w, self.problem.held) for key in product(self._channels(), self._chunks())
+            ]
         else:
             specs.append(SlotSpec("w", size.w))
         if self.problem.x_home is not Home.DIRECT:
@@ -179,7 +181,7 @@ class MatrixLowering(Lowering):
             specs.append(SlotSpec(MAIN, size.out))
         if self.drain.bias is not None or self.drain.scale is not None:
             names = [f"p{key}" for key in self._channels()] if self.problem.held else ["p"]
-            specs += [SlotSpec(name, size.parameters, 1 if self.problem.held else 2) for name in names]
+            specs += [SlotSpec(name, size.parameters, self.problem.held or 2) for name in names]
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(SlotSpec("acc", size.acc, 1, space))
@@ -217,7 +219,7 @@ class MatrixLowering(Lowering):
         )
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        held = self._held.setdefault(core, {})
+        held = self._held.setdefault(table.core, {})
         chunks = self._chunks()
         for task in share(self.tasks(), core, cores):
             extent = self.extent(task)

@@ -21,12 +21,12 @@ from npusim.errors import CompileError
 
 
 class Piece(NamedTuple):
-    """``count`` places of the output from ``target`` on hold the elements ``source``, ``source + step``, ..."""
+    """``places`` of the output from ``target`` on hold the elements ``source``, ``source + step``, ..."""
 
     target: int
     source: int
     step: int
-    count: int
+    places: int
 
 
 def pieces(mode: str, size: int, before: int, after: int, start: int, end: int) -> list[Piece]:
@@ -48,7 +48,7 @@ def pieces(mode: str, size: int, before: int, after: int, start: int, end: int) 
         found.append(Piece(low - (size - before), low, 1, end - low))
         high = min(end, after)
         found.append(Piece(behind + start, start, 1, high - start))
-    return [piece for piece in found if piece.count > 0]
+    return [piece for piece in found if piece.places > 0]
 
 
 class PadLowering(Lowering, kind="pad"):
@@ -129,7 +129,7 @@ class PadLowering(Lowering, kind="pad"):
             ends = zip(*box, strict=True)
             parts += list(product(*(self._pieces(axis, at, at + size) for axis, (at, size) in enumerate(ends))))
         for part in share(parts, core, cores):
-            to = self._out.slice([p.target for p in part], [p.count for p in part])
+            to = self._out.slice([p.target for p in part], [p.places for p in part])
             source = self._x.slice([p.source for p in part], to.shape, [p.step for p in part])
             yield Tile(loads=copy_items(
                 (to.address, to.strides, to), (source.address, source.strides, source), to.shape, to.dtype.itemsize
@@ -155,7 +155,7 @@ class PadLowering(Lowering, kind="pad"):
         ))  # fmt: skip
         for axis in reversed(self._inner):
             for piece in self._pieces(axis, 0, sizes[axis])[1:]:
-                dims = [piece.count if a == axis else size for a, size in enumerate(extent)]
+                dims = [piece.places if a == axis else size for a, size in enumerate(extent)]
                 to = [piece.target if a == axis else at for a, at in enumerate(low)]
                 source = [self._before[axis] + piece.source if a == axis else at for a, at in enumerate(low)]
                 step.compute.extend(copy(to, source, [piece.step if a == axis else 1 for a in range(len(dims))], dims))
@@ -167,7 +167,7 @@ class PadLowering(Lowering, kind="pad"):
             for axis, (start, size) in enumerate(zip(starts, sizes, strict=True))
         ]
         for piece_of in product(*spans):
-            target = self._out.slice([p.target for p in piece_of], [p.count for p in piece_of])
+            target = self._out.slice([p.target for p in piece_of], [p.places for p in piece_of])
             walk = [stride * p.step for stride, p in zip(strides, piece_of, strict=True)]
             step.stores.extend(copy_items(
                 (target.address, target.strides, target), (place([p.source for p in piece_of]), walk, slot),

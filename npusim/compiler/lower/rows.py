@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from math import prod
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import Buffer, View, dense_strides
+from npusim.compiler.values import Moves, View, dense_strides
 from npusim.isa import reduction
 from npusim.ops.base import REGISTRY, Rows
 
@@ -144,7 +144,7 @@ class PoolLowering(TiledLowering, kind="pool"):
         (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
         return (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
 
-    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> PoolLowering:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> PoolLowering:
         lowering = copy(self)
         lowering._rows, lowering.x, lowering.out = (image, *rows), self.x.moved(moved), self.out.moved(moved)
         return lowering
