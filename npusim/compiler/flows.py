@@ -23,38 +23,46 @@ def form_flows(groups: Sequence[Group], outputs: Sequence[Tensor], config: Confi
     flows: dict[Group, Group] = {}
     taken: set[Group] = set()
     for group in groups:
-        parts = _from(group, users, owner, set(outputs))
-        if parts and taken.isdisjoint(parts) and _fits(parts, config):
-            taken.update(parts)
+        members = _from(group, users, owner, set(outputs))
+        parts = [part for member in members for part in _apart(member)]
+        if parts and taken.isdisjoint(members) and _fits(parts, config):
+            taken.update(members)
             ops = [op for part in parts for op in part.ops]
-            flows[parts[-1]] = Group(0, ops[0], tuple(ops[1:]), tuple(parts))
+            flows[members[-1]] = Group(0, ops[0], tuple(ops[1:]), tuple(parts))
     found = [flows.get(group, group) for group in groups if group in flows or group not in taken]
     return [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(found)]
 
 
 def _from(group: Group, users: dict[Tensor, list[Op]], owner: dict[Op, Group], outputs: set[Tensor]) -> list[Group]:
-    """The parts of the flow that begins with a group; none if it is not one."""
+    """The groups of the flow that begins with one; none if there is no such flow."""
     if group.anchor is None or group.anchor.kind != "matmul":
         return []
-    parts, has_rows = [group], False
-    while len(parts) < LONGEST:
-        value = parts[-1].outputs[0]
+    members, has_rows = [group], False
+    while len(members) < LONGEST:
+        value = members[-1].outputs[0]
         readers = {owner[op] for op in users.get(value, ())}
         if len(readers) != 1 or value in outputs or not value.size:
             return []
         (reader,) = readers
         if reader.anchor is not None and reader.anchor.kind == "matmul":
-            parts.append(reader)
-            return parts if has_rows and _multiplies(reader, value) else []
+            members.append(reader)
+            return members if has_rows and _multiplies(reader, value) else []
         if not _keeps_rows(reader, value):
             return []
         has_rows = has_rows or reader.anchor is not None
-        parts.append(reader)
+        members.append(reader)
     return []
 
 
+def _apart(group: Group) -> list[Group]:
+    """Rows, and behind them what is elementwise, as parts of their own; a product as it is."""
+    if group.anchor is None or group.anchor.kind == "matmul" or not group.chain:
+        return [group]
+    return [Group(group.index, group.anchor, ()), Group(group.index, None, group.chain)]
+
+
 LONGEST = 8
-"""Parts of a flow at most."""
+"""Groups in a flow at most."""
 
 
 def _multiplies(group: Group, value: Tensor) -> bool:
@@ -74,7 +82,9 @@ def _keeps_rows(group: Group, value: Tensor) -> bool:
         return True
     form = REGISTRY[group.anchor.kind].form
     last = len(value.shape) - 1
-    return isinstance(form, Rows) and not form.single and not group.chain and group.anchor.attrs["axis"] == last
+    # Rows are computed in place, so who comes behind them cannot read the value as it was.
+    whole = isinstance(form, Rows) and not form.single and group.anchor.attrs["axis"] == last
+    return whole and value not in group.loads()
 
 
 def _fits(parts: Sequence[Group], config: Config) -> bool:

@@ -19,6 +19,7 @@ from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.ops.base import REGISTRY, Elements, Place
+from npusim.units import ceil_div
 
 
 @dataclass(slots=True)
@@ -232,8 +233,12 @@ class Elementwise(Lowering):
     def slots(self) -> list[SlotSpec]:
         return self._chain.slots(self._tile)
 
-    def estimate(self) -> int:
-        return self.moving(view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip)
+    def computing(self) -> int:
+        tiles = prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))
+        return tiles * self._chain.estimate(prod(self._tile), self.config)
+
+    def moves(self) -> list[View]:
+        return [view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip]
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Elementwise:
         lowering = copy(self)

@@ -23,7 +23,7 @@ from npusim.compiler.values import Buffer, Moves, View
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.cost import cost_model
-from npusim.isa.base import MAX_ELEMENTS, Instruction, Space
+from npusim.isa.base import MAX_ELEMENTS, Instruction, Space, Unit
 from npusim.isa.dma import contiguous_runs
 from npusim.ops.base import REGISTRY, Rows
 from npusim.program import SCRATCH
@@ -198,14 +198,18 @@ class FlowLowering(Lowering):
             for image in range(self._images)
             for first in rows
         ]
-        waiting: tuple[Block, Moves] | None = None
+        waiting: tuple[Block, Moves, Tile] | None = None
         for number, block in enumerate(share(blocks, core, cores)):
             moves = self._moves(block, places[number % 2])
-            yield from self._part(table, 0, block, moves)
+            scores = list(self._part(table, 0, block, moves))
+            # What follows the first product is for the vector unit, which takes its commands in order: those of the
+            # block before come first. Several tiles share their slots, and so wait for each other.
+            later = _split(scores[0]) if len(scores) == 1 else Tile()
+            yield from scores
             # One block behind: the matrix unit has the next product to do while the vector unit is busy with this one.
             if waiting is not None:
                 yield from self._rest(table, *waiting)
-            waiting = block, moves
+            waiting = block, moves, later
         if waiting is not None:
             yield from self._rest(table, *waiting)
 
@@ -224,7 +228,9 @@ class FlowLowering(Lowering):
             for tensor in self._inner
         }
 
-    def _rest(self, table: SlotTable, block: Block, moves: Moves) -> Iterator[Tile]:
+    def _rest(self, table: SlotTable, block: Block, moves: Moves, later: Tile) -> Iterator[Tile]:
+        if later.compute:
+            yield later
         for number in range(1, len(self.group.parts)):
             yield from self._part(table, number, block, moves)
 
@@ -257,6 +263,13 @@ class FlowLowering(Lowering):
 
 _CHOICES = 4
 """Sizes of blocks that are compared: the largest that fits and its halves."""
+
+
+def _split(step: Tile) -> Tile:
+    """Take what is not for the matrix unit out of a step."""
+    later = Tile(compute=[item for item in step.compute if item.instruction.unit is not Unit.MATRIX])
+    step.compute = [item for item in step.compute if item.instruction.unit is Unit.MATRIX]
+    return later
 
 
 def _on_rows(part: Group, rows: int, out: int, x: int) -> Instruction:
