@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from npusim.compiler.rewrite import Rewriter
-from npusim.dtypes import DEVICE_DTYPES
+from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.errors import ProgramError
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
@@ -138,6 +138,26 @@ def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size:
     return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": steps, "sizes": sizes})
 
 
+def _cheaper(rewriter: Rewriter, op: Op) -> Tensor | None:
+    """A square is a product, and a quotient by powers of two one with their reciprocals: the same bits sooner.
+
+    Elements are computed in double precision and rounded once. There the square of a narrower float is exact, by
+    either way, and so is a reciprocal that is a power of two.
+    """
+    x, constant = op.input(0), op.input(1).data
+    if constant is None or not constant.size or x.dtype not in (DType.FLOAT32, DType.FLOAT16):
+        return None
+    if op.attrs["fn"] == Binary.POW and op.output.shape == x.shape and np.all(constant == 2):
+        return rewriter.add(op.name, "binary", (x, x), {"fn": Binary.MUL})
+    if op.attrs["fn"] == Binary.DIV and np.all(np.abs(np.frexp(constant)[0]) == 0.5):
+        with np.errstate(over="ignore"):
+            inverse = (1 / constant.astype(np.float64)).astype(constant.dtype)
+        if np.all(np.abs(np.frexp(inverse)[0]) == 0.5):
+            factor = rewriter.const(f"{op.name}.reciprocal", inverse, x.dtype)
+            return rewriter.add(op.name, "binary", (x, factor), {"fn": Binary.MUL})
+    return None
+
+
 def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     """Spread the input by the stride, and convolve with the kernel turned around."""
     attrs, name = op.attrs, op.name
@@ -207,6 +227,7 @@ def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
 
 
 RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
+    "binary": (_cheaper,),
     "conv": (_separate_bias,),
     "conv_transpose": (_conv_transpose,),
     "matmul": (_sum_of_nothing, _separate_bias),
