@@ -21,7 +21,7 @@ from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
-from npusim.isa.functions import Binary, Unary
+from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from tests.support.graphs.comparison import same_bytes
@@ -49,7 +49,7 @@ class Chain:
         shape = tuple(self.rng.randint(1, 9) for _ in range(self.rng.randint(1, 4)))
         value = self.build.input("x", shape, DType.FLOAT32)
         for _ in range(self.rng.randint(2, 6)):
-            value = self.rng.choice([self.rows, self.rows, self.element, self.element, self.pad, self.move])(value)
+            value = self.rng.choice([self.rows, self.rows, self.element, self.element, self.pad, self.move, self.sum])(value)
         return self.build.finish([value])
 
     def rows(self, x: Tensor) -> Tensor:
@@ -57,6 +57,13 @@ class Chain:
         if self.rng.random() < 0.5:
             return self.build.add("softmax", [x], {"axis": axis, "log": self.rng.random() < 0.3})
         return self.build.add("normalize", [x], {"axis": axis, "mode": "rms", "epsilon": 1e-3})
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Over some axes, and beside what was summed: so both live at once."""
+        axes = tuple(sorted(self.rng.sample(range(len(x.shape)), self.rng.randint(1, len(x.shape)))))
+        fn = self.rng.choice([Reduce.SUM, Reduce.MEAN, Reduce.MAX])
+        total = self.build.add("reduce", [x], {"axes": axes, "keepdims": True, "fn": fn})
+        return self.build.add("binary", [x, total], {"fn": Binary.ADD})
 
     def element(self, x: Tensor) -> Tensor:
         if self.rng.random() < 0.4:
