@@ -88,16 +88,19 @@ def _keeps_rows(group: Group, value: Tensor) -> bool:
 
 
 def _fits(parts: Sequence[Group], config: Config) -> bool:
-    """Whether as many rows as the matrix unit has fit beside two copies of the right operands."""
+    """Whether as many rows as the matrix unit has fit, twice, beside two copies of the right operands."""
     if config.matrix is None:
         return False
-    height = parts[0].outputs[0].shape[-2]
-    rows = min(height, config.matrix.rows)
-    fixed = moving = 0
+    rows = min(parts[0].outputs[0].shape[-2], config.matrix.rows)
+    held = moving = 0
     for part in parts:
-        moving += rows * part.outputs[0].shape[-1] * max(4, part.outputs[0].dtype.itemsize)
-        if part.anchor is not None and part.anchor.kind == "matmul":
-            left, right = part.anchor.input(0), part.anchor.input(1)
-            fixed += prod(right.shape[-2:]) * right.dtype.itemsize
-            moving += rows * left.shape[-1] * left.dtype.itemsize
-    return 2 * (fixed + moving) <= sram_budget(config) * 3 // 4
+        out = part.outputs[0]
+        if part.anchor is not None and part.anchor.kind != "matmul" and part.anchor.input(0).dtype is out.dtype:
+            continue  # in the place of what it reads
+        moving += rows * out.shape[-1] * out.dtype.itemsize
+        if part.anchor is not None:
+            right = part.anchor.input(1)
+            held += prod(right.shape[-2:]) * right.dtype.itemsize
+    left = parts[0].ops[0].input(0)
+    moving += rows * left.shape[-1] * left.dtype.itemsize
+    return 2 * (held + moving) <= sram_budget(config)
