@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from npusim.compiler.groups import Group
 from npusim.compiler.schedule import Slot, Tile
+from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, Moves, View, align, dense_strides
 from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
@@ -200,6 +201,10 @@ class Lowering(ABC):
         tensors = dict.fromkeys(t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t is not None)
         return [self.context.views[tensor] for tensor in tensors if tensor in self.context.views]
 
+    def tail(self) -> int:
+        """Picoseconds from the end of the main work on a tile to its result."""
+        return 0
+
     def moving(self, views: Iterable[View]) -> int:
         """Picoseconds to move values once between their homes and the slots of tiles."""
         config = self.config
@@ -229,10 +234,6 @@ def overlapped(*parts: int) -> int:
     """Picoseconds of what runs side by side: the longest, and of what hides behind it the part that shows."""
     longest = max(parts)
     return longest + (sum(parts) - longest) // OVERLAP
-
-
-OVERLAP = 8
-"""Overlap is not perfect: one part in so many of what hides behind the longest shows."""
 
 
 def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:

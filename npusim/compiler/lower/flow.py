@@ -132,13 +132,13 @@ class FlowLowering(Lowering):
             if part.anchor is None:
                 lowering = Chain(inner, part.chain, views[out], range(len(out.shape)), None)
                 slots = lowering.slots(self._sizes(rows, out))
-                vector += blocks * lowering.estimate(elements, config)
+                vector += blocks * lowering.estimate(elements)
             elif part.anchor.kind == "matmul":
                 lowering = MatMulLowering(inner, part)
                 slots = lowering.slots()
                 accumulators = max(accumulators, total_bytes(slots, Space.ACC))
                 matrix += computing(lowering.problem, lowering.tile, config) * ceil_div(self._height, rows)
-                vector += blocks * lowering.chain.estimate(elements, config)
+                vector += blocks * lowering.chain.estimate(elements)
             else:
                 vector += blocks * price(_on_rows(part, rows, 0, 0).work()).ps
             specs += [replace(spec, name=f"{number}.{spec.name}") for spec in slots if spec.space is not Space.ACC]

@@ -91,7 +91,7 @@ class RowLowering(TiledLowering):
         walk = _strides(dims, self.x)
         work = self._form.make((self.x.dtype, 0, walk, 0, walk, dims), self.op.attrs).work()
         one = cost_model(self.config).cost(work).ps
-        return tiles * (one + (self._chain.estimate(prod(self._tile), self.config) if self._chain else 0))
+        return tiles * (one + (self._chain.estimate(prod(self._tile)) if self._chain else 0))
 
     def moves(self) -> list[View]:
         moved = [] if self._near_x else [self.x]
