@@ -152,8 +152,12 @@ class MatrixLowering(Lowering):
         budget = available // part * part
         if choose(self.problem, self.config, budget) is None:
             budget = available
+        asked, step = budget, part
         while True:
             tile = choose(self.problem, self.config, budget)
+            if tile is None and step:
+                budget, step = asked, 0
+                tile = choose(self.problem, self.config, budget)
             if tile is None:
                 ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
@@ -162,9 +166,9 @@ class MatrixLowering(Lowering):
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
-            # The search knew only bytes for each output element. Asking again with less is finite:
-            # the budget falls every time.
-            budget -= excess
+            # The search knew only bytes for each output element. It is asked again with a part of SRAM less, since a
+            # few bytes less would mean thousands of searches; only between the last two parts by what is too much.
+            asked, budget = budget, budget - max(excess, step)
 
     def estimate(self) -> int:
         return estimate(self.problem, self.tile, self.config) * self.height // self.problem.oh
