@@ -46,8 +46,8 @@ class MatrixProblem:
     """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
 
     ``ic``, ``oc``: channels of one group; ``in_place``: the accumulators are the output tile; ``main``: the sums leave
-    into a slot, whether or not the result of the chain does; ``held``: all weights stay in SRAM, since tiles of other
-    operators come in between.
+    into a slot, whether or not the result of the chain does; ``held``: so many copies of all weights stay in SRAM,
+    since tiles of other operators come in between; 0 where they do not.
     """
 
     images: int
@@ -72,7 +72,7 @@ class MatrixProblem:
     x_home: Home = Home.DRAM
     out_home: Home = Home.DRAM
     main: bool = True
-    held: bool = False
+    held: int = 0
 
 
 class Tiling(NamedTuple):
@@ -132,7 +132,7 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     x, w, parameters, acc, out = footprint(problem, tile)
     elements, epilogue = tile.oh * tile.ow * tile.groups * tile.oc, problem.epilogue
     weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
-    total = weights if problem.held else 2 * (align(w) + align(parameters))
+    total = weights * problem.held if problem.held else 2 * (align(w) + align(parameters))
     total += align(elements * epilogue.element_bytes)
     total += align((min(elements, epilogue.piece) if tile.in_pieces else elements) * epilogue.between)
     if problem.x_home is not Home.DIRECT:
@@ -167,7 +167,7 @@ def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None
     if not scored:
         return None
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
-    limit = min(time for time, _, _ in scored) * (100 + _SLACK_PERCENT) // 100
+    limit = min(time for time, _, _ in scored) * (100 + SLACK_PERCENT) // 100
     return min((steps, time, tile) for time, steps, tile in scored if time <= limit)[2]
 
 
@@ -177,7 +177,7 @@ def _scores(problem: MatrixProblem, config: Config) -> dict[Tiling, tuple[int, i
     return {}
 
 
-_SLACK_PERCENT = 3
+SLACK_PERCENT = 3
 """Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
 
 
@@ -260,6 +260,12 @@ def _channel_tiles(problem: MatrixProblem, tile: Tiling) -> int:
 
 def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
     return ceil_div(problem.ic, tile.ic)
+
+
+def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """Picoseconds of the matrix unit for all tiles, one after the other."""
+    steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
+    return steps * cost_model(config).cost(_work(problem, tile)).ps
 
 
 def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
