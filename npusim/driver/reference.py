@@ -38,7 +38,7 @@ class Driver:
         self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO))
         self._rings = Rings(bus, self._memory)
         self._slots = Slots(bus, self._memory)
-        self._fence = 0
+        self._fence = self._loads = 0
         self.reset()
 
     @property
@@ -100,7 +100,9 @@ class Driver:
         try:
             for purpose, size in (("code", len(program.code)), ("constants", sizes[CONSTANTS])):
                 blocks.append(self._memory.allocate(size, f"program {program.name!r}: {purpose}"))
-            loaded = LoadedProgram(program, blocks[0], blocks[1], sizes)
+            # Never 0, and another one each time: at the same address there may be other constants now.
+            self._loads = self._loads % header.MOST_RESIDENTS + 1
+            loaded = LoadedProgram(program, blocks[0], blocks[1], sizes, self._loads)
             for _ in range(slots):
                 loaded.idle.append(self._slots.make(loaded, {}))
                 blocks += loaded.idle[-1].blocks()

@@ -124,6 +124,9 @@ class SramConfig:
     banks: int = key(Count(1, 4096), "banks that are reached side by side", 16)
     bytes_per_cycle: int = key(Count(1, 4096), "width of one bank's port", 16)
     latency_cycles: int = key(Count(0, 1024), "cycles from an address to its data", 2)
+    resident_weights: bool = key(
+        Flag(), "weights may stay from one inference to the next of the same program, which the first one loads", False
+    )
 
     @property
     def total_bytes_per_cycle(self) -> int:

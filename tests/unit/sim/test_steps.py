@@ -58,7 +58,7 @@ def test_steps_carry_the_offsets_of_their_commands() -> None:
     stream = Stream()
     stream.dma(fill(0, 8, 1), op=3)
     stream.vector(add(0, 0, 0, 8), Wait(0, Unit.DMA, 1), Wait(0, Unit.DMA, 0), op=4)
-    steps = DECODERS["tiny"].steps(stream.code(), (0, 0))
+    steps = DECODERS["tiny"].steps(stream.code(), (0, 0)).all
     first, second = stream.commands
     assert [(step.begin, step.end) for step in steps] == [
         (0, first.size),
