@@ -29,6 +29,7 @@ import numpy.typing as npt
 from npusim.dtypes import DType
 from npusim.errors import CacheError, UsageError
 from npusim.isa.base import ISA_VERSION, operators
+from npusim.isa.control import resident_bytes
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
 from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
 
@@ -316,7 +317,7 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
         inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
-        rows["bound"],
+        rows["bound"], resident_bytes(code),
     )  # fmt: skip
 
 

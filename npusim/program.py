@@ -140,7 +140,8 @@ class Program:
 
     ``code``: the instruction stream (see npusim.isa); ``constants``: the contents of region CONSTANTS;
     ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
-    the program's, and the value that it was compiled for; ``from_cache``: read from a file, not compiled now.
+    the program's, and the value that it was compiled for; ``resident_bytes``: weights that stay in SRAM from one run to
+    the next, which the first loads; ``from_cache``: read from a file, not compiled now.
     """
 
     name: str
@@ -156,6 +157,7 @@ class Program:
     commands: int
     macs: tuple[tuple[DType, int], ...]
     bound: tuple[tuple[str, str], ...] = ()
+    resident_bytes: int = 0
     from_cache: bool = False
 
     def __repr__(self) -> str:
@@ -171,6 +173,7 @@ class Program:
             ("operators", str(len(self.ops))),
             ("constants", f"{sizes['constant_bytes']} bytes"),
             ("scratch", f"{sizes['scratch_bytes']} bytes"),
+            *([("resident weights", f"{self.resident_bytes} bytes")] if self.resident_bytes else []),
             ("inputs", _listed(self.inputs)),
             ("outputs", _listed(self.outputs)),
         ]
@@ -185,4 +188,5 @@ class Program:
             "code_bytes": len(self.code),
             "constant_bytes": int(self.constants.nbytes),
             "scratch_bytes": self.region_bytes[SCRATCH],
+            "resident_bytes": self.resident_bytes,
         }

@@ -15,18 +15,21 @@ from npusim.isa.base import Command, Unit
 from npusim.work import DmaWork
 
 
-def forecast(commands: Sequence[Command], config: Config) -> int:
-    """Picoseconds, about; the same for the same stream."""
+def forecast(commands: Sequence[Command], config: Config, *, prologue: int = 0) -> int:
+    """Picoseconds, about; the same for the same stream. The first ``prologue`` commands count as complete."""
     price = cost_model(config).cost
     bandwidth, transfer_bytes = dram_model(config).bandwidth, dram_model(config).transfer_bytes
     done: dict[tuple[int, int], list[int]] = {}
     dram = 0
-    for command in commands:
+    for number, command in enumerate(commands):
         if command.unit == Unit.CONTROL:
             continue
         key = (command.core, command.unit)
         ends = done.setdefault(key, [0])
         start = ends[-1]
+        if number < prologue:
+            ends.append(start)
+            continue
         for core, unit, count in command.waits:
             start = max(start, done[core, unit][count])
         work = command.instruction.work()

@@ -11,11 +11,13 @@ from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable, TooManyError
+from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError
+from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
-from npusim.compiler.schedule import Scheduler, Tile
+from npusim.compiler.resident import candidates, choices
+from npusim.compiler.schedule import Item, Scheduler, Tile
 from npusim.compiler.stripes import before_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
@@ -24,6 +26,7 @@ from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Unit, encode
+from npusim.isa.control import Residents
 from npusim.isa.verify import Limits, verify
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
@@ -42,7 +45,9 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
     best = _best(prepared, config, budget)
-    commands, sizes = best.commands, best.sizes
+    if config.sram.resident_weights:
+        best = _with_residents(prepared, config, budget, best)
+    commands, sizes = _marked(best), best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
         commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units)
@@ -58,20 +63,35 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
         graph.name, config.name, config.fingerprint(), key, encode(commands),
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
-        tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
-        graph.bound,
+        tuple(best.entries()), len(commands), _macs(commands), graph.bound, best.resident_bytes,
     )  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Order:
-    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name."""
+    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name. ``prologue``:
+    how many commands, the first, load what stays in SRAM."""
 
     commands: list[Command]
     sizes: tuple[int, ...]
     constants: ConstantPool
     groups: list[Group]
     striped: bool
+    cores: int
+    prologue: int = 0
+
+    @property
+    def resident_bytes(self) -> int:
+        """Of all cores together."""
+        accesses = (access for command in self.commands[: self.prologue] for access in command.instruction.accesses())
+        return sum(access.high - access.low for access in accesses if access is not None and access.write)
+
+    def entries(self) -> Iterator[OpEntry]:
+        """What the operator numbers of commands mean."""
+        for group in self.groups:
+            yield OpEntry(group.name, group.kind)
+        if self.prologue:
+            yield OpEntry("resident weights", "load")
 
 
 def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
@@ -100,25 +120,51 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
     return min(orders, key=lambda pair: pair[0])[1]
 
 
-def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order | None:
+def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
+    """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
+    config = replace(config, cores=plain.cores)
+    context = Context(config, ConstantPool())
+    found = candidates(place(graph, form_groups(graph.ops, graph.outputs), context).groups, context)
+    orders = [plain]
+    for pinned in choices(found, context):
+        for stripes in {plain.striped, True}:
+            order = _other(graph, config, budget, stripes=stripes, pinned=pinned)
+            orders += [] if order is None else [order]
+    return min(orders, key=lambda order: (forecast(order.commands, config, prologue=order.prologue), order.prologue))
+
+
+def _marked(order: _Order) -> list[Command]:
+    """The commands, with a mark in front if some of them load residents."""
+    if not order.prologue:
+        return order.commands
+    size = sum(command.size for command in order.commands[: order.prologue])
+    mark = Residents(size, order.resident_bytes)
+    return [Command(0, Unit.CONTROL, order.commands[0].op, (), mark), *order.commands]
+
+
+def _other(
+    graph: Graph, config: Config, budget: Budget, *, stripes: bool = True, pinned: Pinned | None = None
+) -> _Order | None:
     """Another order; None if it takes more than there is."""
     try:
-        return _ordered(graph, config, copy(budget), stripes=stripes)
+        return _ordered(graph, config, copy(budget), stripes=stripes, pinned=pinned)
     except CompileError:
         return None
 
 
-def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order:
-    context = Context(config, ConstantPool())
+def _ordered(
+    graph: Graph, config: Config, budget: Budget, *, stripes: bool = True, pinned: Pinned | None = None
+) -> _Order:
+    context = Context(config, ConstantPool(), pinned=pinned or Pinned())
     placement = place(graph, form_groups(graph.ops, graph.outputs), context)
     layout = plan(placement, context, stripes=stripes)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, layout, context, budget)
+    commands, prologue = _schedule(placement, layout, context, budget)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
     striped = any(stretch.segment for stretch in layout.stretches)
-    return _Order(commands, sizes, context.constants, placement.groups, striped)
+    return _Order(commands, sizes, context.constants, placement.groups, striped, config.cores, prologue)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -174,23 +220,25 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> list[Command]:
+def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> tuple[list[Command], int]:
+    """The commands, and how many of them, the first, load what stays in SRAM."""
     config = context.config
     scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
         born.setdefault(buffer.born, []).append(number)
-    low_end = True
-    for stretch in layout.stretches:
+    fits = _fits(layout, context)
+    prologue = 0
+    if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
+        made = list(fits)
+        fits = iter(made)
+        prologue = scheduler.prologue(len(placement.groups), list(_residents(made, context)))
+    for stretch, fitted in fits:
         for group in stretch.groups:
             for number in born.get(group.index, ()):
                 scheduler.born(placement.buffers[number])
-        if stretch.is_empty:
+        if fitted is None:
             continue
-        fitted = fit(stretch, context, low_end=low_end)
-        # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
-        # still computes, if both fit.
-        low_end = not low_end
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
         tables = [
             [SlotTable(core, specs, starts) for core in range(config.cores)]
@@ -201,7 +249,31 @@ def _schedule(placement: Placement, layout: Layout, context: Context, budget: Bu
                 scheduler.add(group.index, group.name, streams)
             except TooManyError as error:
                 raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish()
+    return scheduler.finish(), prologue
+
+
+def _fits(layout: Layout, context: Context) -> Iterator[tuple[Stretch, Fitted | None]]:
+    """The lowerings of each stretch in turn; None where there is nothing to do."""
+    low_end = True
+    for stretch in layout.stretches:
+        if stretch.is_empty:
+            yield stretch, None
+            continue
+        yield stretch, fit(stretch, context, low_end=low_end)
+        # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
+        # still computes, if both fit.
+        low_end = not low_end
+
+
+def _residents(
+    fits: Iterable[tuple[Stretch, Fitted | None]], context: Context
+) -> Iterator[tuple[int, Iterable[Item]]]:
+    """(core, loads) of what stays in SRAM, in the order in which it is wanted."""
+    for _, fitted in fits:
+        for lowering in fitted.lowerings if fitted else ():
+            if isinstance(lowering, MatrixLowering) and lowering.group.index in context.pinned.starts:
+                for core in range(context.config.cores):
+                    yield core, lowering.residents(core, context.config.cores)
 
 
 def _turns(

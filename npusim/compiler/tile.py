@@ -32,7 +32,8 @@ class MatrixProblem:
 
     ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators;
     ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result
-    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between.
+    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between; ``pinned``:
+    they do from one inference to the next, in a place of their own.
     """
 
     images: int
@@ -58,6 +59,7 @@ class MatrixProblem:
     out_home: Home = Home.DRAM
     main: bool = True
     held: bool = False
+    pinned: bool = False
 
 
 class Tiling(NamedTuple):
@@ -114,8 +116,10 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     # part of the input channels to the next, unless they are the output tile themselves.
     x, w, parameters, acc, out = footprint(problem, tile)
     pixels = tile.oh * tile.ow * tile.groups * tile.oc
-    weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
-    total = (weights if problem.held else 2 * (align(w) + align(parameters))) + align(pixels * problem.epilogue)
+    weights = 2 * (align(w) + align(parameters))
+    if problem.held:
+        weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
+    total = (0 if problem.pinned else weights) + align(pixels * problem.epilogue)
     if problem.x_home is not Home.DIRECT:
         total += 2 * align(x)
     if problem.in_place and not acc_bytes(config):
@@ -166,7 +170,7 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
             if found == _SPATIAL_CHOICES:
                 break
         # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
-        if problem.held and found:
+        if problem.held and not problem.pinned and found:
             return
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npusim.isa.base import U32, U64, Access, Instruction, Memory, Unit, instruction
+from npusim.errors import ProgramError
+from npusim.isa.base import U32, U64, Access, Instruction, Memory, Unit, decode, instruction
 from npusim.work import ControlWork, Work
 
 
@@ -36,3 +37,12 @@ class Residents(Control):
 
     stream_bytes: U32
     sram_bytes: U64
+
+
+def resident_bytes(stream: bytes) -> int:
+    """Bytes of SRAM that a stream keeps from one job to the next, as its first command says; 0 if it keeps none."""
+    try:
+        first = next(decode(stream), None)
+    except ProgramError:
+        return 0
+    return first.instruction.sram_bytes if first is not None and isinstance(first.instruction, Residents) else 0

@@ -71,6 +71,14 @@ class ConstantPool:
 _SHARED_BYTES = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Where the weights of groups stay, by number of the group: the first byte. ``nbytes``: at the end of SRAM."""
+
+    starts: Mapping[int, int] = field(default_factory=dict)
+    nbytes: int = 0
+
+
 @dataclass(slots=True)
 class Context:
     """What every lowering may ask: the device, where tensors are, and a place for constants."""
@@ -82,9 +90,16 @@ class Context:
     """Bytes of SRAM for the slots of the group that is lowered: what values that live there have left."""
     rows: int = 0
     """In a segment: as many rows of the group's result as are made at once; 0: all."""
+    pinned: Pinned = field(default_factory=Pinned)
+    """Weights that stay in SRAM from one inference to the next."""
 
     def __post_init__(self) -> None:
-        self.room = self.room or sram_budget(self.config)
+        self.room = self.room or self.sram_bytes
+
+    @property
+    def sram_bytes(self) -> int:
+        """Bytes of SRAM for values and slots."""
+        return sram_budget(self.config) - self.pinned.nbytes
 
     def view(self, tensor: Tensor) -> View:
         """Where a tensor is; a constant that nobody has packed specially is placed as it is."""

@@ -48,7 +48,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
             # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, per_element(self.chain), in_place,
-            *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)), bool(context.rows),
+            *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
+            bool(context.rows) or self._pinned, self._pinned,
         )  # fmt: skip
         self.tile = self.choose_tile()
 
