@@ -125,12 +125,13 @@ def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order)
     config = replace(config, cores=plain.cores)
     context = Context(config, ConstantPool())
     found = candidates(place(graph, form_groups(graph.ops, graph.outputs), context).groups, context)
-    orders = [plain]
+    tried = {}
     for pinned in choices(found, context):
-        for stripes in {plain.striped, True}:
-            order = _other(graph, config, budget, stripes=stripes, pinned=pinned)
-            orders += [] if order is None else [order]
-    return min(orders, key=lambda order: (forecast(order.commands, config, prologue=order.prologue), order.prologue))
+        order = _other(graph, config, budget, pinned=pinned)
+        if order is not None:
+            tried[forecast(order.commands, config, prologue=order.prologue)] = order
+    # Ties: what is pinned is not moved.
+    return tried[min(tried)] if tried and min(tried) <= forecast(plain.commands, config) else plain
 
 
 def _marked(order: _Order) -> list[Command]:

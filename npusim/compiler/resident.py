@@ -41,8 +41,9 @@ def candidates(groups: Sequence[Group], context: Context) -> list[Candidate]:
             continue
         if loading is None or holding is None or not (nbytes := align(holding.weight_bytes)):
             continue
-        saved = loading.estimate() - holding.estimate()
-        if saved >= 0 and nbytes <= sram_budget(context.config):
+        # Any tiling is as good without loads; of those that are nearly the best it may be another one that is chosen.
+        saved = max(0, loading.estimate() - holding.estimate())
+        if nbytes <= sram_budget(context.config):
             found.append(Candidate(group.index, nbytes, saved))
     return sorted(found, key=lambda each: (-each.saved_ps / each.nbytes, each.nbytes, each.group))
 

@@ -23,6 +23,7 @@ def text(program: Program, where: str) -> str:
         ),
         ("constants", capacity(sizes["constant_bytes"])),
         ("scratch", capacity(sizes["scratch_bytes"])),
+        *([("residents", f"{capacity(program.resident_bytes)} of weights in SRAM")] if program.resident_bytes else []),
         ("inputs", _bindings(program.inputs)),
         ("outputs", _bindings(program.outputs)),
         *((f"{name} is", value) for name, value in program.bound),

@@ -49,6 +49,7 @@ class Run:
     dram_read_bytes: int
     dram_write_bytes: int
     compile_from_cache: bool = False
+    resident_bytes: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
 
 
