@@ -229,8 +229,8 @@ def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
 
 
 def _turned_constant(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """A constant that is transposed is another view of the model's memory: read as it lies, each of its elements would be
-    a transfer's run of its own, in every inference."""
+    """A constant that is transposed is another view of the model's memory: read as it lies, each of its elements would
+    be a transfer's run of its own, in every inference."""
     x = op.input(0)
     return None if x.data is None else rewriter.const(f"{op.name}.turned", x.data.transpose(op.attrs["perm"]), x.dtype)
 

@@ -266,9 +266,7 @@ def _fits(layout: Layout, context: Context) -> Iterator[tuple[Stretch, Fitted | 
         low_end = not low_end
 
 
-def _residents(
-    fits: Iterable[tuple[Stretch, Fitted | None]], context: Context
-) -> Iterator[tuple[int, Iterable[Item]]]:
+def _residents(fits: Iterable[tuple[Stretch, Fitted | None]], context: Context) -> Iterator[tuple[int, Iterable[Item]]]:
     """(core, loads) of what stays in SRAM, in the order in which it is wanted."""
     for _, fitted in fits:
         for lowering in fitted.lowerings if fitted else ():

@@ -2,9 +2,9 @@
 
 Checked: the device has the units and cores that commands name, waits look back only (so that no stream can wait for
 itself), fields mean something, no command goes through more elements than its kind may, every byte that a command may
-touch lies inside its memory, only DMA touches DRAM, and where data decides on addresses nothing lies over a result. What
-stays in SRAM for the next job is copied there from the constants, by the commands that say so, and never written again:
-so a job that finds it there computes what one does that loads it.
+touch lies inside its memory, only DMA touches DRAM, and where data decides on addresses nothing lies over a result.
+What stays in SRAM for the next job is copied there from the constants, by the commands that say so, and never written
+again: so a job that finds it there computes what one does that loads it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from npusim.errors import ProgramError
 from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
@@ -90,7 +91,9 @@ class _Prologue:
                     self._check_kept(command.core, access)
             return
         if command.size > self._left:
-            raise ProgramError(f"{self._left} bytes are left of the commands that load residents, it has {command.size}")
+            raise ProgramError(
+                f"{self._left} bytes are left of the commands that load residents, it has {command.size}"
+            )
         if command.unit < Unit.DMA:
             raise ProgramError("residents are loaded by DMA alone")
         for access in accesses:
@@ -111,7 +114,7 @@ class _Prologue:
             raise ProgramError(f"residents take {self._stated - self._missing} bytes of SRAM, not {self._stated}")
         for filled in self._filled.values():
             filled.sort()
-            for (_, end), (first, _) in zip(filled, filled[1:], strict=False):
+            for (_, end), (first, _) in pairwise(filled):
                 if first < end:
                     raise ProgramError(f"byte {first} of SRAM is loaded twice as a resident")
 

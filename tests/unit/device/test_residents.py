@@ -137,7 +137,7 @@ def test_software_that_gives_no_number_loads_each_time() -> None:
 
 
 def test_constants_at_the_same_place_and_another_number() -> None:
-    """A driver that puts other constants to the same address says so by another number, as the reference driver does."""
+    """A driver that puts other constants to an address says so by another number, as the reference driver does."""
     driver = Driver(Bench().device.bus)
     for content in (b"\1" * 64, b"\2" * 64, b"\3" * 64):
         loaded = driver.load(keeper(content))

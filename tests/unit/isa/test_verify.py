@@ -267,7 +267,10 @@ def test_the_mark_says_what_follows_it() -> None:
     size = LOAD.size
     said = f"command 1 (dma.copy): {size - 1} bytes are left of the commands that load residents, it has {size}"
     assert refused(mark(LOAD, more=-1), LOAD) == said
-    assert refused(mark(LOAD, more=1), LOAD) == "command 2 (halt): 1 bytes are left of the commands that load residents, it has 12"
+    assert (
+        refused(mark(LOAD, more=1), LOAD)
+        == "command 2 (halt): 1 bytes are left of the commands that load residents, it has 12"
+    )
     assert refused(mark(LOAD, more=64), LOAD) == "command 2 (halt): residents are loaded by DMA alone"
 
 
