@@ -19,7 +19,7 @@ import os
 import reprlib
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -274,23 +274,49 @@ def describe(program: Program) -> dict[str, Any]:
         "fingerprint": program.config_fingerprint,
         "key": program.key,
         "regions": program.region_bytes,
-        "inputs": [_binding(item) for item in program.inputs],
-        "outputs": [_binding(item) for item in program.outputs],
+        "inputs": [_binding(*item) for item in enumerate(program.inputs, FIRST_IO)],
+        "outputs": [_binding(*item) for item in enumerate(program.outputs, FIRST_IO + len(program.inputs))],
         "ops": [(entry.name, entry.kind) for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
+        "states": _states(program),
     }
 
 
-def _binding(binding: Binding) -> tuple[str, int, tuple[int, ...], str]:
-    return binding.name, binding.region, binding.shape, binding.dtype.label
+def _states(program: Program) -> list[tuple[int, int, int, int]]:
+    """(input, output, axis, rows that there is room for) of those that share a region."""
+    return [
+        (program.inputs.index(source), program.outputs.index(target), source.axis, source.capacity)
+        for source, target in program.states
+    ]
+
+
+def _share(bindings: list[Binding], count: int, source: int, target: int, axis: int, rows: int) -> None:
+    """Put an output into the region of an input. CacheError if that cannot be."""
+    if source >= count or target >= len(bindings) - count:
+        raise CacheError(f"there are {count} inputs and {len(bindings) - count} outputs, got {source} and {target}")
+    numbers = source, count + target
+    first, last = (bindings[number] for number in numbers)
+    if first.capacity or last.capacity:
+        raise CacheError(f"{first.name!r} and {last.name!r} must share their regions with nobody else")
+    shapes = [binding.shape[:axis] + binding.shape[axis + 1 :] for binding in (first, last)]
+    if axis >= len(first.shape) or len(first.shape) != len(last.shape) or shapes[0] != shapes[1]:
+        raise CacheError(f"{first} and {last} must be alike but for axis {axis}")
+    if first.dtype is not last.dtype or not first.shape[axis] <= last.shape[axis] <= rows or not rows:
+        raise CacheError(f"{first} must grow to {last} along axis {axis}, within {rows} rows")
+    for number in numbers:
+        bindings[number] = replace(bindings[number], region=first.region, axis=axis, capacity=rows)
+
+
+def _binding(number: int, binding: Binding) -> tuple[str, int, tuple[int, ...], str]:
+    return binding.name, number, binding.shape, binding.dtype.label
 
 
 def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
     """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
-    # Files from before inputs could be bound have no row for it.
-    rows = _fields({"bound": [], **meta} if isinstance(meta, dict) else meta)
+    # Files from before inputs could be bound, or grow where they lie, have no rows for it.
+    rows = _fields({"bound": [], "states": [], **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
     if len(regions) != FIRST_IO + len(bindings):
@@ -303,9 +329,16 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     for number, binding in enumerate(bindings, FIRST_IO):
         if binding.region != number:
             raise CacheError(f"{binding.name!r}: its region must be {number}, got {binding.region}")
-        if binding.nbytes > regions[number]:
-            raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {regions[number]}")
     count = len(rows["inputs"])
+    for number, state in enumerate(rows["states"]):
+        try:
+            _share(bindings, count, *state)
+        except CacheError as error:
+            raise CacheError(f"states[{number}]: {error}") from None
+    for binding in bindings:
+        if binding.nbytes > regions[binding.region]:
+            size = regions[binding.region]
+            raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {size}")
     inputs, outputs = tuple(bindings[:count]), tuple(bindings[count:])
     given = [binding.name for binding in inputs] + [name for name, _ in rows["bound"]]
     for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
@@ -391,6 +424,7 @@ _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
     "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
+    "states": _many(_row(_size, _size, _size, _size)),
 }  # fmt: skip
 
 

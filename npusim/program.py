@@ -102,16 +102,34 @@ def _source(array: npt.NDArray[Any]) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A program input or output: dense row-major elements at the start of its region."""
+    """A program input or output: row-major elements at the start of its region.
+
+    ``capacity``: rows along ``axis`` that there is room for, where an input and an output share a region: the one is
+    the first rows of what lies there, the other has more of them. 0: elements are dense. ``nbytes``: of the region.
+    """
 
     name: str
     region: int
     shape: tuple[int, ...]
     dtype: DType
+    axis: int = 0
+    capacity: int = 0
     nbytes: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nbytes", math.prod(self.shape) * self.dtype.itemsize)
+        object.__setattr__(self, "nbytes", math.prod(self.held) * self.dtype.itemsize)
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The shape that there is room for."""
+        if not self.capacity:
+            return self.shape
+        return (*self.shape[: self.axis], self.capacity, *self.shape[self.axis + 1 :])
+
+    def elements(self, region: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """The elements, as they lie in the first ``nbytes`` bytes of the region."""
+        held = region[: self.nbytes].view(self.dtype.storage).reshape(self.held)
+        return held[tuple([slice(size) for size in self.shape])]
 
     def __str__(self) -> str:
         """For people: ``x float32[1, 3, 224, 224]``."""
@@ -159,6 +177,12 @@ class Program:
     bound: tuple[tuple[str, str], ...] = ()
     resident_bytes: int = 0
     from_cache: bool = False
+
+    @property
+    def states(self) -> tuple[tuple[Binding, Binding], ...]:
+        """Inputs that grow to outputs where they lie."""
+        outputs = {binding.region: binding for binding in self.outputs}
+        return tuple((binding, outputs[binding.region]) for binding in self.inputs if binding.region in outputs)
 
     def __repr__(self) -> str:
         counts = f"instructions {self.commands}, operators {len(self.ops)}"

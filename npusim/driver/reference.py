@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
-from npusim.program import CONSTANTS, Program
+from npusim.program import CONSTANTS, Binding, Program
 
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any job should take."""
@@ -192,7 +192,10 @@ class Driver:
         addresses = self._slots.write_table(loaded, slot, job.bound)
         for binding, array in job.arrays:
             if array.nbytes:
-                self._bus.write_memory(addresses[binding.region], _flat(array).data)
+                if binding.capacity:  # only the rows that there are: their places lie apart
+                    self._bus.fill_memory(addresses[binding.region], binding.nbytes, _filler(binding, array))
+                else:
+                    self._bus.write_memory(addresses[binding.region], _flat(array).data)
                 self.counters.input_bytes += array.nbytes
         self._fence += 1
         job.fence, job.loaded, job.slot, job.addresses = self._fence, loaded, slot, addresses
@@ -222,8 +225,9 @@ class Driver:
         for binding in job.read_back:
             address, size = job.addresses[binding.region], binding.nbytes
             raw = self._bus.read_memory(address, size) if size else bytearray()
-            self.counters.output_bytes += size
-            job.outputs[binding.name] = np.frombuffer(raw, binding.dtype.storage).reshape(binding.shape)
+            found = np.ascontiguousarray(binding.elements(np.frombuffer(raw, np.uint8)))
+            self.counters.output_bytes += found.nbytes
+            job.outputs[binding.name] = found
         return job
 
     def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:
@@ -307,7 +311,7 @@ def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
     """A job as the bus repeats it; None if its program has left the device, or if making room comes first."""
     own = loaded.idle[-1].own if loaded.loaded and loaded.resident and loaded.idle else {}
     addresses = {CONSTANTS: loaded.constants, **own, **job.bound}
-    if len(addresses) < len(loaded.sizes):
+    if len(addresses) < len(loaded.sizes) or job.program.states:
         return None
     return Turn(
         loaded.code,
@@ -317,6 +321,15 @@ def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
         [(addresses[binding.region], binding.nbytes) for binding in job.read_back],
         spent_ps,
     )
+
+
+def _filler(binding: Binding, array: Array) -> Callable[[npt.NDArray[np.uint8]], None]:
+    """What puts an array into the region of its input."""
+
+    def fill(region: npt.NDArray[np.uint8]) -> None:
+        binding.elements(region)[...] = array
+
+    return fill
 
 
 def _flat(array: Array) -> npt.NDArray[np.uint8]:

@@ -85,30 +85,34 @@ class Session:
         *,
         bind: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
+        cache_rows: int = 0,
     ) -> Program:
         """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
 
         ``input_shapes`` fixes dimensions that the model leaves open. ``bind`` makes constants of inputs: numbers or
         arrays by name. From ``inputs``, an array for each input, comes what neither says: open dimensions, and small
         inputs whose value decides shapes, branches or loops are bound to the value that they have here; ``bound`` of
-        the program names them. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError.
+        the program names them. An input to which rows are concatenated to make an output, as to the caches of a decoder,
+        grows where it lies: ``cache_rows`` says how many rows there is room for, 0: as many as come out; ``states`` of
+        the program has them. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError.
         """
         if isinstance(source, Graph):
-            if input_shapes or bind:
-                what = "input_shapes: the shapes" if input_shapes else "bind: the inputs"
+            if input_shapes or bind or cache_rows:
+                what = "input_shapes: the shapes" if input_shapes else "bind: the inputs" if bind else "cache_rows: those"
                 raise UsageError(f"{what} of a Graph are fixed")
-            return self._store.compile(self._key(_identity(source, self.config), {}, {}), lambda: source)
+            return self._store.compile(self._key(_identity(source, self.config), {}, {}, 0), lambda: source)
         shapes: Mapping[str, Sequence[int]] = input_shapes or {}
         bound = dict(bind or {})
         model = _identity(source, self.config)
         if inputs is None:
             return self._store.compile(
-                self._key(model, shapes, bound), lambda: _graph(source, shapes, bound, self.config)
+                self._key(model, shapes, bound, cache_rows),
+                lambda: _graph(source, shapes, bound, self.config, cache_rows),
             )
         from npusim.frontends.onnx import shapes_of
 
         shapes = shapes_of(source, inputs, shapes, bound)
-        free = self._key(model, shapes, bound)
+        free = self._key(model, shapes, bound, cache_rows)
         # Which inputs have to be bound shows while the model is read; for the same model and shapes they are the same.
         bound.update({name: inputs[name] for name in self._deciding.get(free, ())})
         reads = 0
@@ -116,7 +120,8 @@ class Session:
             reads += 1
             try:
                 return self._store.compile(
-                    self._key(model, shapes, bound), lambda: _graph(source, shapes, bound, self.config)
+                    self._key(model, shapes, bound, cache_rows),
+                    lambda: _graph(source, shapes, bound, self.config, cache_rows),
                 )
             except NeedsValueError as error:
                 if reads == MOST_READS:
@@ -161,13 +166,19 @@ class Session:
         if self._dispatcher is not None:
             self._dispatcher.memory.unload(program)
 
-    def _key(self, model: tuple[str, str], input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> str:
+    def _key(
+        self,
+        model: tuple[str, str],
+        input_shapes: Mapping[str, Sequence[int]],
+        bind: Mapping[str, Any],
+        cache_rows: int,
+    ) -> str:
         from npusim.compiler.version import COMPILER_VERSION
 
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
         values = sorted((name, value_text(np.asarray(value))) for name, value in bind.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
-        text = repr((*model, shapes, values, self.config.fingerprint(), self.config.name, versions))
+        text = repr((*model, shapes, values, cache_rows, self.config.fingerprint(), self.config.name, versions))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -184,13 +195,20 @@ def _identity(source: Source, config: Config) -> tuple[str, str]:
     return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest(), ""
 
 
-def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any], config: Config) -> Graph:
+def _graph(
+    source: Source,
+    input_shapes: Mapping[str, Sequence[int]],
+    bind: Mapping[str, Any],
+    config: Config,
+    cache_rows: int,
+) -> Graph:
     from npusim.frontends.onnx import load
 
     assert not isinstance(source, Graph)
     graph = load(source, input_shapes=input_shapes, bind=bind, config=config)
     if isinstance(source, str | os.PathLike):
         graph.name = Path(source).stem
+    graph.cache_rows = cache_rows
     return graph
 
 
