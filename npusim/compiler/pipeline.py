@@ -63,8 +63,9 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     ]
     for cache in caches:
         for number in (cache.source, count + cache.target):
-            place = {"region": FIRST_IO + cache.source, "axis": cache.axis, "capacity": cache.capacity}
-            bindings[number] = replace(bindings[number], **place)
+            bindings[number] = replace(
+                bindings[number], region=FIRST_IO + cache.source, axis=cache.axis, capacity=cache.capacity
+            )
     return Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands),
         ConstantData(sizes[0], best.constants.pieces), sizes,
@@ -126,9 +127,7 @@ def _best(graph: Graph, config: Config, budget: Budget, caches: Sequence[Growth]
     return min(orders, key=lambda pair: pair[0])[1]
 
 
-def _with_residents(
-    graph: Graph, config: Config, budget: Budget, caches: Sequence[Growth], plain: _Order
-) -> _Order:
+def _with_residents(graph: Graph, config: Config, budget: Budget, caches: Sequence[Growth], plain: _Order) -> _Order:
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
     config = replace(config, cores=plain.cores)
     context = Context(config, ConstantPool())
