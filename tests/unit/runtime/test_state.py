@@ -141,9 +141,9 @@ def test_of_a_run_that_fails_the_state_is_what_it_was(session: Session) -> None:
 
 def test_what_a_state_refuses(session: Session, decoder: onnx.ModelProto) -> None:
     one = np.ones((2, 4), np.float32)
-    with pytest.raises(UsageError, match="^feeds: output 'h2' is to become 'g', which the state does not have$"):
+    with pytest.raises(UsageError, match=r"^feeds: output 'h2' is to become 'g', which the state does not have$"):
         session.state({"h": one}, feeds={"h2": "g"})
-    with pytest.raises(UsageError, match="^feeds: two outputs are to become the same input$"):
+    with pytest.raises(UsageError, match=r"^feeds: two outputs are to become the same input$"):
         session.state({"h": one}, feeds={"h2": "h", "y": "h"})
     model = recurrent()
     program = session.compile(model)
@@ -172,12 +172,12 @@ def test_what_a_state_refuses(session: Session, decoder: onnx.ModelProto) -> Non
     ):
         with pytest.raises(kind, match=f"^{said}$"):
             session.run(program, inputs, state=state)
-    with pytest.raises(UsageError, match="^the state has no 'z'; it has h$"):
+    with pytest.raises(UsageError, match=r"^the state has no 'z'; it has h$"):
         session.state({"h": one}).read("z")
     x = next(tokens(1))
-    with pytest.raises(CompileError, match="^'past_key_0' grows to 4 rows as .*, there is to be room for 3$"):
+    with pytest.raises(CompileError, match=r"^'past_key_0' grows to 4 rows as .*, there is to be room for 3$"):
         session.run(decoder, {"x": x}, state=session.state(empty(3), cache_rows=3))
-    with pytest.raises(UsageError, match="^feeds: 'past_key_0' grows to output '.*' where it lies$"):
+    with pytest.raises(UsageError, match=r"^feeds: 'past_key_0' grows to output '.*' where it lies$"):
         session.run(
             decoder, {"x": x}, state=session.state(empty(3), feeds={decoder.graph.output[0].name: "past_key_0"})
         )
@@ -187,9 +187,9 @@ def test_a_state_is_of_one_device(session: Session) -> None:
     one = np.ones((2, 4), np.float32)
     state = session.state({"h": one, "c": one})
     session.close()
-    with pytest.raises(UsageError, match="^the state is on the device of another session, or of one that was closed"):
+    with pytest.raises(UsageError, match=r"^the state is on the device of another session, or of one that was closed"):
         session.run(recurrent(), {"x": one}, state=state)
-    with Session("tiny", cache_dir=False) as other, pytest.raises(UsageError, match="^the state is on the device of"):
+    with Session("tiny", cache_dir=False) as other, pytest.raises(UsageError, match=r"^the state is on the device of"):
         other.run(recurrent(), {"x": one}, state=state)
 
 
