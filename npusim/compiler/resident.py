@@ -18,7 +18,7 @@ from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.values import align
 from npusim.errors import CompileError
 
-SHARES = (8, 4, 2)
+SHARES = (16, 8, 4, 2)
 """Residents leave one part in so many of SRAM to everything else."""
 
 

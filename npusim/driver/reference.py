@@ -327,6 +327,7 @@ def _filler(binding: Binding, array: Array) -> Callable[[npt.NDArray[np.uint8]],
     """What puts an array into the region of its input."""
 
     def fill(region: npt.NDArray[np.uint8]) -> None:
+        region[...] = 0  # rows that are not there yet: neither the host's memory nor what another job has left
         binding.elements(region)[...] = array
 
     return fill
