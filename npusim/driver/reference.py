@@ -225,9 +225,9 @@ class Driver:
         for binding in job.read_back:
             address, size = job.addresses[binding.region], binding.nbytes
             raw = self._bus.read_memory(address, size) if size else bytearray()
-            found = np.ascontiguousarray(binding.elements(np.frombuffer(raw, np.uint8)))
+            found = binding.elements(np.frombuffer(raw, np.uint8))
             self.counters.output_bytes += found.nbytes
-            job.outputs[binding.name] = found
+            job.outputs[binding.name] = found if found.flags.c_contiguous else found.copy()
         return job
 
     def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:

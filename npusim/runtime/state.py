@@ -65,7 +65,7 @@ class State:
             assert value.array is not None
             return from_storage(value.array.copy(), value.dtype)
         raw = self._dispatcher.driver.read(value.buffer.block.address, value.place.nbytes)
-        return from_storage(np.ascontiguousarray(value.place.elements(np.frombuffer(raw, np.uint8))), value.dtype)
+        return from_storage(value.place.elements(np.frombuffer(raw, np.uint8)).copy(), value.dtype)
 
     def close(self) -> None:
         """Give the device memory back. The state is of no more use."""

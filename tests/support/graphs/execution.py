@@ -61,7 +61,7 @@ def interpreted(program: Program, config: Config, inputs: Mapping[str, npt.NDArr
     for binding in program.outputs:
         start = regions[binding.region][0]
         raw = np.frombuffer(memory.dram[start : start + binding.nbytes].tobytes(), np.uint8)
-        outputs[binding.name] = np.ascontiguousarray(binding.elements(raw))
+        outputs[binding.name] = binding.elements(raw).copy()
     return outputs
 
 
