@@ -129,7 +129,9 @@ class Binding:
     def elements(self, region: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
         """The elements, as they lie in the first ``nbytes`` bytes of the region."""
         held = region[: self.nbytes].view(self.dtype.storage).reshape(self.held)
-        return held[(*[slice(size) for size in self.shape], ...)]
+        # The ellipsis makes a view of a scalar, too.
+        first: tuple[Any, ...] = (*map(slice, self.shape), ...)
+        return held[first]
 
     def __str__(self) -> str:
         """For people: ``x float32[1, 3, 224, 224]``."""

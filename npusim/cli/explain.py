@@ -48,7 +48,9 @@ def explain(
     candidates = find_operators(program, op)
     with progress(f"simulating {program.name} on {found.name}"):
         if program.resident_bytes:
-            session.run(program, timing_only=True)  # it loads what stays in SRAM; what is explained is one that finds it
+            session.run(
+                program, timing_only=True
+            )  # it loads what stays in SRAM; what is explained is one that finds it
         result = session.run(program, timing_only=True)
     index, *rest = slowest_first(program, result, candidates)
     explanation, others = explained(program, result, found, index), [program.ops[other].name for other in rest]

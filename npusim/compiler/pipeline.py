@@ -18,7 +18,7 @@ from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.resident import candidates, choices
 from npusim.compiler.schedule import Item, Scheduler, Tile
-from npusim.compiler.state import Growth, growths
+from npusim.compiler.state import growths
 from npusim.compiler.stripes import before_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
@@ -45,10 +45,10 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
-    caches = growths(prepared, graph.cache_rows)
-    best = _best(prepared, config, budget, caches)
+    prepared.cache_rows = graph.cache_rows
+    best = _best(prepared, config, budget)
     if config.sram.resident_weights:
-        best = _with_residents(prepared, config, budget, caches, best)
+        best = _with_residents(prepared, config, budget, best)
     commands, sizes = _marked(best), best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
@@ -61,7 +61,7 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
             zip((*(t.name for t in prepared.inputs), *names), (*prepared.inputs, *prepared.outputs), strict=True)
         )
     ]
-    for cache in caches:
+    for cache in growths(prepared):
         for number in (cache.source, count + cache.target):
             bindings[number] = replace(
                 bindings[number], region=FIRST_IO + cache.source, axis=cache.axis, capacity=cache.capacity
@@ -101,10 +101,10 @@ class _Order:
             yield OpEntry("resident weights", "load")
 
 
-def _best(graph: Graph, config: Config, budget: Budget, caches: Sequence[Growth]) -> _Order:
+def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
-    best = _ordered(graph, config, copy(budget), caches)
+    best = _ordered(graph, config, copy(budget))
     if config.cores == 1 and not best.striped:
         return best
     orders = [(forecast(best.commands, config), best)]
@@ -112,29 +112,29 @@ def _best(graph: Graph, config: Config, budget: Budget, caches: Sequence[Growth]
     if config.cores > 1:
         count = config.cores // 2
         # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
-        while count > 1 and (order := _other(graph, replace(config, cores=count), budget, caches)) is not None:
+        while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
             orders.append((forecast(order.commands, config), order))
             if orders[-1][0] > orders[-2][0]:
                 break
             count //= 2
-        alone = _other(graph, replace(config, cores=1), budget, caches)
+        alone = _other(graph, replace(config, cores=1), budget)
     if alone is not None and alone is not best:
         orders.append((forecast(alone.commands, config), alone))
     if alone is not None and alone.striped:
-        whole = _other(graph, replace(config, cores=1), budget, caches, stripes=False)
+        whole = _other(graph, replace(config, cores=1), budget, stripes=False)
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
     return min(orders, key=lambda pair: pair[0])[1]
 
 
-def _with_residents(graph: Graph, config: Config, budget: Budget, caches: Sequence[Growth], plain: _Order) -> _Order:
+def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
     config = replace(config, cores=plain.cores)
     context = Context(config, ConstantPool())
-    found = candidates(place(graph, form_groups(graph.ops, graph.outputs), context, caches).groups, context)
+    found = candidates(place(graph, form_groups(graph.ops, graph.outputs), context).groups, context)
     tried = {}
     for pinned in choices(found, context):
-        order = _other(graph, config, budget, caches, pinned=pinned)
+        order = _other(graph, config, budget, pinned=pinned)
         if order is not None:
             tried[forecast(order.commands, config, prologue=order.prologue)] = order
     # Ties: what is pinned is not moved.
@@ -151,39 +151,27 @@ def _marked(order: _Order) -> list[Command]:
 
 
 def _other(
-    graph: Graph,
-    config: Config,
-    budget: Budget,
-    caches: Sequence[Growth],
-    *,
-    stripes: bool = True,
-    pinned: Pinned | None = None,
+    graph: Graph, config: Config, budget: Budget, *, stripes: bool = True, pinned: Pinned | None = None
 ) -> _Order | None:
     """Another order; None if it takes more than there is."""
     try:
-        return _ordered(graph, config, copy(budget), caches, stripes=stripes, pinned=pinned)
+        return _ordered(graph, config, copy(budget), stripes=stripes, pinned=pinned)
     except CompileError:
         return None
 
 
 def _ordered(
-    graph: Graph,
-    config: Config,
-    budget: Budget,
-    caches: Sequence[Growth],
-    *,
-    stripes: bool = True,
-    pinned: Pinned | None = None,
+    graph: Graph, config: Config, budget: Budget, *, stripes: bool = True, pinned: Pinned | None = None
 ) -> _Order:
     context = Context(config, ConstantPool(), pinned=pinned or Pinned())
-    placement = place(graph, form_groups(graph.ops, graph.outputs), context, caches)
+    placement = place(graph, form_groups(graph.ops, graph.outputs), context)
     layout = plan(placement, context, stripes=stripes)
-    io = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)]
-    for cache in caches:
-        source = graph.inputs[cache.source]
-        io[cache.source] = context.views[source].buffer.nbytes
-        io[len(graph.inputs) + cache.target] = 0
-    values = (layout.scratch_bytes, *io)
+    # An output that lies where an input does takes no region of its own.
+    io = {
+        buffer.region: buffer for tensor in (*graph.inputs, *graph.outputs) for buffer in [context.view(tensor).buffer]
+    }
+    regions = range(FIRST_IO, FIRST_IO + len(graph.inputs) + len(graph.outputs))
+    values = (layout.scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
     commands, prologue = _schedule(placement, layout, context, budget)
     sizes = (align(context.constants.size), *values)

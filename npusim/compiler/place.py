@@ -12,7 +12,7 @@ from npusim.compiler.groups import VIEWS, Group
 from npusim.compiler.lower import TILES
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.movement import VIEW_RULES
-from npusim.compiler.state import Growth
+from npusim.compiler.state import Growth, growths
 from npusim.compiler.values import Buffer, View, dense_strides, memory_order, ordered_strides
 from npusim.graph import Graph, Op, Tensor
 from npusim.program import FIRST_IO, SCRATCH
@@ -33,15 +33,15 @@ class Placement:
     buffers: list[Buffer]
 
 
-def place(graph: Graph, groups: Sequence[Group], context: Context, caches: Sequence[Growth] = ()) -> Placement:
-    """Fill ``context.views`` for every tensor that is kept in memory. ``caches``: outputs that lie where inputs do."""
+def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
+    """Fill ``context.views`` for every tensor that is kept in memory."""
     # Twice, because each depends on the other: the order that suits a tensor follows from how its source lies, and that
     # from whether it is computed into a concatenation, whose own order comes from its sources.
     for index, tensor in enumerate((*graph.inputs, *graph.outputs)):
         strides = dense_strides(tensor.shape, tensor.dtype.itemsize)
         buffer = Buffer(tensor.name, FIRST_IO + index, tensor.nbytes)
         context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
-    for cache in caches:
+    for cache in growths(graph):
         _share(graph.inputs[cache.source], graph.outputs[cache.target], cache, context)
     inputs = [context.views[tensor].buffer for tensor in graph.inputs]
     trial = Context(context.config, context.constants, dict(context.views))

@@ -21,11 +21,9 @@ class Growth(NamedTuple):
     capacity: int
 
 
-def growths(graph: Graph, rows: int | None) -> list[Growth]:
-    """The caches of a graph, with room for so many rows; see :attr:`npusim.graph.Graph.cache_rows`.
-
-    Raises CompileError if that is too little.
-    """
+def growths(graph: Graph) -> list[Growth]:
+    """The caches of a graph, if its ``cache_rows`` let there be any. Raises CompileError if those are too few."""
+    rows = graph.cache_rows
     if rows is None:
         return []
     inputs = {tensor: number for number, tensor in enumerate(graph.inputs)}
