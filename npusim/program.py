@@ -131,7 +131,8 @@ class Binding:
         held = region[: self.nbytes].view(self.dtype.storage).reshape(self.held)
         # The ellipsis makes a view of a scalar, too.
         first: tuple[Any, ...] = (*map(slice, self.shape), ...)
-        return held[first]
+        found: npt.NDArray[Any] = held[first]
+        return found
 
     def __str__(self) -> str:
         """For people: ``x float32[1, 3, 224, 224]``."""
