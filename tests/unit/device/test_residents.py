@@ -156,3 +156,20 @@ def test_every_core_keeps_its_own() -> None:
     loaded = driver.load(stream.program([], [16], constants=bytes(range(16))))
     for _ in range(2):
         assert driver.run(loaded).outputs["y0"].tobytes() == bytes(range(16))
+
+
+@pytest.mark.parametrize("later_us", [5, 20])  # while its context comes back, and when it runs again
+def test_what_was_parked_comes_back_over_what_the_other_has_left(later_us: int) -> None:
+    runs = Runs()
+    low = runs.driver.submit(runs.driver.load(long_job(40)), priority=Priority.LOW)
+    for wait_us in (5, later_us):  # between them the long job has its own bytes where the keeper's were
+        runs.bench.device.machine.clock.advance(wait_us * 1000 * NS)
+        job = runs.driver.submit(runs.loaded, priority=Priority.HIGH)
+        while not job.ended:
+            runs.driver.poll(10**9)
+        runs.driver.finish(job)
+        assert job.outputs["y0"].tobytes() == KEPT
+        assert not runs.bench.records[job.fence].residents_held
+    assert not low.ended
+    runs.driver.wait(low)
+    assert runs.bench.records[low.fence].preemptions > 0
