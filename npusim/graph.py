@@ -85,13 +85,17 @@ class Op:
         return f"<{self.kind} {self.name!r}>"
 
 
+DOUBLING = -1
+"""For ``Graph.cache_rows``: of many numbers of rows, one after the other, few want another place."""
+
+
 @dataclass(eq=False, slots=True)
 class Graph:
     """Operators in topological order; every tensor has one producer, or is an input or a constant.
 
     ``bound``: names of inputs that the model has and the graph has not, and the values that were taken for them.
     ``cache_rows``: where an input grows to an output by concatenation, both share memory, which has room for so many
-    rows, 0: for those that come out; None: each has its own.
+    rows, 0: for those that come out, DOUBLING: for the least power of two that is enough; None: each has its own.
     """
 
     name: str

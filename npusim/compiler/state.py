@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from npusim.errors import CompileError
-from npusim.graph import Graph
+from npusim.graph import DOUBLING, Graph
 
 
 class Growth(NamedTuple):
@@ -39,10 +39,16 @@ def growths(graph: Graph) -> list[Growth]:
         if source is None:
             continue
         grown = tensor.shape[axis]
-        if rows and grown > rows:
+        if 0 < rows < grown:
             raise CompileError(
                 f"{first.name!r} grows to {grown} rows as {tensor.name!r}, there is to be room for {rows}"
             )
         if tensor.size:
-            found.append(Growth(source, target, axis, rows or grown))
+            found.append(Growth(source, target, axis, _room(rows, grown)))
     return found
+
+
+def _room(rows: int, grown: int) -> int:
+    if rows == DOUBLING:
+        return 1 << (grown - 1).bit_length()
+    return rows or grown

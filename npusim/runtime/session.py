@@ -16,7 +16,7 @@ from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
 from npusim.errors import InputError, NeedsValueError, UsageError
-from npusim.graph import Graph
+from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
@@ -148,12 +148,15 @@ class Session:
                 bound.update({name: inputs[name] for name in error.values})
                 self._deciding[free] = [*self._deciding.get(free, ()), *error.values]
 
-    def state(self, arrays: Mapping[str, Any], *, feeds: Mapping[str, str] | None = None, cache_rows: int = 0) -> State:
+    def state(
+        self, arrays: Mapping[str, Any], *, feeds: Mapping[str, str] | None = None, cache_rows: int = DOUBLING
+    ) -> State:
         """Tensors that are to stay on the device from run to run, by the names of the inputs that they are.
 
         ``feeds``: for each output that becomes an input of the next run its name, and that of the input; where an
         input grows to an output by concatenation this is known. ``cache_rows``: rows that there is room for where
-        tensors grow, so that no run moves what is there. Raises UsageError.
+        tensors grow, so that no run moves what is there; without it there is room for twice as many, and the host
+        moves them, each time that they have doubled. Raises UsageError.
         """
         return State(self._powered(), arrays, feeds or {}, cache_rows)
 

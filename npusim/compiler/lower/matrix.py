@@ -28,6 +28,7 @@ from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import Home, MatrixProblem, Tiling, acc_bytes, choose, estimate, footprint, input_extent
 from npusim.compiler.values import View
 from npusim.dtypes import DType
+from npusim.errors import CompileError
 from npusim.graph import Op
 from npusim.isa.base import Space
 from npusim.isa.matrix import CHANNEL_BLOCK, NOTHING, Conv, Depthwise
@@ -178,6 +179,7 @@ class MatrixLowering(Lowering):
     def residents(self, core: int, cores: int) -> Iterator[Item]:
         """Load what stays in SRAM for a core's tiles; :meth:`steps` find it there."""
         held, at = self._held.setdefault(core, {}), self.context.pinned.starts[self.group.index]
+        end = at + self.weight_bytes
         parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), core, cores)))
         tasks = [Task(0, 0, 0, *part) for part in parts]
         for task in tasks:  # in front, where they are aligned as the weights need not be
@@ -194,6 +196,8 @@ class MatrixLowering(Lowering):
             slot = Slot(core, Space.SRAM, at, footprint(self.problem, one).w, active=True)
             held[f"w{(task[3:], chunk)}"] = ((self.weights_key(task), chunk), slot)
             at += slot.nbytes
+            if at > end:
+                raise CompileError(f"internal: {self.op.name}: parts of the weights take more than the whole")
             yield from self.load_weights(task, extent, chunk, slot)
 
     @property

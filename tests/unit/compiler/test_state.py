@@ -11,7 +11,7 @@ import pytest
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.errors import CompileError
-from npusim.graph import Graph, Tensor
+from npusim.graph import DOUBLING, Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary, Unary
@@ -82,6 +82,12 @@ def test_a_cache_is_one_buffer_with_room_for_its_rows(rows: int, changes: dict[s
     assert old.capacity == new.capacity == (rows or 6)
     assert program.region_bytes[FIRST_IO] == 2 * 3 * (rows or 6) * 8 * 4
     assert program.region_bytes[new.region + 2 + 1] == 0  # of its own it needs none
+
+
+def test_room_for_the_next_power_of_two() -> None:
+    for past, room in ((0, 1), (1, 2), (2, 4), (3, 4), (4, 8), (7, 8), (8, 16)):
+        program = compile_graph(grown(joined, shape=(2, 3, past, 8), rows=DOUBLING), TINY)
+        assert [old.capacity for old, _ in program.states] == [room]
 
 
 def test_only_the_new_row_is_moved() -> None:

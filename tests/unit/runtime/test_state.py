@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from npusim.errors import CompileError, DeviceFaultError, InputError, UsageError
+from npusim.graph import DOUBLING
 from npusim.hw.config import load_config
 from npusim.runtime import Request, Session
 from tests.support.onnx_models.transformers import GptSizes, gpt
@@ -57,7 +58,7 @@ def tokens(count: int) -> Iterator[Any]:
         yield rng.standard_normal((1, 1, 32)).astype(np.float32)
 
 
-@pytest.mark.parametrize("rows", [0, 8])
+@pytest.mark.parametrize("rows", [0, 8, DOUBLING])
 def test_a_decoder_with_its_caches_on_the_device(session: Session, decoder: onnx.ModelProto, rows: int) -> None:
     """The same bits as with caches that go to the host and back, and none of those transfers."""
     past, names = empty(), [value.name for value in decoder.graph.output]
@@ -84,6 +85,18 @@ def test_with_room_nothing_that_is_there_is_moved(session: Session, decoder: onn
             moved.append((host.buffer_write_bytes, host.buffer_read_bytes))
         assert moved == [(len(CACHES) * 6 * ROW, 0), (0, 0), (0, 0)]
         assert "past_key_0 float32[1, 4, 5, 8]" in repr(state)
+
+
+def test_without_a_number_of_rows_caches_are_moved_when_they_have_doubled(
+    session: Session, decoder: onnx.ModelProto
+) -> None:
+    moved = []
+    with session.state(empty(2)) as state:
+        for x in tokens(5):
+            before = session.driver.counters.snapshot()
+            session.run(decoder, {"x": x}, state=state)
+            moved.append(session.driver.counters.since(before).buffer_write_bytes // (len(CACHES) * ROW))
+    assert moved == [4, 0, 8, 0, 0]
 
 
 def test_without_arithmetic_a_state_has_shapes_and_times(session: Session, decoder: onnx.ModelProto) -> None:
