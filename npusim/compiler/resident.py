@@ -18,8 +18,8 @@ from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.values import align
 from npusim.errors import CompileError
 
-SHARES = (16, 8, 4, 2)
-"""Residents leave one part in so many of SRAM to everything else."""
+SHARES = (2, 4, 8, 16)
+"""Residents leave one part in so many of SRAM to everything else; those that leave most come first."""
 
 
 @dataclass(frozen=True, slots=True)

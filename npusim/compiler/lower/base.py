@@ -73,10 +73,14 @@ _SHARED_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Where the weights of groups stay, by number of the group: the first byte. ``nbytes``: at the end of SRAM."""
+    """Where the weights of groups stay, by number of the group: the first byte. ``nbytes``: at the end of SRAM.
+
+    ``large_tiles``: tiles are chosen for weights that cost no loads; else as if they were loaded.
+    """
 
     starts: Mapping[int, int] = field(default_factory=dict)
     nbytes: int = 0
+    large_tiles: bool = False
 
 
 @dataclass(slots=True)

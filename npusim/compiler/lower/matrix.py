@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import product
@@ -139,16 +141,25 @@ class MatrixLowering(Lowering):
 
     def choose_tile(self) -> Tiling:
         """Pick the tiling; small operands of the chain that the search left out shrink its budget until all fits."""
+        if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
+            # Without loads a single tile seems best, beside which the chain and the groups before and after may have
+            # nothing to do.
+            loading = dataclasses.replace(self.problem, held=False, pinned=False)
+            with contextlib.suppress(CompileError):
+                return self._fitting(loading)
+        return self._fitting(self.problem)
+
+    def _fitting(self, problem: MatrixProblem) -> Tiling:
         available = self.context.room
         # Whole parts of SRAM, so that neighbouring choices of homes ask the same questions.
         part = self.config.sram.bytes // _PARTS
         budget = available // part * part
-        if choose(self.problem, self.config, budget) is None:
+        if choose(problem, self.config, budget) is None:
             budget = available
         while True:
-            tile = choose(self.problem, self.config, budget)
+            tile = choose(problem, self.config, budget)
             if tile is None:
-                ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
+                ic = problem.ic if problem.depthwise else min(problem.ic, CHANNEL_BLOCK)
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile = tile
