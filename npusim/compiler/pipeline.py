@@ -7,19 +7,19 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 
-from npusim.compiler.forecast import forecast
+from npusim.compiler.forecast import Forecast, forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
+from npusim.compiler.memory import Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.resident import candidates, choices
 from npusim.compiler.schedule import Item, Scheduler, Tile
 from npusim.compiler.state import growths
-from npusim.compiler.stripes import before_stripe
+from npusim.compiler.stripes import before_stripe, load_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
 from npusim.dtypes import DType
@@ -83,7 +83,7 @@ class _Order:
     sizes: tuple[int, ...]
     constants: ConstantPool
     groups: list[Group]
-    striped: bool
+    layout: Layout
     cores: int
     prologue: int = 0
 
@@ -105,7 +105,7 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
-    if config.cores == 1 and not best.striped:
+    if config.cores == 1 and not best.layout.is_close:
         return best
     orders = [(forecast(best.commands, config), best)]
     alone: _Order | None = best
@@ -114,17 +114,18 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
         while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
             orders.append((forecast(order.commands, config), order))
-            if orders[-1][0] > orders[-2][0]:
+            if orders[-1][0].ps > orders[-2][0].ps:
                 break
             count //= 2
         alone = _other(graph, replace(config, cores=1), budget)
     if alone is not None and alone is not best:
         orders.append((forecast(alone.commands, config), alone))
-    if alone is not None and alone.striped:
-        whole = _other(graph, replace(config, cores=1), budget, stripes=False)
+    if alone is not None and alone.layout.is_close:
+        whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known)
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
-    return min(orders, key=lambda pair: pair[0])[1]
+    first = _first_of(*(found for found, _ in orders))
+    return next(order for found, order in orders if found is first)
 
 
 def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
@@ -138,9 +139,12 @@ def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order)
         """Whether this is as good as the best so far: of equals it is that which moves less."""
         nonlocal best, least, most
         order = _other(graph, config, budget, pinned=pinned)
-        if order is None or (time := forecast(order.commands, config, prologue=order.prologue)) > least:
+        if order is None:
             return False
-        best, least, most = order, time, pinned
+        now = forecast(order.commands, config, prologue=order.prologue)
+        if _first_of(now, least) is not now:
+            return False
+        best, least, most = order, now, pinned
         return True
 
     for number, pinned in enumerate(choices(found, context)):
@@ -161,22 +165,34 @@ def _marked(order: _Order) -> list[Command]:
     return [Command(0, Unit.CONTROL, order.commands[0].op, (), mark), *order.commands]
 
 
+_SLACK = 8
+"""In thousandths."""
+
+
+def _first_of(*found: Forecast) -> Forecast:
+    """The forecast of least time; of those that are near, the one of least traffic, the first of equals."""
+    # Forecasts as near as this say nothing about time; traffic they know to the byte.
+    limit = min(each.ps for each in found) * (1000 + _SLACK) // 1000
+    return min((each for each in found if each.ps <= limit), key=lambda each: (each.dram_bytes, each.ps))
+
+
 def _other(
-    graph: Graph, config: Config, budget: Budget, *, stripes: bool = True, pinned: Pinned | None = None
+    graph: Graph, config: Config, budget: Budget, *, known: Known | None = None, pinned: Pinned | None = None
 ) -> _Order | None:
     """Another order; None if it takes more than there is."""
     try:
-        return _ordered(graph, config, copy(budget), stripes=stripes, pinned=pinned)
+        return _ordered(graph, config, copy(budget), known=known, pinned=pinned)
     except CompileError:
         return None
 
 
 def _ordered(
-    graph: Graph, config: Config, budget: Budget, *, stripes: bool = True, pinned: Pinned | None = None
+    graph: Graph, config: Config, budget: Budget, *, known: Known | None = None, pinned: Pinned | None = None
 ) -> _Order:
+    """With what is ``known`` from an order with stripes: one without them."""
     context = Context(config, ConstantPool(), pinned=pinned or Pinned())
     placement = place(graph, form_groups(graph.ops, graph.outputs), context)
-    layout = plan(placement, context, stripes=stripes)
+    layout = plan(placement, context, known)
     # An output that lies where an input does takes no region of its own.
     io = {
         buffer.region: buffer for tensor in (*graph.inputs, *graph.outputs) for buffer in [context.view(tensor).buffer]
@@ -187,8 +203,7 @@ def _ordered(
     commands, prologue = _schedule(placement, layout, context, budget)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    striped = any(stretch.segment for stretch in layout.stretches)
-    return _Order(commands, sizes, context.constants, placement.groups, striped, config.cores, prologue)
+    return _Order(commands, sizes, context.constants, placement.groups, layout, config.cores, prologue)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -307,7 +322,10 @@ def _turns(
         return
     for image, (stripe, rows) in product(range(stretch.segment.images), enumerate(stretch.segment.stripes)):
         moved = stretch.segment.moved(stripe)
-        for number, (first, end) in enumerate(rows):
+        for window in stretch.segment.loaded:
+            reader = stretch.groups[window.inner.readers[0].reader]
+            yield reader, [load_stripe(stretch.segment, window, image, stripe)]
+        for number, (first, end) in enumerate(rows[: len(stretch.groups)]):
             # Also where nothing is made: padding below the image may be wanted then.
             yield stretch.groups[number], [before_stripe(stretch.segment, number, image, stripe)]
             if first < end:
