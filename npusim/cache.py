@@ -18,7 +18,7 @@ import math
 import os
 import reprlib
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,18 @@ from npusim.errors import CacheError, UsageError
 from npusim.isa.base import ISA_VERSION, operators
 from npusim.isa.control import resident_bytes
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
-from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
+from npusim.program import (
+    CONSTANTS,
+    EVERY,
+    FIRST_IO,
+    MEMORIES,
+    PLACE_KINDS,
+    Binding,
+    ConstantData,
+    OpEntry,
+    Place,
+    Program,
+)
 
 FORMAT_VERSION = 1
 """Of the file's layout; raise it with any change to the layout or the description."""
@@ -281,6 +292,7 @@ def describe(program: Program) -> dict[str, Any]:
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
         "states": _states(program),
+        "places": program.places,
     }
 
 
@@ -290,6 +302,24 @@ def _states(program: Program) -> list[tuple[int, int, int, int]]:
         (program.inputs.index(source), program.outputs.index(target), source.axis, source.capacity)
         for source, target in program.states
     ]
+
+
+def _place(
+    bindings: list[Binding], count: int, regions: Sequence[int], states: Iterable[tuple[int, int, int, int]]
+) -> None:
+    """See that inputs and outputs lie in their regions, those that share one together."""
+    for number, binding in enumerate(bindings, FIRST_IO):
+        if binding.region != number:
+            raise CacheError(f"{binding.name!r}: its region must be {number}, got {binding.region}")
+    for number, state in enumerate(states):
+        try:
+            _share(bindings, count, *state)
+        except CacheError as error:
+            raise CacheError(f"states[{number}]: {error}") from None
+    for binding in bindings:
+        if binding.nbytes > regions[binding.region]:
+            size = regions[binding.region]
+            raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {size}")
 
 
 def _share(bindings: list[Binding], count: int, source: int, target: int, axis: int, rows: int) -> None:
@@ -315,8 +345,8 @@ def _binding(number: int, binding: Binding) -> tuple[str, int, tuple[int, ...], 
 
 def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
     """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
-    # Files from before inputs could be bound, or grow where they lie, have no rows for it.
-    rows = _fields({"bound": [], "states": [], **meta} if isinstance(meta, dict) else meta)
+    # Files from before inputs could be bound, places told, or inputs grow where they lie have no row for it.
+    rows = _fields({"bound": [], "places": [], "states": [], **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
     if len(regions) != FIRST_IO + len(bindings):
@@ -326,19 +356,8 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
         )
     if constants.size > regions[CONSTANTS]:
         raise CacheError(f"regions[0]: must hold {constants.size} bytes of constants, got {regions[CONSTANTS]}")
-    for number, binding in enumerate(bindings, FIRST_IO):
-        if binding.region != number:
-            raise CacheError(f"{binding.name!r}: its region must be {number}, got {binding.region}")
     count = len(rows["inputs"])
-    for number, state in enumerate(rows["states"]):
-        try:
-            _share(bindings, count, *state)
-        except CacheError as error:
-            raise CacheError(f"states[{number}]: {error}") from None
-    for binding in bindings:
-        if binding.nbytes > regions[binding.region]:
-            size = regions[binding.region]
-            raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {size}")
+    _place(bindings, count, regions, rows["states"])
     inputs, outputs = tuple(bindings[:count]), tuple(bindings[count:])
     given = [binding.name for binding in inputs] + [name for name, _ in rows["bound"]]
     for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
@@ -347,10 +366,17 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     last = max(operators(code), default=-1)
     if last >= len(rows["ops"]):
         raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
+    places = tuple(Place(*row) for row in rows["places"])
+    for number, place in enumerate(places):
+        if not place.first <= place.last < len(rows["ops"]):
+            raise CacheError(
+                f"places[{number}]: must be from one of {len(rows['ops'])} operators to it or a later one, "
+                f"got {place.first} to {place.last}"
+            )
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
         inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
-        rows["bound"], resident_bytes(code),
+        rows["bound"], resident_bytes(code), places=places,
     )  # fmt: skip
 
 
@@ -377,6 +403,19 @@ def _upto(power: int) -> Callable[[object, str], int]:
     def read(value: object, where: str) -> int:
         if type(value) is not int or not 0 <= value <= 1 << power:
             raise _wrong(where, f"an integer from 0 to 2^{power}", value)
+        return value
+
+    return read
+
+
+def _core(value: object, where: str) -> int:
+    return EVERY if type(value) is int and value == EVERY else _upto(16)(value, where)
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str]:
+    def read(value: object, where: str) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise _wrong(where, f"one of {', '.join(words)}", value)
         return value
 
     return read
@@ -425,6 +464,9 @@ _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
     "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
     "states": _many(_row(_size, _size, _size, _size)),
+    "places": _many(
+        _row(_one_of(MEMORIES), _core, _one_of(PLACE_KINDS), _text, _size, _size, _upto(32), _upto(32))
+    ),
 }  # fmt: skip
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import itemgetter
 
-from npusim.compiler.forecast import Forecast, forecast
+from npusim.compiler.decisions import Decision, decisions
+from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
@@ -16,7 +18,8 @@ from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.memory import Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
-from npusim.compiler.resident import candidates, choices
+from npusim.compiler.record import Record
+from npusim.compiler.resident import body, candidates, choices
 from npusim.compiler.schedule import Item, Scheduler, Tile
 from npusim.compiler.state import growths
 from npusim.compiler.stripes import before_stripe, load_stripe
@@ -26,13 +29,14 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Unit, encode
 from npusim.isa.control import Residents
 from npusim.isa.verify import Limits, verify
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
-from npusim.work import MatrixWork
+from npusim.work import DmaWork, MatrixWork
 
 
 def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
@@ -40,13 +44,38 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
     """
+    return _compile(graph, config, key)[0]
+
+
+@dataclass(slots=True)
+class Explained:
+    """A program, and why it became what it is. ``orders``: those that were compared, in words, with the picoseconds
+    that they are forecast to take; the chosen one first."""
+
+    program: Program
+    decisions: list[Decision]
+    orders: list[tuple[str, int]] = field(default_factory=list)
+
+
+def explain_graph(graph: Graph, config: Config) -> Explained:
+    """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
+    tried: list[tuple[int, _Order]] = []
+    program, best = _compile(graph, config, "", tried)
+    tried = tried or [(forecast(best.commands, config), best)]
+    orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
+    return Explained(program, decisions(best.record), orders)
+
+
+def _compile(
+    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None = None
+) -> tuple[Program, _Order]:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
     prepared.cache_rows = graph.cache_rows
-    best = _best(prepared, config, budget)
+    best = _best(prepared, config, budget, tried)
     if config.sram.resident_weights:
         best = _with_residents(prepared, config, budget, best)
     commands, sizes = _marked(best), best.sizes
@@ -66,25 +95,27 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
             bindings[number] = replace(
                 bindings[number], region=FIRST_IO + cache.source, axis=cache.axis, capacity=cache.capacity
             )
-    return Program(
+    program = Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands),
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(best.entries()), len(commands), _macs(commands), graph.bound, best.resident_bytes,
+        places=best.record.places(),
     )  # fmt: skip
+    return program, best
 
 
 @dataclass(slots=True)
 class _Order:
-    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name. ``prologue``:
-    how many commands, the first, load what stays in SRAM."""
+    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name, and what is
+    where meanwhile. ``prologue``: how many commands, the first, load what stays in SRAM."""
 
     commands: list[Command]
     sizes: tuple[int, ...]
     constants: ConstantPool
     groups: list[Group]
     layout: Layout
-    cores: int
+    record: Record
     prologue: int = 0
 
     @property
@@ -100,8 +131,15 @@ class _Order:
         if self.prologue:
             yield OpEntry("resident weights", "load")
 
+    @property
+    def label(self) -> str:
+        """What distinguishes it from others, in words."""
+        cores = self.record.context.config.cores
+        striped = any(stretch.segment for stretch in self.layout.stretches)
+        return f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values"
 
-def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
+
+def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
@@ -114,7 +152,7 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
         while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
             orders.append((forecast(order.commands, config), order))
-            if orders[-1][0].ps > orders[-2][0].ps:
+            if orders[-1][0] > orders[-2][0]:
                 break
             count //= 2
         alone = _other(graph, replace(config, cores=1), budget)
@@ -124,27 +162,36 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known)
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
-    first = _first_of(*(found for found, _ in orders))
-    return next(order for found, order in orders if found is first)
+    if tried is not None:
+        tried.extend(orders)
+    return _first(orders, config)
+
+
+def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
+    """The order of least time; of those that are near, the one of least traffic."""
+    # Forecasts as near as this say nothing about time; traffic they know to the byte.
+    limit = min(ps for ps, _ in orders) * (1000 + _SLACK) // 1000
+    near = [(_traffic(order.commands[order.prologue :], config), ps, order) for ps, order in orders if ps <= limit]
+    return min(near, key=itemgetter(0, 1))[2]
 
 
 def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
-    config = replace(config, cores=plain.cores)
+    config = replace(config, cores=plain.record.context.config.cores)
     context = Context(config, ConstantPool())
     found = candidates(place(graph, form_groups(graph.ops, graph.outputs), context).groups, context)
     best, least, most = plain, forecast(plain.commands, config), Pinned()
 
     def try_(pinned: Pinned) -> bool:
-        """Whether this is as good as the best so far: of equals it is that which moves less."""
+        """Whether this is better than the best so far, or near to it and moves less."""
         nonlocal best, least, most
         order = _other(graph, config, budget, pinned=pinned)
         if order is None:
             return False
-        now = forecast(order.commands, config, prologue=order.prologue)
-        if _first_of(now, least) is not now:
+        later = forecast(body(order.commands, order.prologue), config)
+        if _first([(later, order), (least, best)], config) is not order:
             return False
-        best, least, most = order, now, pinned
+        best, least, most = order, later, pinned
         return True
 
     for number, pinned in enumerate(choices(found, context)):
@@ -169,11 +216,11 @@ _SLACK = 8
 """In thousandths."""
 
 
-def _first_of(*found: Forecast) -> Forecast:
-    """The forecast of least time; of those that are near, the one of least traffic, the first of equals."""
-    # Forecasts as near as this say nothing about time; traffic they know to the byte.
-    limit = min(each.ps for each in found) * (1000 + _SLACK) // 1000
-    return min((each for each in found if each.ps <= limit), key=lambda each: (each.dram_bytes, each.ps))
+def _traffic(commands: Iterable[Command], config: Config) -> int:
+    """Bytes past the pins of the DRAM."""
+    model = cost_model(config)
+    works = (command.instruction.work() for command in commands if command.unit >= Unit.DMA)
+    return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
 def _other(
@@ -200,10 +247,11 @@ def _ordered(
     regions = range(FIRST_IO, FIRST_IO + len(graph.inputs) + len(graph.outputs))
     values = (layout.scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands, prologue = _schedule(placement, layout, context, budget)
+    record = Record(placement.groups, context, layout.planner, placement.buffers, layout.stretches)
+    commands, prologue = _schedule(placement, layout, context, budget, record)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    return _Order(commands, sizes, context.constants, placement.groups, layout, config.cores, prologue)
+    return _Order(commands, sizes, context.constants, placement.groups, layout, record, prologue)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -259,7 +307,9 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> tuple[list[Command], int]:
+def _schedule(
+    placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record
+) -> tuple[list[Command], int]:
     """The commands, and how many of them, the first, load what stays in SRAM."""
     config = context.config
     scheduler = Scheduler(config, budget)
@@ -278,6 +328,7 @@ def _schedule(placement: Placement, layout: Layout, context: Context, budget: Bu
                 scheduler.born(placement.buffers[number])
         if fitted is None:
             continue
+        record.add(stretch, fitted)
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
         tables = [
             [SlotTable(core, specs, starts) for core in range(config.cores)]

@@ -8,8 +8,9 @@ tried, and decided by the forecast of an inference that finds them there: what t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
@@ -17,6 +18,7 @@ from npusim.compiler.lower.base import Context, Pinned, sram_budget
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.values import align
 from npusim.errors import CompileError
+from npusim.isa.base import Command, Wait
 
 SHARES = (2, 4, 8, 16)
 """Residents leave one part in so many of SRAM to everything else; those that leave most come first."""
@@ -80,3 +82,19 @@ def _placed(chosen: Iterable[Candidate], capacity: int) -> Pinned:
         at -= each.nbytes
         starts[each.group] = at
     return Pinned(starts, capacity - at)
+
+
+def body(commands: Sequence[Command], prologue: int) -> list[Command]:
+    """A stream without its first commands, which count as complete."""
+    done = Counter((command.core, command.unit) for command in commands[:prologue])
+    return [
+        replace(
+            command,
+            waits=tuple(
+                Wait(core, unit, count - done[core, unit])
+                for core, unit, count in command.waits
+                if count > done[core, unit]
+            ),
+        )
+        for command in commands[prologue:]
+    ]

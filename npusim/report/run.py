@@ -25,7 +25,7 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
     """
     blocks = [
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
-        facts([("inputs", inputs), *_totals(result, config), *_first(first, config)]),
+        facts([("inputs", inputs), *_totals(result, config), *_first(first, config), *memories(result)]),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),
@@ -62,6 +62,34 @@ def _first(first: Result | None, config: Config) -> list[tuple[str, str]]:
     time = f"{duration(first.time_ps)} = {grouped(first.cycles)} cycles of {quantity(config.clock_hz, 'Hz')}"
     kept = f"loads {capacity(first.resident_bytes)} of weights, which stay in SRAM"
     return [("first run", f"{time}: {kept}")]
+
+
+def memories(result: Result) -> list[tuple[str, str]]:
+    """How full each sort of memory was at its fullest, and with what; of several cores, the one with most."""
+    rows = []
+    for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("DRAM holds", "dram")):
+        same = [each for each in result.memory if each.memory.endswith(suffix)]
+        full = max(same, key=lambda each: each.peak_bytes, default=None)
+        if full is None or not full.peak_bytes:
+            continue
+        parts = sorted(full.at_peak.items(), key=lambda item: (-item[1], item[0]))
+        held = ", ".join(f"{PLURALS[kind]} {quantity(count, 'B')}" for kind, count in parts if count)
+        where = f"of {full.memory.partition('.')[0]}, the fullest, " if len(same) > 1 else ""
+        share = f"{quantity(full.peak_bytes, 'B')} = {percent(full.peak_bytes, full.capacity_bytes)} at most"
+        rows.append((label, f"{where}{share}, at {duration(full.peak_ps)}: {held}"))
+    return rows
+
+
+PLURALS = {
+    "value": "values",
+    "window": "windows",
+    "weights": "weights",
+    "tile": "tiles",
+    "sums": "sums",
+    "constants": "constants",
+    "inputs and outputs": "inputs and outputs",
+}
+"""What memories hold, in words."""
 
 
 def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:
