@@ -18,8 +18,8 @@ import math
 import os
 import reprlib
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ import numpy.typing as npt
 from npusim.dtypes import DType
 from npusim.errors import CacheError, UsageError
 from npusim.isa.base import ISA_VERSION, operators
+from npusim.isa.control import resident_bytes
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
 from npusim.program import (
     CONSTANTS,
@@ -284,24 +285,68 @@ def describe(program: Program) -> dict[str, Any]:
         "fingerprint": program.config_fingerprint,
         "key": program.key,
         "regions": program.region_bytes,
-        "inputs": [_binding(item) for item in program.inputs],
-        "outputs": [_binding(item) for item in program.outputs],
+        "inputs": [_binding(*item) for item in enumerate(program.inputs, FIRST_IO)],
+        "outputs": [_binding(*item) for item in enumerate(program.outputs, FIRST_IO + len(program.inputs))],
         "ops": [(entry.name, entry.kind) for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
+        "states": _states(program),
         "places": program.places,
     }
 
 
-def _binding(binding: Binding) -> tuple[str, int, tuple[int, ...], str]:
-    return binding.name, binding.region, binding.shape, binding.dtype.label
+def _states(program: Program) -> list[tuple[int, int, int, int]]:
+    """(input, output, axis, rows that there is room for) of those that share a region."""
+    return [
+        (program.inputs.index(source), program.outputs.index(target), source.axis, source.capacity)
+        for source, target in program.states
+    ]
+
+
+def _place(
+    bindings: list[Binding], count: int, regions: Sequence[int], states: Iterable[tuple[int, int, int, int]]
+) -> None:
+    """See that inputs and outputs lie in their regions, those that share one together."""
+    for number, binding in enumerate(bindings, FIRST_IO):
+        if binding.region != number:
+            raise CacheError(f"{binding.name!r}: its region must be {number}, got {binding.region}")
+    for number, state in enumerate(states):
+        try:
+            _share(bindings, count, *state)
+        except CacheError as error:
+            raise CacheError(f"states[{number}]: {error}") from None
+    for binding in bindings:
+        if binding.nbytes > regions[binding.region]:
+            size = regions[binding.region]
+            raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {size}")
+
+
+def _share(bindings: list[Binding], count: int, source: int, target: int, axis: int, rows: int) -> None:
+    """Put an output into the region of an input. CacheError if that cannot be."""
+    if source >= count or target >= len(bindings) - count:
+        raise CacheError(f"there are {count} inputs and {len(bindings) - count} outputs, got {source} and {target}")
+    numbers = source, count + target
+    first, last = (bindings[number] for number in numbers)
+    if first.capacity or last.capacity:
+        raise CacheError(f"{first.name!r} and {last.name!r} must share their regions with nobody else")
+    shapes = [binding.shape[:axis] + binding.shape[axis + 1 :] for binding in (first, last)]
+    if axis >= len(first.shape) or len(first.shape) != len(last.shape) or shapes[0] != shapes[1]:
+        raise CacheError(f"{first} and {last} must be alike but for axis {axis}")
+    if first.dtype is not last.dtype or not first.shape[axis] <= last.shape[axis] <= rows or not rows:
+        raise CacheError(f"{first} must grow to {last} along axis {axis}, within {rows} rows")
+    for number in numbers:
+        bindings[number] = replace(bindings[number], region=first.region, axis=axis, capacity=rows)
+
+
+def _binding(number: int, binding: Binding) -> tuple[str, int, tuple[int, ...], str]:
+    return binding.name, number, binding.shape, binding.dtype.label
 
 
 def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
     """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
-    # Files from before inputs could be bound, or places told, have no row for it.
-    rows = _fields({"bound": [], "places": [], **meta} if isinstance(meta, dict) else meta)
+    # Files from before inputs could be bound, places told, or inputs grow where they lie have no row for it.
+    rows = _fields({"bound": [], "places": [], "states": [], **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
     if len(regions) != FIRST_IO + len(bindings):
@@ -311,12 +356,8 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
         )
     if constants.size > regions[CONSTANTS]:
         raise CacheError(f"regions[0]: must hold {constants.size} bytes of constants, got {regions[CONSTANTS]}")
-    for number, binding in enumerate(bindings, FIRST_IO):
-        if binding.region != number:
-            raise CacheError(f"{binding.name!r}: its region must be {number}, got {binding.region}")
-        if binding.nbytes > regions[number]:
-            raise CacheError(f"{binding.name!r}: takes {binding.nbytes} bytes, but its region has {regions[number]}")
     count = len(rows["inputs"])
+    _place(bindings, count, regions, rows["states"])
     inputs, outputs = tuple(bindings[:count]), tuple(bindings[count:])
     given = [binding.name for binding in inputs] + [name for name, _ in rows["bound"]]
     for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
@@ -335,7 +376,7 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
         inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
-        rows["bound"], places=places,
+        rows["bound"], resident_bytes(code), places=places,
     )  # fmt: skip
 
 
@@ -422,6 +463,7 @@ _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
     "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
+    "states": _many(_row(_size, _size, _size, _size)),
     "places": _many(
         _row(_one_of(MEMORIES), _core, _one_of(PLACE_KINDS), _text, _size, _size, _upto(32), _upto(32))
     ),

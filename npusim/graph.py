@@ -85,11 +85,17 @@ class Op:
         return f"<{self.kind} {self.name!r}>"
 
 
+DOUBLING = -1
+"""For ``Graph.cache_rows``: of many numbers of rows, one after the other, few want another place."""
+
+
 @dataclass(eq=False, slots=True)
 class Graph:
     """Operators in topological order; every tensor has one producer, or is an input or a constant.
 
     ``bound``: names of inputs that the model has and the graph has not, and the values that were taken for them.
+    ``cache_rows``: where an input grows to an output by concatenation, both share memory, which has room for so many
+    rows, 0: for those that come out, DOUBLING: for the least power of two that is enough; None: each has its own.
     """
 
     name: str
@@ -97,6 +103,7 @@ class Graph:
     outputs: tuple[Tensor, ...]
     ops: tuple[Op, ...]
     bound: tuple[tuple[str, str], ...] = ()
+    cache_rows: int | None = None
 
     def validate(self) -> None:
         """Raise ModelError unless names are unique and every operator reads only what exists before it."""
@@ -128,6 +135,8 @@ class Graph:
     def fingerprint(self) -> str:
         """SHA-256 over structure, attributes and constant bytes, in hex; equal graphs have equal fingerprints."""
         digest = hashlib.sha256(repr(self.bound).encode() if self.bound else b"")
+        if self.cache_rows is not None:
+            digest.update(f"rows {self.cache_rows}".encode())
         for tensor in (*self.inputs, *self.outputs):
             digest.update(_describe(tensor).encode())
         for op in self.ops:

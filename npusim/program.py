@@ -102,16 +102,37 @@ def _source(array: npt.NDArray[Any]) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A program input or output: dense row-major elements at the start of its region."""
+    """A program input or output: row-major elements at the start of its region.
+
+    ``capacity``: rows along ``axis`` that there is room for, where an input and an output share a region: the one is
+    the first rows of what lies there, the other has more of them. 0: elements are dense. ``nbytes``: of the region.
+    """
 
     name: str
     region: int
     shape: tuple[int, ...]
     dtype: DType
+    axis: int = 0
+    capacity: int = 0
     nbytes: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nbytes", math.prod(self.shape) * self.dtype.itemsize)
+        object.__setattr__(self, "nbytes", math.prod(self.held) * self.dtype.itemsize)
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The shape that there is room for."""
+        if not self.capacity:
+            return self.shape
+        return (*self.shape[: self.axis], self.capacity, *self.shape[self.axis + 1 :])
+
+    def elements(self, region: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """The elements, as they lie in the first ``nbytes`` bytes of the region."""
+        held = region[: self.nbytes].view(self.dtype.storage).reshape(self.held)
+        # The ellipsis makes a view of a scalar, too.
+        first: tuple[Any, ...] = (*map(slice, self.shape), ...)
+        found: npt.NDArray[Any] = held[first]
+        return found
 
     def __str__(self) -> str:
         """For people: ``x float32[1, 3, 224, 224]``."""
@@ -167,7 +188,8 @@ class Program:
 
     ``code``: the instruction stream (see npusim.isa); ``constants``: the contents of region CONSTANTS;
     ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
-    the program's, and the value that it was compiled for; ``from_cache``: read from a file, not compiled now.
+    the program's, and the value that it was compiled for; ``resident_bytes``: weights that stay in SRAM from one run to
+    the next, which the first loads; ``from_cache``: read from a file, not compiled now.
     ``places``: what is where in the memories; none where there are more than are worth keeping.
     """
 
@@ -184,8 +206,15 @@ class Program:
     commands: int
     macs: tuple[tuple[DType, int], ...]
     bound: tuple[tuple[str, str], ...] = ()
+    resident_bytes: int = 0
     from_cache: bool = False
     places: tuple[Place, ...] = ()
+
+    @property
+    def states(self) -> tuple[tuple[Binding, Binding], ...]:
+        """Inputs that grow to outputs where they lie."""
+        outputs = {binding.region: binding for binding in self.outputs}
+        return tuple((binding, outputs[binding.region]) for binding in self.inputs if binding.region in outputs)
 
     def __repr__(self) -> str:
         counts = f"instructions {self.commands}, operators {len(self.ops)}"
@@ -200,6 +229,7 @@ class Program:
             ("operators", str(len(self.ops))),
             ("constants", f"{sizes['constant_bytes']} bytes"),
             ("scratch", f"{sizes['scratch_bytes']} bytes"),
+            *([("resident weights", f"{self.resident_bytes} bytes")] if self.resident_bytes else []),
             ("inputs", _listed(self.inputs)),
             ("outputs", _listed(self.outputs)),
         ]
@@ -214,4 +244,5 @@ class Program:
             "code_bytes": len(self.code),
             "constant_bytes": int(self.constants.nbytes),
             "scratch_bytes": self.region_bytes[SCRATCH],
+            "resident_bytes": self.resident_bytes,
         }

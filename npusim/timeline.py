@@ -88,7 +88,8 @@ class Timeline:
 
     ``started_ps``: when the device took the job, since power-on; ``time_ps``, ``cycles`` of the device's clock and all
     times in the spans count from there, to the moment at which its completion record is written. ``suspended_ps``: the
-    part of that in which the job was parked, saving and restoring included. ``fault`` is None if it succeeded;
+    part of that in which the job was parked, saving and restoring included. ``residents_held``: the weights that its
+    program keeps in SRAM were there, and were not loaded. ``fault`` is None if it succeeded;
     ``error``: what the simulator itself raised, for FaultCode.INTERNAL.
     """
 
@@ -100,6 +101,7 @@ class Timeline:
     suspended_ps: int = 0
     preemptions: int = 0
     aborted: bool = False
+    residents_held: bool = False
     fault: Fault | None = None
     error: BaseException | None = None
 

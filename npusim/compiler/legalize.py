@@ -226,6 +226,13 @@ def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
     return rewriter.add(f"{name}.turned", "reshape", (value,), {"shape": (groups * cols, rows // groups, kh, kw)})
 
 
+def _turned_constant(rewriter: Rewriter, op: Op) -> Tensor | None:
+    """A constant that is transposed is another view of the model's memory: read as it lies, each of its elements would
+    be a transfer's run of its own, in every inference."""
+    x = op.input(0)
+    return None if x.data is None else rewriter.const(f"{op.name}.turned", x.data.transpose(op.attrs["perm"]), x.dtype)
+
+
 RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
     "binary": (_cheaper,),
     "conv": (_separate_bias,),
@@ -233,6 +240,7 @@ RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
     "matmul": (_sum_of_nothing, _separate_bias),
     "pad": (_pad_in_turns,),
     "reduce": (_sum_of_nothing,),
+    "transpose": (_turned_constant,),
     "scatter_elements": (
         lambda rewriter, op: _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None,
     ),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
-from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, sram_budget, total_bytes
+from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
 from npusim.compiler.stripes import Inner, Segment, Window, cut, imports, inners, rows_of
 from npusim.compiler.tile import OVERLAP, acc_bytes
@@ -53,7 +53,7 @@ class Stretch:
             if buffer.offset > at:
                 spans.append((at, buffer.offset))
             at = align(buffer.offset + max(buffer.nbytes, 1))
-        if at < (end := sram_budget(context.config)):
+        if at < (end := context.sram_bytes):
             spans.append((at, end))
         return spans
 
@@ -196,7 +196,7 @@ class Planner:
         self.is_close = False
         self._groups = placement.groups
         self._context = context
-        self._capacity = sram_budget(context.config)
+        self._capacity = context.sram_bytes
         self._candidates = [buffer for buffer in placement.buffers if buffer.is_scratch and buffer.nbytes]
         self._users: dict[Buffer, list[int]] = {buffer: [] for buffer in self._candidates}
         self._tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self._candidates}
@@ -333,7 +333,9 @@ class Planner:
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
         loaded = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
-        loading = (sum(map(_weight_bytes, stretch.groups)) + loaded) * 10**12 // self._context.config.dram.bandwidth
+        pinned = self._context.pinned.starts
+        loaded += sum(_weight_bytes(group) for group in stretch.groups if group.index not in pinned)
+        loading = loaded * 10**12 // self._context.config.dram.bandwidth
         with _Windows(self._context, stretch.segment.loaded):
             computing = sum(lowering.estimate() for lowering in fitted.lowerings)
         # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
@@ -406,7 +408,8 @@ class Planner:
         gone = {self._context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
         resident = {b for group in groups for b in stretches[group.index].resident if b not in gone}
         room = self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
-        room -= sum(_weight_bytes(group) for group in groups)
+        weights = sum(_weight_bytes(group) for group in groups if group.index not in self._context.pinned.starts)
+        room -= weights
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]
         # One stripe for all rows is for several images; of a single one nothing would be saved.
         height = height * 2 if groups[-1].outputs[0].shape[0] > 1 else height
@@ -418,7 +421,7 @@ class Planner:
             left = room - sum(align(window.buffer.nbytes) for window in segment.windows)
             if left <= 0:
                 continue
-            left += sum(_weight_bytes(group) for group in groups)
+            left += weights
             stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
             with _Windows(self._context, segment.windows):
                 cost = self._estimate(stretch)

@@ -14,12 +14,15 @@ from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable, TooManyError
+from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError
+from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.memory import Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.record import Record
-from npusim.compiler.schedule import Scheduler, Tile
+from npusim.compiler.resident import body, candidates, choices
+from npusim.compiler.schedule import Item, Scheduler, Tile
+from npusim.compiler.state import growths
 from npusim.compiler.stripes import before_stripe, load_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
@@ -29,6 +32,7 @@ from npusim.graph import Graph, Op
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Unit, encode
+from npusim.isa.control import Residents
 from npusim.isa.verify import Limits, verify
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
@@ -71,8 +75,11 @@ def _compile(
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
+    prepared.cache_rows = graph.cache_rows
     best = _best(prepared, config, budget, tried)
-    commands, sizes = best.commands, best.sizes
+    if config.sram.resident_weights:
+        best = _with_residents(prepared, config, budget, best)
+    commands, sizes = _marked(best), best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
         commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units)
@@ -84,12 +91,17 @@ def _compile(
             zip((*(t.name for t in prepared.inputs), *names), (*prepared.inputs, *prepared.outputs), strict=True)
         )
     ]
+    for cache in growths(prepared):
+        for number in (cache.source, count + cache.target):
+            bindings[number] = replace(
+                bindings[number], region=FIRST_IO + cache.source, axis=cache.axis, capacity=cache.capacity
+            )
     program = Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands),
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
-        tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
-        graph.bound, places=best.record.places(),
+        tuple(best.entries()), len(commands), _macs(commands), graph.bound, best.resident_bytes,
+        places=best.record.places(),
     )  # fmt: skip
     return program, best
 
@@ -97,7 +109,7 @@ def _compile(
 @dataclass(slots=True)
 class _Order:
     """A command stream, and what it works on: bytes of regions, constants, the groups that commands name, and what is
-    where meanwhile."""
+    where meanwhile. ``prologue``: how many commands, the first, load what stays in SRAM."""
 
     commands: list[Command]
     sizes: tuple[int, ...]
@@ -106,6 +118,20 @@ class _Order:
     layout: Layout
     record: Record
     flows: bool
+    prologue: int = 0
+
+    @property
+    def resident_bytes(self) -> int:
+        """Of all cores together."""
+        accesses = (access for command in self.commands[: self.prologue] for access in command.instruction.accesses())
+        return sum(access.high - access.low for access in accesses if access is not None and access.write)
+
+    def entries(self) -> Iterator[OpEntry]:
+        """What the operator numbers of commands mean."""
+        for group in self.groups:
+            yield OpEntry(group.name, group.kind)
+        if self.prologue:
+            yield OpEntry("resident weights", "load")
 
     @property
     def label(self) -> str:
@@ -140,10 +166,55 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _
             orders.append((forecast(whole.commands, config), whole))
     if tried is not None:
         tried.extend(orders)
+    return _first(orders, config)
+
+
+def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
+    """The order of least time; of those that are near, the one of least traffic."""
     # Forecasts as near as this say nothing about time; traffic they know to the byte.
     limit = min(ps for ps, _ in orders) * (1000 + _SLACK) // 1000
-    near = [(_traffic(order.commands, config), ps, order) for ps, order in orders if ps <= limit]
+    near = [(_traffic(order.commands[order.prologue :], config), ps, order) for ps, order in orders if ps <= limit]
     return min(near, key=itemgetter(0, 1))[2]
+
+
+def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
+    """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
+    config = replace(config, cores=plain.record.context.config.cores)
+    context = Context(config, ConstantPool())
+    groups = form_groups(graph.ops, graph.outputs)
+    if plain.flows:
+        groups = form_flows(groups, graph.outputs, config)
+    found = candidates(place(graph, groups, context).groups, context)
+    best, least, most = plain, forecast(plain.commands, config), Pinned()
+
+    def try_(pinned: Pinned) -> bool:
+        """Whether this is better than the best so far, or near to it and moves less."""
+        nonlocal best, least, most
+        order = _other(graph, config, budget, flows=plain.flows, pinned=pinned)
+        if order is None:
+            return False
+        later = forecast(body(order.commands, order.prologue), config)
+        if _first([(later, order), (least, best)], config) is not order:
+            return False
+        best, least, most = order, later, pinned
+        return True
+
+    for number, pinned in enumerate(choices(found, context)):
+        # Where more of them are slower than fewer, still more will be; the fewest may be slower than none.
+        if not try_(pinned) and number:
+            break
+    if most.starts:
+        try_(replace(most, large_tiles=True))
+    return best
+
+
+def _marked(order: _Order) -> list[Command]:
+    """The commands, with a mark in front if some of them load residents."""
+    if not order.prologue:
+        return order.commands
+    size = sum(command.size for command in order.commands[: order.prologue])
+    mark = Residents(size, order.resident_bytes)
+    return [Command(0, Unit.CONTROL, order.commands[0].op, (), mark), *order.commands]
 
 
 _SLACK = 8
@@ -158,42 +229,62 @@ def _traffic(commands: Iterable[Command], config: Config) -> int:
 
 
 def _other(
-    graph: Graph, config: Config, budget: Budget, *, known: Known | None = None, flows: bool = True
+    graph: Graph,
+    config: Config,
+    budget: Budget,
+    *,
+    known: Known | None = None,
+    flows: bool = True,
+    pinned: Pinned | None = None,
 ) -> _Order | None:
     """Another order; None if it takes more than there is."""
     try:
-        return _ordered(graph, config, copy(budget), known=known, flows=flows)
+        return _ordered(graph, config, copy(budget), known=known, flows=flows, pinned=pinned)
     except CompileError:
         return None
 
 
-def _ordered(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None, flows: bool = True) -> _Order:
+def _ordered(
+    graph: Graph,
+    config: Config,
+    budget: Budget,
+    *,
+    known: Known | None = None,
+    flows: bool = True,
+    pinned: Pinned | None = None,
+) -> _Order:
     """With what is ``known`` from an order with stripes: one without them. ``flows``: with those that fit."""
     groups = form_groups(graph.ops, graph.outputs)
     flowing = form_flows(groups, graph.outputs, config) if flows else groups
     if len(flowing) < len(groups):
         try:
-            return _planned(graph, flowing, config, copy(budget), known, flows=True)
+            return _planned(graph, flowing, config, copy(budget), known, pinned, flows=True)
         except CompileError:
-            # They were thought to fit, and do not. What is known is of other groups then.
-            if known is not None:
+            # They were thought to fit, and do not. What is known or pinned is of other groups then.
+            if known is not None or pinned is not None:
                 raise
-    return _planned(graph, groups, config, budget, known, flows=False)
+    return _planned(graph, groups, config, budget, known, pinned, flows=False)
 
 
 def _planned(
-    graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None, *, flows: bool
-) -> _Order:
-    context = Context(config, ConstantPool())
+    graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None, pinned: Pinned | None,
+    *, flows: bool,
+) -> _Order:  # fmt: skip
+    context = Context(config, ConstantPool(), pinned=pinned or Pinned())
     placement = place(graph, groups, context)
     layout = plan(placement, context, known)
-    values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
+    # An output that lies where an input does takes no region of its own.
+    io = {
+        buffer.region: buffer for tensor in (*graph.inputs, *graph.outputs) for buffer in [context.view(tensor).buffer]
+    }
+    regions = range(FIRST_IO, FIRST_IO + len(graph.inputs) + len(graph.outputs))
+    values = (layout.scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
     record = Record(placement.groups, context, layout.planner, placement.buffers, layout.stretches)
-    commands = _schedule(placement, layout, context, budget, record)
+    commands, prologue = _schedule(placement, layout, context, budget, record)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    return _Order(commands, sizes, context.constants, placement.groups, layout, record, flows)
+    return _Order(commands, sizes, context.constants, placement.groups, layout, record, flows, prologue)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -249,24 +340,28 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record) -> list[Command]:
+def _schedule(
+    placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record
+) -> tuple[list[Command], int]:
+    """The commands, and how many of them, the first, load what stays in SRAM."""
     config = context.config
     scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
         born.setdefault(buffer.born, []).append(number)
-    low_end = True
-    for stretch in layout.stretches:
+    fits = _fits(layout, context)
+    prologue = 0
+    if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
+        made = list(fits)
+        fits = iter(made)
+        prologue = scheduler.prologue(len(placement.groups), list(_residents(made, context)))
+    for stretch, fitted in fits:
         for group in stretch.groups:
             for number in born.get(group.index, ()):
                 scheduler.born(placement.buffers[number])
-        if stretch.is_empty:
+        if fitted is None:
             continue
-        fitted = fit(stretch, context, low_end=low_end)
         record.add(stretch, fitted)
-        # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
-        # still computes, if both fit.
-        low_end = not low_end
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
         tables = [
             [SlotTable(core, specs, starts) for core in range(config.cores)]
@@ -277,7 +372,29 @@ def _schedule(placement: Placement, layout: Layout, context: Context, budget: Bu
                 scheduler.add(group.index, group.name, streams)
             except TooManyError as error:
                 raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish()
+    return scheduler.finish(), prologue
+
+
+def _fits(layout: Layout, context: Context) -> Iterator[tuple[Stretch, Fitted | None]]:
+    """The lowerings of each stretch in turn; None where there is nothing to do."""
+    low_end = True
+    for stretch in layout.stretches:
+        if stretch.is_empty:
+            yield stretch, None
+            continue
+        yield stretch, fit(stretch, context, low_end=low_end)
+        # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
+        # still computes, if both fit.
+        low_end = not low_end
+
+
+def _residents(fits: Iterable[tuple[Stretch, Fitted | None]], context: Context) -> Iterator[tuple[int, Iterable[Item]]]:
+    """(core, loads) of what stays in SRAM, in the order in which it is wanted."""
+    for _, fitted in fits:
+        for lowering in fitted.lowerings if fitted else ():
+            if isinstance(lowering, MatrixLowering) and lowering.group.index in context.pinned.starts:
+                for core in range(context.config.cores):
+                    yield core, lowering.residents(core, context.config.cores)
 
 
 def _turns(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 
 from npusim.compiler.groups import VIEWS, Group
 from npusim.compiler.lower import TILES
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.movement import VIEW_RULES
+from npusim.compiler.state import Growth, growths
 from npusim.compiler.values import Buffer, View, dense_strides, memory_order, ordered_strides
 from npusim.graph import Graph, Op, Tensor
 from npusim.program import FIRST_IO, SCRATCH
@@ -39,6 +41,8 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
         strides = dense_strides(tensor.shape, tensor.dtype.itemsize)
         buffer = Buffer(tensor.name, FIRST_IO + index, tensor.nbytes)
         context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
+    for cache in growths(graph):
+        _share(graph.inputs[cache.source], graph.outputs[cache.target], cache, context)
     inputs = [context.views[tensor].buffer for tensor in graph.inputs]
     trial = Context(context.config, context.constants, dict(context.views))
     orders = _orders(groups, trial)
@@ -53,6 +57,15 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
                 _settle(tensor, orders, hosts, context)
     groups = [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(kept)]
     return Placement(groups, _lifetimes(groups, context, inputs))
+
+
+def _share(source: Tensor, target: Tensor, cache: Growth, context: Context) -> None:
+    """Place a cache as it comes in and as it goes out into one buffer, with room for all of its rows."""
+    held = [cache.capacity if axis == cache.axis else size for axis, size in enumerate(target.shape)]
+    strides = dense_strides(held, target.dtype.itemsize)
+    buffer = Buffer(target.name, FIRST_IO + cache.source, prod(held) * target.dtype.itemsize)
+    for tensor in (source, target):
+        context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
 
 
 def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, ...]]:

@@ -49,6 +49,10 @@ class Record:
             if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
         ]
         found.extend(_residents(self.stretches))
+        pinned = self.context.pinned
+        if pinned.nbytes:  # all the time: from one inference to the next
+            start = min(pinned.starts.values())
+            found.append(Place("sram", EVERY, "weights", "", start, pinned.nbytes, 0, len(self.groups) - 1))
         for each in self.slots:
             if len(found) > MOST_PLACES:
                 return ()

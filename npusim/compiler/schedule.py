@@ -215,6 +215,15 @@ class Scheduler:
                     rest.append((core, steps))
             running = rest
 
+    def prologue(self, op: int, items: Sequence[tuple[int, Iterable[Item]]]) -> int:
+        """Before anything else: load what stays in SRAM, (core, items) of each; how many commands that takes."""
+        for core, loads in items:
+            for item in loads:
+                self._issue(core, self._load_channel(core, item), op, item)
+        # What comes then is not held against it: in most inferences it is left out.
+        self._queued.clear()
+        return len(self.commands)
+
     def finish(self) -> list[Command]:
         """Issue what is pending and halt; the commands of the program."""
         for core in sorted(self._pending):

@@ -47,7 +47,8 @@ class MatrixProblem:
 
     ``ic``, ``oc``: channels of one group; ``in_place``: the accumulators are the output tile; ``main``: the sums leave
     into a slot, whether or not the result of the chain does; ``held``: so many copies of all weights stay in SRAM,
-    since tiles of other operators come in between; 0 where they do not.
+    since tiles of other operators come in between, 0 where they do not; ``pinned``: they do from one inference to the
+    next, in a place of their own.
     """
 
     images: int
@@ -73,6 +74,7 @@ class MatrixProblem:
     out_home: Home = Home.DRAM
     main: bool = True
     held: int = 0
+    pinned: bool = False
 
 
 class Tiling(NamedTuple):
@@ -133,6 +135,8 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     elements, epilogue = tile.oh * tile.ow * tile.groups * tile.oc, problem.epilogue
     weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
     total = weights * problem.held if problem.held else 2 * (align(w) + align(parameters))
+    if problem.pinned:
+        total = 0
     total += align(elements * epilogue.element_bytes)
     total += align((min(elements, epilogue.piece) if tile.in_pieces else elements) * epilogue.between)
     if problem.x_home is not Home.DIRECT:
@@ -203,7 +207,7 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
             if found == _SPATIAL_CHOICES:
                 break
         # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
-        if problem.held and found:
+        if problem.held and not problem.pinned and found:
             return
 
 

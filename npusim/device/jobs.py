@@ -92,6 +92,7 @@ class JobQueues:
         for job in self._begun:
             if job is not None and job.player is not None:
                 self._machine.drop(job.player)
+        self._machine.forget_residents()  # a driver that begins anew may give the same numbers to other programs
         self._tails = [0] * len(RINGS)  # as they were at the doorbells
         self._context_base = 0  # 0: jobs are not parked
         self._begun = [None] * len(RINGS)
@@ -248,7 +249,7 @@ class JobQueues:
             self._machine.injection.flips.clear()
         job.code, job.code_bytes = entry.program_address, entry.program_bytes
         job.regions = tuple(REGION_ROW.iter_unpack(table))
-        job.arithmetic = not entry.flags & _TIMING_ONLY
+        job.arithmetic, job.residents = not entry.flags & _TIMING_ONLY, entry.residents
         job.stage = Stage.RUNNING
         try:
             job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
@@ -314,7 +315,7 @@ class JobQueues:
             spent = now - job.started_ps
             timeline = Timeline([], Counters(spent), cycles_spanned(spent, clock_hz), spent, job.started_ps)
             timeline.fault = job.fault
-        timeline.aborted = job.aborted
+        timeline.aborted, timeline.residents_held = job.aborted, job.held
         return timeline
 
     def _refuse(self, job: Job, code: FaultCode, address: int, explanation: str) -> None:

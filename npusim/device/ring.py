@@ -38,7 +38,12 @@ class JobStatus(enum.IntEnum):
 
 
 class RingEntry(NamedTuple):
-    """One job. Addresses are of device DRAM; ``log``: where the text of a fault goes, ``log_bytes`` 0 for nowhere."""
+    """One job. Addresses are of device DRAM; ``log``: where the text of a fault goes, ``log_bytes`` 0 for nowhere.
+
+    ``residents``: a number of software's choice for what the program's prologue loads (:class:`Residents
+    <npusim.isa.control.Residents>`): jobs of the same program, constants and number find in SRAM what one of them has
+    left there. 0: each loads its own.
+    """
 
     magic: int
     flags: int
@@ -50,15 +55,15 @@ class RingEntry(NamedTuple):
     completion: int
     log: int
     log_bytes: int
-    reserved: int = 0
+    residents: int = 0
 
     @property
     def mistake(self) -> str:
         """What is wrong with it; empty if nothing is."""
         if self.magic != ENTRY_MAGIC:
             return f"ring entry: first word must be {ENTRY_MAGIC:#x}, got {self.magic:#x}"
-        if self.flags & ~_FLAGS or self.reserved:
-            return f"ring entry: reserved bits are set: flags {self.flags:#x}, reserved {self.reserved:#x}"
+        if self.flags & ~_FLAGS:
+            return f"ring entry: reserved bits are set: flags {self.flags:#x}"
         if self.region_count > MAX_REGIONS:
             return f"ring entry: region count must be <= {MAX_REGIONS}, got {self.region_count}"
         return ""

@@ -53,11 +53,12 @@ ABORT_GO = 1
 
 ENTRY_MAGIC = 0x4A4F_4231
 ENTRY = struct.Struct("<IIQIIQQQQII")
-"""magic, flags, program address, bytes, region count, region table, fence, completion, log, log bytes, reserved."""
+"""magic, flags, program address, bytes, region count, region table, fence, completion, log, log bytes, residents."""
 FLAGS = struct.Struct("<I")
 FLAGS_OFFSET = 4
 FLAG_TIMING_ONLY = 1
 FLAG_WITHDRAWN = 2
+MOST_RESIDENTS = 0xFFFF_FFFF
 REGION_ROW = struct.Struct("<QQ")
 COMPLETION = struct.Struct("<QIIQQ")
 """fence, status, fault code, fault address, cycles."""

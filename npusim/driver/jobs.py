@@ -100,14 +100,16 @@ class Slot:
 class LoadedProgram:
     """A program in device memory: constants and code stay there until it is unloaded. Made by :meth:`Driver.load`.
 
-    ``resident``: its constants have been written, which the first run that computes does. ``idle``: slots that no run
-    uses at the moment; ``running``: runs under way.
+    ``resident``: its constants have been written, which the first run that computes does. ``number``: what the device
+    tells its weights in SRAM from those of other programs by. ``idle``: slots that no run uses at the moment;
+    ``running``: runs under way.
     """
 
     program: Program
     code: int
     constants: int
     sizes: tuple[int, ...]
+    number: int
     idle: list[Slot] = field(default_factory=list)
     running: int = 0
     loaded: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
-from npusim.program import CONSTANTS, Program
+from npusim.program import CONSTANTS, Binding, Program
 
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any job should take."""
@@ -38,7 +38,7 @@ class Driver:
         self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO))
         self._rings = Rings(bus, self._memory)
         self._slots = Slots(bus, self._memory)
-        self._fence = 0
+        self._fence = self._loads = 0
         self.reset()
 
     @property
@@ -100,7 +100,9 @@ class Driver:
         try:
             for purpose, size in (("code", len(program.code)), ("constants", sizes[CONSTANTS])):
                 blocks.append(self._memory.allocate(size, f"program {program.name!r}: {purpose}"))
-            loaded = LoadedProgram(program, blocks[0], blocks[1], sizes)
+            # Never 0, and another one each time: at the same address there may be other constants now.
+            self._loads = self._loads % header.MOST_RESIDENTS + 1
+            loaded = LoadedProgram(program, blocks[0], blocks[1], sizes, self._loads)
             for _ in range(slots):
                 loaded.idle.append(self._slots.make(loaded, {}))
                 blocks += loaded.idle[-1].blocks()
@@ -190,7 +192,10 @@ class Driver:
         addresses = self._slots.write_table(loaded, slot, job.bound)
         for binding, array in job.arrays:
             if array.nbytes:
-                self._bus.write_memory(addresses[binding.region], _flat(array).data)
+                if binding.capacity:  # only the rows that there are: their places lie apart
+                    self._bus.fill_memory(addresses[binding.region], binding.nbytes, _filler(binding, array))
+                else:
+                    self._bus.write_memory(addresses[binding.region], _flat(array).data)
                 self.counters.input_bytes += array.nbytes
         self._fence += 1
         job.fence, job.loaded, job.slot, job.addresses = self._fence, loaded, slot, addresses
@@ -220,8 +225,9 @@ class Driver:
         for binding in job.read_back:
             address, size = job.addresses[binding.region], binding.nbytes
             raw = self._bus.read_memory(address, size) if size else bytearray()
-            self.counters.output_bytes += size
-            job.outputs[binding.name] = np.frombuffer(raw, binding.dtype.storage).reshape(binding.shape)
+            found = binding.elements(np.frombuffer(raw, np.uint8))
+            self.counters.output_bytes += found.nbytes
+            job.outputs[binding.name] = found if found.flags.c_contiguous else found.copy()
         return job
 
     def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:
@@ -305,7 +311,7 @@ def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
     """A job as the bus repeats it; None if its program has left the device, or if making room comes first."""
     own = loaded.idle[-1].own if loaded.loaded and loaded.resident and loaded.idle else {}
     addresses = {CONSTANTS: loaded.constants, **own, **job.bound}
-    if len(addresses) < len(loaded.sizes):
+    if len(addresses) < len(loaded.sizes) or job.program.states:
         return None
     return Turn(
         loaded.code,
@@ -315,6 +321,16 @@ def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
         [(addresses[binding.region], binding.nbytes) for binding in job.read_back],
         spent_ps,
     )
+
+
+def _filler(binding: Binding, array: Array) -> Callable[[npt.NDArray[np.uint8]], None]:
+    """What puts an array into the region of its input."""
+
+    def fill(region: npt.NDArray[np.uint8]) -> None:
+        region[...] = 0  # rows that are not there yet: neither the host's memory nor what another job has left
+        binding.elements(region)[...] = array
+
+    return fill
 
 
 def _flat(array: Array) -> npt.NDArray[np.uint8]:

@@ -65,7 +65,7 @@ class Rings:
         self._bus.write_memory(slot.completion, header.COMPLETION.pack(job.fence, header.JOB_PENDING, 0, 0, 0))
         entry = header.ENTRY.pack(
             header.ENTRY_MAGIC, job.flags, loaded.code, len(job.program.code), len(loaded.sizes), slot.table,
-            job.fence, slot.completion, slot.log, LOG_BYTES, 0,
+            job.fence, slot.completion, slot.log, LOG_BYTES, loaded.number,
         )  # fmt: skip
         job.entry = self._bases[ring] + self._tails[ring] % RING_ENTRIES * header.ENTRY.size
         self._bus.write_memory(job.entry, entry)

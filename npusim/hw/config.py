@@ -127,6 +127,9 @@ class SramConfig:
     keeps_values: bool = key(
         Flag(), "values stay here from one layer to others; false: it holds operands, and results leave for DRAM", True
     )
+    resident_weights: bool = key(
+        Flag(), "weights may stay from one inference to the next of the same program, which the first one loads", False
+    )
 
     @property
     def total_bytes_per_cycle(self) -> int:

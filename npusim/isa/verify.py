@@ -3,17 +3,23 @@
 Checked: the device has the units and cores that commands name, waits look back only (so that no stream can wait for
 itself), fields mean something, no command goes through more elements than its kind may, every byte that a command may
 touch lies inside its memory, only DMA touches DRAM, and where data decides on addresses nothing lies over a result.
+What stays in SRAM for the next job is copied there from the constants, by the commands that say so, and never written
+again: so a job that finds it there computes what one does that loads it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from npusim.errors import ProgramError
 from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
+from npusim.isa.control import Residents
+from npusim.program import CONSTANTS
 
-READ_ONLY_REGIONS = frozenset({0})
+READ_ONLY_REGIONS = frozenset({CONSTANTS})
 """The region of constants: no command writes it."""
 
 
@@ -35,6 +41,7 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
     present = {Unit[name.upper()] for name in limits.units} | {Unit.CONTROL}
     issued: dict[tuple[int, int], int] = {}
     halted = False
+    prologue: _Prologue | None = None
     for index, command in enumerate(commands):
         try:
             # Halt ends the job: what stands behind it would never be reached.
@@ -51,6 +58,12 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
                 _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
             if command.instruction.data_decides:
                 _check_apart(accesses)
+            if isinstance(command.instruction, Residents):
+                if index:
+                    raise ProgramError("must be the first command")
+                prologue = _Prologue(command.instruction)
+            elif prologue is not None:
+                prologue.check(command, accesses)
         except ProgramError as error:
             raise ProgramError(f"command {index} ({command.instruction.mnemonic}): {error}") from None
         halted = command.instruction.mnemonic == "halt"
@@ -58,6 +71,60 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
         issued[key] = issued.get(key, 0) + 1
     if not halted:
         raise ProgramError("the stream does not end in halt")
+
+
+class _Prologue:
+    """The commands that load what stays in SRAM, and what they have filled of each core's."""
+
+    def __init__(self, residents: Residents) -> None:
+        self._left = residents.stream_bytes
+        self._stated = self._missing = residents.sram_bytes
+        self._filled: dict[int, list[tuple[int, int]]] = {}  # (first byte, the one after the last)
+        self._end_when_over()
+
+    def check(self, command: Command, accesses: Iterable[Access]) -> None:
+        """Raise ProgramError for a command of the prologue that is no load, or for one behind it that changes what was
+        loaded."""
+        if not self._left:
+            for access in accesses:
+                if access.write and space_of(access.address) == Space.SRAM:
+                    self._check_kept(command.core, access)
+            return
+        if command.size > self._left:
+            raise ProgramError(
+                f"{self._left} bytes are left of the commands that load residents, it has {command.size}"
+            )
+        if command.unit < Unit.DMA:
+            raise ProgramError("residents are loaded by DMA alone")
+        for access in accesses:
+            space, offset = space_of(access.address), offset_of(access.address)
+            if space != (Space.SRAM if access.write else Space.REGION + CONSTANTS):
+                where = f"{'writes' if access.write else 'reads'} {describe_address(access.address)}"
+                raise ProgramError(f"{where}: residents come from region {CONSTANTS} to SRAM")
+            if access.write:
+                self._filled.setdefault(command.core, []).append((offset + access.low, offset + access.high))
+                self._missing -= access.high - access.low
+        self._left -= command.size
+        self._end_when_over()
+
+    def _end_when_over(self) -> None:
+        if self._left:
+            return
+        if self._missing:
+            raise ProgramError(f"residents take {self._stated - self._missing} bytes of SRAM, not {self._stated}")
+        for filled in self._filled.values():
+            filled.sort()
+            for (_, end), (first, _) in pairwise(filled):
+                if first < end:
+                    raise ProgramError(f"byte {first} of SRAM is loaded twice as a resident")
+
+    def _check_kept(self, core: int, access: Access) -> None:
+        filled = self._filled.get(core, [])
+        first, end = offset_of(access.address) + access.low, offset_of(access.address) + access.high
+        # Apart and in order: only the last one that begins before the end can reach into these bytes.
+        number = bisect_left(filled, (end, 0))
+        if number and filled[number - 1][1] > first:
+            raise ProgramError(f"writes bytes {first}..{end} of SRAM, where residents are")
 
 
 def _check_issue(

@@ -23,9 +23,14 @@ def text(program: Program, where: str) -> str:
         ),
         ("constants", capacity(sizes["constant_bytes"])),
         ("scratch", capacity(sizes["scratch_bytes"])),
+        *([("residents", f"{capacity(program.resident_bytes)} of weights in SRAM")] if program.resident_bytes else []),
         ("inputs", _bindings(program.inputs)),
         ("outputs", _bindings(program.outputs)),
         *((f"{name} is", value) for name, value in program.bound),
+        *(
+            (f"{grown.name}", f"{old.name} grown where it lies, room for {old.capacity}")
+            for old, grown in program.states
+        ),
     ]
     return "\n".join([f"{program.name} for {program.config_name}: {where}", "", *facts(rows)])
 
@@ -38,6 +43,10 @@ def as_json(program: Program) -> dict[str, Any]:
         "inputs": [_binding(binding) for binding in program.inputs],
         "outputs": [_binding(binding) for binding in program.outputs],
         "bound": dict(program.bound),
+        "states": [
+            {"input": old.name, "output": grown.name, "axis": old.axis, "rows": old.capacity}
+            for old, grown in program.states
+        ],
     }
 
 

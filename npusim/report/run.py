@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.report.device import changes, summary
-from npusim.report.format import counted, duration, facts, grouped, percent, quantity, shorten, table
+from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, shorten, table
 from npusim.report.layers import Layer, layers, slowest, why
 from npusim.report.result import Result
 from npusim.timeline import UnitCounters
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
-def text(result: Result, config: Config, inputs: str, *, top: int = 10) -> str:
-    """Several paragraphs: what ran where, outputs, totals, units, and the ``top`` slowest layers with reasons."""
+def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: Result | None = None) -> str:
+    """Several paragraphs: what ran where, outputs, totals, units, and the ``top`` slowest layers with reasons.
+
+    ``first``: the run before, which has loaded the weights that this one found in SRAM.
+    """
     blocks = [
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
-        facts([("inputs", inputs), *_totals(result, config), *memories(result)]),
+        facts([("inputs", inputs), *_totals(result, config), *_first(first, config), *memories(result)]),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),
@@ -51,6 +54,14 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
         traffic += f", {quantity(reached, 'B/s')} = {percent(reached, config.dram.bandwidth)} of the pins"
     rows.append(("DRAM", traffic))
     return rows
+
+
+def _first(first: Result | None, config: Config) -> list[tuple[str, str]]:
+    if first is None:
+        return []
+    time = f"{duration(first.time_ps)} = {grouped(first.cycles)} cycles of {quantity(config.clock_hz, 'Hz')}"
+    kept = f"loads {capacity(first.resident_bytes)} of weights, which stay in SRAM"
+    return [("first run", f"{time}: {kept}")]
 
 
 def memories(result: Result) -> list[tuple[str, str]]:

@@ -10,8 +10,10 @@ from npusim.runtime.job import Job
 from npusim.runtime.request import DeviceBuffer, Request
 from npusim.runtime.result import Result
 from npusim.runtime.session import Session
+from npusim.runtime.state import State
 from npusim.runtime.store import Recent, Store
 
 __all__ = [
-    "DeviceBuffer", "Executor", "HostCounters", "Job", "Priority", "Recent", "Request", "Result", "Session", "Store",
+    "DeviceBuffer", "Executor", "HostCounters", "Job", "Priority", "Recent", "Request", "Result", "Session", "State",
+    "Store",
 ]  # fmt: skip

@@ -164,5 +164,10 @@ def _bind(request: Request, owner: Owner, blocks: dict[int, Block]) -> dict[str,
                 raise UsageError("a device buffer belongs to another executor")
             if buffer.nbytes < nbytes or block_bytes(buffer.block.nbytes) < program.region_bytes[region]:
                 raise UsageError(f"{kind} {name!r}: needs a buffer of {nbytes} bytes, got one of {buffer.nbytes}")
-            blocks[region] = buffer.block
+            if blocks.setdefault(region, buffer.block) is not buffer.block:
+                shared = next(binding.name for binding in program.inputs if binding.region == region)
+                raise UsageError(f"output {name!r} lies where input {shared!r} does: both need the same buffer")
+    for binding in program.inputs:
+        if binding.region in blocks and not isinstance(given.get(binding.name), DeviceBuffer):
+            raise UsageError(f"input {binding.name!r} grows where it lies: it needs the buffer that its output has")
     return {name: item for name, item in given.items() if not isinstance(item, DeviceBuffer)}

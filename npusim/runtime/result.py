@@ -73,6 +73,16 @@ class Result:
         return self.program.from_cache
 
     @property
+    def resident_bytes(self) -> int:
+        """Weights that stay in SRAM from one run to the next."""
+        return self.program.resident_bytes
+
+    @property
+    def residents_held(self) -> bool:
+        """Whether the weights that the program keeps in SRAM were there still, from the run before."""
+        return self.timeline.residents_held
+
+    @property
     def time_ps(self) -> int:
         """On the device, from its beginning to its interrupt, less the time that it was parked."""
         return self.timeline.time_ps - self.timeline.suspended_ps
@@ -149,6 +159,8 @@ class Result:
             "timeline_digest": self.timeline.digest(),
             "compile_from_cache": self.compile_from_cache,
             "bound": dict(self.program.bound),
+            "resident_bytes": self.resident_bytes,
+            "residents_held": self.residents_held,
             "ops": [op.to_json_dict() for op in self.ops],
             "memory": [each.to_json_dict() for each in self.memory],
         }

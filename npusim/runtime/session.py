@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
 from npusim.errors import InputError, NeedsValueError, UsageError
-from npusim.graph import Graph
+from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
@@ -25,6 +25,7 @@ from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
+from npusim.runtime.state import State
 from npusim.runtime.store import Store
 
 if TYPE_CHECKING:
@@ -88,44 +89,79 @@ class Session:
         *,
         bind: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
+        cache_rows: int = 0,
     ) -> Program:
         """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
 
         ``input_shapes`` fixes dimensions that the model leaves open. ``bind`` makes constants of inputs: numbers or
         arrays by name. From ``inputs``, an array for each input, comes what neither says: open dimensions, and small
         inputs whose value decides shapes, branches or loops are bound to the value that they have here; ``bound`` of
-        the program names them. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError.
+        the program names them. An input to which rows are concatenated to make an output, as to the caches of a
+        decoder, grows where it lies: ``cache_rows`` says how many rows there is room for, 0: as many as come out;
+        ``states`` of the program has them. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError.
         """
         if isinstance(source, Graph):
-            if input_shapes or bind:
-                what = "input_shapes: the shapes" if input_shapes else "bind: the inputs"
+            if input_shapes or bind or cache_rows:
+                what = (
+                    "input_shapes: the shapes" if input_shapes else "bind: the inputs" if bind else "cache_rows: those"
+                )
                 raise UsageError(f"{what} of a Graph are fixed")
-            return self._store.compile(self._key(_identity(source, self.config), {}, {}), lambda: source)
+            return self._store.compile(self._key(_identity(source, self.config), {}, {}, 0), lambda: source)
         shapes: Mapping[str, Sequence[int]] = input_shapes or {}
         bound = dict(bind or {})
         model = _identity(source, self.config)
         if inputs is None:
             return self._store.compile(
-                self._key(model, shapes, bound), lambda: _graph(source, shapes, bound, self.config)
+                self._key(model, shapes, bound, cache_rows),
+                lambda: _graph(source, shapes, bound, self.config, cache_rows),
             )
+        return self._compile_for(source, model, inputs, shapes, bound, cache_rows, ())
+
+    def _compile_for(
+        self,
+        source: Source,
+        model: tuple[str, str],
+        inputs: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]],
+        bound: dict[str, Any],
+        cache_rows: int,
+        held: Collection[str],
+    ) -> Program:
+        """The program for arrays; of the ``held`` ones only shapes and types are known."""
         from npusim.frontends.onnx import shapes_of
 
+        assert not isinstance(source, Graph)
         shapes = shapes_of(source, inputs, shapes, bound)
-        free = self._key(model, shapes, bound)
+        free = self._key(model, shapes, bound, cache_rows)
         # Which inputs have to be bound shows while the model is read; for the same model and shapes they are the same.
+        _check_held(self._deciding.get(free, ()), held)
         bound.update({name: inputs[name] for name in self._deciding.get(free, ())})
         reads = 0
         while True:
             reads += 1
             try:
                 return self._store.compile(
-                    self._key(model, shapes, bound), lambda: _graph(source, shapes, bound, self.config)
+                    self._key(model, shapes, bound, cache_rows),
+                    lambda: _graph(source, shapes, bound, self.config, cache_rows),
                 )
             except NeedsValueError as error:
+                _check_held(error.values, held)
                 if reads == MOST_READS:
                     raise
                 bound.update({name: inputs[name] for name in error.values})
                 self._deciding[free] = [*self._deciding.get(free, ()), *error.values]
+
+    def state(
+        self, arrays: Mapping[str, Any], *, feeds: Mapping[str, str] | None = None, cache_rows: int = DOUBLING
+    ) -> State:
+        """Tensors that are to stay on the device from run to run, by the names of the inputs that they are.
+
+        ``feeds``: for each output that becomes an input of the next run its name, and that of the input; where an
+        input grows to an output by concatenation this is known. ``cache_rows``: rows that there is room for where
+        tensors grow, so that no run moves what is there; without it there is room for twice as many, and the host
+        moves them, each time that they have doubled. Raises UsageError.
+        """
+        return State(self._powered(), arrays, feeds or {}, cache_rows)
 
     def explain_memory(
         self,
@@ -140,22 +176,43 @@ class Session:
         if isinstance(source, Graph):
             return explain_graph(source, self.config)
         with DefaultFloats():
-            return explain_graph(_graph(source, input_shapes or {}, bind or {}, self.config), self.config)
+            return explain_graph(_graph(source, input_shapes or {}, bind or {}, self.config, 0), self.config)
 
     def run(
-        self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False
+        self,
+        program: Program | Source,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        timing_only: bool = False,
+        state: State | None = None,
     ) -> Result:
         """Run a program, or a model that is compiled first, once.
 
         ``inputs``: an array for each input, of its shape and type; none are needed with ``timing_only``, which takes
         the same simulated time and computes nothing. A model takes from them what it leaves open, see :meth:`compile`;
-        it is compiled once for each form that it takes. Raises InputError, DeviceFaultError, DeviceMemoryError.
+        it is compiled once for each form that it takes. ``state``: inputs that lie on the device, and outputs that stay
+        there for the next run. Raises InputError, DeviceFaultError, DeviceMemoryError.
         """
+        held = state.placeholders() if state is not None else {}
+        if state is not None:
+            state.check_owner(self._powered())
+            if double := held.keys() & (inputs or {}).keys():
+                raise UsageError(f"input {min(double)!r} is in the state already")
         if not isinstance(program, Program):
-            program = self.compile(program, inputs=None if timing_only and inputs is None else inputs or {})
+            if state is None or isinstance(program, Graph):
+                program = self.compile(program, inputs=None if timing_only and inputs is None else inputs or {})
+            else:
+                known, model = {**(inputs or {}), **held}, _identity(program, self.config)
+                program = self._compile_for(program, model, known, {}, {}, state.cache_rows, held)
         check_program(program, self.config.name, self.config.fingerprint())
-        arrays = {} if timing_only else _checked_inputs(program, inputs or {})
-        result = self._powered().run(Request(program, arrays, timing_only=timing_only, budget_ps=TIMEOUT_PS))
+        arrays: dict[str, Any] = {} if timing_only else _checked_inputs(program, inputs or {}, held)
+        if state is None:
+            result = self._powered().run(Request(program, arrays, timing_only=timing_only, budget_ps=TIMEOUT_PS))
+        else:
+            buffers, kept, after = state.buffers(program)
+            request = Request(program, {**arrays, **buffers}, kept, timing_only=timing_only, budget_ps=TIMEOUT_PS)
+            result = self._powered().run(request)
+            state.advance(kept, after)
         kinds = {binding.name: binding.dtype for binding in program.outputs}
         result.outputs = {name: from_storage(array, kinds[name]) for name, array in result.outputs.items()}
         return result
@@ -179,13 +236,19 @@ class Session:
         if self._dispatcher is not None:
             self._dispatcher.memory.unload(program)
 
-    def _key(self, model: tuple[str, str], input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> str:
+    def _key(
+        self,
+        model: tuple[str, str],
+        input_shapes: Mapping[str, Sequence[int]],
+        bind: Mapping[str, Any],
+        cache_rows: int,
+    ) -> str:
         from npusim.compiler.version import COMPILER_VERSION
 
         shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
         values = sorted((name, value_text(np.asarray(value))) for name, value in bind.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
-        text = repr((*model, shapes, values, self.config.fingerprint(), self.config.name, versions))
+        text = repr((*model, shapes, values, cache_rows, self.config.fingerprint(), self.config.name, versions))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -202,18 +265,32 @@ def _identity(source: Source, config: Config) -> tuple[str, str]:
     return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest(), ""
 
 
-def _graph(source: Source, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any], config: Config) -> Graph:
+def _graph(
+    source: Source,
+    input_shapes: Mapping[str, Sequence[int]],
+    bind: Mapping[str, Any],
+    config: Config,
+    cache_rows: int,
+) -> Graph:
     from npusim.frontends.onnx import load
 
     assert not isinstance(source, Graph)
     graph = load(source, input_shapes=input_shapes, bind=bind, config=config)
     if isinstance(source, str | os.PathLike):
         graph.name = Path(source).stem
+    graph.cache_rows = cache_rows
     return graph
 
 
-def _checked_inputs(program: Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    bindings, bound = program.inputs, dict(program.bound)
+def _check_held(deciding: Iterable[str], held: Collection[str]) -> None:
+    for name in deciding:
+        if name in held:
+            raise UsageError(f"state {name!r}: its value decides what is computed; give it as an input")
+
+
+def _checked_inputs(program: Program, inputs: Mapping[str, Any], held: Collection[str] = ()) -> dict[str, Array]:
+    """Arrays for all inputs that are not ``held`` on the device."""
+    bindings, bound = [binding for binding in program.inputs if binding.name not in held], dict(program.bound)
     names = {binding.name for binding in bindings}
     for name in inputs:
         if name in bound and value_text(np.asarray(inputs[name])) != bound[name]:

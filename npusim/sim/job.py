@@ -15,7 +15,8 @@ class Job:
     """``code_bytes`` of instructions at DRAM address ``code``, and (address, bytes) of each region.
 
     ``started_ps``: when the device took it; times in the timeline count from there. ``arithmetic`` False: everything
-    happens but the arithmetic on the data.
+    happens but the arithmetic on the data. ``residents``: a number of software's for what the program's prologue loads;
+    jobs of one number load the same. 0: it is loaded each time. ``held``: it was in SRAM still, and was not loaded.
     """
 
     code: int = 0
@@ -23,6 +24,8 @@ class Job:
     regions: tuple[tuple[int, int], ...] = ()
     started_ps: int = 0
     arithmetic: bool = True
+    residents: int = 0
+    held: bool = False
 
 
 Attempt = tuple[Fault, BaseException | None] | None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
+from npusim.program import CONSTANTS
 from npusim.sim.inject import Injection
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course, Replayer
 from npusim.sim.stepper import RESTORE, SAVE, Stepper
-from npusim.sim.steps import Decoder, Step
+from npusim.sim.steps import Decoder, Step, Steps
 
 COURSES_KEPT = 32
 """Programs whose decoded form stays in the host's memory, the most recently used ones."""
@@ -25,6 +27,35 @@ Player = Stepper | Replayer
 """What carries a job through the machine."""
 
 
+class Decoded:
+    """A program: the courses of jobs that load its residents and, if it has any, of those that find them in SRAM."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self.has_residents = steps.prologue > 0
+        self.whole = Course(steps.all)
+
+    @cached_property
+    def body(self) -> Course:
+        return Course(self._steps.body())
+
+
+@dataclass(frozen=True, slots=True)
+class Residents:
+    """What is in SRAM: what the prologue of a program has loaded, from constants at a place, which jobs of a number
+    say that they share. ``computed``: its bytes are there, too; a job without arithmetic moves none."""
+
+    program: Decoded
+    constants: tuple[int, int]
+    number: int
+    computed: bool
+
+    def serve(self, wanted: Residents) -> bool:
+        """Whether a job that wants residents finds them."""
+        same = self.program is wanted.program and self.constants == wanted.constants and self.number == wanted.number
+        return same and (self.computed or not wanted.computed)
+
+
 class Machine(Parts):
     """A device without its registers. Deterministic: the same calls give the same events at the same picoseconds."""
 
@@ -33,11 +64,12 @@ class Machine(Parts):
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
-        self._course = lru_cache(COURSES_KEPT)(lambda code, sizes: Course(decoder.steps(code, sizes)))
+        self._decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder.steps(code, sizes)))
         memory = self.memory
         self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
         """What has the machine: a job that runs, or whose context is on the way."""
+        self._residents: Residents | None = None  # that the next job may find
 
     def start(self, job: Job, done: Callable[[Player], None]) -> Player:
         """Begin a job; ``done(player)`` is called when it has ended and left the machine.
@@ -45,12 +77,23 @@ class Machine(Parts):
         Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
         """
 
+        # By the bytes, not by the address: software may write another program to the same place.
+        program, memory = self._decoded_of(job), self._memory_of(job.regions)
+        found, left = self._residents, None
+        if program.has_residents and job.residents:
+            left = Residents(program, job.regions[CONSTANTS], job.residents, job.arithmetic)
+            job.held = found is not None and found.serve(left)
+            left = found if job.held else left
+        # Whoever runs writes where it likes. Only a job that comes to its end, and had the machine to itself, leaves
+        # what it has loaded: nobody need know what a fault, an abort or another job in between has done.
+        self._residents = None
+        course = program.body if job.held else program.whole
+
         def ended(player: Player) -> None:
             self.leave(player)
+            self._residents = left if player.fault is None and not player.preemptions else None
             done(player)
 
-        # By the bytes, not by the address: software may write another program to the same place.
-        course, memory = self._course_of(job), self._memory_of(job.regions)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
             self.current = replayer = Replayer(self, job, memory, course, ended)
@@ -61,9 +104,13 @@ class Machine(Parts):
         stepper.sequencer.begin()
         return stepper
 
-    def _course_of(self, job: Job) -> Course:
+    def forget_residents(self) -> None:
+        """Whatever the next job finds in SRAM, it loads its own."""
+        self._residents = None
+
+    def _decoded_of(self, job: Job) -> Decoded:
         code = self.memory.slice(job.code, job.code_bytes)
-        return self._course(code.tobytes(), tuple([size for _, size in job.regions]))
+        return self._decoded(code.tobytes(), tuple([size for _, size in job.regions]))
 
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
@@ -74,10 +121,13 @@ class Machine(Parts):
 
     def arithmetic(self, job: Job) -> Callable[[], bool] | None:
         """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
-        None if the course of such jobs is not known, or if the machine is told to break."""
-        course = self._course_of(job)
-        if course.timeline is None or self.injection.active:
+        None if the course of such jobs is not known, or depends on what was before, or if the machine is told to
+        break."""
+        program = self._decoded_of(job)
+        course = program.whole
+        if course.timeline is None or program.has_residents or self.injection.active:
             return None
+        self.forget_residents()
         memory, order = self._memory_of(job.regions), course.order
         return lambda: all(attempt(memory, job, step) is None for step in order)
 
@@ -105,6 +155,7 @@ class Machine(Parts):
     def restore(self, stepper: Stepper, address: int, restored: Callable[[], None]) -> None:
         """The way back: give the machine to a parked job and copy its bytes into the cores' memories."""
         areas = self._context(stepper, address)
+        self.forget_residents()
         self.current = stepper
         stepper.join_link()
 

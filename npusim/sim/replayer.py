@@ -27,7 +27,7 @@ MOST_STEPS = 1024
 
 @dataclass(slots=True, eq=False)
 class Course:
-    """The steps of a program and, once a job has gone undisturbed, how such jobs go.
+    """The steps of a job and, once one has gone undisturbed, how such jobs go.
 
     ``order``: in which steps end; ``lead_ps``: from the job's taking to its first fetch; ``length_ps``: from there to
     the end of its last step.
@@ -58,6 +58,7 @@ class Replayer:
     _done: Callable[[Replayer], None]
     over: bool = False
     fault: Fault | None = None
+    preemptions: int = 0
 
     def begin(self) -> dict[Step, Attempt]:
         """Do the arithmetic and go to the end. Where it is a fault, nothing was begun: what came of each command so far

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npusim.errors import NpusimError
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
+from npusim.isa.control import Residents
 from npusim.isa.verify import Limits, verify
 from npusim.sim.banks import WHOLE
 from npusim.sim.fabric import Fabric
@@ -63,6 +65,29 @@ class Step:
         return self.instruction.mnemonic
 
 
+@dataclass(slots=True, eq=False)
+class Steps:
+    """The steps of a stream. ``prologue``: how many of them, the first, load residents, in ``prologue_bytes`` of the
+    stream; ``sram_bytes``: what those fill."""
+
+    all: Sequence[Step]
+    prologue: int = 0
+    prologue_bytes: int = 0
+    sram_bytes: int = 0
+
+    def body(self) -> list[Step]:
+        """The steps of a job whose residents are there: what loads them counts as complete and is not fetched."""
+        complete = Counter(step.engine for step in self.all[: self.prologue])
+        return [
+            replace(
+                step,
+                waits=tuple([(unit, count - complete[unit]) for unit, count in step.waits if count > complete[unit]]),
+                end=step.end - self.prologue_bytes,
+            )
+            for step in self.all[self.prologue :]
+        ]
+
+
 class Layout:
     """The units of a device in a fixed order: per core matrix, vector, scalar where present, then the DMA channels."""
 
@@ -94,27 +119,33 @@ class Decoder:
         self._cost = cost_model(config).cost
         self._charges: dict[Work, Charge] = {}
 
-    def steps(self, stream: bytes, region_bytes: Sequence[int]) -> list[Step]:
+    def steps(self, stream: bytes, region_bytes: Sequence[int]) -> Steps:
         """The steps of a stream. Raises RefusedError for what cannot be decoded or breaks a rule of ``isa.verify``."""
         config = self._config
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
         limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units)
         steps: list[Step] = []
-        offset = 0
+        found = Steps(steps)
+        offset = over = 0
 
         def checked() -> Iterator[Command]:
-            nonlocal offset
+            nonlocal offset, over
             for command in decode(stream):
                 yield command  # comes back here when verify has passed it
                 end = offset + command.size
-                steps.append(self._step(command, offset, end))
+                if isinstance(command.instruction, Residents):  # for the sequencer, which reads it as it fetches
+                    over = end + command.instruction.stream_bytes
+                    found.prologue_bytes, found.sram_bytes = over - end, command.instruction.sram_bytes
+                else:
+                    steps.append(self._step(command, offset, end))
+                    found.prologue += end <= over
                 offset = end
 
         try:
             verify(checked(), limits)
         except NpusimError as error:
             raise RefusedError(offset, str(error)) from None
-        return steps
+        return found
 
     def _step(self, command: Command, begin: int, end: int) -> Step:
         instruction = command.instruction

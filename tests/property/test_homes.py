@@ -1,4 +1,5 @@
-"""Where values live decides nothing but time: every size of SRAM computes the same bits, without races."""
+"""Where values live decides nothing but time: every size of SRAM, with residents or without, computes the same bits,
+without races."""
 
 from __future__ import annotations
 
@@ -85,8 +86,8 @@ def check(seed: int, name: str) -> None:
     graph = ImageNet(seed).graph()
     image = np.random.default_rng(seed).integers(-4, 5, graph.inputs[0].shape).astype(np.float32)
     first = None
-    for size in SIZES:
-        config = DEVICES[name].with_(**{"sram.bytes": size})
+    for size, residents in (*((size, False) for size in SIZES), (SIZES[-1], True)):
+        config = DEVICES[name].with_(**{"sram.bytes": size, "sram.resident_weights": residents})
         try:
             program = compile_graph(graph, config)
         except CompileError:

@@ -51,6 +51,7 @@ class Run:
     dram_write_bytes: int
     memory: list[Occupancy]
     compile_from_cache: bool = False
+    resident_bytes: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
 
 

@@ -28,9 +28,12 @@ import pytest
 from npusim import cache
 from npusim.cache import Cache, describe, read_program, restore, write_program
 from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
 from npusim.errors import CacheError, UsageError
 from npusim.hw.config import load_config
-from npusim.program import Program
+from npusim.isa.functions import Unary
+from npusim.ops.build import GraphBuilder
+from npusim.program import FIRST_IO, Program
 from npusim.runtime import Session
 from tests.support.graphs.samples import increment, product, residual_net
 
@@ -666,6 +669,48 @@ def test_concurrent_writers_never_tear_a_file(tmp_path: Path) -> None:
 def test_a_file_from_before_inputs_could_be_bound_and_places_told_has_none(tmp_path: Path) -> None:
     program = compile_graph(product(4, 4, 4), TINY)
     meta = describe(program)
-    del meta["bound"], meta["places"]
-    found = restore(meta, program.code, program.constants.joined())
-    assert (found.bound, found.places) == ((), ())
+    del meta["bound"], meta["states"], meta["places"]
+    restored = restore(meta, program.code, program.constants.joined())
+    assert restored.bound == restored.states == restored.places == ()
+
+
+def growing() -> Program:
+    """x [2, 3, 4] becomes y [2, 5, 4] where it lies, with room for 8 rows; other and z are by themselves."""
+    build = GraphBuilder("growing")
+    x, rows = build.input("x", (2, 3, 4), DType.FLOAT32), build.input("rows", (2, 2, 4), DType.FLOAT32)
+    graph = build.finish([build.add("concat", [x, rows], {"axis": 1}), build.add("unary", [rows], {"fn": Unary.RELU})])
+    graph.cache_rows = 8
+    return compile_graph(graph, TINY, KEY)
+
+
+def test_states_are_kept(tmp_path: Path) -> None:
+    program = growing()
+    assert [(old.name, old.region, grown.region, old.axis, old.capacity) for old, grown in program.states] == [
+        ("x", FIRST_IO, FIRST_IO, 1, 8)
+    ]
+    write_program(program, tmp_path / "growing.npu")
+    assert same(read_program(tmp_path / "growing.npu"), program)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ([[0, 0, 1]], r"states\[0\]: must be a list of 4, got 3 entries"),
+        ([[2, 0, 1, 8]], r"states\[0\]: there are 2 inputs and 2 outputs, got 2 and 0"),
+        ([[0, 2, 1, 8]], r"states\[0\]: there are 2 inputs and 2 outputs, got 0 and 2"),
+        ([[0, 0, 3, 8]], r"states\[0\]: x float32\[2, 3, 4\] and .* must be alike but for axis 3"),
+        ([[0, 0, 0, 8]], r"states\[0\]: .* must be alike but for axis 0"),
+        ([[0, 0, 1, 4]], r"states\[0\]: .* must grow to .* along axis 1, within 4 rows"),
+        ([[0, 0, 1, 0]], r"states\[0\]: .* must grow to .* along axis 1, within 0 rows"),
+        ([[1, 1, 1, 1]], r"states\[0\]: .* must grow to .* along axis 1, within 1 rows"),
+        ([[0, 0, 1, 8], [1, 0, 1, 8]], r"states\[1\]: 'rows' and .* must share their regions with nobody else"),
+        ([[0, 0, 1, 8], [0, 1, 1, 8]], r"states\[1\]: 'x' and .* must share their regions with nobody else"),
+        ([[0, 0, 1, 9]], r"'x': takes 288 bytes, but its region has 256"),
+        ([[0, 0, 1, 2**48]], r"'x': takes \d+ bytes, but its region has 256"),
+        ([], r"'concat': takes 160 bytes, but its region has 0"),
+    ],
+)
+def test_states_that_cannot_be(state: list[list[int]], message: str) -> None:
+    program = growing()
+    with pytest.raises(CacheError, match=f"^{message}"):
+        cache.restore(changed(program, "states", to=state), program.code, program.constants.joined())

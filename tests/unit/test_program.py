@@ -10,7 +10,7 @@ from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.hw.config import load_config
 from npusim.ops.build import GraphBuilder
-from npusim.program import ConstantData
+from npusim.program import Binding, ConstantData
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 4), st.booleans()), max_size=5))
@@ -52,3 +52,15 @@ def test_weights_of_a_program_are_views_of_the_models() -> None:
     for array in (weights, filters):
         held = sum(piece.nbytes for _, piece in program.constants.pieces if np.shares_memory(piece, array))
         assert held == array.nbytes, "some of the weights have been copied"
+
+
+def test_elements_lie_in_the_first_rows_of_what_there_is_room_for() -> None:
+    raw = np.arange(2 * 4 * 3, dtype=np.uint8)
+    binding = Binding("x", 2, (2, 1, 3), DType.UINT8, axis=1, capacity=4)
+    assert (binding.held, binding.nbytes) == ((2, 4, 3), 24)
+    assert binding.elements(raw).tolist() == [[[0, 1, 2]], [[12, 13, 14]]]
+    binding.elements(raw)[...] = 7
+    assert raw.tolist() == [7] * 3 + list(range(3, 12)) + [7] * 3 + list(range(15, 24))
+    scalar = Binding("s", 2, (), DType.UINT8)
+    scalar.elements(raw)[...] = 9
+    assert (scalar.elements(raw).shape, raw[0]) == ((), 9)

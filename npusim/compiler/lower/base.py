@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
@@ -73,6 +73,18 @@ class ConstantPool:
 _SHARED_BYTES = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Where the weights of groups stay, by number of the group: the first byte. ``nbytes``: at the end of SRAM.
+
+    ``large_tiles``: tiles are chosen for weights that cost no loads; else as if they were loaded.
+    """
+
+    starts: Mapping[int, int] = field(default_factory=dict)
+    nbytes: int = 0
+    large_tiles: bool = False
+
+
 @dataclass(slots=True)
 class Context:
     """What every lowering may ask: the device, where tensors are, and a place for constants."""
@@ -84,9 +96,16 @@ class Context:
     """Bytes of SRAM for the slots of the group that is lowered: what values that live there have left."""
     rows: int = 0
     """In a segment: as many rows of the group's result as are made at once; 0: all."""
+    pinned: Pinned = field(default_factory=Pinned)
+    """Weights that stay in SRAM from one inference to the next."""
 
     def __post_init__(self) -> None:
-        self.room = self.room or sram_budget(self.config)
+        self.room = self.room or self.sram_bytes
+
+    @property
+    def sram_bytes(self) -> int:
+        """Bytes of SRAM for values and slots."""
+        return sram_budget(self.config) - self.pinned.nbytes
 
     def view(self, tensor: Tensor) -> View:
         """Where a tensor is; a constant that nobody has packed specially is placed as it is."""

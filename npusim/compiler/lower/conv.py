@@ -48,7 +48,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
             in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
-            int(bool(context.rows)),
+            int(bool(context.rows) or self._pinned), self._pinned,
         )  # fmt: skip
         self.tile = self.choose_tile()
 

@@ -47,7 +47,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             images, 1, shape[-2] if self._flat else min(context.rows or m, m), 1, n, k, 1, 1, 1, 1, 1, 1, False,
             self._shared, a.dtype, b.dtype, self.drain.out_type, self.chain.epilogue(),
             self.drain.out_type.itemsize == 4,
-            *self.homes(self._a, self._out, whole=True), 2 if context.rows else 0,
+            *self.homes(self._a, self._out, whole=True), 2 if context.rows else int(self._pinned), self._pinned,
         )  # fmt: skip
         self.tile = self.choose_tile()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.compiler.drain import Drain, absorb
 from npusim.compiler.groups import Group
@@ -38,6 +41,7 @@ from npusim.compiler.tile import (
 )
 from npusim.compiler.values import View
 from npusim.dtypes import DType
+from npusim.errors import CompileError
 from npusim.graph import Op
 from npusim.isa.base import Space
 from npusim.isa.matrix import CHANNEL_BLOCK, NOTHING, Conv, Depthwise
@@ -107,6 +111,7 @@ class MatrixLowering(Lowering):
         assert group.anchor is not None
         self.op = group.anchor
         self.drain = absorb(group)
+        self._pinned = group.index in context.pinned.starts
         self._packed: dict[Any, View] = {}
         self._rows: tuple[int, int, int] | None = None
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
@@ -147,20 +152,29 @@ class MatrixLowering(Lowering):
 
     def choose_tile(self) -> Tiling:
         """Pick the tiling; small operands of the chain that the search left out shrink its budget until all fits."""
+        if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
+            # Without loads a single tile seems best, beside which the chain and the groups before and after may have
+            # nothing to do.
+            loading = dataclasses.replace(self.problem, held=False, pinned=False)
+            with contextlib.suppress(CompileError):
+                return self._fitting(loading)
+        return self._fitting(self.problem)
+
+    def _fitting(self, problem: MatrixProblem) -> Tiling:
         available = self.context.room
         # Whole parts of SRAM, so that neighbouring choices of homes ask the same questions.
         part = self.config.sram.bytes // _PARTS
         budget = available // part * part
-        if choose(self.problem, self.config, budget) is None:
+        if choose(problem, self.config, budget) is None:
             budget = available
         asked, step = budget, part
         while True:
-            tile = choose(self.problem, self.config, budget)
+            tile = choose(problem, self.config, budget)
             if tile is None and step:
                 budget, step = asked, 0
-                tile = choose(self.problem, self.config, budget)
+                tile = choose(problem, self.config, budget)
             if tile is None:
-                ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
+                ic = problem.ic if problem.depthwise else min(problem.ic, CHANNEL_BLOCK)
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile, self.chain.in_pieces = tile, tile.in_pieces
@@ -178,6 +192,42 @@ class MatrixLowering(Lowering):
         return chain_time(self.problem, self.tile)
 
     @property
+    def can_pin(self) -> bool:
+        """Whether the weights are the same in each inference, and the same for all images."""
+        return self.op.input(1).is_constant and self.problem.shared_weights
+
+    @property
+    def weight_bytes(self) -> int:
+        """All weights and parameters, without gaps."""
+        p = self.problem
+        size = footprint(p, Tiling(p.groups, 1, 1, p.oc, p.ic, False))
+        return size.w + sum(row.nbytes for row in self._parameter_rows())
+
+    def residents(self, core: int, cores: int) -> Iterator[Item]:
+        """Load what stays in SRAM for a core's tiles; :meth:`steps` find it there."""
+        held, at = self._held.setdefault(core, {}), self.context.pinned.starts[self.group.index]
+        end = at + self.weight_bytes
+        parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), core, cores)))
+        tasks = [Task(0, 0, 0, *part) for part in parts]
+        for task in tasks:  # in front, where they are aligned as the weights need not be
+            extent = self.extent(task)
+            if self._parameter_rows():
+                view = self._parameter_view(task, extent)
+                slot = Slot(core, Space.SRAM, at, view.buffer.nbytes, active=True)
+                held[f"p{task[3:]}"] = (task[3:], slot)
+                at += slot.nbytes
+                yield from load_items((slot.address, (1,), slot), view)
+        for task, chunk in product(tasks, self._chunks()):
+            extent = self.extent(task)
+            one = self.tile._replace(groups=extent.groups, oc=extent.channels, ic=chunk[1])
+            slot = Slot(core, Space.SRAM, at, footprint(self.problem, one).w, active=True)
+            held[f"w{(task[3:], chunk)}"] = ((self.weights_key(task), chunk), slot)
+            at += slot.nbytes
+            if at > end:
+                raise CompileError(f"internal: {self.op.name}: parts of the weights take more than the whole")
+            yield from self.load_weights(task, extent, chunk, slot)
+
+    @property
     def in_place(self) -> bool:
         """The accumulators of a tile are its output."""
         return self.problem.in_place and not acc_bytes(self.config)
@@ -185,7 +235,9 @@ class MatrixLowering(Lowering):
     def slots(self) -> list[SlotSpec]:
         size = footprint(self.problem, self.tile)
         specs = []
-        if self.problem.held:
+        if self.problem.pinned:
+            pass  # in a place that is not given anew to each operator
+        elif self.problem.held:
             specs += [
                 SlotSpec(f"w{key}", size.w, self.problem.held) for key in product(self._channels(), self._chunks())
             ]
@@ -195,7 +247,7 @@ class MatrixLowering(Lowering):
             specs.insert(0, SlotSpec("x", size.x, input_copies(self.config)))
         if self.problem.main:
             specs.append(SlotSpec(MAIN, size.out))
-        if self.drain.bias is not None or self.drain.scale is not None:
+        if self._parameter_rows() and not self.problem.pinned:
             names = [f"p{key}" for key in self._channels()] if self.problem.held else ["p"]
             specs += [SlotSpec(name, size.parameters, self.problem.held or 2) for name in names]
         if not self.in_place:
@@ -305,26 +357,30 @@ class MatrixLowering(Lowering):
 
     def _parameters(self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent) -> Slot | None:
         """Load the bias and scale of the tile's channels, one after the other."""
-        drain = self.drain
-        if drain.bias is None and drain.scale is None:
+        if not self._parameter_rows():
             return None
         key = (task.group, task.channel)
         name = f"p{key}" if self.problem.held else "p"
         if name not in held or held[name][0] != key:
             slot = table.next(name)
             held[name] = (key, slot)
-            view = self._packed.get(("p", key))
-            if view is None:
-                low = task.group * self.problem.oc + task.channel
-                count = extent.groups * extent.channels
-                rows = [row[low : low + count] for row in (drain.bias, drain.scale) if row is not None]
-                # As bytes, because a bias may be int32 beside a float scale; so both come in one transfer.
-                data = np.concatenate([row.view(np.uint8) for row in rows])
-                view = self._packed["p", key] = self.context.constants.add(
-                    data, f"{self.op.name}.parameters", DType.UINT8
-                )
-            step.loads.extend(load_items((slot.address, (1,), slot), view))
+            step.loads.extend(load_items((slot.address, (1,), slot), self._parameter_view(task, extent)))
         return held[name][1]
+
+    def _parameter_rows(self) -> list[npt.NDArray[Any]]:
+        """What there is of the bias and the scale of each output channel."""
+        return [row for row in (self.drain.bias, self.drain.scale) if row is not None]
+
+    def _parameter_view(self, task: Task, extent: Extent) -> View:
+        key = ("p", (task.group, task.channel))
+        view = self._packed.get(key)
+        if view is None:
+            low = task.group * self.problem.oc + task.channel
+            count = extent.groups * extent.channels
+            # As bytes, because a bias may be int32 beside a float scale; so both come in one transfer.
+            data = np.concatenate([row[low : low + count].view(np.uint8) for row in self._parameter_rows()])
+            view = self._packed[key] = self.context.constants.add(data, f"{self.op.name}.parameters", DType.UINT8)
+        return view
 
     def _drain_fields(self, slot: Slot | None, extent: Extent) -> tuple[Any, ...]:
         drain = self.drain

@@ -31,6 +31,7 @@ class Program:
     ops: tuple[OpEntry, ...] = (OpEntry("load", "reshape"), OpEntry("conv", "conv"), OpEntry("tail", "unary"))
     inputs: tuple[Binding, ...] = (Binding("x", 2, (2, 3), DType.FLOAT32), Binding("ids", 3, (4,), DType.INT64))
     bound: tuple[tuple[str, str], ...] = ()
+    resident_bytes: int = 0
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import resource
@@ -110,7 +111,7 @@ def _inputs(program: Program, sample: Sample, usual: bool, numbers: np.random.Ge
     for item in program.inputs:
         array = sample.feeds.get(item.name)
         if not usual or array is None or array.dtype != item.dtype.storage or array.shape != item.shape:
-            raw = numbers.integers(0, 256, item.nbytes, np.uint8)
+            raw = numbers.integers(0, 256, math.prod(item.shape) * item.dtype.itemsize, np.uint8)
             if item.dtype.storage == np.bool_:
                 raw &= 1
             array = raw.view(item.dtype.storage).reshape(item.shape)

@@ -19,7 +19,7 @@ from npusim.isa.base import Command, decode, region
 from npusim.ops.routine import routine_attrs
 from npusim.program import Program
 from tests.support.graphs.every_kind import CASES, Maker
-from tests.support.programs.streams import Stream, copy, fill
+from tests.support.programs.streams import Stream, copy, fill, keeper
 from tests.support.shipped_routines import TYPES
 
 CONFIGS = tuple(load_config(name).with_(**{"dram.bytes": 1 << 20}) for name in ("tiny", "edge"))
@@ -54,6 +54,10 @@ def _graphs() -> Iterator[tuple[Graph, dict[str, Array]]]:
     maker = Maker()
     product = maker.add("cumprod", maker.x(3, 4, 5), axis=1, exclusive=True, reverse=False)
     yield maker.build.finish([product]), maker.feeds
+    maker = Maker()
+    grown = maker.build.finish([maker.add("concat", maker.x(2, 3, 4), maker.x(2, 1, 4), axis=1)])
+    grown.cache_rows = 6
+    yield grown, maker.feeds
 
 
 def _filled() -> tuple[Program, dict[str, Array]]:
@@ -76,6 +80,6 @@ def samples() -> tuple[Sample, ...]:
     for number, config in enumerate(CONFIGS):
         for graph, feeds in _graphs():
             made.append(_sample(compile_graph(graph, config, "key"), number, feeds))
-        program, feeds = _filled()
-        made.append(_sample(program, number, feeds))
+        for program, feeds in (_filled(), (keeper(bytes(range(64))), {})):
+            made.append(_sample(program, number, feeds))
     return tuple(made)

@@ -52,15 +52,16 @@ def interpreted(program: Program, config: Config, inputs: Mapping[str, npt.NDArr
     program.constants.fill(memory.dram[: program.constants.nbytes])
     assert regions[CONSTANTS][0] == 0
     for binding in program.inputs:
-        data = np.ascontiguousarray(to_storage(np.asarray(inputs[binding.name]))).reshape(-1).view(np.uint8)
         start = regions[binding.region][0]
-        memory.dram[start : start + data.size] = data
+        binding.elements(memory.dram[start : start + binding.nbytes])[...] = to_storage(
+            np.asarray(inputs[binding.name])
+        )
     interpret(decode(program.code), JobMemory(memory, regions))
     outputs = {}
     for binding in program.outputs:
         start = regions[binding.region][0]
-        raw = memory.dram[start : start + binding.nbytes].tobytes()
-        outputs[binding.name] = np.frombuffer(raw, binding.dtype.storage).reshape(binding.shape)
+        raw = np.frombuffer(memory.dram[start : start + binding.nbytes].tobytes(), np.uint8)
+        outputs[binding.name] = binding.elements(raw).copy()
     return outputs
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from npusim.dtypes import DType
 from npusim.isa.base import Command, Instruction, Unit, Wait, encode, region
-from npusim.isa.control import Halt
+from npusim.isa.control import Halt, Residents
 from npusim.isa.dma import Copy, Fill, Gather
 from npusim.isa.functions import Binary, Unary
 from npusim.isa.vector import BinaryOp, UnaryOp
-from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
+from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
 
 QUICK_HOST = {
     "host.mmio": "0 ns", "host.irq": "0 ns", "host.link_latency": "0 ns", "host.submit": "0 ns", "host.map": "0 ns",
@@ -64,6 +64,11 @@ class Stream:
     def vector(self, instruction: Instruction, *waits: Wait, core: int = 0, op: int = 0) -> Wait:
         return self.put(Unit.VECTOR, instruction, *waits, core=core, op=op)
 
+    def keep(self, sram_bytes: int) -> None:
+        """What was issued so far loads residents of so many bytes."""
+        size = sum(command.size for command in self.commands)
+        self.commands.insert(0, Command(0, Unit.CONTROL, 0, (), Residents(size, sram_bytes)))
+
     def code(self) -> bytes:
         """The stream, ended by a halt."""
         return encode([*self.commands, Command(0, Unit.CONTROL, 0, (), Halt())])
@@ -90,6 +95,15 @@ class Stream:
             len(self.commands) + 1,
             (),
         )  # fmt: skip
+
+
+def keeper(constants: bytes) -> Program:
+    """y0 = its constants, which stay in SRAM: one copy on channel 0 that fills it, one that reads it."""
+    stream = Stream()
+    loaded = stream.dma(copy(0, region(CONSTANTS), len(constants)), op=1)
+    stream.keep(len(constants))
+    stream.dma(copy(region(FIRST_IO), 0, len(constants)), loaded)
+    return stream.program([], [len(constants)], constants=constants)
 
 
 def round_trip(size: int = 1000) -> Program:

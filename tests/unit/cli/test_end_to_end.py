@@ -395,3 +395,27 @@ def test_a_program_whose_inputs_fit_nowhere_is_refused_before_they_are_made(cli:
     outcome = cli("run", "large.npu")
     assert outcome.code == 2
     assert outcome.message.startswith(f"large.npu: needs {sum(sizes)} bytes of DRAM, tiny has ")
+
+
+def test_with_resident_weights_the_first_run_is_given_apart(cli: Cli) -> None:
+    plain = json.loads(cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--json", "-").out)
+    assert "first" not in plain
+    found = json.loads(cli("run", "m.onnx", "--config", "tiny", "--resident-weights", "--json", "-").out)
+    jsonschema.validate(found, SCHEMA)
+    assert found["residents_held"]
+    assert found["cycles"] < plain["cycles"]
+    assert found["cycles"] < found["first"]["cycles"]
+    assert found["first"]["dram_read_bytes"] - found["dram_read_bytes"] >= found["resident_bytes"] > 0
+    text = cli("run", "m.onnx", "--config", "tiny", "--set", "sram.resident_weights=true").out
+    assert "first run " in text
+    assert "of weights, which stay in SRAM" in text
+
+
+def test_a_program_file_keeps_what_it_keeps(cli: Cli) -> None:
+    options = ["--config", "tiny", "--set", "sram.resident_weights=true"]
+    assert cli("compile", "m.onnx", *options, "-o", "m.npu").code == 0
+    whole = json.loads(cli("run", "m.onnx", *options, "--timing-only", "--json", "-").out)
+    again = json.loads(cli("run", "m.npu", *options, "--timing-only", "--json", "-").out)
+    for name in ("cycles", "timeline_digest", "first", "resident_bytes", "ops"):
+        assert again[name] == whole[name], name
+    assert "residents" in cli("compile", "m.onnx", *options, "-o", "m.npu").out

@@ -91,7 +91,6 @@ def run(bench: Bench, program: Program) -> DeviceFaultError:
         lambda entry: entry._replace(magic=0),
         lambda entry: entry._replace(flags=4),
         lambda entry: entry._replace(flags=1 << 31),
-        lambda entry: entry._replace(reserved=1),
         lambda entry: entry._replace(region_count=1 << 20),
     ],
 )

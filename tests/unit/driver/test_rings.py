@@ -78,7 +78,7 @@ def rings(bus: Recorder) -> Rings:
 def a_job(fence: int, priority: int = 1) -> Job:
     program = round_trip(64)
     job = Job(program, priority=priority, timing_only=True)
-    job.loaded, job.fence = LoadedProgram(program, 0x1000, 0x2000, (1, 2, 3)), fence
+    job.loaded, job.fence = LoadedProgram(program, 0x1000, 0x2000, (1, 2, 3), 7), fence
     job.slot = Slot(0x3000 + fence, 0x4000 + fence, 0x5000 + fence)
     return job
 
@@ -127,7 +127,7 @@ def test_a_job_is_complete_before_its_doorbell_rings(bus: Recorder, rings: Rings
         assert job.entry == base + (tail - 1) * header.ENTRY.size
         entry = header.ENTRY.pack(
             header.ENTRY_MAGIC, 1, 0x1000, len(job.program.code), 3, 0x3000 + number, number, 0x4000 + number,
-            0x5000 + number, LOG_BYTES, 0,
+            0x5000 + number, LOG_BYTES, 7,
         )  # fmt: skip
         assert bus.take() == [
             ("work", "submit"), ("store", 0x4000 + number, header.COMPLETION.pack(number, 0, 0, 0, 0)),

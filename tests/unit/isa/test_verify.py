@@ -8,8 +8,8 @@ import pytest
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
-from npusim.isa.base import Command, Instruction, Unit, Wait, acc, region
-from npusim.isa.control import Halt
+from npusim.isa.base import Command, Instruction, Unit, Wait, acc, encode, region
+from npusim.isa.control import Halt, Residents, resident_bytes
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import ArgReduce, Pool
 from npusim.isa.scalar import GatherElements, Scatter, TopK
@@ -226,3 +226,54 @@ def test_a_unit_that_the_device_lacks_is_no_unit(unit: Unit) -> None:
     verify([waits, HALT], LIMITS)
     with pytest.raises(ProgramError, match=f"core0.{name}: the device has no such unit"):
         verify([waits, HALT], meagre)
+
+
+def mark(*loads: Command, sram_bytes: int = 64, more: int = 0) -> Command:
+    size = sum(load.size for load in loads) + more
+    return Command(0, Unit.CONTROL, 0, (), Residents(size, sram_bytes))
+
+
+LOAD = dma(copy(64, region(0), 64))
+
+
+def test_residents_are_read_and_never_written() -> None:
+    body = [dma(copy(region(3), 64, 64)), dma(fill(0, 64, 0)), dma(fill(128, 64, 0)), dma(fill(64, 64, 0), core=1)]
+    verify([mark(LOAD), LOAD, *body, HALT], LIMITS)
+    verify([mark(sram_bytes=0), *body, HALT], LIMITS)
+    for first, size in ((63, 2), (64, 1), (127, 1), (0, 512)):
+        said = refused(mark(LOAD), LOAD, *body, dma(fill(first, size, 0)))
+        assert said == f"command 6 (dma.fill): writes bytes {first}..{first + size} of SRAM, where residents are"
+
+
+def test_residents_come_from_constants_by_dma_into_bytes_of_their_own() -> None:
+    for load, said in (
+        (dma(copy(64, region(2), 64)), "(dma.copy): reads r2+0x0: residents come from region 0 to SRAM"),
+        (dma(copy(64, 0, 64)), "(dma.copy): reads sram+0x0: residents come from region 0 to SRAM"),
+        (dma(copy(region(3), region(0), 64)), "(dma.copy): writes r3+0x0: residents come from region 0 to SRAM"),
+        (dma(copy(acc(0), region(0), 64)), "(dma.copy): writes acc+0x0: residents come from region 0 to SRAM"),
+        (vector(add(64, 0, 0, 64)), "(vector.binary): residents are loaded by DMA alone"),
+    ):
+        assert refused(mark(load), load) == f"command 1 {said}"
+    again = dma(copy(100, region(0), 64))
+    said = "command 2 (dma.copy): byte 100 of SRAM is loaded twice as a resident"
+    assert refused(mark(LOAD, again, sram_bytes=128), LOAD, again) == said
+
+
+def test_the_mark_says_what_follows_it() -> None:
+    assert refused(LOAD, mark()) == "command 1 (residents): must be the first command"
+    said = "command 1 (dma.copy): residents take 64 bytes of SRAM, not 65"
+    assert refused(mark(LOAD, sram_bytes=65), LOAD) == said
+    assert refused(mark(sram_bytes=1)) == "command 0 (residents): residents take 0 bytes of SRAM, not 1"
+    size = LOAD.size
+    said = f"command 1 (dma.copy): {size - 1} bytes are left of the commands that load residents, it has {size}"
+    assert refused(mark(LOAD, more=-1), LOAD) == said
+    assert (
+        refused(mark(LOAD, more=1), LOAD)
+        == "command 2 (halt): 1 bytes are left of the commands that load residents, it has 12"
+    )
+    assert refused(mark(LOAD, more=64), LOAD) == "command 2 (halt): residents are loaded by DMA alone"
+
+
+def test_what_a_stream_keeps_is_in_its_first_command() -> None:
+    assert resident_bytes(encode([mark(LOAD), LOAD, HALT])) == 64
+    assert resident_bytes(encode([LOAD, HALT])) == resident_bytes(b"") == resident_bytes(b"\xff" * 40) == 0

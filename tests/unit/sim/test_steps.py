@@ -58,7 +58,7 @@ def test_steps_carry_the_offsets_of_their_commands() -> None:
     stream = Stream()
     stream.dma(fill(0, 8, 1), op=3)
     stream.vector(add(0, 0, 0, 8), Wait(0, Unit.DMA, 1), Wait(0, Unit.DMA, 0), op=4)
-    steps = DECODERS["tiny"].steps(stream.code(), (0, 0))
+    steps = DECODERS["tiny"].steps(stream.code(), (0, 0)).all
     first, second = stream.commands
     assert [(step.begin, step.end) for step in steps] == [
         (0, first.size),
@@ -70,6 +70,26 @@ def test_steps_carry_the_offsets_of_their_commands() -> None:
     assert [step.op for step in steps] == [3, 4, 0]
     assert steps[1].waits == ((layout.index[0, Unit.DMA], 1),)  # a wait for nothing is no wait
     assert steps[2].engine == HALT
+
+
+def test_without_its_prologue_a_stream_waits_and_is_fetched_as_if_that_were_done() -> None:
+    stream = Stream()
+    loads = [stream.dma(copy(8 * number, region(0, 8 * number), 8), op=9) for number in range(2)]
+    stream.keep(16)
+    stream.dma(fill(64, 8, 1), op=3)
+    stream.vector(add(72, 0, 64, 8), loads[1], op=4)
+    stream.vector(add(72, 0, 64, 8), Wait(0, Unit.DMA, 3), op=5)
+    found = DECODERS["tiny"].steps(stream.code(), (16, 0))
+    assert (found.prologue, found.sram_bytes) == (2, 16)
+    mark, first, second, *_ = stream.commands
+    assert [step.begin for step in found.all[:2]] == [mark.size, mark.size + first.size]
+    body = found.body()
+    assert [step.op for step in body] == [3, 4, 5, 0]
+    channel = Layout(TINY).index[0, Unit.DMA]
+    assert [step.waits for step in body] == [(), (), ((channel, 1),), ()]
+    assert [step.begin for step in body] == [step.begin for step in found.all[2:]]  # where they stand, for messages
+    assert body[0].end == mark.size + stream.commands[3].size
+    assert body[-1].end == len(stream.code()) - first.size - second.size
 
 
 def test_units_are_in_a_fixed_order() -> None:

@@ -1,0 +1,111 @@
+"""Weights that stay in SRAM: which, where, and what inferences take then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.resident import SHARES, Candidate, choices
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import decode
+from npusim.isa.verify import Limits
+from npusim.ops.build import GraphBuilder
+from npusim.program import Program
+from npusim.runtime import Session
+from tests.support.graphs.comparison import same_bytes
+from tests.support.graphs.execution import interpreted
+from tests.support.graphs.samples import product, residual_net
+from tests.support.programs.race_detector import find_races
+
+TINY = load_config("tiny")
+
+
+def keeping(config: Config) -> Config:
+    return config.with_(**{"sram.resident_weights": True})
+
+
+def layers(count: int, width: int, dtype: DType = DType.INT8) -> Graph:
+    """Products with ``count`` constant matrices one after the other."""
+    build = GraphBuilder("layers")
+    value = build.input("x", (4, width), dtype)
+    rng = np.random.default_rng(1)
+    for _ in range(count):
+        weights = build.const(rng.integers(-9, 9, (width, width)).astype(dtype.storage))
+        value = build.add("matmul", [value, weights])
+        value = build.add("cast", [value], {"to": dtype}) if value.dtype is not dtype else value
+    return build.finish([value])
+
+
+def check(program: Program, config: Config, graph: Graph) -> tuple[int, ...]:
+    """Run it three times; cycles of each. All give what the program means, and what it means without residents."""
+    rng = np.random.default_rng(7)
+    inputs = {t.name: rng.integers(-4, 5, t.shape).astype(t.dtype.storage) for t in graph.inputs}
+    acc = config.matrix.accumulator_bytes if config.matrix else 0
+    limits = Limits(program.region_bytes, config.sram.bytes, acc, config.cores, config.dma.channels, config.units)
+    assert not find_races(list(decode(program.code)), limits)
+    with Session(config, cache_dir=False) as session, Session(config, cache_dir=False) as timing:
+        runs = [session.run(program, inputs) for _ in range(3)]
+        plain = Session(config.with_(**{"sram.resident_weights": False}), cache_dir=False)
+        with plain:
+            wanted = plain.run(plain.compile(graph), inputs).outputs
+        for run in runs:
+            same_bytes(run.outputs, wanted, "with residents against without")
+        same_bytes(interpreted(program, config, inputs), wanted, "in order against without residents")
+        digests = [timing.run(program, timing_only=True).timeline.digest() for _ in range(3)]
+    assert digests == [run.timeline.digest() for run in runs]
+    assert [run.residents_held for run in runs] == [False, program.resident_bytes > 0, program.resident_bytes > 0]
+    return tuple(run.cycles for run in runs)
+
+
+@pytest.mark.parametrize("changes", [{}, {"cores": 3}, {"dma.channels": 3}, {"matrix.accumulator_bytes": "8 KiB"}])
+@pytest.mark.parametrize("graph", [residual_net(8, 8, 1), layers(3, 64), product(1, 300, 70, DType.FLOAT32)])
+def test_the_first_run_loads_and_the_others_find(graph: Graph, changes: dict[str, object]) -> None:
+    config = keeping(TINY.with_(**changes))
+    with Session(config, cache_dir=False) as session:
+        program = session.compile(graph)
+    first, second, third = check(program, config, graph)
+    assert program.resident_bytes > 0
+    assert second == third < first
+
+
+def test_all_weights_that_fit_are_not_moved_again() -> None:
+    graph = layers(6, 64)
+    config = keeping(TINY)
+    with Session(config, cache_dir=False) as session:
+        program = session.compile(graph)
+        first, second = (session.run(program, timing_only=True) for _ in range(2))
+    assert program.resident_bytes == 6 * 64 * 64
+    assert first.dram_read_bytes - second.dram_read_bytes >= 6 * 64 * 64
+    assert second.dram_read_bytes + second.dram_write_bytes < 6 * 64 * 64
+
+
+def test_without_the_key_nothing_stays() -> None:
+    with Session(TINY, cache_dir=False) as session:
+        program = session.compile(layers(2, 64))
+        first, second = (session.run(program, timing_only=True) for _ in range(2))
+    assert program.resident_bytes == 0
+    assert first.cycles == second.cycles
+    assert not second.residents_held
+
+
+def test_where_weights_cannot_stay_the_plan_is_as_without() -> None:
+    graph = layers(2, 64)
+    small = TINY.with_(**{"sram.bytes": "2 KiB"})
+    with Session(small, cache_dir=False) as plain, Session(keeping(small), cache_dir=False) as session:
+        program = session.compile(graph)
+        assert program.resident_bytes == 0
+        assert program.code == plain.compile(graph).code
+
+
+def test_those_come_first_that_save_most_for_their_bytes() -> None:
+    context = Context(TINY.with_(**{"sram.bytes": "8 KiB"}), ConstantPool())
+    found = [Candidate(3, 1024, 900), Candidate(0, 4096, 900), Candidate(2, 2048, 100), Candidate(1, 64, 0)]
+    *others, most = choices(found, context)
+    # One part in 16 is left to everything else.
+    assert most.starts == {3: 8192 - 1024, 2: 7168 - 2048, 1: 5120 - 64, 0: 5056 - 4096}
+    assert most.nbytes == 4096 + 64 + 2048 + 1024
+    assert [sorted(other.starts) for other in others] == [[1, 2, 3], [0, 1, 3], [0, 2, 3]]
+    assert SHARES == (2, 4, 8, 16)
