@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +83,8 @@ def test_the_page_of_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def timer() -> Iterator[Timer]:
-    yield Timer()
+def timer() -> Timer:
+    return Timer()
 
 
 SLACK = {"sram.bytes": 0.055, "dma.channels": 0.02, "cores": 0.04, "dram.bandwidth": LIMIT}

@@ -81,7 +81,7 @@ def test_too_large_for_what_is_there() -> None:
         value = build.add("softmax", [value], {"axis": 1, "log": False})
     _, found = of(build.finish([value]), **{"sram.bytes": 64 << 10})
     (between,) = [each for each in found if each.home == DRAM]
-    assert f"SRAM: no run of {between.nbytes} bytes is free" in between.why
+    assert f"SRAM: no room for {between.nbytes} bytes" in between.why
     assert "has no rows to stripe" in between.why
     assert (between.other, between.other_ps) == ("", None)
 
@@ -144,7 +144,7 @@ def test_the_next_best_is_what_planning_without_that_home_gives(monkeypatch: pyt
     record = record_of(graph, monkeypatch)
     (between,) = [each for each in decisions(record) if each.home == SRAM]
     kept = record.planner._total(record.stretches)
-    monkeypatch.setattr(Planner, "_admit", lambda *arguments: False)
+    monkeypatch.setattr(Planner, "_place", lambda *arguments: None)
     monkeypatch.setattr(Planner, "_segments", lambda *arguments: [])
     without = record_of(graph, monkeypatch)
     assert between.other_ps == without.planner._total(without.stretches) - kept
