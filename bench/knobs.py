@@ -51,10 +51,9 @@ def page(timer: Timer, base: Config, graphs: Sequence[tuple[Graph, str]]) -> Ite
     yield ""
     yield "<!-- made by python -m bench.knobs -->"
     yield ""
-    yield f"`{base.name}` with one key changed at a time; its own value is in bold. Time of one inference on the"
-    yield "device, and what it moves to and from DRAM, without the host. What bounds a network at one point of a table"
-    yield "need not bound it at the next: `npusim run` says what does, and `npusim explain --memory` where its values"
-    yield "live."
+    yield f"`{base.name}` with one key changed at a time; its own value is in bold. Time of an inference on the device,"
+    yield "and what it moves to and from DRAM, without the host. What bounds a network at one point of a table need not"
+    yield "bound it at the next: `npusim run` says what does, and `npusim explain --memory` where its values live."
     plain = base.to_table()
     for knob in knobs(base):
         section, _, key = knob.key.rpartition(".")

@@ -119,7 +119,7 @@ class Timer:
         session = Session(config, cache_dir=False)
         result = session.run(program, timing_only=True)
         session.close()
-        thought = forecast(list(decode(program.code)), config).ps
+        thought = forecast(list(decode(program.code)), config)
         return Design(label, result.time_ps, result.dram_read_bytes + result.dram_write_bytes, thought)
 
 

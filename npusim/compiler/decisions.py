@@ -6,7 +6,7 @@ the stretches of its life are estimated again, with the estimates that the plann
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,14 +102,13 @@ class _Judge:
         used = tuple(sorted(self._users.get(buffer, ())))
         return Decision(buffer.name, nbytes, self._makers.get(buffer, -1), used, home, why, **more)
 
-    def _life(self, buffer: Buffer) -> range:
-        return range(self._stretch_of[buffer.born], self._stretch_of[buffer.dies] + 1)
+    def _life(self, buffer: Buffer) -> Sequence[Stretch]:
+        return self._record.stretches[self._stretch_of[buffer.born] : self._stretch_of[buffer.dies] + 1]
 
     def _in_sram(self, buffer: Buffer) -> Decision:
-        life, stretches = self._life(buffer), self._record.stretches
-        trial = self._planner.in_dram(buffer, life, stretches) if self._planner else Trial(None)
-        first, last = stretches[life.start].groups[0], stretches[life.stop - 1].groups[-1]
-        why = f"fits beside the tiles of {first.name} to {last.name}"
+        life = self._life(buffer)
+        trial = self._planner.in_dram(buffer, life) if self._planner else Trial(None)
+        why = f"fits beside the tiles of {life[0].groups[0].name} to {life[-1].groups[-1].name}"
         taken = align(buffer.nbytes)
         more = {"other": DRAM, "other_ps": trial.added_ps, "offset": buffer.offset, "taken": taken}
         return self._decision(buffer, buffer.nbytes, SRAM, why, **more)
@@ -117,11 +116,10 @@ class _Judge:
     def _in_dram(self, buffer: Buffer) -> Decision:
         if self._planner is None:
             return self._decision(buffer, buffer.nbytes, DRAM, "several cores work on it")
-        life, stretches = self._life(buffer), self._record.stretches
-        trials = {SRAM: self._planner.in_sram(buffer, life, stretches)}
-        concerned = stretches[life.start : life.stop]
-        if all(stretch.segment is None for stretch in concerned):
-            trials[WINDOW] = self._planner.in_window(buffer, concerned)
+        life = self._life(buffer)
+        trials = {SRAM: self._planner.in_sram(buffer, life)}
+        if all(stretch.segment is None for stretch in life):
+            trials[WINDOW] = self._planner.in_window(buffer, life)
         else:
             trials[WINDOW] = Trial(None, "a segment begins or ends in its life")
         reasons = [f"{home}: {trial.obstacle}" for home, trial in trials.items() if trial.obstacle]
@@ -144,9 +142,8 @@ class _Judge:
             f"{stretch.groups[0].name} to {stretch.groups[-1].name} run together, "
             f"in {len(segment.stripes) * segment.images} stripes"
         )
-        for window in segment.windows:
-            if window.source is not None:
-                continue  # rows of a value that lives elsewhere
+        # What is loaded into a window has its home in DRAM.
+        for window in (window for window in segment.windows if window.source is None):
             tensor, buffer = window.inner.tensor, window.buffer
             more = {
                 "other": "apart",

@@ -22,17 +22,9 @@ from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
 from npusim.work import DmaWork, Work
 
 
-class Forecast(NamedTuple):
-    """What a command stream takes, about: picoseconds, and bytes past the pins of the DRAM."""
-
-    ps: int
-    dram_bytes: int
-
-
-def forecast(commands: Sequence[Command], config: Config) -> Forecast:
-    """The same for the same stream."""
-    course = _Course(commands, config)
-    return Forecast(course.run(), course.dram_bytes)
+def forecast(commands: Sequence[Command], config: Config) -> int:
+    """Picoseconds, about; the same for the same stream."""
+    return _Course(commands, config).run()
 
 
 class _Charge(NamedTuple):
@@ -41,7 +33,6 @@ class _Charge(NamedTuple):
     fixed_ps: int
     flow: int = 0
     rate: int = 0
-    dram_bytes: int = 0
 
 
 class _Step(NamedTuple):
@@ -66,14 +57,13 @@ class _Course:
         numbers: dict[tuple[int, int], int] = {}
         charges: dict[Work, _Charge] = {}
         found = []
-        self._total = self.dram_bytes = 0
+        self._total = 0
         for command in commands:
             self._total += command.size
             if command.unit != Unit.CONTROL:
                 work = command.instruction.work()
                 if work not in charges:
                     charges[work] = _charge(work, config)
-                self.dram_bytes += charges[work].dram_bytes
                 unit = numbers.setdefault((command.core, command.unit), len(numbers))
                 found.append((unit, command.waits, charges[work], self._total))
         self._steps = [
@@ -249,4 +239,4 @@ def _charge(work: Work, config: Config) -> _Charge:
     parts = dma.transfer(config, work)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
-    return _Charge(fixed, parts.bus_bytes * PS_PER_S, parts.rate, cost_model(config).dram_bytes(work))
+    return _Charge(fixed, parts.bus_bytes * PS_PER_S, parts.rate)

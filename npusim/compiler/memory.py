@@ -252,7 +252,11 @@ class Planner:
             touched = sorted({number for other in offsets for number in self._lives[other]})
             now = [self._estimate(stretches[number]) for number in touched]
             if any(cost is None for cost in now) or sum(c or 0 for c in now) >= sum(costs[n] or 0 for n in touched):
-                self._withdraw(buffer, stretches, kept)
+                for number in lives[buffer]:
+                    stretches[number].resident.remove(buffer)
+                for other, (core, offset) in kept.items():
+                    other.core, other.offset = core, offset
+                self._sort(stretches[number] for number in touched)
             else:
                 for number, cost in zip(touched, now, strict=True):
                     costs[number] = cost
@@ -303,16 +307,6 @@ class Planner:
         for other, offset in offsets.items():
             other.core, other.offset = 0, offset
         self._sort(stretches[number] for other in offsets for number in self._lives[other])
-
-    def _withdraw(
-        self, buffer: Buffer, stretches: Sequence[Stretch], kept: Mapping[Buffer, tuple[int | None, int]]
-    ) -> None:
-        """Undo that: everybody is where they were kept."""
-        for number in self._lives[buffer]:
-            stretches[number].resident.remove(buffer)
-        for other, (core, offset) in kept.items():
-            other.core, other.offset = core, offset
-        self._sort(stretches[number] for other in kept for number in self._lives[other])
 
     def _sort(self, stretches: Iterable[Stretch]) -> None:
         for stretch in stretches:
@@ -464,30 +458,28 @@ class Planner:
 
     # what else could have been, asked afterwards
 
-    def in_dram(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> Trial:
+    def in_dram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
         """A value that is in SRAM as a whole, in DRAM instead."""
-        concerned = [stretches[number] for number in life]
-        before, offset = self._total(concerned), buffer.offset
-        for stretch in concerned:
-            stretch.resident.remove(buffer)
-        buffer.core, buffer.offset = None, 0
-        after = self._total(concerned)
-        self._admit(buffer, life, stretches, {buffer: offset})
+        before, offset = self._total(life), buffer.offset
+        _take_out(buffer, life)
+        after = self._total(life)
+        buffer.core, buffer.offset = 0, offset
+        for stretch in life:
+            stretch.resident.append(buffer)
+        self._sort(life)
         return Trial((after or 0) - (before or 0))
 
-    def in_sram(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> Trial:
+    def in_sram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
         """A value that is in DRAM, in SRAM as a whole instead."""
-        offsets = self._place(buffer, life, stretches)
-        if offsets is None:
-            return Trial(None, f"no room for {buffer.nbytes} bytes in its time, beside other values")
-        kept = {other: (other.core, other.offset) for other in offsets}
-        touched = sorted({*life}.union(*(self._lives[other] for other in offsets if other is not buffer)))
-        before = self._total([stretches[number] for number in touched])
-        self._admit(buffer, life, stretches, offsets)
-        costs = [self._estimate(stretches[number]) for number in touched]
-        self._withdraw(buffer, stretches, kept)
+        before, offset = self._total(life), buffer.offset
+        if not self._put_beside(buffer, life):
+            taken = {other: align(max(other.nbytes, 1)) for stretch in life for other in stretch.resident}
+            return Trial(None, f"no run of {buffer.nbytes} bytes is free in its time beside {sum(taken.values())}")
+        costs = [self._estimate(stretch) for stretch in life]
+        _take_out(buffer, life)
+        buffer.offset = offset
         if None in costs:
-            stuck = stretches[touched[costs.index(None)]].groups[0]
+            stuck = life[costs.index(None)].groups[0]
             return Trial(None, f"the tiles of {stuck.name} would not fit beside it")
         return Trial(sum(cost or 0 for cost in costs) - (before or 0))
 
@@ -496,37 +488,29 @@ class Planner:
         segment, together = stretch.segment, self._estimate(stretch)
         assert segment is not None
         made = [window for window in segment.windows if window.source is None]
-        self._context.views.update({window.inner.tensor: self._whole[window.inner.tensor] for window in made})
+        windows = {window.inner.tensor: window.view for window in made}
+        self._context.views.update({tensor: self._whole[tensor] for tensor in windows})
         alone = [Stretch([group], None, [b for b in stretch.resident if not b.is_window]) for group in stretch.groups]
         costs = [self._estimate(each) for each in alone]
+        moved: list[Buffer] = []
         for window in made:
+            buffer = self._whole[window.inner.tensor].buffer
             first, last = window.inner.maker, max(reader.reader for reader in window.inner.readers)
-            self._try_alone(self._whole[window.inner.tensor].buffer, range(first, last + 1), alone, costs)
-        for each in alone:
-            for buffer in each.resident:
-                if buffer not in stretch.resident:
-                    buffer.core, buffer.offset = None, 0
-        self._context.views.update({window.inner.tensor: window.view for window in made})
+            life = alone[first : last + 1]
+            if not self._put_beside(buffer, life):
+                continue
+            now = [self._estimate(each) for each in life]
+            if None in now or sum(c or 0 for c in now) >= sum(c or 0 for c in costs[first : last + 1]):
+                _take_out(buffer, life)
+            else:
+                costs[first : last + 1] = now
+                moved.append(buffer)
+        for buffer in moved:
+            buffer.core, buffer.offset = None, 0
+        self._context.views.update(windows)
         if None in costs:
             return Trial(None, f"the tiles of {alone[costs.index(None)].groups[0].name} would not fit")
         return Trial(sum(cost or 0 for cost in costs) - (together or 0))
-
-    def _try_alone(self, buffer: Buffer, life: range, alone: Sequence[Stretch], costs: list[int | None]) -> None:
-        """Put a value into SRAM beside what is there, if that is less."""
-        offset = self._lowest(buffer, ((other.offset, other) for number in life for other in alone[number].resident))
-        if offset is None:
-            return
-        buffer.core, buffer.offset = 0, offset
-        for number in life:
-            alone[number].resident.append(buffer)
-        self._sort(alone[number] for number in life)
-        now = [self._estimate(alone[number]) for number in life]
-        if None in now or sum(c or 0 for c in now) >= sum(costs[number] or 0 for number in life):
-            buffer.core, buffer.offset = None, 0
-            for number in life:
-                alone[number].resident.remove(buffer)
-        else:
-            costs[life.start : life.stop] = now
 
     def in_window(self, buffer: Buffer, stretches: Sequence[Stretch]) -> Trial:
         """The groups from where a value in DRAM is made to where it is last read, as a segment; ``stretches``: those of
@@ -547,9 +531,27 @@ class Planner:
             return Trial(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")
         return Trial(option[0] - (before or 0))
 
+    def _put_beside(self, buffer: Buffer, life: Sequence[Stretch]) -> bool:
+        """Put a buffer where nothing else is meanwhile, if there is such a place."""
+        rivals = {other for stretch in life for other in stretch.resident}
+        offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
+        if offset is None:
+            return False
+        buffer.core, buffer.offset = 0, offset
+        for stretch in life:
+            stretch.resident.append(buffer)
+        self._sort(life)
+        return True
+
     def _total(self, stretches: Sequence[Stretch]) -> int | None:
         costs = [self._estimate(stretch) for stretch in stretches]
         return None if None in costs else sum(cost or 0 for cost in costs)
+
+
+def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:
+    buffer.core, buffer.offset = None, 0
+    for stretch in life:
+        stretch.resident.remove(buffer)
 
 
 def _weight_bytes(group: Group) -> int:

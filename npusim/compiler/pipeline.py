@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import itemgetter
 
 from npusim.compiler.decisions import Decision, decisions
-from npusim.compiler.forecast import Forecast, forecast
+from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
@@ -25,12 +26,13 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Unit, encode
 from npusim.isa.verify import Limits, verify
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
-from npusim.work import MatrixWork
+from npusim.work import DmaWork, MatrixWork
 
 
 def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
@@ -43,26 +45,25 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
 
 @dataclass(slots=True)
 class Explained:
-    """A program, and why it became what it is. ``orders``: those that were compared, in words, with what they are
-    forecast to take; the chosen one first."""
+    """A program, and why it became what it is. ``orders``: those that were compared, in words, with the picoseconds
+    that they are forecast to take; the chosen one first."""
 
     program: Program
     decisions: list[Decision]
-    orders: list[tuple[str, Forecast]] = field(default_factory=list)
+    orders: list[tuple[str, int]] = field(default_factory=list)
 
 
 def explain_graph(graph: Graph, config: Config) -> Explained:
     """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
-    tried: list[tuple[Forecast, _Order]] = []
+    tried: list[tuple[int, _Order]] = []
     program, best = _compile(graph, config, "", tried)
     tried = tried or [(forecast(best.commands, config), best)]
-    ordered = sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))
-    orders = [(order.label, found) for found, order in ordered]
+    orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
     return Explained(program, decisions(best.record), orders)
 
 
 def _compile(
-    graph: Graph, config: Config, key: str, tried: list[tuple[Forecast, _Order]] | None = None
+    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None = None
 ) -> tuple[Program, _Order]:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
@@ -112,7 +113,7 @@ class _Order:
         return f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values"
 
 
-def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[Forecast, _Order]] | None = None) -> _Order:
+def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
@@ -125,7 +126,7 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[Foreca
         # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
         while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
             orders.append((forecast(order.commands, config), order))
-            if orders[-1][0].ps > orders[-2][0].ps:
+            if orders[-1][0] > orders[-2][0]:
                 break
             count //= 2
         alone = _other(graph, replace(config, cores=1), budget)
@@ -138,13 +139,20 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[Foreca
     if tried is not None:
         tried.extend(orders)
     # Forecasts as near as this say nothing about time; traffic they know to the byte.
-    limit = min(forecast.ps for forecast, _ in orders) * (1000 + _SLACK) // 1000
-    near = [pair for pair in orders if pair[0].ps <= limit]
-    return min(near, key=lambda pair: (pair[0].dram_bytes, pair[0].ps))[1]
+    limit = min(ps for ps, _ in orders) * (1000 + _SLACK) // 1000
+    near = [(_traffic(order.commands, config), ps, order) for ps, order in orders if ps <= limit]
+    return min(near, key=itemgetter(0, 1))[2]
 
 
 _SLACK = 8
 """In thousandths."""
+
+
+def _traffic(commands: Iterable[Command], config: Config) -> int:
+    """Bytes past the pins of the DRAM."""
+    model = cost_model(config)
+    works = (command.instruction.work() for command in commands if command.unit >= Unit.DMA)
+    return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
 def _other(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None) -> _Order | None:

@@ -17,7 +17,6 @@ from npusim.report.run import memories
 from npusim.work import DmaWork
 
 if TYPE_CHECKING:
-    from npusim.compiler.forecast import Forecast
     from npusim.compiler.pipeline import Explained
 
 NAMED = 3
@@ -82,10 +81,10 @@ def _count_constants(program: Program, ordered: Sequence[Stage]) -> None:
 def text(found: Explained, result: Result) -> str:
     """Forecasts, peaks, the stages of the program, and every value with its reason."""
     program = found.program
-    (chosen, best), *others = found.orders
-    compared = [f"{label} {_forecast(forecast)}" for label, forecast in others]
+    (chosen, time), *others = found.orders
+    compared = [f"{label} {duration(ps)}" for label, ps in others]
     rows = [
-        ("chosen", f"{chosen}, forecast {_forecast(best)}" + (f"; {', '.join(compared)}" if compared else "")),
+        ("chosen", f"{chosen}, forecast {duration(time)}" + (f"; {', '.join(compared)}" if compared else "")),
         ("time", duration(result.time_ps)),
         *memories(result),
     ]
@@ -100,10 +99,6 @@ def text(found: Explained, result: Result) -> str:
     if tiles:
         blocks.append([f"{counted(tiles, 'more value')} of fused operators: on tiles, never as a whole"])
     return "\n\n".join("\n".join(block) for block in blocks)
-
-
-def _forecast(found: Forecast) -> str:
-    return f"{duration(found.ps)} and {quantity(found.dram_bytes, 'B')}"
 
 
 _Times = dict[str, tuple[int, int]]
@@ -173,10 +168,7 @@ def as_json(found: Explained, result: Result) -> dict[str, Any]:
         "model": result.model,
         "config": result.config,
         "time_ps": result.time_ps,
-        "orders": [
-            {"order": label, "forecast_ps": forecast.ps, "dram_bytes": forecast.dram_bytes}
-            for label, forecast in found.orders
-        ],
+        "orders": [{"order": label, "forecast_ps": ps} for label, ps in found.orders],
         "stages": [
             {
                 "operators": names[stage.first : stage.last + 1],

@@ -81,7 +81,7 @@ def test_too_large_for_what_is_there() -> None:
         value = build.add("softmax", [value], {"axis": 1, "log": False})
     _, found = of(build.finish([value]), **{"sram.bytes": 64 << 10})
     (between,) = [each for each in found if each.home == DRAM]
-    assert f"SRAM: no room for {between.nbytes} bytes" in between.why
+    assert f"SRAM: no run of {between.nbytes} bytes is free" in between.why
     assert "has no rows to stripe" in between.why
     assert (between.other, between.other_ps) == ("", None)
 
