@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor, consumers
 from npusim.isa.base import Unit
-from npusim.ops.base import REGISTRY, Elements, Lowered
+from npusim.ops.base import REGISTRY, Elements, Lowered, Rows
 
 ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, Elements))
 """Kinds that compute each element of their output by itself."""
 
 ANCHORS = frozenset(name for name, kind in REGISTRY.items() if kind.unit is Unit.MATRIX and kind.form is Lowered.TILES)
+"""Kinds of the matrix unit."""
+
+CONTINUED = ANCHORS | {name for name, kind in REGISTRY.items() if isinstance(kind.form, Rows) and not kind.form.single}
 """Kinds whose tiles elementwise operators may continue in SRAM."""
 
 VIEWS = frozenset(name for name, kind in REGISTRY.items() if kind.form is Lowered.VIEW)
@@ -29,11 +32,15 @@ what they hold in SRAM at once, and what it takes to see who may join, stays bou
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """An anchor (None for purely elementwise work) and a chain in topological order; only the last output leaves."""
+    """An anchor (None for purely elementwise work) and a chain in topological order; only the last output leaves.
+
+    ``parts``: the groups that a flow is made of (see ``flows``), empty for all others.
+    """
 
     index: int
     anchor: Op | None
     chain: tuple[Op, ...]
+    parts: tuple[Group, ...] = ()
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -112,7 +119,7 @@ def _joinable(
             continue
         joined = group_of[tensor]
         ends = joined[-1]
-        fusible = ends.kind in ELEMENTWISE or ends.kind in ANCHORS
+        fusible = ends.kind in ELEMENTWISE or ends.kind in CONTINUED
         # Counted first: the readers of a value that the whole graph reads would be walked each time.
         alone = len(users[tensor]) <= len(members) and inside.issuperset(users[tensor])
         if fusible and ends.output is tensor and alone and _compatible(joined, members):
@@ -125,9 +132,9 @@ def _compatible(joined: list[Op], members: list[Op]) -> bool:
     if len(joined) + len(members) > MAX_OPS:
         return False
     # The chain runs on the anchor's tile as the anchor has cut it; two anchors would have to agree on a cut.
-    anchors = sum(member.kind in ANCHORS for member in (*joined, *members))
+    anchors = sum(member.kind in CONTINUED for member in (*joined, *members))
     made = {tensor for member in (*joined, *members) for tensor in member.outputs}
-    chain = [member for member in (*joined, *members) if member.kind not in ANCHORS]
+    chain = [member for member in (*joined, *members) if member.kind not in CONTINUED]
     read = {tensor for member in chain for tensor in member.inputs if tensor is not None and tensor not in made}
     loads = [tensor for tensor in read if tensor.size == members[-1].output.size]
     return anchors <= 1 and len(loads) <= MAX_LOADS

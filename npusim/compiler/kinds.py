@@ -14,6 +14,7 @@ from npusim.compiler.legalize import RULES
 from npusim.compiler.lower import TILES
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.element import Elementwise
+from npusim.compiler.lower.flow import FlowLowering
 from npusim.compiler.lower.movement import VIEW_RULES, CopyLowering
 from npusim.compiler.lower.rows import RowLowering
 from npusim.ops.base import REGISTRY, Kind, Lowered, Rows
@@ -21,6 +22,8 @@ from npusim.ops.base import REGISTRY, Kind, Lowered, Rows
 
 def lower(context: Context, group: Group) -> Lowering:
     """The lowering of a group for the context's device."""
+    if group.parts:
+        return FlowLowering(context, group)
     if group.anchor is None:
         return Elementwise(context, group)
     kind = group.anchor.kind

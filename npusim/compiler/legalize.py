@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from npusim.compiler.rewrite import Rewriter
-from npusim.dtypes import DEVICE_DTYPES
+from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.errors import ProgramError
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
@@ -80,6 +80,8 @@ _PADDED_DIMENSIONS = 4
 
 def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor | None:
     """Constant padding of many dimensions, a few at a time."""
+    if op.attrs["mode"] != "constant":
+        return None
     value = op.input(0)
     axes = [axis for axis, ends in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)) if any(ends)]
     if len(axes) <= _PADDED_DIMENSIONS:
@@ -136,28 +138,24 @@ def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size:
     return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": steps, "sizes": sizes})
 
 
-def _joined_pad(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """Padding with elements of the tensor itself joins parts of it to either side of each padded axis."""
-    mode = op.attrs["mode"]
-    if mode == "constant":
+def _cheaper(rewriter: Rewriter, op: Op) -> Tensor | None:
+    """A square is a product, and a quotient by powers of two one with their reciprocals: the same bits sooner.
+
+    Elements are computed in double precision and rounded once. There the square of a narrower float is exact, by
+    either way, and so is a reciprocal that is a power of two.
+    """
+    x, constant = op.input(0), op.input(1).data
+    if constant is None or not constant.size or x.dtype not in (DType.FLOAT32, DType.FLOAT16):
         return None
-    value = op.input(0)
-    for axis, (before, after) in enumerate(zip(op.attrs["before"], op.attrs["after"], strict=True)):
-        size = value.shape[axis]
-        # Where the part before the tensor begins, and the one behind it; a reflection leaves out the edge itself.
-        begins = {"edge": (0, size - 1), "reflect": (before, size - 2), "wrap": (size - before, 0)}[mode]
-        joined = [value]
-        for side, start, count in zip(("before", "after"), begins, (before, after), strict=True):
-            if count:
-                taken, step = (1, 1) if mode == "edge" else (count, -1 if mode == "reflect" else 1)
-                part = _part(rewriter, f"{op.name}.{side}{axis}", value, axis, start, taken, step)
-                if taken < count:
-                    shape = (*part.shape[:axis], count, *part.shape[axis + 1 :])
-                    part = rewriter.add(f"{op.name}.{side}{axis}.again", "expand", (part,), {"shape": shape})
-                joined.insert(0 if side == "before" else len(joined), part)
-        if len(joined) > 1:
-            value = rewriter.add(f"{op.name}.axis{axis}", "concat", tuple(joined), {"axis": axis})
-    return value
+    if op.attrs["fn"] == Binary.POW and op.output.shape == x.shape and np.all(constant == 2):
+        return rewriter.add(op.name, "binary", (x, x), {"fn": Binary.MUL})
+    if op.attrs["fn"] == Binary.DIV and np.all(np.abs(np.frexp(constant)[0]) == 0.5):
+        with np.errstate(over="ignore"):
+            inverse = (1 / constant.astype(np.float64)).astype(constant.dtype)
+        if np.all(np.abs(np.frexp(inverse)[0]) == 0.5):
+            factor = rewriter.const(f"{op.name}.reciprocal", inverse, x.dtype)
+            return rewriter.add(op.name, "binary", (x, factor), {"fn": Binary.MUL})
+    return None
 
 
 def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
@@ -229,10 +227,11 @@ def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
 
 
 RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
+    "binary": (_cheaper,),
     "conv": (_separate_bias,),
     "conv_transpose": (_conv_transpose,),
     "matmul": (_sum_of_nothing, _separate_bias),
-    "pad": (_joined_pad, _pad_in_turns),
+    "pad": (_pad_in_turns,),
     "reduce": (_sum_of_nothing,),
     "scatter_elements": (
         lambda rewriter, op: _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None,

@@ -9,6 +9,7 @@ from itertools import product
 from operator import itemgetter
 
 from npusim.compiler.decisions import Decision, decisions
+from npusim.compiler.flows import form_flows
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
@@ -104,6 +105,7 @@ class _Order:
     groups: list[Group]
     layout: Layout
     record: Record
+    flows: bool
 
     @property
     def label(self) -> str:
@@ -133,7 +135,7 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _
     if alone is not None and alone is not best:
         orders.append((forecast(alone.commands, config), alone))
     if alone is not None and alone.layout.is_close:
-        whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known)
+        whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known, flows=alone.flows)
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
     if tried is not None:
@@ -155,18 +157,35 @@ def _traffic(commands: Iterable[Command], config: Config) -> int:
     return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
-def _other(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None) -> _Order | None:
+def _other(
+    graph: Graph, config: Config, budget: Budget, *, known: Known | None = None, flows: bool = True
+) -> _Order | None:
     """Another order; None if it takes more than there is."""
     try:
-        return _ordered(graph, config, copy(budget), known=known)
+        return _ordered(graph, config, copy(budget), known=known, flows=flows)
     except CompileError:
         return None
 
 
-def _ordered(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None) -> _Order:
-    """With what is ``known`` from an order with stripes: one without them."""
+def _ordered(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None, flows: bool = True) -> _Order:
+    """With what is ``known`` from an order with stripes: one without them. ``flows``: with those that fit."""
+    groups = form_groups(graph.ops, graph.outputs)
+    flowing = form_flows(groups, graph.outputs, config) if flows else groups
+    if len(flowing) < len(groups):
+        try:
+            return _planned(graph, flowing, config, copy(budget), known, flows=True)
+        except CompileError:
+            # They were thought to fit, and do not. What is known is of other groups then.
+            if known is not None:
+                raise
+    return _planned(graph, groups, config, budget, known, flows=False)
+
+
+def _planned(
+    graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None, *, flows: bool
+) -> _Order:
     context = Context(config, ConstantPool())
-    placement = place(graph, form_groups(graph.ops, graph.outputs), context)
+    placement = place(graph, groups, context)
     layout = plan(placement, context, known)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
@@ -174,7 +193,7 @@ def _ordered(graph: Graph, config: Config, budget: Budget, *, known: Known | Non
     commands = _schedule(placement, layout, context, budget, record)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    return _Order(commands, sizes, context.constants, placement.groups, layout, record)
+    return _Order(commands, sizes, context.constants, placement.groups, layout, record, flows)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -287,6 +306,10 @@ def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[T
 
 def _check_capacity(graph: Graph, sizes: tuple[int, ...], config: Config) -> None:
     needed = sum(sizes)
+    if config.constants is not None and sizes[0] > config.constants.bytes:
+        raise CompileError(
+            f"{graph.name}: has {sizes[0]} bytes of constants, {config.name} has {config.constants.bytes} for them"
+        )
     if needed > config.dram.bytes:
         raise CompileError(
             f"{graph.name}: needs {needed} bytes of DRAM (constants {sizes[0]}, intermediate values {sizes[1]}), "

@@ -51,7 +51,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
             kept.append(group)
             for tensor in group.outputs:
                 _settle(tensor, orders, hosts, context)
-    groups = [Group(index, group.anchor, group.chain) for index, group in enumerate(kept)]
+    groups = [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(kept)]
     return Placement(groups, _lifetimes(groups, context, inputs))
 
 

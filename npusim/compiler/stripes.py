@@ -10,7 +10,7 @@ a window, too: its rows are loaded a stripe ahead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Tile
-from npusim.compiler.values import Buffer, View, row_axis
+from npusim.compiler.values import Buffer, Moves, View, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.isa.base import MAX_ITEMS
@@ -120,7 +120,8 @@ class Window:
         corner[batch], sizes[batch], corner[row], sizes[row] = image, 1, rows[0], rows[1] - rows[0]
         source = self.source.slice(corner, sizes).permute(axes)
         corner[batch] = 0
-        window = self.view.moved({self.buffer: self.bases[stripe] * self.pitch}).slice(corner, sizes).permute(axes)
+        window = self.view.moved({self.buffer: (self.buffer, self.bases[stripe] * self.pitch)})
+        window = window.slice(corner, sizes).permute(axes)
         yield from load_items((window.address, window.strides, window), source)
 
     def _fill(self, position: int, rows: int) -> Iterator[Item]:
@@ -289,9 +290,9 @@ class Segment:
         """The windows of values from DRAM."""
         return [window for window in self.windows if window.source is not None]
 
-    def moved(self, stripe: int) -> Mapping[Buffer, int]:
+    def moved(self, stripe: int) -> Moves:
         """How far the rows of windows are from where their views say, at a stripe."""
-        return {window.buffer: window.bases[stripe] * window.pitch for window in self.windows}
+        return {window.buffer: (window.buffer, window.bases[stripe] * window.pitch) for window in self.windows}
 
 
 def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:

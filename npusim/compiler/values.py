@@ -52,6 +52,10 @@ class Buffer:
         return self.core is not None
 
 
+Moves = Mapping[Buffer, tuple[Buffer, int]]
+"""Where bytes of buffers are instead: the buffer, and how much further on in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """Elements of ``dtype`` at ``offset + sum(index * stride)`` bytes of a buffer."""
@@ -68,9 +72,12 @@ class View:
         start = self.buffer.offset + self.offset
         return sram(start) if self.buffer.on_chip else region(self.buffer.region, start)
 
-    def moved(self, by: Mapping[Buffer, int]) -> View:
-        """The view where its buffer's bytes lie ``by`` further on."""
-        return replace(self, offset=self.offset + by[self.buffer]) if self.buffer in by else self
+    def moved(self, by: Moves) -> View:
+        """The view where its buffer's bytes are elsewhere."""
+        if self.buffer not in by:
+            return self
+        buffer, further = by[self.buffer]
+        return replace(self, buffer=buffer, offset=self.offset + further)
 
     def permute(self, perm: Sequence[int]) -> View:
         return replace(self, shape=tuple(self.shape[p] for p in perm), strides=tuple(self.strides[p] for p in perm))

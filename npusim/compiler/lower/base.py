@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -14,7 +15,8 @@ import numpy.typing as npt
 
 from npusim.compiler.groups import Group
 from npusim.compiler.schedule import Slot, Tile
-from npusim.compiler.values import ALIGNMENT, Buffer, View, align, dense_strides
+from npusim.compiler.tile import OVERLAP
+from npusim.compiler.values import ALIGNMENT, Buffer, Moves, View, align, dense_strides
 from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
 from npusim.graph import Tensor
@@ -121,6 +123,7 @@ class SlotTable:
     def __init__(self, core: int, specs: Sequence[SlotSpec], starts: Sequence[int]) -> None:
         """``starts``: where each copy of each slot in SRAM begins, in the order of ``specs``."""
         self.core = core
+        self._prefix = ""
         self._slots: dict[str, list[Slot]] = {}
         self._turn: dict[str, int] = {}
         # Accumulators need no two ends: only the matrix unit writes them, and it runs its commands in order.
@@ -135,8 +138,15 @@ class SlotTable:
                 copies.append(Slot(core, spec.space, start, max(spec.nbytes, 1)))
             self._slots[spec.name] = copies
 
+    def part(self, prefix: str) -> SlotTable:
+        """The same slots as a part of the operator names them, with a prefix where there is one of that name."""
+        table = copy(self)
+        table._prefix = prefix
+        return table
+
     def next(self, name: str) -> Slot:
         """The copy used longest ago."""
+        name = self._prefix + name if self._prefix + name in self._slots else name
         copies = self._slots[name]
         turn = self._turn.get(name, -1) + 1
         self._turn[name] = turn
@@ -178,8 +188,18 @@ class Lowering(ABC):
 
     def estimate(self) -> int:
         """Picoseconds that the group takes, about: what is compared when the homes of values are chosen."""
+        # A device without the unit has been refused; a mistake there is for the verifier to name.
+        computing = self.computing() if self.config.vector else 0
+        return overlapped(computing // self.config.cores, self.moving(self.moves()))
+
+    def computing(self) -> int:
+        """Picoseconds of the vector unit for all tiles, one after the other."""
+        return 0
+
+    def moves(self) -> Iterable[View]:
+        """What is brought into slots or out of them, each once."""
         tensors = dict.fromkeys(t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t is not None)
-        return self.moving(self.context.views[tensor] for tensor in tensors if tensor in self.context.views)
+        return [self.context.views[tensor] for tensor in tensors if tensor in self.context.views]
 
     def tail(self) -> int:
         """Picoseconds from the end of the main work on a tile to its result."""
@@ -200,7 +220,7 @@ class Lowering(ABC):
         """How many elements the largest instruction on a tile of these sizes goes through."""
         return prod(tile)
 
-    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
         """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far
         since it was made. Only for what ``stripes`` lets into a segment."""
         raise NotImplementedError(f"{type(self).__name__} has no rows")
@@ -208,6 +228,12 @@ class Lowering(ABC):
     @property
     def config(self) -> Config:
         return self.context.config
+
+
+def overlapped(*parts: int) -> int:
+    """Picoseconds of what runs side by side: the longest, and of what hides behind it the part that shows."""
+    longest = max(parts)
+    return longest + (sum(parts) - longest) // OVERLAP
 
 
 def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import copy
 from itertools import product
 from typing import Any
@@ -17,7 +16,7 @@ from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem, input_extent
-from npusim.compiler.values import Buffer, View
+from npusim.compiler.values import Moves, View
 from npusim.isa.matrix import CHANNEL_BLOCK
 
 
@@ -49,7 +48,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
             in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
-            bool(context.rows),
+            int(bool(context.rows)),
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -76,7 +75,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
             (1, rows, cols, extent.groups * channels[1]),
         )  # fmt: skip
 
-    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> ConvLowering:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> ConvLowering:
         lowering = copy(self)
         lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
         lowering._x, lowering._out = self._x.moved(moved), self._out.moved(moved)

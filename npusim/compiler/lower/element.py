@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
@@ -15,7 +15,7 @@ from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTab
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import Epilogue
-from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
+from npusim.compiler.values import Moves, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
@@ -70,7 +70,7 @@ class Chain:
         self.between = sum(between.values())
         self.in_pieces = False
 
-    def moved(self, by: Mapping[Buffer, int]) -> Chain:
+    def moved(self, by: Moves) -> Chain:
         """The same where the bytes of buffers lie elsewhere."""
         chain = copy(self)
         chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
@@ -129,6 +129,11 @@ class Chain:
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
         return [SlotSpec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
+
+    def estimate(self, elements: int) -> int:
+        """Picoseconds that the operators take for so many elements, about."""
+        epilogue = self.epilogue()
+        return epilogue.begin + epilogue.kilo * elements // 1024
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
         """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
@@ -328,10 +333,14 @@ class Elementwise(Lowering):
     def slots(self) -> list[SlotSpec]:
         return self._chain.slots(self._tile)
 
-    def estimate(self) -> int:
-        return self.moving(view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip)
+    def computing(self) -> int:
+        tiles = prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))
+        return tiles * self._chain.estimate(prod(self._tile))
 
-    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Elementwise:
+    def moves(self) -> list[View]:
+        return [view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip]
+
+    def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Elementwise:
         lowering = copy(self)
         lowering._rows, lowering._out, lowering._chain = (
             (image, *rows),

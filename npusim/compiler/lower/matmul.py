@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.transfer import load_items
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem
-from npusim.compiler.values import View
+from npusim.compiler.values import Buffer, Moves, View, dense_strides
+from npusim.program import CONSTANTS
 
 
 class MatMulLowering(MatrixLowering, kind="matmul"):
@@ -30,7 +32,8 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         self.x_zero, self.w_zero = int(self.op.attrs["x_zero"]), int(self.op.attrs["w_zero"])
         self._batch = out.shape[:-2]
         m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
-        self._flat = self._try_flat(out, a.shape[-1])
+        # In a flow rows come a block at a time, and each image by itself.
+        self._flat = None if context.rows else self._try_flat(out, a.shape[-1])
         images = 1 if self._flat else int(np.prod(self._batch, dtype=np.int64))
         if self._flat:
             self._a, self._out, views = self._flat
@@ -41,9 +44,10 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             self._out, shape, inner = out, out.shape, context
         self.chain = Chain(inner, self.drain.rest, self._out, range(len(shape)), self.drain.result)
         self.problem = MatrixProblem(
-            images, 1, shape[-2] if self._flat else m, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, a.dtype, b.dtype,
-            self.drain.out_type, self.chain.epilogue(), self.drain.out_type.itemsize == 4,
-            *self.homes(self._a, self._out, whole=True),
+            images, 1, shape[-2] if self._flat else min(context.rows or m, m), 1, n, k, 1, 1, 1, 1, 1, 1, False,
+            self._shared, a.dtype, b.dtype, self.drain.out_type, self.chain.epilogue(),
+            self.drain.out_type.itemsize == 4,
+            *self.homes(self._a, self._out, whole=True), 2 if context.rows else 0,
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -68,6 +72,41 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
                 return None
             views[tensor] = view
         return None if a is None or flat_out is None else (a, flat_out, views)
+
+    def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> MatMulLowering:
+        lowering = copy(self)
+        lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
+        lowering._a, lowering._out = self._a.moved(moved), self._out.moved(moved)
+        return lowering
+
+    def tasks(self) -> list[Task]:
+        if self._rows is None:
+            return super().tasks()
+        image, first, end = self._rows
+        return [Task(image, 0, col, *what) for col in range(first, end, self.tile.ow) for what in self._channels()]
+
+    def extent(self, task: Task) -> Extent:
+        if self._rows is None:
+            return super().extent(task)
+        return Extent(
+            1, min(self.tile.ow, self._rows[2] - task.col), 1, min(self.tile.oc, self.problem.oc - task.channel)
+        )
+
+    def left(self) -> View:
+        """The left operand, for the whole batch."""
+        return self._a
+
+    def right(self) -> View:
+        """The right operand; a constant as it is."""
+        if self._b.data is None:
+            return self.context.view(self._b)
+        return View(
+            Buffer(self._b.name, CONSTANTS, 0),
+            0,
+            self._b.shape,
+            dense_strides(self._b.shape, self._b.dtype.itemsize),
+            self._b.dtype,
+        )
 
     def out_view(self) -> View:
         return self._out

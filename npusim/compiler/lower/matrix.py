@@ -33,6 +33,7 @@ from npusim.compiler.tile import (
     choose,
     estimate,
     footprint,
+    input_copies,
     input_extent,
 )
 from npusim.compiler.values import View
@@ -152,8 +153,12 @@ class MatrixLowering(Lowering):
         budget = available // part * part
         if choose(self.problem, self.config, budget) is None:
             budget = available
+        asked, step = budget, part
         while True:
             tile = choose(self.problem, self.config, budget)
+            if tile is None and step:
+                budget, step = asked, 0
+                tile = choose(self.problem, self.config, budget)
             if tile is None:
                 ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
@@ -162,9 +167,9 @@ class MatrixLowering(Lowering):
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
-            # The search knew only bytes for each output element. Asking again with less is finite:
-            # the budget falls every time.
-            budget -= excess
+            # The search knew only bytes for each output element. It is asked again with a part of SRAM less, since a
+            # few bytes less would mean thousands of searches; only between the last two parts by what is too much.
+            asked, budget = budget, budget - max(excess, step)
 
     def estimate(self) -> int:
         return estimate(self.problem, self.tile, self.config) * self.height // self.problem.oh
@@ -181,16 +186,18 @@ class MatrixLowering(Lowering):
         size = footprint(self.problem, self.tile)
         specs = []
         if self.problem.held:
-            specs += [SlotSpec(f"w{key}", size.w, 1) for key in product(self._channels(), self._chunks())]
+            specs += [
+                SlotSpec(f"w{key}", size.w, self.problem.held) for key in product(self._channels(), self._chunks())
+            ]
         else:
             specs.append(SlotSpec("w", size.w))
         if self.problem.x_home is not Home.DIRECT:
-            specs.insert(0, SlotSpec("x", size.x))
+            specs.insert(0, SlotSpec("x", size.x, input_copies(self.config)))
         if self.problem.main:
             specs.append(SlotSpec(MAIN, size.out))
         if self.drain.bias is not None or self.drain.scale is not None:
             names = [f"p{key}" for key in self._channels()] if self.problem.held else ["p"]
-            specs += [SlotSpec(name, size.parameters, 1 if self.problem.held else 2) for name in names]
+            specs += [SlotSpec(name, size.parameters, self.problem.held or 2) for name in names]
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(SlotSpec("acc", size.acc, 1, space))
@@ -228,7 +235,7 @@ class MatrixLowering(Lowering):
         )
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        held = self._held.setdefault(core, {})
+        held = self._held.setdefault(table.core, {})
         chunks = self._chunks()
         for task in share(self.tasks(), core, cores):
             extent = self.extent(task)

@@ -6,9 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
-
-import numpy as np
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import (
@@ -20,12 +17,14 @@ from npusim.compiler.lower.base import (
     boxes,
     refuse_elements,
     share,
+    small_tile,
 )
-from npusim.compiler.lower.rows import TiledLowering, clip
-from npusim.compiler.lower.transfer import copy_items, load_items, load_packed, store_packed
+from npusim.compiler.lower.rows import TiledLowering
+from npusim.compiler.lower.transfer import copy_items, load_items, load_packed, store_items, store_packed
 from npusim.compiler.schedule import Item, Slot, Tile
-from npusim.compiler.values import View
-from npusim.dtypes import DType, float32_to_bfloat16
+from npusim.compiler.values import View, ordered_strides
+from npusim.dtypes import DType
+from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa import scalar
@@ -38,10 +37,33 @@ _SMALLEST_PART = 4 << 10
 
 
 class CopyLowering(Lowering):
-    """DRAM to DRAM, cut so that every core and channel takes part: (source view, destination view) pairs."""
+    """DRAM to DRAM, cut so that every core and channel takes part: (source view, destination view) pairs.
+
+    Single elements a step apart would take a burst each: there whole rows come into SRAM, and what is wanted leaves it.
+    """
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        self._rows = {
+            number: tile
+            for number, (source, _) in enumerate(self.pairs())
+            if _is_sparse(source, context.config) and (tile := self._pick(source)) is not None
+        }
+
+    def _pick(self, source: View) -> tuple[int, ...] | None:
+        """The tile of what is copied by way of SRAM; None if it does not fit."""
+        try:
+            return small_tile(self, source.shape, source.order(), lambda tile: self._slot(source, tile))
+        except CompileError:
+            return None
+
+    def _slot(self, source: View, tile: tuple[int, ...]) -> list[SlotSpec]:
+        return [SlotSpec("x", prod(_filled(source.slice([0] * len(tile), tile)).shape) * source.dtype.itemsize)]
 
     def slots(self) -> list[SlotSpec]:
-        return []
+        pairs = self.pairs()
+        sizes = [self._slot(pairs[number][0], tile)[0].nbytes for number, tile in self._rows.items()]
+        return [SlotSpec("x", max(sizes))] if sizes else []
 
     def pairs(self) -> list[tuple[View, View]]:
         """What to copy where."""
@@ -57,16 +79,63 @@ class CopyLowering(Lowering):
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         ways = copy_ways(self.config)
-        parts = [
-            (source.slice(*box), target.slice(*box)) for source, target in self.pairs() for box in _tiles(target, ways)
+        parts = []
+        for number, (source, target) in enumerate(self.pairs()):
+            tile = self._rows.get(number)
+            cut = cut_copy(target, ways) if tile is None else boxes(source.shape, tile, source.order())
+            parts += [(source.slice(*box), target.slice(*box), tile is not None) for box in cut]
+        for source, target, staged in share(parts, core, cores):
+            yield self._staged(table.next("x"), source, target) if staged else _direct(source, target)
+
+    def _staged(self, slot: Slot, source: View, target: View) -> Tile:
+        rows = _filled(source)
+        order = rows.order()
+        packed = ordered_strides(rows.shape, order, rows.dtype.itemsize)
+        # From the source's places in DRAM to its places among whole rows.
+        strides = [
+            p * (stride // whole if whole else 1)
+            for p, stride, whole in zip(packed, source.strides, rows.strides, strict=True)
         ]
-        for source, target in share(parts, core, cores):
-            items = copy_items(
-                (target.address, target.strides, target), (source.address, source.strides, source), target.shape,
-                target.dtype.itemsize,
-            )  # fmt: skip
-            # As loads, because those may use all channels but one, and stores only that one.
-            yield Tile(loads=items)
+        back = sum((dim - 1) * -s for dim, s in zip(source.shape, strides, strict=True) if s < 0)
+        return Tile(
+            loads=load_packed(slot, rows, order),
+            stores=store_items(target, (slot.address + back, strides, slot)),
+        )
+
+
+def _direct(source: View, target: View) -> Tile:
+    # As loads, because those may use all channels but one, and stores only that one.
+    return Tile(loads=store_items(target, (source.address, source.strides, source)))
+
+
+def _nearest(view: View) -> int | None:
+    """The dimension whose elements are nearest to each other in memory."""
+    moving = [axis for axis, dim in enumerate(view.shape) if dim > 1 and view.strides[axis]]
+    return min(moving, key=lambda axis: (abs(view.strides[axis]), -axis), default=None)
+
+
+def _is_sparse(view: View, config: Config) -> bool:
+    """Whether single elements lie apart in DRAM, but several of them in a burst."""
+    axis, item = _nearest(view), view.dtype.itemsize
+    if axis is None or view.buffer.on_chip:
+        return False
+    step = abs(view.strides[axis])
+    return step % item == 0 and item < step < config.dma.burst_bytes
+
+
+def _filled(view: View) -> View:
+    """The view with what lies between its elements along the dimension where they are nearest, in the order of
+    addresses."""
+    axis, item = _nearest(view), view.dtype.itemsize
+    if axis is None or abs(view.strides[axis]) % item:
+        return view
+    count = (view.shape[axis] - 1) * abs(view.strides[axis]) // item + 1
+    offset = view.offset + sum(
+        (dim - 1) * stride for dim, stride in zip(view.shape, view.strides, strict=True) if stride < 0
+    )
+    shape = tuple(count if a == axis else dim for a, dim in enumerate(view.shape))
+    strides = tuple(item if a == axis else abs(stride) for a, stride in enumerate(view.strides))
+    return View(view.buffer, offset, shape, strides, view.dtype)
 
 
 VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
@@ -78,7 +147,7 @@ VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
 """The output of a view operator as a view of its input; None when strides cannot say it."""
 
 
-def _tiles(target: View, ways: int) -> list[Box]:
+def cut_copy(target: View, ways: int) -> list[Box]:
     """Cut the outermost dimension in memory into at most ``ways`` boxes that are worth a transfer of their own."""
     rank = range(len(target.shape))
     nbytes = prod(target.shape) * target.dtype.itemsize
@@ -115,37 +184,6 @@ class ConcatLowering(CopyLowering, kind="concat"):
             if tensor.size and not in_place:
                 pairs.append((source, target))
         return pairs
-
-
-class PadLowering(CopyLowering, kind="pad"):
-    """Constant padding, written by the copy itself; cut along the output's outermost dimension."""
-
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        op = self.group.ops[0]
-        x, out = self.context.view(op.input(0)), self.context.view(op.output)
-        pattern = bit_pattern(op.attrs["value"], x.dtype)
-        order = out.order()
-        # In the order of the output's memory, so that a part is one range of addresses.
-        source, target = x.permute(order), out.permute(order)
-        before = [op.attrs["before"][axis] for axis in order]
-        for box in share(_tiles(target, copy_ways(self.config)), core, cores):
-            # The elements of the source that fall into a box of the output, and padding around them.
-            clips = [clip(start - b, size, dim) for start, size, dim, b in zip(*box, source.shape, before, strict=True)]
-            starts, lows, sizes, highs = zip(*clips, strict=True) if clips else ((),) * 4
-            part, to = source.slice(starts, sizes), target.slice(*box)
-            yield Tile(loads=copy_items(
-                (to.address, to.strides, to), (part.address, part.strides, part), part.shape, part.dtype.itemsize,
-                lows, highs, pattern,
-            ))  # fmt: skip
-
-
-def bit_pattern(value: Any, dtype: DType) -> int:
-    """A value's bytes as an integer, the low byte first."""
-    if dtype is DType.BFLOAT16:
-        raw = float32_to_bfloat16(np.array([value], np.float32))
-    else:
-        raw = np.array([value]).astype(dtype.storage)
-    return int.from_bytes(raw.tobytes(), "little")
 
 
 def _three(shape: Sequence[int], axis: int) -> tuple[int, int, int]:

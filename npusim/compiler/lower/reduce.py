@@ -10,10 +10,12 @@ from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share
 from npusim.compiler.lower.rows import TiledLowering, insert_axis
 from npusim.compiler.lower.transfer import load_items, store_items
-from npusim.compiler.schedule import Item, Slot, Tile
-from npusim.compiler.values import collapse, dense_strides, pad4
+from npusim.compiler.schedule import Item, Resource, Slot, Tile
+from npusim.compiler.values import View, collapse, dense_strides, pad4
+from npusim.hw.cost import cost_model
 from npusim.isa.functions import Reduce
 from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
+from npusim.units import ceil_div
 
 
 class ReduceLowering(TiledLowering, kind="reduce"):
@@ -29,16 +31,31 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         kept = [axis for axis in range(len(self.x.shape)) if axis not in self._axes]
         # A cut of reduced axes needs a pass over the accumulators for each part; a cut of kept ones costs nothing.
         self._order = (*kept, *self._axes)  # cut kept dimensions first, reduced ones outermost first
+        # What lives in SRAM is read where it is: the instruction walks four dimensions of any strides.
+        kept_strides = self._kept_strides(self._results(self.x.shape), ACCUMULATOR_BYTES)
+        walked, _ = collapse(self.x.shape, self.x.strides, kept_strides)
+        self._near = self.x.buffer.on_chip and len(walked) <= _WALKED
         self._tile = self.pick_tile(self.x.shape, self._order)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         results = prod(size for axis, size in enumerate(tile) if axis not in self._axes)
         item = self.x.dtype.itemsize
-        return [
-            SlotSpec("x", prod(tile) * item),
-            SlotSpec("acc", results * ACCUMULATOR_BYTES, 1),
-            SlotSpec("out", results * item),
-        ]
+        specs = [SlotSpec("acc", results * ACCUMULATOR_BYTES, 1), SlotSpec("out", results * item)]
+        return specs if self._near else [SlotSpec("x", prod(tile) * item), *specs]
+
+    def computing(self) -> int:
+        tiles = prod(ceil_div(dim, size) for dim, size in zip(self.x.shape, self._tile, strict=True))
+        nowhere, item = (0, 0, 0, 0), self.x.dtype.itemsize
+        elements, results = prod(self._tile), prod(self._results(self._tile))
+        walked = (0, 0, results and item, 0)
+        work = ReduceTile(
+            Reduce(self.op.attrs["fn"]), self.x.dtype, 0, walked, 0, nowhere,
+            (1, 1, results, elements // max(results, 1)), True, True, 0, nowhere, 1,
+        ).work()  # fmt: skip
+        return tiles * cost_model(self.config).cost(work).ps
+
+    def moves(self) -> list[View]:
+        return [self.out] if self._near else [self.x, self.out]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         shape, tile = self.x.shape, self._tile
@@ -54,15 +71,18 @@ class ReduceLowering(TiledLowering, kind="reduce"):
                 at = tuple(low[axis] if axis in self._axes else starts[axis] for axis in rank)
                 extent = tuple(count[axis] if axis in self._axes else sizes[axis] for axis in rank)
                 first, last = (low, count) == chunks[0], (low, count) == chunks[-1]
-                step, x = Tile(), table.next("x")
-                packed = dense_strides(extent, item)
-                step.loads.extend(load_items((x.address, packed, x), self.x.slice(at, extent)))
+                step, part = Tile(), self.x.slice(at, extent)
+                source: tuple[int, Sequence[int], Resource]
+                if self._near:
+                    source = part.address, part.strides, part
+                else:
+                    slot = table.next("x")
+                    source = slot.address, dense_strides(extent, item), slot
+                    step.loads.extend(load_items(source, part))
                 results = self._results(extent)
                 acc_strides = self._kept_strides(results, ACCUMULATOR_BYTES)
                 out_strides = self._kept_strides(results, item)
-                step.compute.extend(
-                    self._instructions(extent, packed, acc_strides, out_strides, x, acc, out, first, last)
-                )
+                step.compute.extend(self._instructions(extent, source, acc_strides, out_strides, acc, out, first, last))
                 if last:
                     target = self.out.slice([0 if axis in self._axes else at[axis] for axis in rank], results)
                     step.stores.extend(store_items(target, (out.address, dense_strides(results, item), out)))
@@ -76,11 +96,12 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         return tuple(0 if axis in self._axes else stride for axis, stride in enumerate(dense))
 
     def _instructions(
-        self, sizes: Sequence[int], packed: Sequence[int], acc_strides: Sequence[int], out_strides: Sequence[int],
-        x: Slot, acc: Slot, out: Slot, first: bool, last: bool,
+        self, sizes: Sequence[int], x: tuple[int, Sequence[int], Resource], acc_strides: Sequence[int],
+        out_strides: Sequence[int], acc: Slot, out: Slot, first: bool, last: bool,
     ) -> Iterator[Item]:  # fmt: skip
         """One for up to four dimensions that remain after merging; outer ones beyond them one by one, in order."""
-        dims, (src, to, res) = collapse(sizes, packed, acc_strides, out_strides)
+        start, walk, resource = x
+        dims, (src, to, res) = collapse(sizes, walk, acc_strides, out_strides)
         cut = max(0, len(dims) - 4)
         # A mean divides by all elements, not by those of the tile that happens to be last.
         count = prod(self.x.shape[axis] for axis in self._axes)
@@ -94,7 +115,11 @@ class ReduceLowering(TiledLowering, kind="reduce"):
                 sum(i * s for i, s in zip(index, strides, strict=False)) for strides in (src, to, res)
             )
             instruction = ReduceTile(
-                fn, self.x.dtype, acc.address + acc_at, pad4(to[cut:], 0), x.address + x_at, pad4(src[cut:], 0),
+                fn, self.x.dtype, acc.address + acc_at, pad4(to[cut:], 0), start + x_at, pad4(src[cut:], 0),
                 pad4(dims[cut:], 1), begins, ends, out.address + out_at, pad4(res[cut:], 0), count,
             )  # fmt: skip
-            yield Item(instruction, (x,), (acc, out) if ends else (acc,))
+            yield Item(instruction, (resource,), (acc, out) if ends else (acc,))
+
+
+_WALKED = 4
+"""Dimensions that an instruction walks."""

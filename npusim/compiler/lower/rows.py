@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from math import prod
 from typing import NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import Buffer, View, dense_strides
+from npusim.compiler.values import Moves, View, collapse, dense_strides
+from npusim.dtypes import DType
+from npusim.hw.cost import cost_model
 from npusim.isa import reduction
 from npusim.ops.base import REGISTRY, Rows
+from npusim.units import ceil_div
+from npusim.work import DmaWork
 
 
 class TiledLowering(Lowering):
@@ -27,7 +32,7 @@ class TiledLowering(Lowering):
         assert group.anchor is not None
         self.op = group.anchor
         self.x = context.view(self.op.input(0))
-        self.out = context.view(self.op.output)
+        self.out = context.view(group.outputs[0])
 
     def slots(self) -> list[SlotSpec]:
         return self.slots_for(self._tile)
@@ -43,7 +48,10 @@ class TiledLowering(Lowering):
 
 
 class RowLowering(TiledLowering):
-    """Every kind of the form Rows: tiles of whole rows, along one axis or all axes from one on."""
+    """Every kind of the form Rows: tiles of whole rows, along one axis or all axes from one on, and the group's chain.
+
+    Rows that live in SRAM one after the other are read and written where they are.
+    """
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
@@ -57,40 +65,93 @@ class RowLowering(TiledLowering):
         # A row of several axes is one run of elements only in row-major order; one of a single axis has a stride of its
         # own, so the tile keeps the order that its input has in memory and loads are long runs.
         self._order = tuple(range(rank)) if form.trailing else self.x.order()
-        self._tile = self.pick_tile(self.x.shape, self._order, self._row)
+        self._chain = Chain(context, group.chain, self.out, self._order, self.op.output) if group.chain else None
         if form.single and not attrs["keepdims"]:
             self.out = insert_axis(self.out, self._axis)
+        self._type = self.op.output.dtype
+        self._near_x = self._walk(self.x) is not None
+        self._near_out = self._chain is None and self._walk(self.out) is not None
+        self._tile = self.pick_tile(self.x.shape, self._order, self._row)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         elements = prod(tile)
         out = elements // max(tile[self._axis], 1) if self._form.single else elements
-        return [SlotSpec("x", elements * self.x.dtype.itemsize), SlotSpec("out", out * self.out.dtype.itemsize)]
+        specs = [] if self._near_x else [SlotSpec("x", elements * self.x.dtype.itemsize)]
+        if not self._near_out:
+            specs.append(SlotSpec(MAIN, out * self._type.itemsize))
+        return specs + (self._chain.slots(tile) if self._chain else [])
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
         size: int = self.op.attrs.get("size", 1)  # of the window of a local response normalisation
         return prod(tile) * min(size, int(tile[self._axis]))
 
+    def computing(self) -> int:
+        tiles = prod(ceil_div(dim, size) for dim, size in zip(self.x.shape, self._tile, strict=True))
+        dims = self._dims(self._tile)
+        walk = _strides(dims, self.x)
+        work = self._form.make((self.x.dtype, 0, walk, 0, walk, dims), self.op.attrs).work()
+        one = cost_model(self.config).cost(work).ps
+        return tiles * (one + (self._chain.estimate(prod(self._tile)) if self._chain else 0))
+
+    def moves(self) -> list[View]:
+        moved = [] if self._near_x else [self.x]
+        if self._chain is not None:
+            moved += [view for view in self._chain.operands() if not view.buffer.on_chip]
+        if not self._near_out and (self._chain is None or not self.out.buffer.on_chip):
+            moved.append(self.out)
+        return moved
+
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        order = self._order
+        order, single = self._order, self._form.single
         for starts, sizes in share(boxes(self.x.shape, self._tile, order), core, cores):
-            x, out = table.next("x"), table.next("out")
             step = Tile()
-            step.loads.extend(load_packed(x, self.x.slice(starts, sizes), order))
-            single = self._form.single
             out_sizes = tuple(1 if single and axis == self._axis else size for axis, size in enumerate(sizes))
-            dims = self._dims(sizes)
-            x_strides, out_strides = _strides(dims, self.x), _strides(self._dims(out_sizes), self.out)
-            operands = (self.x.dtype, out.address, out_strides, x.address, x_strides, dims)
-            step.compute.append(Item(self._form.make(operands, self.op.attrs), (x,), (out,)))
-            step.stores.extend(store_packed(self.out.slice(starts, out_sizes), out, order))
+            part, target = self.x.slice(starts, sizes), self.out.slice(starts, out_sizes)
+            x = self._rows_at(part) if self._near_x else None
+            if x is None:
+                x = self._packed_rows(slot := table.next("x"), sizes, part.dtype)
+                step.loads.extend(load_packed(slot, part, order))
+            main, out = None, self._rows_at(target) if self._near_out else None
+            if out is None:
+                main = table.next(MAIN)
+                out = self._packed_rows(main, out_sizes, self._type)
+            operands = (self.x.dtype, out.address, out.strides, x.address, x.strides, self._dims(sizes))
+            step.compute.append(Item(self._form.make(operands, self.op.attrs), (x.resource,), (out.resource,)))
+            if self._chain is not None:
+                main = self._chain.emit(step, table, (starts, sizes), main)
+            if main is not None:
+                step.stores.extend(store_packed(target, main, order))
             yield step
 
     def _dims(self, sizes: Sequence[int]) -> tuple[int, int, int]:
-        """(outer, row, inner) of a packed tile."""
+        """(outer, row, inner) of a tile."""
+        outer, row, inner = (prod(sizes[axis] for axis in axes) for axes in self._axes())
+        return outer, row, inner
+
+    def _axes(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
         at = self._order.index(self._axis)
-        ordered = [sizes[axis] for axis in self._order]
         end = at + len(self._row)
-        return prod(ordered[:at]), prod(ordered[at:end]), prod(ordered[end:])
+        return self._order[:at], self._order[at:end], self._order[end:]
+
+    def _walk(self, view: View) -> tuple[int, ...] | None:
+        """The strides of (outer, row, inner) of a value in SRAM; None where they are not one each, or it is in DRAM."""
+        if not view.buffer.on_chip:
+            return None
+        found = []
+        for axes in self._axes():
+            _, (strides,) = collapse([view.shape[axis] for axis in axes], [view.strides[axis] for axis in axes])
+            if len(strides) > 1:
+                return None
+            found.append(strides[0] if strides else view.dtype.itemsize)
+        return tuple(found)
+
+    def _rows_at(self, part: View) -> _Image | None:
+        strides = self._walk(part)
+        return None if strides is None else _Image(part.address, strides, part)
+
+    def _packed_rows(self, slot: Slot, sizes: Sequence[int], dtype: DType) -> _Image:
+        _, row, inner = self._dims(sizes)
+        return _Image(slot.address, (row * inner * dtype.itemsize, inner * dtype.itemsize, dtype.itemsize), slot)
 
 
 def _strides(dims: tuple[int, int, int], view: View) -> tuple[int, int, int]:
@@ -114,9 +175,11 @@ class PoolLowering(TiledLowering, kind="pool"):
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
         self._rows: tuple[int, int, int] | None = None
-        # Channels are cut before columns: windows overlap along columns, and every cut there loads the overlap twice.
         rows = min(context.rows or self.out.shape[1], self.out.shape[1])
-        self._tile = self.pick_tile((self.out.shape[0], rows, *self.out.shape[2:]), (0, 1, 3, 2))
+        shape = (self.out.shape[0], rows, *self.out.shape[2:])
+        # Windows overlap along rows and columns, and every cut there loads the overlap twice; every cut of the channels
+        # makes runs shorter.
+        self._tile = min((self.pick_tile(shape, order) for order in ((0, 1, 3, 2), (0, 3, 1, 2))), key=self._loading)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item = self.x.dtype.itemsize
@@ -132,8 +195,34 @@ class PoolLowering(TiledLowering, kind="pool"):
             specs.append(SlotSpec("out", tile[1] * tile[2] * tile[3] * item))
         return specs
 
-    def estimate(self) -> int:
-        return self.moving(view for view in (self.x, self.out) if not view.buffer.on_chip)
+    def _loading(self, tile: Sequence[int]) -> int:
+        """Picoseconds of a channel to load all tiles."""
+        _, oh, ow, channels = tile
+        if self.x.buffer.on_chip:
+            return 0
+        rows, cols = (min(span, dim) for span, dim in zip(self._extent(oh, ow), self.x.shape[1:3], strict=True))
+        run = channels * self.x.dtype.itemsize * (cols if channels == self.x.shape[3] else 1)
+        nbytes = rows * cols * channels * self.x.dtype.itemsize
+        return (
+            self._tiles(tile) * cost_model(self.config).cost(DmaWork(nbytes, nbytes // max(run, 1), run, nbytes, 0)).ps
+        )
+
+    def _tiles(self, tile: Sequence[int]) -> int:
+        return prod(ceil_div(dim, size) for dim, size in zip(self.out.shape, (1, *tile[1:]), strict=True))
+
+    def computing(self) -> int:
+        _, oh, ow, channels = self._tile
+        (kh, kw), (sh, sw), (dh, dw) = (self.op.attrs[name] for name in ("kernel", "stride", "dilation"))
+        rows, cols = (min(span, dim) for span, dim in zip(self._extent(oh, ow), self.x.shape[1:3], strict=True))
+        nowhere = (0, 0, 0)
+        work = reduction.Pool(
+            0, self.x.dtype, 0, nowhere, 0, nowhere, rows, cols, oh, ow, channels, kh, kw, sh, sw, dh, dw,
+            (0, 0, 0, 0), False,
+        ).work()  # fmt: skip
+        return self._tiles(self._tile) * cost_model(self.config).cost(work).ps
+
+    def moves(self) -> list[View]:
+        return [view for view in (self.x, self.out) if not view.buffer.on_chip]
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
         (kh, kw), (height, width) = self.op.attrs["kernel"], self.x.shape[1:3]
@@ -144,7 +233,7 @@ class PoolLowering(TiledLowering, kind="pool"):
         (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
         return (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
 
-    def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> PoolLowering:
+    def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> PoolLowering:
         lowering = copy(self)
         lowering._rows, lowering.x, lowering.out = (image, *rows), self.x.moved(moved), self.out.moved(moved)
         return lowering

@@ -30,18 +30,18 @@ class FixedDram:
         if not work.run_bytes:
             return 0
         ways = (work.reads, work.writes)
-        return sum(self._bursts(work, ceil_div(moved, work.run_bytes)) for moved in ways) * self.burst_bytes
+        return sum(self._bursts(work, moved) for moved in ways) * self.burst_bytes
 
-    def _bursts(self, work: DmaWork, runs: int) -> int:
-        """Bursts that so many runs touch; of a burst longer than PLACE_BYTES runs are taken to start at its border."""
-        size = self.burst_bytes
+    def _bursts(self, work: DmaWork, moved: int) -> int:
+        """Bursts that the runs of one way touch, of which none is longer than all that goes this way; of a
+        burst longer than PLACE_BYTES runs are taken to start at its border."""
+        size, run = self.burst_bytes, min(work.run_bytes, moved)
+        runs = ceil_div(moved, work.run_bytes)
         if size > PLACE_BYTES:
-            return runs * ceil_div(work.run_bytes, size)
+            return runs * ceil_div(run, size)
         # Runs a constant stride apart begin at few different places of a burst, over and over.
         period = size // gcd(work.stride, size)
-        touched = [
-            ceil_div((work.offset + k * work.stride) % size + work.run_bytes, size) for k in range(min(period, runs))
-        ]
+        touched = [ceil_div((work.offset + k * work.stride) % size + run, size) for k in range(min(period, runs))]
         whole, rest = divmod(runs, period)
         return whole * sum(touched) + sum(touched[:rest])
 

@@ -89,9 +89,17 @@ def test_two_products_are_two_groups() -> None:
     ("kind", "attrs"),
     [("softmax", {"axis": 3, "log": False}), ("normalize", {"axis": 3, "mode": "rms", "epsilon": 1e-5})],
 )
-def test_rows_are_not_fused(kind: str, attrs: dict[str, Any]) -> None:
+def test_what_follows_rows_works_on_their_tile(kind: str, attrs: dict[str, Any]) -> None:
     build = GraphBuilder("rows")
-    assert kinds(build.finish([relu(build, build.add(kind, [image(build)], attrs))])) == [kind, "relu"]
+    assert kinds(build.finish([relu(build, build.add(kind, [image(build)], attrs))])) == [f"{kind}+relu"]
+
+
+def test_rows_that_become_one_element_are_not_fused() -> None:
+    build = GraphBuilder("rows")
+    attrs = {"axis": 3, "keepdims": True, "fn": "max", "select_last": False}
+    largest = build.add("arg_reduce", [image(build)], attrs)
+    same = build.add("binary", [largest, largest], {"fn": Binary.ADD})
+    assert kinds(build.finish([same])) == ["arg_reduce", "add"]
 
 
 # Drains
