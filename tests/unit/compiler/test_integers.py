@@ -247,7 +247,7 @@ def test_scales_and_shifts_go_into_weights(fn: Binary, swapped: bool, bias: bool
 def test_what_is_no_scale_of_channels_stays() -> None:
     for graph in (
         affine(Binary.SUB, 2.0, swapped=True),
-        affine(Binary.DIV, 2.0),
+        affine(Binary.DIV, 3.0),
         affine(Binary.MUL, [[1.0], [2.0], [3.0], [4.0]]),
         affine(Binary.MUL, np.ones((2, 1, 1))),
     ):
