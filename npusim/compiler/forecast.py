@@ -1,11 +1,14 @@
-"""How long a command stream will take: the simulator's rules without its events, to compare what could be done.
+"""How long a command stream will take: the simulator's rules in a few lines, to compare what could be done.
 
-Units take their commands in order and wait for counts, as on the device. DRAM serves one transfer after the other at
-its bandwidth, in the order in which they begin, where the device shares it; queues have no end.
+Commands are fetched from DRAM and go to the queues of their units in order, one a cycle; a full queue holds all of them
+up. A unit takes its commands in order, each when the counts that it waits for are reached. Transfers that use the DRAM
+at the same time share it fairly, each at its channel's rate at most. Left out is what units of a core take from each
+other at the banks of its SRAM, and what the device does before the first fetch and after the last command.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -13,68 +16,227 @@ from typing import NamedTuple
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
+from npusim.hw.units import dma
 from npusim.isa.base import Command, Unit
-from npusim.work import DmaWork
-
-_Key = tuple[int, int]
-
-
-class Forecast(NamedTuple):
-    """What a command stream takes, about: picoseconds, and bytes past the pins of the DRAM."""
-
-    ps: int
-    dram_bytes: int
+from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
+from npusim.work import DmaWork, Work
 
 
-def forecast(commands: Sequence[Command], config: Config) -> Forecast:
-    """The same for the same stream."""
-    return _Forecaster(commands, config).run()
+def forecast(commands: Sequence[Command], config: Config) -> int:
+    """Picoseconds, about; the same for the same stream."""
+    return _Course(commands, config).run()
 
 
-class _Forecaster:
+class _Charge(NamedTuple):
+    """What passes before anything flows, and what then flows: bytes * 10**12, and bytes a second at the most."""
+
+    fixed_ps: int
+    flow: int = 0
+    rate: int = 0
+
+
+class _Step(NamedTuple):
+    unit: int
+    waits: list[tuple[int, int]]
+    charge: _Charge
+    end: int
+    """Where the next command begins in the stream."""
+
+
+_FLOW, _FETCH = -1, -2
+"""Numbers of what is no unit: transfers under way, the fetcher."""
+
+_HALF = 4096
+"""Bytes of half a fetch buffer: one is dispatched while the other is filled."""
+
+
+class _Course:
+    """Time goes from event to event: a unit's command arrives or is over, or transfers end."""
+
     def __init__(self, commands: Sequence[Command], config: Config) -> None:
-        self._model = cost_model(config)
-        self._bandwidth = dram_model(config).bandwidth
-        self._queues: dict[_Key, list[Command]] = {}
+        numbers: dict[tuple[int, int], int] = {}
+        charges: dict[Work, _Charge] = {}
+        found = []
+        self._total = 0
         for command in commands:
+            self._total += command.size
             if command.unit != Unit.CONTROL:
-                self._queues.setdefault((command.core, command.unit), []).append(command)
-        self._ends: dict[_Key, list[int]] = {key: [0] for key in self._queues}
-        self._asleep: dict[_Key, list[_Key]] = {}
-        """By unit: whose next command waits for it."""
-        self._ready: list[tuple[int, _Key]] = []
+                work = command.instruction.work()
+                if work not in charges:
+                    charges[work] = _charge(work, config)
+                unit = numbers.setdefault((command.core, command.unit), len(numbers))
+                found.append((unit, command.waits, charges[work], self._total))
+        self._steps = [
+            _Step(unit, [(numbers[core, other], count) for core, other, count in waits if count], charge, end)
+            for unit, waits, charge, end in found
+        ]
+        self._capacity = min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
+        self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
+        self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
+        self._heads: list[_Step | None] = [None] * len(numbers)
+        self._done = [0] * len(numbers)
+        self._asleep: list[list[tuple[int, int]]] = [[] for _ in numbers]  # (count, unit whose head waits for it)
+        self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
+        self._serial = self._next = self._dispatched = self._since = self._timer = 0
+        self._full = -1
+        self._flows: list[list[int]] = []  # [left, most, unit, rate], by most
+        self._latency, self._fetch_rate = dma.latency_ps(config), dma.interconnect_bandwidth(config)
+        self._fetched = self._requested = 0
+        self._fetching = False
+        self._end = 0
 
-    def run(self) -> Forecast:
-        price, dram_bytes = self._model.cost, self._model.dram_bytes
-        dram = traffic = 0
-        for key in self._queues:
-            self._look(key)
-        while self._ready:
-            start, key = heappop(self._ready)
-            ends = self._ends[key]
-            work = self._queues[key][len(ends) - 1].instruction.work()
-            end = start + price(work).ps
-            if isinstance(work, DmaWork) and (work.reads or work.writes):
-                moved = dram_bytes(work)
-                traffic += moved
-                dram = max(dram, start) + moved * 10**12 // self._bandwidth
-                end = max(end, dram)
-            ends.append(end)
-            self._look(key)
-            for sleeper in self._asleep.pop(key, ()):
-                self._look(sleeper)
-        return Forecast(max((ends[-1] for ends in self._ends.values()), default=0), traffic)
+    def run(self) -> int:
+        self._request(0)
+        while self._events:
+            now, _, unit, what = heappop(self._events)
+            if unit == _FLOW:
+                if what == self._timer:  # else the rates have changed since
+                    self._end_flows(now)
+            elif unit == _FETCH:
+                self._fetch(now)
+            elif what == _ARRIVED:
+                self._begin(unit, now)
+            else:
+                head = self._heads[unit]
+                assert head is not None
+                if head.charge.flow:
+                    self._start_flow(unit, head.charge, now)
+                else:
+                    self._complete(unit, now)
+        return self._end
 
-    def _look(self, key: _Key) -> None:
-        """Find out when a unit's next command begins, or what it waits for."""
-        ends, queue = self._ends[key], self._queues[key]
-        if len(ends) > len(queue):
-            return
-        start = ends[-1]
-        for core, unit, count in queue[len(ends) - 1].waits:
-            others = self._ends[core, unit]
-            if len(others) <= count:
-                self._asleep.setdefault((core, unit), []).append(key)
+    def _at(self, time: int, unit: int, what: int) -> None:
+        self._serial += 1  # events of the same time come in the order in which they were foreseen
+        heappush(self._events, (time, self._serial, unit, what))
+
+    # the stream
+
+    def _request(self, time: int) -> None:
+        """Ask for the next half."""
+        if not self._fetching and self._requested < self._total:
+            self._fetching = True
+            self._at(time + self._latency, _FETCH, 0)
+
+    def _fetch(self, now: int) -> None:
+        size = min(_HALF, self._total - self._requested)
+        self._requested += size
+        self._start_flow(_FETCH, _Charge(0, size * PS_PER_S, self._fetch_rate), now)
+
+    def _fetch_over(self, now: int) -> None:
+        self._fetched, self._fetching = self._requested, False
+        if self._full < 0:
+            self._dispatch(now)
+        if not self._fetching and self._has_room():
+            self._fetching = True
+            self._fetch(now)
+
+    def _has_room(self) -> bool:
+        """Whether a half is free and there is something to fill it with."""
+        used = self._steps[self._next - 1].end if self._next else 0
+        return self._requested < self._total and self._requested - used // _HALF * _HALF <= _HALF
+
+    # commands
+
+    def _dispatch(self, now: int) -> None:
+        """Hand out what has been fetched, until a queue is full."""
+        self._full = -1
+        while self._next < len(self._steps) and self._steps[self._next].end <= self._fetched:
+            step = self._steps[self._next]
+            queue = self._queues[step.unit]
+            if len(queue) >= self._depth:
+                self._full = step.unit
                 return
-            start = max(start, others[count])
-        heappush(self._ready, (start, key))
+            self._dispatched = max(now, self._dispatched + self._cycle)
+            self._next += 1
+            queue.append((self._dispatched, step))
+            if self._heads[step.unit] is None:
+                self._take(step.unit, now)
+            if not self._fetching and self._has_room():
+                self._request(self._dispatched)
+
+    def _take(self, unit: int, now: int) -> None:
+        """The next command of a unit comes to its head."""
+        arrives, self._heads[unit] = self._queues[unit].popleft()
+        if self._full == unit:
+            self._dispatch(now)
+        if arrives > now:
+            self._at(arrives, unit, _ARRIVED)
+        else:
+            self._begin(unit, now)
+
+    def _begin(self, unit: int, now: int) -> None:
+        """Start the head of a unit, or find out what it waits for."""
+        head = self._heads[unit]
+        assert head is not None
+        for other, count in head.waits:
+            if self._done[other] < count:
+                self._asleep[other].append((count, unit))
+                return
+        self._at(now + head.charge.fixed_ps, unit, _PASSED)
+
+    def _complete(self, unit: int, now: int) -> None:
+        self._done[unit] += 1
+        self._heads[unit] = None
+        self._end = now
+        asleep = self._asleep[unit]
+        if asleep:
+            self._asleep[unit] = [pair for pair in asleep if pair[0] > self._done[unit]]
+            for count, other in asleep:
+                if count <= self._done[unit]:
+                    self._begin(other, now)
+        if self._queues[unit] and self._heads[unit] is None:
+            self._take(unit, now)
+
+    # transfers
+
+    def _start_flow(self, unit: int, charge: _Charge, now: int) -> None:
+        self._flow(now)
+        place = sum(flow[1] <= charge.rate for flow in self._flows)
+        self._flows.insert(place, [charge.flow, charge.rate, unit, 0])
+        self._share(now)
+
+    def _flow(self, now: int) -> None:
+        """Take off what has flowed since the rates changed last."""
+        elapsed, self._since = now - self._since, now
+        if elapsed:
+            for flow in self._flows:
+                flow[0] -= flow[3] * elapsed
+
+    def _share(self, now: int) -> None:
+        """New rates: those who can take least first, what they leave is for the others."""
+        left, count, first = self._capacity, len(self._flows), -1
+        for flow in self._flows:
+            rate = flow[3] = min(flow[1], left // count)
+            left -= rate
+            count -= 1
+            if rate:
+                delay = max(0, ceil_div(flow[0], rate))
+                first = delay if first < 0 or delay < first else first
+        self._timer += 1
+        if first >= 0:
+            self._at(now + first, _FLOW, self._timer)
+
+    def _end_flows(self, now: int) -> None:
+        self._flow(now)
+        over = [flow[2] for flow in self._flows if flow[0] <= 0]
+        self._flows = [flow for flow in self._flows if flow[0] > 0]
+        if self._flows:
+            self._share(now)
+        for unit in over:
+            if unit == _FETCH:
+                self._fetch_over(now)
+            else:
+                self._complete(unit, now)
+
+
+_ARRIVED, _PASSED = range(2)
+"""What happens to the head of a unit: it has come from the front, or its fixed time is over."""
+
+
+def _charge(work: Work, config: Config) -> _Charge:
+    if not isinstance(work, DmaWork) or not (work.reads or work.writes):
+        return _Charge(cost_model(config).cost(work).ps)
+    parts = dma.transfer(config, work)
+    # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
+    fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
+    return _Charge(fixed, parts.bus_bytes * PS_PER_S, parts.rate)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from operator import itemgetter
+from typing import NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
@@ -71,6 +72,8 @@ class Layout:
     scratch_bytes: int = 0
     is_close: bool = False
     known: Known = field(default_factory=dict)
+    planner: Planner | None = None
+    """Who has chosen the homes, to be asked why; None where all values are in DRAM."""
 
 
 def plan(placement: Placement, context: Context, known: Known | None = None) -> Layout:
@@ -78,7 +81,7 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
     with segments: one without them."""
     layout = Layout([Stretch([group]) for group in placement.groups], known={} if known is None else known)
     if context.config.cores == 1:
-        planner = _Planner(placement, context, layout.known)
+        planner = layout.planner = Planner(placement, context, layout.known)
         layout.stretches = planner.run(stripes=known is None)
         layout.is_close = planner.is_close
         # What became a window has no bytes of its own any more.
@@ -179,7 +182,16 @@ def _lowered(context: Context, group: Group, rooms: Sequence[int]) -> Lowering:
     return lowering
 
 
-class _Planner:
+class Trial(NamedTuple):
+    """What another home would add, by estimate; None where there is none, and why."""
+
+    added_ps: int | None
+    obstacle: str = ""
+
+
+class Planner:
+    """Chooses the homes of values on a device of one core; of the plan as it stands it says what others would cost."""
+
     def __init__(self, placement: Placement, context: Context, known: Known) -> None:
         self.is_close = False
         self._groups = placement.groups
@@ -192,6 +204,7 @@ class _Planner:
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known = known
+        self._whole = dict(context.views)  # the views that values have when they are no windows
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
             for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None):
@@ -386,7 +399,7 @@ class _Planner:
         return True
 
     def _best_height(
-        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
+        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
     ) -> tuple[int, Segment] | None:
         """The stripes of least time, and what they take: shorter ones are tried as long as they take less."""
         best: tuple[int, Segment] | None = None
@@ -442,6 +455,103 @@ class _Planner:
                 stretches.append(stretch)
             at = segment.last + 1
         return stretches + [Stretch([group]) for group in self._groups[at:]]
+
+    # what else could have been, asked afterwards
+
+    def in_dram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
+        """A value that is in SRAM as a whole, in DRAM instead."""
+        before, offset = self._total(life), buffer.offset
+        _take_out(buffer, life)
+        after = self._total(life)
+        buffer.core, buffer.offset = 0, offset
+        for stretch in life:
+            stretch.resident.append(buffer)
+        self._sort(life)
+        return Trial((after or 0) - (before or 0))
+
+    def in_sram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
+        """A value that is in DRAM, in SRAM as a whole instead."""
+        before, offset = self._total(life), buffer.offset
+        if not self._put_beside(buffer, life):
+            taken = {other: align(max(other.nbytes, 1)) for stretch in life for other in stretch.resident}
+            return Trial(None, f"no run of {buffer.nbytes} bytes is free in its time beside {sum(taken.values())}")
+        costs = [self._estimate(stretch) for stretch in life]
+        _take_out(buffer, life)
+        buffer.offset = offset
+        if None in costs:
+            stuck = life[costs.index(None)].groups[0]
+            return Trial(None, f"the tiles of {stuck.name} would not fit beside it")
+        return Trial(sum(cost or 0 for cost in costs) - (before or 0))
+
+    def apart(self, stretch: Stretch) -> Trial:
+        """A segment's groups one after the other, the values between them in DRAM, or in SRAM where that is less."""
+        segment, together = stretch.segment, self._estimate(stretch)
+        assert segment is not None
+        made = [window for window in segment.windows if window.source is None]
+        windows = {window.inner.tensor: window.view for window in made}
+        self._context.views.update({tensor: self._whole[tensor] for tensor in windows})
+        alone = [Stretch([group], None, [b for b in stretch.resident if not b.is_window]) for group in stretch.groups]
+        costs = [self._estimate(each) for each in alone]
+        moved: list[Buffer] = []
+        for window in made:
+            buffer = self._whole[window.inner.tensor].buffer
+            first, last = window.inner.maker, max(reader.reader for reader in window.inner.readers)
+            life = alone[first : last + 1]
+            if not self._put_beside(buffer, life):
+                continue
+            now = [self._estimate(each) for each in life]
+            if None in now or sum(c or 0 for c in now) >= sum(c or 0 for c in costs[first : last + 1]):
+                _take_out(buffer, life)
+            else:
+                costs[first : last + 1] = now
+                moved.append(buffer)
+        for buffer in moved:
+            buffer.core, buffer.offset = None, 0
+        self._context.views.update(windows)
+        if None in costs:
+            return Trial(None, f"the tiles of {alone[costs.index(None)].groups[0].name} would not fit")
+        return Trial(sum(cost or 0 for cost in costs) - (together or 0))
+
+    def in_window(self, buffer: Buffer, stretches: Sequence[Stretch]) -> Trial:
+        """The groups from where a value in DRAM is made to where it is last read, as a segment; ``stretches``: those of
+        its life, each of one group."""
+        groups = [group for stretch in stretches for group in stretch.groups]
+        if len(groups) > LONGEST:
+            return Trial(None, f"no segment has more than {LONGEST} layers")
+        for group in groups:
+            if rows_of(group, self._context) is None:
+                return Trial(None, f"{group.name} has no rows to stripe")
+        inner = inners(groups, self._context)
+        if inner is None or not self._closed(inner, groups[0].index, groups[-1].index):
+            return Trial(None, "others want what is made on the way")
+        before = self._total(stretches)
+        inner = [*inner, *imports(groups, inner, self._context)]
+        option = self._best_height(groups, inner, {each.groups[0].index: each for each in stretches})
+        if option is None:
+            return Trial(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")
+        return Trial(option[0] - (before or 0))
+
+    def _put_beside(self, buffer: Buffer, life: Sequence[Stretch]) -> bool:
+        """Put a buffer where nothing else is meanwhile, if there is such a place."""
+        rivals = {other for stretch in life for other in stretch.resident}
+        offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
+        if offset is None:
+            return False
+        buffer.core, buffer.offset = 0, offset
+        for stretch in life:
+            stretch.resident.append(buffer)
+        self._sort(life)
+        return True
+
+    def _total(self, stretches: Sequence[Stretch]) -> int | None:
+        costs = [self._estimate(stretch) for stretch in stretches]
+        return None if None in costs else sum(cost or 0 for cost in costs)
+
+
+def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:
+    buffer.core, buffer.offset = None, 0
+    for stretch in life:
+        stretch.resident.remove(buffer)
 
 
 def _weight_bytes(group: Group) -> int:

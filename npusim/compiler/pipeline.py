@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import itemgetter
 
+from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.flows import form_flows
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
@@ -16,6 +18,7 @@ from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTabl
 from npusim.compiler.memory import Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
+from npusim.compiler.record import Record
 from npusim.compiler.schedule import Scheduler, Tile
 from npusim.compiler.stripes import before_stripe, load_stripe
 from npusim.compiler.tile import acc_bytes
@@ -24,12 +27,13 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Unit, encode
 from npusim.isa.verify import Limits, verify
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
-from npusim.work import MatrixWork
+from npusim.work import DmaWork, MatrixWork
 
 
 def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
@@ -37,12 +41,37 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
     """
+    return _compile(graph, config, key)[0]
+
+
+@dataclass(slots=True)
+class Explained:
+    """A program, and why it became what it is. ``orders``: those that were compared, in words, with the picoseconds
+    that they are forecast to take; the chosen one first."""
+
+    program: Program
+    decisions: list[Decision]
+    orders: list[tuple[str, int]] = field(default_factory=list)
+
+
+def explain_graph(graph: Graph, config: Config) -> Explained:
+    """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
+    tried: list[tuple[int, _Order]] = []
+    program, best = _compile(graph, config, "", tried)
+    tried = tried or [(forecast(best.commands, config), best)]
+    orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
+    return Explained(program, decisions(best.record), orders)
+
+
+def _compile(
+    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None = None
+) -> tuple[Program, _Order]:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
-    best = _best(prepared, config, budget)
+    best = _best(prepared, config, budget, tried)
     commands, sizes = best.commands, best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     verify(
@@ -55,28 +84,38 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
             zip((*(t.name for t in prepared.inputs), *names), (*prepared.inputs, *prepared.outputs), strict=True)
         )
     ]
-    return Program(
+    program = Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands),
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
-        graph.bound,
+        graph.bound, places=best.record.places(),
     )  # fmt: skip
+    return program, best
 
 
 @dataclass(slots=True)
 class _Order:
-    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name."""
+    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name, and what is
+    where meanwhile."""
 
     commands: list[Command]
     sizes: tuple[int, ...]
     constants: ConstantPool
     groups: list[Group]
     layout: Layout
+    record: Record
     flows: bool
 
+    @property
+    def label(self) -> str:
+        """What distinguishes it from others, in words."""
+        cores = self.record.context.config.cores
+        striped = any(stretch.segment for stretch in self.layout.stretches)
+        return f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values"
 
-def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
+
+def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
@@ -89,7 +128,7 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
         while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
             orders.append((forecast(order.commands, config), order))
-            if orders[-1][0].ps > orders[-2][0].ps:
+            if orders[-1][0] > orders[-2][0]:
                 break
             count //= 2
         alone = _other(graph, replace(config, cores=1), budget)
@@ -99,14 +138,23 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known, flows=alone.flows)
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
+    if tried is not None:
+        tried.extend(orders)
     # Forecasts as near as this say nothing about time; traffic they know to the byte.
-    limit = min(forecast.ps for forecast, _ in orders) * (1000 + _SLACK) // 1000
-    near = [pair for pair in orders if pair[0].ps <= limit]
-    return min(near, key=lambda pair: (pair[0].dram_bytes, pair[0].ps))[1]
+    limit = min(ps for ps, _ in orders) * (1000 + _SLACK) // 1000
+    near = [(_traffic(order.commands, config), ps, order) for ps, order in orders if ps <= limit]
+    return min(near, key=itemgetter(0, 1))[2]
 
 
 _SLACK = 8
 """In thousandths."""
+
+
+def _traffic(commands: Iterable[Command], config: Config) -> int:
+    """Bytes past the pins of the DRAM."""
+    model = cost_model(config)
+    works = (command.instruction.work() for command in commands if command.unit >= Unit.DMA)
+    return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
 def _other(
@@ -141,10 +189,11 @@ def _planned(
     layout = plan(placement, context, known)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, layout, context, budget)
+    record = Record(placement.groups, context, layout.planner, placement.buffers, layout.stretches)
+    commands = _schedule(placement, layout, context, budget, record)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    return _Order(commands, sizes, context.constants, placement.groups, layout, flows)
+    return _Order(commands, sizes, context.constants, placement.groups, layout, record, flows)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -200,7 +249,7 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> list[Command]:
+def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record) -> list[Command]:
     config = context.config
     scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
@@ -214,6 +263,7 @@ def _schedule(placement: Placement, layout: Layout, context: Context, budget: Bu
         if stretch.is_empty:
             continue
         fitted = fit(stretch, context, low_end=low_end)
+        record.add(stretch, fitted)
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
         # still computes, if both fit.
         low_end = not low_end
