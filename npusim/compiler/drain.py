@@ -105,7 +105,8 @@ def _take(drain: Drain, op: Op, channels: int, axis: int) -> bool:
             # subtract.
             if row is None or zero is None or zero.data is None or zero.data.any():
                 return False
-            drain.scale = np.ascontiguousarray(row, np.float32)
+            # A factor of one changes no sum, so none is kept, loaded or applied.
+            drain.scale = np.ascontiguousarray(row, np.float32) if (row != 1).any() else None
             return True
         case "quantize" if drain.out_type is DType.FLOAT32 and op.inputs[0] is drain.result:
             return _take_quantize(drain, op)

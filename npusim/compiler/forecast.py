@@ -236,6 +236,9 @@ _ARRIVED, _PASSED = range(2)
 def _charge(work: Work, config: Config) -> _Charge:
     if not isinstance(work, DmaWork) or not (work.reads or work.writes):
         return _Charge(cost_model(config).cost(work).ps)
+    if work.constants and config.constants is not None:
+        # They share nothing with what passes the bus to DRAM, and are taken not to meet each other.
+        return _Charge(cost_model(config).cost(work).ps)
     parts = dma.transfer(config, work)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps

@@ -80,7 +80,7 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
     """Choose the home of every buffer and lay all of them out; with what is ``known`` of the same groups from a layout
     with segments: one without them."""
     layout = Layout([Stretch([group]) for group in placement.groups], known={} if known is None else known)
-    if context.config.cores == 1:
+    if context.config.cores == 1 and context.config.sram.keeps_values:
         planner = layout.planner = Planner(placement, context, layout.known)
         layout.stretches = planner.run(stripes=known is None)
         layout.is_close = planner.is_close

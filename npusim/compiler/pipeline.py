@@ -306,6 +306,10 @@ def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[T
 
 def _check_capacity(graph: Graph, sizes: tuple[int, ...], config: Config) -> None:
     needed = sum(sizes)
+    if config.constants is not None and sizes[0] > config.constants.bytes:
+        raise CompileError(
+            f"{graph.name}: has {sizes[0]} bytes of constants, {config.name} has {config.constants.bytes} for them"
+        )
     if needed > config.dram.bytes:
         raise CompileError(
             f"{graph.name}: needs {needed} bytes of DRAM (constants {sizes[0]}, intermediate values {sizes[1]}), "

@@ -12,7 +12,7 @@ from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
-from npusim.hw.memory import dram_model
+from npusim.hw.memory import constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.matrix import CHANNEL_BLOCK, products, rate_type
 from npusim.units import ceil_div
@@ -136,10 +136,15 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     total += align(elements * epilogue.element_bytes)
     total += align((min(elements, epilogue.piece) if tile.in_pieces else elements) * epilogue.between)
     if problem.x_home is not Home.DIRECT:
-        total += 2 * align(x)
+        total += input_copies(config) * align(x)
     if problem.in_place and not acc_bytes(config):
         return total + (2 * align(acc) if problem.main else 0)
     return total + (2 * align(out) if problem.main else 0) + (0 if acc_bytes(config) else align(acc))
+
+
+def input_copies(config: Config) -> int:
+    """Slots that input tiles take turns in."""
+    return 2 if config.dma.inputs_ahead else 1
 
 
 def acc_bytes(config: Config) -> int:
@@ -288,19 +293,26 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     if out_run == problem.groups * problem.oc:
         out_run *= tile.ow
     x = _moving(problem.x_home, bytes_.x, run)
-    w = None if problem.held else _dma(bytes_.w, bytes_.w)
+    # Weights are taken to be constants, as nearly all are.
+    w = None if problem.held else _dma(bytes_.w, bytes_.w, constants=True)
     out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
     operands = [_dma(elements * item, out_run * item) for item in problem.epilogue.operands]
     moves = [(x_loads, x), (w_loads, w), *((spatial * channels, operand) for operand in operands)]
     # The scheduler keeps one channel of a core free for stores, so loads have the others.
     loading = int(share * sum(count * model.cost(work).ps for count, work in moves if work))
     loading //= max(1, config.dma.channels - 1)
+    if x and not config.dma.inputs_ahead:
+        compute += int(share * x_loads * model.cost(x).ps)
     storing = per_core * model.cost(out).ps if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
     traffic = sum(count * model.dram_bytes(work) for count, work in (*moves, (spatial * channels, out)) if work)
-    shared = traffic * 10**12 // dram_model(config).bandwidth
+    apart = w_loads * model.dram_bytes(w) if w and config.constants else 0
+    shared = max(
+        (traffic - apart) * 10**12 // dram_model(config).bandwidth,
+        apart * 10**12 // dram_model(constants_side(config)).bandwidth,
+    )
     # Nothing overlaps the first loads and the last store.
     first = sum(model.cost(work).ps for work in (x, w, out) if work)
     chain = per_core * chain_time(problem, tile)
@@ -356,6 +368,7 @@ def _moving(home: Home, nbytes: int, run: int, *, write: bool = False) -> DmaWor
     return DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)
 
 
-def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:
+def _dma(nbytes: int, run: int, *, write: bool = False, constants: bool = False) -> DmaWork:
     run = max(1, min(run, nbytes))
-    return DmaWork(nbytes, ceil_div(nbytes, run), run, 0 if write else nbytes, nbytes if write else 0)
+    moved = (0, nbytes) if write else (nbytes, 0)
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, *moved, constants=constants)

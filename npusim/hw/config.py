@@ -124,6 +124,9 @@ class SramConfig:
     banks: int = key(Count(1, 4096), "banks that are reached side by side", 16)
     bytes_per_cycle: int = key(Count(1, 4096), "width of one bank's port", 16)
     latency_cycles: int = key(Count(0, 1024), "cycles from an address to its data", 2)
+    keeps_values: bool = key(
+        Flag(), "values stay here from one layer to others; false: it holds operands, and results leave for DRAM", True
+    )
 
     @property
     def total_bytes_per_cycle(self) -> int:
@@ -149,6 +152,11 @@ class DmaConfig:
     )
     write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
+    inputs_ahead: bool = key(
+        Flag(),
+        "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",
+        True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +176,17 @@ class DramConfig:
     write_queue: int = key(Count(1, 256), "kind jedec: writes that a channel's controller gathers", 32)
     bank_queue: int = key(Count(0, 64), "kind jedec: entries of a queue per bank; 0 chooses among all reads", 8)
     refresh: bool = key(Flag(), "kind jedec: refresh takes its time", True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ConstantsConfig:
+    """A memory of its own for weights and other constants, on a port of its own: flash, a ROM, a second DRAM."""
+
+    bytes: int = key(
+        Quantity(Dimension.SIZE, 1 << 10, 1 << 48), "capacity; a network whose constants are more is refused"
+    )
+    bandwidth: int = key(BANDWIDTH, "what reads of constants share; instructions come from DRAM")
+    latency_ps: int = key(TIME, "from a request to its first data, the interconnect's latency aside")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,12 +254,16 @@ class Config:
     clock_hz: int = key(CLOCK, "clock of the cores and the interconnect")
     cores: int = key(Count(1, 64), "cores, each with the units, the SRAM and the DMA channels below", 1)
     queue_depth: int = key(Count(1, 4096), "instructions that wait at one unit", 16)
+    layer_cycles: int = key(
+        Count(0), "cycles that the sequencer takes to turn to another layer's commands; units go on meanwhile", 0
+    )
     matrix: MatrixConfig | None = section(MatrixConfig, "matrix unit", optional=True)
     vector: VectorConfig | None = section(VectorConfig, "vector unit", optional=True)
     scalar: ScalarConfig | None = section(ScalarConfig, "scalar unit", optional=True)
     sram: SramConfig = section(SramConfig, "on-chip memory")
     dma: DmaConfig = section(DmaConfig, "DMA engines")
     dram: DramConfig = section(DramConfig, "memory outside the chip")
+    constants: ConstantsConfig | None = section(ConstantsConfig, "memory for constants beside the DRAM", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
     host: HostConfig = section(HostConfig, "the host's link to the device")
     energy: EnergyConfig | None = section(EnergyConfig, "energy of one action each", optional=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -30,6 +31,18 @@ class DramModel(Protocol):
 
     def waiting_ps(self, work: DmaWork, rate: int) -> int:
         """What a transfer that is alone waits besides: beyond the latency and its bytes at ``rate``."""
+
+
+@functools.lru_cache(maxsize=64)
+def constants_side(config: Config) -> Config:
+    """The device as reads of constants see it: their memory, if there is one, in the place of DRAM."""
+    from npusim.hw.config import DramConfig
+
+    memory = config.constants
+    if memory is None:
+        return config
+    behind = DramConfig(bytes=memory.bytes, bandwidth=memory.bandwidth, latency_ps=memory.latency_ps)
+    return replace(config, dram=behind, constants=None)
 
 
 @functools.lru_cache(maxsize=64)

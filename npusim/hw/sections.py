@@ -38,6 +38,12 @@ class DirectConfig:
     output_row_atoms: int = key(Count(1, 4096), "atoms that leave in one go", 8)
     output_gap_cycles: int = key(Count(0, 4096), "cycles lost after each such row of atoms", 0)
     shared_port: bool = key(Flag(), "results leave by the port that operands come in by", False)
+    image_channels: int = key(
+        Count(0, 64), "with at most so many input channels, those of a kernel's row are summed side by side", 0
+    )
+    depthwise_channels: int = key(
+        Count(1, 4096), "channels of a depthwise convolution that are computed side by side, a tap a cycle", 1
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,4 +58,11 @@ class GridConfig:
     depthwise_bytes: int = key(Count(1, 4096), "bytes of channels that a depthwise pass takes side by side", 32)
     depthwise_cycles: Fraction = key(
         Ratio(64, positive=True), "cycles of a depthwise pass over one block of pixels, per tap", Fraction(4)
+    )
+    input_channels: int = key(
+        Count(1, 4096), "input channels that a pixel's sum takes at once; the last ones are filled up to as many", 1
+    )
+    taps: int = key(Count(1, 64), "taps that a pass takes together, so that the last ones are filled up to as many", 1)
+    windows_buffered: bool = key(
+        Flag(), "the grid keeps the rows of a window, so that an input passes the SRAM once and not once a tap", False
     )

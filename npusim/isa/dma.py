@@ -19,6 +19,7 @@ from npusim.isa.base import (
     Dims4,
     Instruction,
     Memory,
+    Space,
     Strides3,
     Strides4,
     Type,
@@ -29,8 +30,10 @@ from npusim.isa.base import (
     is_dram,
     loops,
     offset_of,
+    space_of,
     span,
 )
+from npusim.program import CONSTANTS
 from npusim.work import PLACE_BYTES, DmaWork, Work
 
 
@@ -67,6 +70,10 @@ def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: i
     # With a negative stride the address is that of the highest piece; bursts begin at the lowest.
     back = sum((dim - 1) * stride for dim, stride in zip(dims, strides, strict=True) if stride < 0)
     return distinct, contiguous_runs(dims, strides, itemsize), (offset_of(address) + back) % PLACE_BYTES
+
+
+def _is_constant(address: int) -> bool:
+    return space_of(address) == Space.REGION + CONSTANTS
 
 
 _NONE = (0, 0, 0, 0)
@@ -113,7 +120,8 @@ class Copy(Instruction):
         if not reads and not writes:
             return DmaWork(total, 1, total, 0, 0)
         runs, place = max((source, at), (target, to))
-        return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place)
+        constants = not writes and _is_constant(self.src)
+        return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place, constants)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst = memory.at(core, self.dst, self.dst_strides)
@@ -201,7 +209,8 @@ class Gather(Instruction):
         runs = contiguous_runs((inner,), self.data_strides[2:], self.itemsize)
         reads, writes = (total if is_dram(self.data) else 0), (total if is_dram(self.dst) else 0)
         # One piece for each index, even where neighbours follow each other: the price must not depend on the data.
-        return DmaWork(total, outer * count * runs.pieces, runs.nbytes, reads, writes)
+        constants = not writes and _is_constant(self.data)
+        return DmaWork(total, outer * count * runs.pieces, runs.nbytes, reads, writes, constants=constants)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst = memory.at(core, self.dst, self.dst_strides)

@@ -7,7 +7,7 @@ import importlib
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from npusim.errors import UsageError
@@ -78,7 +78,7 @@ def explain(program: Program, result: Result, config: Config, op: int) -> Explan
     for command in decode(program.code):
         if command.op == op and command.unit != Unit.CONTROL:
             unit = "dma" if command.unit >= Unit.DMA else Unit(command.unit).name.lower()
-            counts[unit, command.instruction.mnemonic, command.instruction.work()] += 1
+            counts[unit, command.instruction.mnemonic, _seen(command.instruction.work(), config)] += 1
     entry = program.ops[op]
     timing = next((row for row in result.ops if row.name == entry.name), None)
     if timing is None or not counts:
@@ -174,6 +174,13 @@ def _equations(unit: str, config: Config) -> list[str]:
     return [line for line in manual.splitlines() if line.startswith("    ") and " = " in line]
 
 
+def _seen(work: Work, config: Config) -> Work:
+    """As the device sees it: where constants have no memory of their own, reading them is reading."""
+    if isinstance(work, DmaWork) and config.constants is None:
+        return replace(work, constants=False)
+    return work
+
+
 def _work(work: Work) -> str:
     """A piece of work in the words of the equations."""
     match work:
@@ -189,7 +196,8 @@ def _work(work: Work) -> str:
             way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
             moved = work.reads if way == "reads" else work.bytes
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
-            return f"{way} {grouped(moved)} B in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
+            what = "B of constants" if work.constants else "B"
+            return f"{way} {grouped(moved)} {what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"
         case _:

@@ -44,11 +44,11 @@ class Progress(ABC):
         self.steps = steps
         self.latency_ps = machine.fabric.latency_ps
         self.fetch_rate = machine.fabric.fetch_rate
-        self.cycle_ps = machine.cycle_ps
+        self.cycle_ps, self.layer_ps = machine.cycle_ps, machine.layer_ps
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
         self.env = machine.clock.env
-        self.link = machine.link
+        self.link, self.constants_link = machine.link, machine.constants_link
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.injection = machine.injection
         self.started_ps = job.started_ps
@@ -179,7 +179,8 @@ class Engine:
         if job.over:
             return
         assert step is not None
-        job.link.start(step.charge.bus_bytes, step.charge.rate, self._finish)
+        link = job.constants_link if step.charge.apart else job.link
+        link.start(step.charge.bus_bytes, step.charge.rate, self._finish)
 
     def _finish(self, event: Event | None = None) -> None:
         job, step = self.job, self.step

@@ -121,6 +121,7 @@ class Machine(Parts):
         if self.current is player:
             player.leave_link()
             self.link.clear()
+            self.constants_link.clear()
             self.current = None
 
     def _context(self, stepper: Stepper, address: int) -> list[tuple[int, ByteArray]]:

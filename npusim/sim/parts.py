@@ -13,7 +13,7 @@ from npusim.units import cycles_to_ps
 
 
 class Parts:
-    """What there is of one device; ``cycle_ps``: of its clock."""
+    """What there is of one device; ``cycle_ps``: of its clock, ``layer_ps``: what turning to another layer takes."""
 
     def __init__(self, config: Config, injection: Injection | None = None) -> None:
         self.config = config
@@ -22,6 +22,9 @@ class Parts:
         self.memory = DeviceMemory(config)
         self.fabric = Fabric(config)
         self.link = SharedLink(self.clock, self.fabric.capacity)
+        # Reads of constants share nothing with the rest where they have a memory of their own.
+        self.constants_link = SharedLink(self.clock, self.fabric.constants_capacity) if config.constants else self.link
         self.layout = Layout(config)
         self.injection.bind(self.layout.names, config.dram.bytes)
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
+        self.layer_ps = cycles_to_ps(config.layer_cycles, config.clock_hz)

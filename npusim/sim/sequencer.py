@@ -3,8 +3,9 @@
 Fetching: a buffer of two halves of FETCH_BYTES. The stream flows in over the link to DRAM, sharing it with the DMA
 engines, as long as a half is free; the latency is paid at the start and after each time that both halves were full.
 
-Dispatch: one command in a cycle, into the queue of its unit; a full queue holds the stream up. Dispatch times are
-computed, not simulated: an idle unit gets a command with the time at which it arrives.
+Dispatch: one command in a cycle, into the queue of its unit, and ``layer_cycles`` more where the stream turns to
+another layer; a full queue holds the stream up. Dispatch times are computed, not simulated: an idle unit gets a command
+with the time at which it arrives.
 
 Parking: a job that has to leave dispatches nothing more, but what is on its way to a queue arrives there. Queues, fetch
 buffer and completion counts exist once for each class of priority, so they stay where they are.
@@ -16,7 +17,7 @@ from simpy.events import Event
 
 from npusim.sim.engine import PREEMPTED, Engine, Progress
 from npusim.sim.steps import HALT
-from npusim.timeline import UnitCounters
+from npusim.timeline import NO_OP, UnitCounters
 
 FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
@@ -28,7 +29,7 @@ class Sequencer:
     """The sequencer during one job. Its counters: busy = dispatching, stalled on ``fetch`` or on a full queue."""
 
     __slots__ = (
-        "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "idle_ps", "job", "last", "reason",
+        "_op", "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "idle_ps", "job", "last", "reason",
         "requested", "stalls", "total",
     )  # fmt: skip
 
@@ -38,6 +39,7 @@ class Sequencer:
         self.dispatched = self.fetched = self.requested = 0  # commands, bytes, bytes
         self.fetching = self.halted = False
         self.last = job.started_ps  # the time of the last dispatch
+        self._op = NO_OP  # of the last command
         self.reason = "fetch"
         self.total = job.steps[-1].end
         self.busy_ps = self.idle_ps = 0
@@ -112,12 +114,15 @@ class Sequencer:
                 self.blocked = engines[step.engine]
                 self.reason = self.blocked.name
                 return
-            at = self.last + cycle
+            # Whoever prepares a layer - writes its registers, reads its descriptor - does so once, in front of it.
+            takes = cycle + job.layer_ps if step.engine != HALT and step.op != self._op else cycle
+            at = self.last + takes
             # Time computed runs behind time simulated only where something held the stream up: that is the stall.
             if at < now:
                 self.stalls[self.reason] = self.stalls.get(self.reason, 0) + now - at
                 at = now
-            self.busy_ps += cycle
+            self.busy_ps += takes
+            self._op = step.op
             self.last = at
             self.dispatched += 1
             if step.engine == HALT:

@@ -24,7 +24,8 @@ class Charge:
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
     (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
-    ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses SRAM and DRAM.
+    ``rate`` bytes a second, or, if ``apart``, over that to the memory for constants. ``alone_ps`` is the whole duration
+    when nobody else uses SRAM and memories.
     """
 
     fixed_ps: int
@@ -37,6 +38,7 @@ class Charge:
     reads: int = 0
     writes: int = 0
     bound: str = "latency"
+    apart: bool = False
 
 
 NOTHING = Charge(0, 0)
@@ -131,10 +133,12 @@ class Decoder:
         price = self._cost(work)
         if isinstance(work, DmaWork) and (work.reads or work.writes):
             fixed, bus_bytes, rate = self._fabric.transfer(work)
-            alone = fixed + self._fabric.flow_ps(bus_bytes, rate)
+            apart = work.constants and self._config.constants is not None
+            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, apart=apart)
             return Charge(
-                fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes, bound=price.bound
-            )
+                fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes,
+                bound=price.bound, apart=apart,
+            )  # fmt: skip
         return Charge(
             price.ps,
             price.ps,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npusim.dtypes import DType
+from npusim.hw.config import Config
 from npusim.hw.cost import cost
 from npusim.hw.units import matrix_direct
 from npusim.validate.base import DataSet, Excluded, Point, Record, machine, read
@@ -56,21 +57,27 @@ def gemmini(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         yield Point(label, record.integer("cycles"), found.cycles, dataflow)
 
 
+def bench(record: Record) -> tuple[str, Config | None]:
+    """What a row is called, and the core with the memory of the testbench; None where its outputs were wrong."""
+    base = machine("nvdla_small")
+    label = f"{record.text('name')} latency {record.text('lat')} beat {record.text('rd_cyc_per_beat')}"
+    if record.integer("match") != 1:
+        return label, None
+    # The memory that the testbench put behind the core is an experiment's condition, not the machine's.
+    bandwidth = base.dma.burst_bytes * base.matrix_hz // record.size("rd_cyc_per_beat")
+    latency, shared = record.integer("lat") * 10**12 // base.matrix_hz, bool(record.integer("shared"))
+    keys = {"dram.latency_ps": latency, "dram.bandwidth": bandwidth, "matrix.direct.shared_port": shared}
+    return label, base.with_(**keys)
+
+
 def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
     """One job of the convolution core, from its start to its interrupt."""
-    base = machine("nvdla_small")
     for record in records:
-        label = f"{record.text('name')} latency {record.text('lat')} beat {record.text('rd_cyc_per_beat')}"
-        if record.integer("match") != 1:
+        label, config = bench(record)
+        if config is None:
             yield Excluded(label, "match = 0: the outputs of the RTL were wrong")
             continue
         pixels = record.size("W") * record.size("H")
-        # The memory that the testbench put behind the core is an experiment's condition, not the machine's.
-        bandwidth = base.dma.burst_bytes * base.matrix_hz // record.size("rd_cyc_per_beat")
-        latency, shared = record.integer("lat") * 10**12 // base.matrix_hz, bool(record.integer("shared"))
-        config = base.with_(
-            **{"dram.latency_ps": latency, "dram.bandwidth": bandwidth, "matrix.direct.shared_port": shared}
-        )
         oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("P", "Q", "K", "C", "R", "S"))
         work = MatrixWork(DType.INT8, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
         found = matrix_direct.job(config, work, pixels)

@@ -119,7 +119,10 @@ Replay = Callable[[Sequence[Record], Path], Iterator[Point | Excluded]]
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """``replay`` predicts every row of ``file``, and is given the folder too; ``carried``: by this project only."""
+    """``replay`` predicts every row of ``file``, and is given the folder too; ``carried``: by this project only.
+
+    ``every``: a report shows all rows, not the worst ones alone.
+    """
 
     name: str
     unit: str
@@ -127,6 +130,7 @@ class DataSet:
     replay: Replay
     file: str = ""
     carried: bool = False
+    every: bool = False
 
     @property
     def filename(self) -> str:

@@ -17,7 +17,8 @@ _HEADER = ("data set", "points", "out", "MAPE", "median", "P90", "worst", "bias"
 
 
 def text(outcomes: Sequence[Outcome], missing: Sequence[DataSet]) -> str:
-    """A table of all data sets and their kinds of rows, then the worst points of each, exclusions, absent files."""
+    """A table of all data sets and their kinds of rows, then points of each - the worst, or all -, exclusions, absent
+    files."""
     rows = []
     for outcome in outcomes:
         total = outcome.summary
@@ -31,7 +32,7 @@ def text(outcomes: Sequence[Outcome], missing: Sequence[DataSet]) -> str:
     for outcome in outcomes:
         where = f"{outcome.path}, in {outcome.data.unit}, on {', '.join(outcome.data.configs)}"
         lines += ["", f"{outcome.data.name}: {where}"]
-        for point in worst(outcome.points):
+        for point in outcome.points if outcome.data.every else worst(outcome.points):
             figures = f"measured {point.measured:.6g}, predicted {point.predicted:.6g}"
             lines.append(f"  {error(point):+7.2f} %  {point.label}: {figures}")
         reasons = Counter(row.reason for row in outcome.excluded)

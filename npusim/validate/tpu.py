@@ -72,11 +72,14 @@ def vector(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         elif op not in _CLASSES:
             yield Excluded(label, f"{op} is no single function of the vector unit")
         else:
-            # With the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so.
-            extents = record.shape("shape")
-            stored = min(prod(extents) // extent * ceil_div(extent, 128) * 128 for extent in extents)
             dtype = DType.BFLOAT16 if op in _NARROW else DType.FLOAT32
-            yield Point(label, record.number("avg_us"), _streamed(config, op, dtype, stored) / _PS, op)
+            yield Point(label, record.number("avg_us"), _streamed(config, op, dtype, stored(record)) / _PS, op)
+
+
+def stored(record: Record) -> int:
+    """Elements with the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so."""
+    extents = record.shape("shape")
+    return min(prod(extents) // extent * ceil_div(extent, 128) * 128 for extent in extents)
 
 
 def _streamed(config: Config, op: str, dtype: DType, elements: int) -> int:
@@ -145,7 +148,7 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
             yield Excluded(app, "more MACs lie idle for the layers' shapes than work, and the shapes are not published")
             continue
         # Equal square layers, because that is all that the published total of weights allows to say.
-        side = isqrt(_millions(record.text("weights")) // layers)
+        side = isqrt(millions(record.text("weights")) // layers)
         work = MatrixWork(DType.INT8, 1, 1, rows, side, side, 1, 1, False, True, True, 1)
         tiles = ceil_div(side, config.matrix.rows) * ceil_div(side, config.matrix.cols)
         fetch = _read(tiles * config.matrix.rows * config.matrix.cols)
@@ -153,7 +156,7 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
         yield Point(app, record.number("measured_tops"), 2 * rows * side * side / time, record.text("type"))
 
 
-def _millions(text: str) -> int:
+def millions(text: str) -> int:
     """A count such as ``20M``."""
     try:
         return int(float(text.removesuffix("M")) * 10**6)

@@ -33,6 +33,7 @@ from npusim.compiler.tile import (
     choose,
     estimate,
     footprint,
+    input_copies,
     input_extent,
 )
 from npusim.compiler.values import View
@@ -191,7 +192,7 @@ class MatrixLowering(Lowering):
         else:
             specs.append(SlotSpec("w", size.w))
         if self.problem.x_home is not Home.DIRECT:
-            specs.insert(0, SlotSpec("x", size.x))
+            specs.insert(0, SlotSpec("x", size.x, input_copies(self.config)))
         if self.problem.main:
             specs.append(SlotSpec(MAIN, size.out))
         if self.drain.bias is not None or self.drain.scale is not None:

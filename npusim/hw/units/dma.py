@@ -6,6 +6,9 @@
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
     writing  = bytes written / (width * clock) - transfer                   where that is the longer
 
+Constants come from the DRAM, or from a memory of their own (``[constants]``) by the same rules, with its latency and
+its bandwidth in the place of the DRAM's.
+
 A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
 no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first
 is passed on: their time over the channel counts twice. Padding, and what is read once and written often, passes the
@@ -19,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.hw.config import Config
-from npusim.hw.memory import dram_model
+from npusim.hw.memory import constants_side, dram_model
 from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
 from npusim.units import bytes_to_ps, ceil_div, cycles_spanned, cycles_to_ps
 
@@ -46,6 +49,8 @@ class Transfer(NamedTuple):
 
 def transfer(config: Config, work: DmaWork) -> Transfer:
     """What the simulator needs to let transfers compete."""
+    if work.constants:
+        config = constants_side(config)
     start = cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
     model = dram_model(config)
     bus_bytes = model.transfer_bytes(work)
@@ -94,6 +99,8 @@ def interconnect_bandwidth(config: Config) -> int:
 def cost(config: Config, work: DmaWork) -> Cost:
     """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
     hz = config.clock_hz
+    if work.constants:
+        config = constants_side(config)
     parts = transfer(config, work)
     # Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at.
     shared = min(interconnect_bandwidth(config), dram_model(config).bandwidth)

@@ -4,6 +4,8 @@ Kernels are taken ``cols`` at a time (a group). A group passes over all P output
 channels; the pixels of one such pass are a stripe, and while it runs the next block of weights is read from the buffer:
 
     mac    = max(P, rows * cols * size / weight_port_bytes) * kh * kw * ceil(ic / rows)        cycles of a group
+             with at most ``image_channels`` of an image: * kh * ceil(kw * ic / rows)
+             depthwise: * kh * kw, for each ``depthwise_channels`` channels
     output = P * output_cycles_per_atom + (P // row_atoms) * output_gap        gaps only if P > row_atoms
 
 Post-processing of a group starts with its first row of atoms and runs beside the next group's arithmetic:
@@ -53,7 +55,8 @@ class Group(NamedTuple):
 def cost(config: Config, work: MatrixWork) -> Cost:
     """A tile in the buffer; raises ProgramError if there is no matrix unit or it does not know the work's type."""
     matrix = unit_for(config, work)
-    passes = work.batch * (work.ic if work.depthwise else 1)
+    direct = matrix.direct or DirectConfig()
+    passes = work.batch * (ceil_div(work.ic, direct.depthwise_channels) if work.depthwise else 1)
     plan = group(matrix, work)
     kernels = ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
     groups = ceil_div(kernels, matrix.cols)
@@ -102,7 +105,13 @@ def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
     """The cycles of one group of kernels, alone."""
     direct = matrix.direct or DirectConfig()
     pixels = work.oh * work.ow
-    atoms = work.kh * work.kw * (1 if work.depthwise else ceil_div(work.ic, matrix.rows))
+    if work.depthwise:
+        atoms = work.kh * work.kw
+    elif work.ic <= direct.image_channels:
+        # An image has few channels: those of a row of the kernel lie next to each other, so they fill an atom together.
+        atoms = work.kh * ceil_div(work.kw * work.ic, matrix.rows)
+    else:
+        atoms = work.kh * work.kw * ceil_div(work.ic, matrix.rows)
     rate = matrix.rate(work.dtype.label)
     stripe = ceil_div(pixels * rate.denominator, rate.numerator)
     # While a stripe runs, the next block of weights comes in: a shorter stripe waits for it.

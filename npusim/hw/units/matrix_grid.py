@@ -4,15 +4,17 @@ One block of ``pixel_rows`` x ``pixel_cols`` outputs by ``output_channels`` is c
 taking as many input channels a cycle as the MACs allow (``rows`` * ``cols`` in all). Edges are filled to whole blocks;
 pixels of a 1x1 kernel have no neighbours and fill blocks in any order:
 
-    mac      = blocks * block MACs * ic * kh * kw / (rows * cols * rate)
+    mac      = blocks * block MACs * summands / (rows * cols * rate)
+    summands = ic * kh * kw, filled up: ic to ``input_channels`` and kh * kw to ``taps``, or ic to both and no taps
     operands = oh * ow * ic * kh * kw * size / operand_bytes_per_cycle              each window, once for all channels
     cycles   = setup + start + max(mac, operands)
 
 Depthwise has no channels to sum over; ``depthwise_bytes`` of channels go side by side, a tap at a time:
 
-    cycles   = setup + start + pixel blocks * kh * kw * ceil(oc * size / depthwise_bytes) * depthwise_cycles
+    cycles   = setup + start + pixel blocks * filled-up taps * ceil(oc * size / depthwise_bytes) * depthwise_cycles
 
-Outputs leave beside this; windows, weights and outputs pass the SRAM once each. ``dataflow`` is not read.
+Outputs leave beside this; windows (an input once, with ``windows_buffered``), weights and outputs pass the SRAM once
+each. ``dataflow`` is not read.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     grid = matrix.grid or GridConfig()
     rate, size = matrix.rate(work.dtype.label), work.dtype.itemsize
     taps = work.kh * work.kw
+    steps = ceil_div(taps, grid.taps) * grid.taps
     pixel_blocks = work.batch * ceil_div(work.oh, grid.pixel_rows) * ceil_div(work.ow, grid.pixel_cols)
     windows = work.oh * work.ow * work.ic * taps
     operands = 0
     if work.depthwise:
-        passes = pixel_blocks * taps * ceil_div(work.oc * size, grid.depthwise_bytes)
+        passes = pixel_blocks * steps * ceil_div(work.oc * size, grid.depthwise_bytes)
         mac = ceil_div(passes * grid.depthwise_cycles.numerator, grid.depthwise_cycles.denominator)
     else:
         pixels = grid.pixel_rows * grid.pixel_cols
@@ -47,7 +50,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         if taps == 1:
             pixel_blocks = work.batch * ceil_div(work.oh * work.ow, pixels)
         blocks = pixel_blocks * ceil_div(work.oc, grid.output_channels)
-        macs = blocks * pixels * grid.output_channels * work.ic * taps
+        macs = blocks * pixels * grid.output_channels * _summands(grid, work.ic, taps)
         mac = ceil_div(macs * rate.denominator, matrix.elements * rate.numerator)
         # Each window passes once, whatever the number of channels: the grid hands a pixel to all of its columns.
         operands = ceil_div(work.batch * windows * size, grid.operand_bytes_per_cycle)
@@ -63,5 +66,15 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         terms.append(("mac", COMPUTE, mac))
     # What all banks move, beside the arithmetic: a share that others do not have, but no time of the unit itself.
     weights = work.oc * taps * (1 if work.depthwise else work.ic)
+    if grid.windows_buffered:
+        windows //= taps
     moved = work.batch * (windows + weights) * size + outputs * work.out_bytes
     return total(config.matrix_hz, terms, sram_cycles(config, moved, config.matrix_hz))
+
+
+def _summands(grid: GridConfig, channels: int, taps: int) -> int:
+    """Summands of an output with those that fill the unit's steps: of channels or, with few of them, of taps."""
+    deep = grid.input_channels * grid.taps
+    by_channels = ceil_div(channels, deep) * deep * taps
+    by_taps = ceil_div(channels, grid.input_channels) * grid.input_channels * ceil_div(taps, grid.taps) * grid.taps
+    return min(by_channels, by_taps)

@@ -44,8 +44,9 @@ def problems(source):
 
 
 SHIPPED = (
-    "cpu_reference", "edge", "gemmini", "gemmini_mesh16", "intel_npu27", "intel_npu40", "mobile", "nvdla_small",
-    "scalesim", "server", "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
+    "cpu_reference", "edge", "edge_tpu", "ethos_u55_128", "ethos_u65_256", "gemmini", "gemmini_mesh16", "intel_npu27",
+    "intel_npu40", "mobile", "nvdla_1024", "nvdla_128", "nvdla_2048", "nvdla_256", "nvdla_32", "nvdla_512", "nvdla_64",
+    "nvdla_small", "rk3588_core", "scalesim", "server", "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
 )  # fmt: skip
 
 
@@ -399,8 +400,8 @@ def test_overrides_are_checked_again():
     with pytest.raises(ConfigError) as caught:
         tiny.with_(**{"matrix.rows": 0, "dram.bandwith": 1, "turbo.speed": 1, "dram.bytes.x": 1})
     assert caught.value.problems == (
-        "configs/tiny.toml: turbo: unknown key; allowed: name, description, clock, cores, queue_depth, matrix, vector, "
-        "scalar, sram, dma, dram, interconnect, host, energy",
+        "configs/tiny.toml: turbo: unknown key; allowed: name, description, clock, cores, queue_depth, layer_cycles, "
+        "matrix, vector, scalar, sram, dma, dram, constants, interconnect, host, energy",
         "configs/tiny.toml: dram.bytes: unknown key (did you mean 'bytes'?); allowed: bytes, bandwidth, kind, latency, "
         "channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, refresh",
         "configs/tiny.toml (override): matrix.rows: must be >= 1, got 0",

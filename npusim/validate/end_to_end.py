@@ -1,0 +1,136 @@
+"""Replays of whole networks on whole chips: compiled, run with the rest of the job, compared with what was published.
+
+Nothing is fitted to a row: a chip has one description, made of published parameters, and a network is its public graph.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from pathlib import Path
+
+from npusim.runtime import Result, Session
+from npusim.validate.base import DataSet, Excluded, Point, Record, machine
+from npusim.validate.networks import NETWORKS, Shape
+from npusim.validate.networks.small import perceptron
+
+_PS = 1e6
+"""Picoseconds in a microsecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chip:
+    """The config of a machine; ``hosted``: who measured has waited for the host as well."""
+
+    config: str
+    hosted: bool = False
+
+
+_CHIPS = {
+    "Google Edge TPU, Coral Dev Board (PCIe)": _Chip("edge_tpu", hosted=True),
+    "Arm Ethos-U55-128 (FVP)": _Chip("ethos_u55_128"),
+    "Rockchip RK3588, one NPU core": _Chip("rk3588_core"),
+    "Google TPU v1": _Chip("tpuv1"),
+    **{
+        f"NVDLA {macs} MAC, {buffer} KB, {rate} GB/s, 1 GHz": _Chip(f"nvdla_{macs}")
+        for macs, buffer, rate in (
+            (2048, 512, "20"), (1024, 256, "15"), (512, 256, "10"), (256, 256, "5"), (128, 256, "2"), (64, 128, "1"),
+            (32, 128, "0.5"),
+        )
+    },
+}  # fmt: skip
+
+_NOT_PUBLISHED = {
+    "Rockchip RV1126": "the chip's microarchitecture is not published",
+    "STM32N6570-DK Neural-ART NPU": "the chip's microarchitecture is not published",
+}
+_ON_THE_HOST = {
+    (
+        "Google Edge TPU, Coral Dev Board (PCIe)",
+        "DeepLab V3",
+    ): "the resize to 513 x 513 and what follows run on the host's CPU",
+}
+
+_NAMES = {
+    "mobilenet v1": "mobilenet_v1", "mobilenet v2": "mobilenet_v2", "mobilenetv1": "mobilenet_v1",
+    "mobilenetv2 1.0": "mobilenet_v2", "mobilenetv2-12": "mobilenet_v2", "mobilenet v1 ssd": "ssd_mobilenet_v1",
+    "mobilenet v2 ssd": "ssd_mobilenet_v2", "unet mv2": "unet_mobilenet_v2", "resnet-50": "resnet50_v1",
+    "resnet-50 v1": "resnet50_v1", "resnet-50 v2": "resnet50_v2", "resnet50-v2-7": "resnet50_v2",
+    "resnet-101 v1": "resnet101_v1", "resnet-101 v2": "resnet101_v2", "resnet-152 v1": "resnet152_v1",
+    "resnet-152 v2": "resnet152_v2", "vgg16": "vgg16", "vgg19": "vgg19", "densenet": "densenet",
+    "squeezenet": "squeezenet", "inception v1": "inception_v1", "inception v3": "inception_v3",
+    "inception v4": "inception_v4", "inception-resnet v2": "inception_resnet_v2",
+    "efficientnet-edgetpu-s": "efficientnet_edgetpu_s", "efficientnet-edgetpu-m": "efficientnet_edgetpu_m",
+    "efficientnet-edgetpu-l": "efficientnet_edgetpu_l", "yolov7-tiny": "yolov7_tiny", "wav2letter pruned": "wav2letter",
+}  # fmt: skip
+"""Names of networks as the sources write them, in small letters; others are looked up as they are."""
+_EQUAL_LAYERS = ("MLP", "LST")
+"""How networks begin whose layers are all alike, as far as is known: products of one batch of rows with weights."""
+_LAYERS = re.compile(r"([0-9]+)M weights, ([0-9]+) layers")
+_INPUTS: dict[str, Shape] = {"ssd_mobilenet_v1": (1, 300, 300, 3), "ssd_mobilenet_v2": (1, 300, 300, 3)}
+"""Networks whose file has another input than the table of the source says."""
+
+
+def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Microseconds of one inference, compiled as a user's network is, for each row that can be expressed."""
+    known: dict[tuple[str, str, Shape], Result] = {}
+    sessions: dict[str, Session] = {}
+    for record in records:
+        name, network = record.text("machine"), record.text("network")
+        label = f"{name}: {network}"
+        reason = _NOT_PUBLISHED.get(name) or _ON_THE_HOST.get((name, network))
+        chip, wanted = _CHIPS.get(name), _NAMES.get(network.lower(), network.lower().replace("-", "_"))
+        shape = _shape(record.text("input shape"))
+        if reason is None and chip is None:
+            reason = "no config of such a machine"
+        layers = _LAYERS.fullmatch(record.text("input shape")) if network[:3] in _EQUAL_LAYERS else None
+        if reason is None and layers is None and (wanted not in NETWORKS or shape is None):
+            reason = "no graph of that name, or its shapes are not published"
+        if reason is not None:
+            yield Excluded(label, reason)
+            continue
+        assert chip is not None
+        key = (chip.config, wanted, _INPUTS.get(wanted, shape) or ())
+        weights, batch = int(layers[1]) * 10**6 if layers else 0, record.size("batch")
+        if key not in known:
+            session = sessions.setdefault(chip.config, Session(machine(chip.config), cache_dir=False))
+            if layers:
+                graph = perceptron(batch, isqrt(weights // int(layers[2])), int(layers[2]))
+            else:
+                graph = NETWORKS[wanted].make(key[2])
+            program = session.compile(graph)
+            known[key] = session.run(program, timing_only=True)
+            session.unload(program)
+        result = known[key]
+        taken = result.total_ps if chip.hosted else result.time_ps
+        remark = "equal square layers: their shapes are not published" if layers else NETWORKS[wanted].remark
+        label += f" ({remark})" if remark else ""
+        measured = _microseconds(record, machine(chip.config).clock_hz, 2 * weights * batch)
+        yield Point(label, measured, taken / _PS, name)
+
+
+def _shape(text: str) -> Shape | None:
+    """Batch, rows, columns, channels of ``1x224x224x3``, or of ``1x3x224x224``; None for another text."""
+    if not re.fullmatch(r"[0-9]+(x[0-9]+){1,3}", text):
+        return None
+    extents = tuple(map(int, text.split("x")))
+    if len(extents) == 4 and extents[1] in (1, 3) and extents[3] not in (1, 3):
+        extents = (extents[0], *extents[2:], extents[1])
+    return extents
+
+
+def _microseconds(record: Record, clock_hz: int, operations: int) -> float:
+    """What was published, as the time of an inference, which takes so many operations."""
+    value = record.number("value")
+    times = {
+        "ms": value * 1e3, "us": value, "cycles": value * 1e6 / clock_hz, "inferences/s": 1e6 / value,
+        "TOPS": operations / value / 1e6,
+    }  # fmt: skip
+    return record.one_of("unit", times)
+
+
+SETS = (
+    DataSet("end_to_end", "us", tuple(dict.fromkeys(chip.config for chip in _CHIPS.values())), networks, every=True),
+)

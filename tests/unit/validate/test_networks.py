@@ -1,0 +1,87 @@
+"""The networks are those that their papers count, and their layers have the padding that frameworks give them."""
+
+import math
+
+import pytest
+
+from npusim.validate.networks import NETWORKS
+from npusim.validate.networks.build import Net
+
+PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: papers and model cards, to their digits
+    "mobilenet_v1": (224, 569, 4.2),
+    "mobilenet_v2": (224, 300, 3.5),
+    "resnet50_v1": (224, 4089, 25.5),
+    "resnet152_v1": (224, 11514, 60.0),
+    "vgg16": (224, 15470, 138.3),
+    "vgg19": (224, 19632, 143.6),
+    "densenet": (224, 2834, 7.9),
+    "squeezenet": (224, 349, 1.2),
+    "inception_v1": (224, 1498, 6.6),
+    "inception_v3": (299, 5713, 23.8),
+    "inception_v4": (299, 12254, 42.6),
+    "inception_resnet_v2": (299, 13156, 55.7),
+    "yolov5n": (640, 2234, 1.9),
+    "yolov5s": (640, 8217, 7.2),
+    "yolov5m": (640, 24436, 21.1),
+    "yolov6n": (640, 5658, 4.6),
+    "yolov6s": (640, 22483, 18.5),
+    "yolov7_tiny": (640, 6850, 6.2),
+    "yolov8n": (640, 4371, 3.1),
+    "yolov8s": (640, 14301, 11.1),
+    "yolov8m": (640, 39468, 25.9),
+    "yolov5s_seg": (640, 13200, 7.6),
+    "yolov8s_pose": (640, 15100, 11.6),
+    "yolox_s": (640, 13400, 9.0),
+    "yolox_m": (640, 36900, 25.3),
+}
+
+
+def size(name, image):
+    """Multiply-accumulates and weights."""
+    macs = weights = 0
+    for op in NETWORKS[name].make((1, image, image, 3)).ops:
+        if op.kind == "conv":
+            macs += op.output.size * math.prod(op.input(1).shape[1:])
+        elif op.kind == "conv_transpose":
+            macs += op.input(0).size * math.prod(op.input(1).shape[1:])
+        elif op.kind == "matmul":
+            macs += op.output.size * op.input(0).shape[-1]
+        if op.kind in ("conv", "conv_transpose", "matmul"):
+            weights += op.input(1).size
+    return macs / 1e6, weights / 1e6
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_networks_have_the_published_size(name):
+    image, macs, weights = PUBLISHED[name]
+    assert size(name, image) == (pytest.approx(macs, rel=0.005), pytest.approx(weights, abs=0.06))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_can_be_made(name):
+    shape = (1, 296, 39) if name == "wav2letter" else (1, 320, 320, 3)
+    assert NETWORKS[name].make(shape).ops
+
+
+def hw(x):
+    return x.shape[1:3]
+
+
+def test_padding_is_that_of_the_frameworks():
+    net = Net("net")
+    x = net.input(1, 7, 8, 3)
+    assert hw(net.conv(x, 4, 3, 2)) == (4, 4)
+    assert hw(net.conv(x, 4, 3, 2, "valid")) == (3, 3)
+    assert hw(net.conv(x, 4, 3, 2, 1)) == (4, 4)
+    assert hw(net.conv(x, 4, 3, dilation=2)) == (7, 8)
+    assert hw(net.maxpool(x, 2, 2, "valid", ceil=True)) == (4, 4)
+    assert hw(net.upconv(x, 4, 3, 2)) == (14, 16)
+    assert hw(net.upsample(x)) == (14, 16)
+    assert net.mean(x).shape == (1, 1, 1, 3)
+
+
+def test_channels_are_joined_and_parted():
+    net = Net("net")
+    x = net.input(1, 4, 4, 6)
+    assert net.concat(x, net.channels(x, 2, 3)).shape == (1, 4, 4, 9)
+    assert net.dense(x, 5).shape == (1, 5)
