@@ -49,9 +49,8 @@ class Chain:
         shape = tuple(self.rng.randint(1, 9) for _ in range(self.rng.randint(1, 4)))
         value = self.build.input("x", shape, DType.FLOAT32)
         for _ in range(self.rng.randint(2, 6)):
-            value = self.rng.choice([self.rows, self.rows, self.element, self.element, self.pad, self.move, self.sum])(
-                value
-            )
+            steps = [self.rows, self.rows, self.element, self.element, self.pad, self.move, self.sum]
+            value = self.rng.choice(steps)(value)
         return self.build.finish([value])
 
     def rows(self, x: Tensor) -> Tensor:
