@@ -81,7 +81,7 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
     for op in ops:
         members = [op]
         # Dequantisation of stored values goes with whoever reads it: stored, the result would be four times as large.
-        widens = op.kind == "dequantize" and op.input(0).dtype is not DType.INT32
+        widens = op.kind == "dequantize" and op.input(0).dtype not in (DType.INT32, DType.INT64)
         while fuse and op.kind in ELEMENTWISE and not widens:
             joined = _joinable(members, users, kept, group_of)
             if joined is None:

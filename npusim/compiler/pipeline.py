@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 
+from npusim.compiler.dynamic import dynamic_quantization
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
@@ -171,7 +172,8 @@ def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
 def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
     # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
-    return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
+    integers = integerize(dynamic_quantization(graph), config)
+    return narrow_weights(fold_affine(legalize(integers, budget)), config)
 
 
 def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> list[Command]:

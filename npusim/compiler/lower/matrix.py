@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.compiler.drain import Drain, absorb
 from npusim.compiler.groups import Group
@@ -27,9 +29,19 @@ from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import Home, MatrixProblem, Tiling, acc_bytes, choose, estimate, footprint, input_extent
 from npusim.compiler.values import View
 from npusim.dtypes import DType
-from npusim.graph import Op
+from npusim.graph import Op, Tensor
 from npusim.isa.base import Space
-from npusim.isa.matrix import CHANNEL_BLOCK, NOTHING, Conv, Depthwise
+from npusim.isa.matrix import (
+    CHANNEL_BLOCK,
+    NOTHING,
+    Conv,
+    Depthwise,
+    Extras,
+    accumulator_type,
+    packed_bytes,
+    zero_field,
+)
+from npusim.units import ceil_div
 
 
 class Task(NamedTuple):
@@ -72,6 +84,7 @@ class _Operands(NamedTuple):
     drain: tuple[Any, ...]
     first: bool
     last: bool
+    extras: Extras
 
 
 _Held = dict[str, tuple[Any, Slot]]
@@ -96,6 +109,7 @@ class MatrixLowering(Lowering):
         assert group.anchor is not None
         self.op = group.anchor
         self.drain = absorb(group)
+        self._scales = _Scales.of(self.op)
         self._packed: dict[Any, View] = {}
         self._rows: tuple[int, int, int] | None = None
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
@@ -131,6 +145,51 @@ class MatrixLowering(Lowering):
     def weights_key(self, task: Task) -> Any:
         """Tasks with equal keys use the same weights."""
         return (task.group, task.channel)
+
+    # weights
+
+    def narrow(self) -> dict[str, Any]:
+        """What a problem has beyond plain products."""
+        scales, rows = self._scales, sum(row is not None for row in (self.drain.bias, self.drain.scale))
+        return {
+            "w_bits": self.op.attrs["w_bits"], "w_block": scales.block if scales else 0,
+            "w_zeros": scales is not None and scales.zero is not None, "sum_bytes": self._sum.itemsize,
+            "parameters": 4 * max(2, rows + (self.drain.shift is not None)),
+        }  # fmt: skip
+
+    @property
+    def _sum(self) -> DType:
+        x, w = self.op.input(0).dtype, self.op.input(1).dtype
+        return accumulator_type(x, w, wide=self.op.attrs["wide"], scaled=self._scales is not None)
+
+    def pack_weights(
+        self, parts: list[list[npt.NDArray[Any]]], channels: tuple[int, int], columns: list[tuple[int, int]]
+    ) -> View:
+        """Constants as one run: the weights of each group, which begin with a byte, then their scales, then their zero
+        points. ``channels``: the part of the reduction; ``columns``: first output channel and count of each group."""
+        name, dtype, bits, scales = f"{self.op.name}.weights", self.problem.w_type, self.problem.w_bits, self._scales
+        if bits:
+            parts = [[_squeezed(np.concatenate([part.reshape(-1) for part in group]), bits)] for group in parts]
+            dtype = DType.UINT8
+        flat = [part for group in parts for part in group]
+        if scales is not None:
+            flat += scales.parts(channels, columns)
+            flat = [part.reshape(-1).view(np.uint8) for part in map(np.ascontiguousarray, flat)]
+            dtype = DType.UINT8
+        return self.context.constants.pack(flat, name, dtype)
+
+    def _extras(self, w: int, groups: int, k: int, oc: int, chunk: tuple[int, int], shift: int) -> Extras:
+        problem, scales, wide = self.problem, self._scales, self._sum is DType.INT64
+        if scales is None:
+            return Extras(wide, problem.w_bits, shift=shift)
+        skip = chunk[0] % scales.block if scales.rows > 1 else 0
+        # One row serves all of the reduction, wherever a part of it begins.
+        block = scales.block if scales.rows > 1 else k
+        w_scale = w + groups * packed_bytes(k * oc, problem.w_type, problem.w_bits)
+        w_zeros = NOTHING
+        if scales.zero is not None:
+            w_zeros = w_scale + 4 * groups * oc * ceil_div(k + skip, block)
+        return Extras(wide, problem.w_bits, skip, block, w_scale, w_zeros, shift)
 
     # tiles
 
@@ -177,8 +236,9 @@ class MatrixLowering(Lowering):
             specs.insert(0, SlotSpec("x", size.x))
         if self.problem.main:
             specs.append(SlotSpec(MAIN, size.out))
-        if self.drain.bias is not None or self.drain.scale is not None:
-            names = [f"p{key}" for key in self._channels()] if self.problem.held else ["p"]
+        needed = ["p"] if self.drain.rows() else []
+        for name in needed + [name for name, _ in self.drain.computed()]:
+            names = [f"{name}{key}" for key in self._channels()] if self.problem.held else [name]
             specs += [SlotSpec(name, size.parameters, 1 if self.problem.held else 2) for name in names]
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
@@ -225,7 +285,7 @@ class MatrixLowering(Lowering):
             # One output tile and one accumulator for all parts of a reduction: each adds to what the
             # part before has left there.
             out, main = self._out_spot(table, extent, box)
-            acc = out if self.in_place else self._packed_spot(table.next("acc"), extent, _ACCUMULATOR)
+            acc = out if self.in_place else self._packed_spot(table.next("acc"), extent, self.problem.sum_bytes)
             for chunk in chunks:
                 step = Tile()
                 last = chunk is chunks[-1]
@@ -233,12 +293,14 @@ class MatrixLowering(Lowering):
                 w = self._load(step, table, held, "w", (self.weights_key(task), chunk), task, extent, chunk)
                 # Bias and scale are wanted when the sum is complete, so they load with the last part and not with the
                 # first.
-                p = self._parameters(step, table, held, task, extent) if last else None
+                rows = self._parameters(step, table, held, task, extent) if last else {}
+                fields, shift = self._drain_fields(rows, extent)
                 operands = _Operands(
-                    extent, chunk[1], x, w.address, acc, out, self._drain_fields(p, extent), chunk is chunks[0], last
-                )
+                    extent, chunk[1], x, w.address, acc, out, fields, chunk is chunks[0], last,
+                    self._tile_extras(w.address, extent, chunk, shift),
+                )  # fmt: skip
                 instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
-                reads = (x.resource, w) if p is None else (x.resource, w, p)
+                reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
                 # Sums in the output's own place are one resource with it; before the last part the output is not
                 # touched.
                 writes = (acc.resource, out.resource) if last and out is not acc else (acc.resource,)
@@ -285,56 +347,86 @@ class MatrixLowering(Lowering):
             step.loads.extend(load(task, extent, chunk, held[name][1]))
         return held[name][1]
 
-    def _parameters(self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent) -> Slot | None:
-        """Load the bias and scale of the tile's channels, one after the other."""
-        drain = self.drain
-        if drain.bias is None and drain.scale is None:
-            return None
-        key = (task.group, task.channel)
-        name = f"p{key}" if self.problem.held else "p"
-        if name not in held or held[name][0] != key:
-            slot = table.next(name)
-            held[name] = (key, slot)
-            view = self._packed.get(("p", key))
-            if view is None:
-                low = task.group * self.problem.oc + task.channel
-                count = extent.groups * extent.channels
-                rows = [row[low : low + count] for row in (drain.bias, drain.scale) if row is not None]
-                # As bytes, because a bias may be int32 beside a float scale; so both come in one transfer.
-                data = np.concatenate([row.view(np.uint8) for row in rows])
-                view = self._packed["p", key] = self.context.constants.add(
-                    data, f"{self.op.name}.parameters", DType.UINT8
-                )
-            step.loads.extend(load_items((slot.address, (1,), slot), view))
-        return held[name][1]
-
-    def _drain_fields(self, slot: Slot | None, extent: Extent) -> tuple[Any, ...]:
-        drain = self.drain
-        bias = scale = NOTHING
-        if slot is not None:
+    def _parameters(
+        self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent
+    ) -> dict[str, tuple[Slot, int]]:
+        """Load bias, scale and shift of the tile's channels, one after the other: (slot, offset) of each."""
+        drain, key = self.drain, (task.group, task.channel)
+        low = task.group * self.problem.oc + task.channel
+        count = extent.groups * extent.channels
+        places: dict[str, tuple[Slot, int]] = {}
+        rows = drain.rows()
+        if rows:
+            slot, loaded = self._parameter_slot(table, held, "p", key)
+            if not loaded:
+                view = self._packed.get(("p", key))
+                if view is None:
+                    # As bytes, because a bias may be int32 beside a float scale; so all come in one transfer.
+                    data = np.concatenate([row[low : low + count].view(np.uint8) for row in rows])
+                    view = self._packed["p", key] = self.context.constants.add(
+                        data, f"{self.op.name}.parameters", DType.UINT8
+                    )
+                step.loads.extend(load_items((slot.address, (1,), slot), view))
             offset = 0
-            if drain.bias is not None:
-                bias, offset = slot.address, 4 * extent.groups * extent.channels
-            if drain.scale is not None:
-                scale = slot.address + offset
-        return bias, scale, 4, drain.out_scale, drain.out_zero, drain.low, drain.high
+            for name, row in (("b", drain.bias), ("s", drain.scale), ("shift", drain.shift)):
+                if isinstance(row, np.ndarray):
+                    places[name], offset = (slot, offset), offset + 4 * count
+        for name, tensor in drain.computed():
+            slot, loaded = self._parameter_slot(table, held, name, key)
+            if not loaded:
+                step.loads.extend(load_items((slot.address, (4,), slot), self._computed(tensor, low, count)))
+            places[name] = slot, 0
+        return places
+
+    def _parameter_slot(self, table: SlotTable, held: _Held, name: str, key: tuple[int, int]) -> tuple[Slot, bool]:
+        """The slot of a tile's parameters, and whether they are there already."""
+        name = f"{name}{key}" if self.problem.held else name
+        loaded = name in held and held[name][0] == key
+        if not loaded:
+            held[name] = (key, table.next(name))
+        return held[name][1], loaded
+
+    def _computed(self, tensor: Tensor, low: int, count: int) -> View:
+        """The channels of a tile, or the one value for all, of what is computed."""
+        view = self.context.view(tensor)
+        axis = next((index for index, dim in enumerate(view.shape) if dim > 1), None)
+        if axis is None:
+            return replace(view, shape=(1,), strides=(4,))
+        part = replace(view, shape=(view.shape[axis],), strides=(view.strides[axis],))
+        return part.slice((low,), (count,))
+
+    def _drain_fields(self, rows: dict[str, tuple[Slot, int]], extent: Extent) -> tuple[tuple[Any, ...], int]:
+        """The fields of the drain, and the address of the shift."""
+        drain = self.drain
+        bias, scale, shift = (
+            rows[name][0].address + rows[name][1] if name in rows else NOTHING for name in ("b", "s", "shift")
+        )
+        step = 0 if isinstance(drain.scale, Tensor) and drain.scale.size == 1 else 4
+        return (bias, scale, step, drain.out_scale, drain.out_zero, drain.low, drain.high), shift
+
+    def _tile_extras(self, w: int, extent: Extent, chunk: tuple[int, int], shift: int) -> Extras:
+        p = self.problem
+        if p.depthwise:
+            return self._extras(w, 1, p.kh * p.kw, extent.groups * extent.channels, chunk, shift)
+        return self._extras(w, extent.groups, chunk[1] * p.kh * p.kw, extent.channels, chunk, shift)
 
     def _conv(self, tile: _Operands) -> Conv:
-        p, (extent, ic, x, w, acc, out, drain, first, last) = self.problem, tile
-        k_bytes = ic * p.kh * p.kw * extent.channels * p.w_type.itemsize
+        p, (extent, ic, x, w, acc, out, drain, first, last, extras) = self.problem, tile
+        k_bytes = packed_bytes(ic * p.kh * p.kw * extent.channels, p.w_type, p.w_bits)
         return Conv(
             p.x_type, p.w_type, self.drain.out_type, x.address, (ic * p.x_type.itemsize, x.row, x.pixel), w, k_bytes,
-            acc.address, (extent.channels * _ACCUMULATOR, acc.row, acc.pixel), extent.groups, extent.rows, extent.cols,
-            extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero, self.w_zero, first, last, out.address,
-            (extent.channels * self.drain.out_type.itemsize, out.row, out.pixel), *drain,
+            acc.address, (extent.channels * p.sum_bytes, acc.row, acc.pixel), extent.groups, extent.rows, extent.cols,
+            extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, zero_field(p.x_type, self.x_zero),
+            self.w_zero, first, last, out.address,
+            (extent.channels * self.drain.out_type.itemsize, out.row, out.pixel), *drain, extras,
         )  # fmt: skip
 
     def _depthwise(self, tile: _Operands) -> Depthwise:
-        p, (extent, _, x, w, acc, out, drain, first, last) = self.problem, tile
+        p, (extent, _, x, w, acc, out, drain, first, last, extras) = self.problem, tile
         return Depthwise(
             p.x_type, p.w_type, self.drain.out_type, x.address, x.row, x.pixel, w, acc.address, acc.row, acc.pixel,
-            extent.rows, extent.cols, extent.groups, extent.channels, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero,
-            self.w_zero, first, last, out.address, out.row, out.pixel, *drain,
+            extent.rows, extent.cols, extent.groups, extent.channels, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw,
+            zero_field(p.x_type, self.x_zero), self.w_zero, first, last, out.address, out.row, out.pixel, *drain, extras,
         )  # fmt: skip
 
     def homes(self, x: View, out: View, *, whole: bool) -> tuple[Home, Home, bool]:
@@ -349,10 +441,6 @@ class MatrixLowering(Lowering):
 
 _PARTS = 64
 """Parts of SRAM that a budget is rounded to."""
-
-_ACCUMULATOR = 4
-"""Bytes of a sum."""
-
 
 def _home(view: View) -> Home:
     if not view.buffer.on_chip:
@@ -371,3 +459,51 @@ def per_element(chain: Chain) -> int:
     probe = tuple(min(dim, 64) for dim in chain.shape)
     elements = int(np.prod(probe, dtype=np.int64))
     return total_bytes(chain.slots(probe)) // elements if elements else 0
+
+
+class _Scales(NamedTuple):
+    """Scales of weights that are numbers, and zero points if they have any: [rows][output channels], a row for each
+    ``block`` input channels."""
+
+    block: int
+    scale: npt.NDArray[np.float32]
+    zero: npt.NDArray[Any] | None
+
+    @classmethod
+    def of(cls, op: Op) -> _Scales | None:
+        scale, zero = op.optional(3), op.optional(4)
+        if scale is None:
+            return None
+        w, conv = op.input(1), op.kind == "conv"
+        channels, depth = (w.shape[0], w.shape[1]) if conv else (w.shape[-1], w.shape[-2])
+        arrays = []
+        for tensor, dtype in ((scale, np.dtype(np.float32)), (zero, w.dtype.storage)):
+            if tensor is None or tensor.data is None:
+                continue
+            # Rows are along the input channels: of a convolution they lie behind the output channels.
+            lead = 2 if conv else len(w.shape)
+            flat = tensor.data.reshape(tensor.shape[lead - 2 : lead])
+            rows = flat.T if conv else flat
+            arrays.append(np.repeat(rows, channels // rows.shape[1], axis=1).astype(dtype))
+        return cls(depth // arrays[0].shape[0], arrays[0], arrays[1] if len(arrays) > 1 else None)
+
+    @property
+    def rows(self) -> int:
+        return self.scale.shape[0]
+
+    def parts(self, channels: tuple[int, int], columns: list[tuple[int, int]]) -> list[npt.NDArray[Any]]:
+        """Scales of the groups' columns for a part of the input channels, then zero points."""
+        low, high = channels[0] // self.block, ceil_div(sum(channels), self.block)
+        if self.rows == 1:
+            low, high = 0, 1
+        arrays = [array for array in (self.scale, self.zero) if array is not None]
+        return [array[low:high, first : first + count] for array in arrays for first, count in columns]
+
+
+def _squeezed(values: npt.NDArray[Any], bits: int) -> npt.NDArray[np.uint8]:
+    """Bytes of so many bits of each value, low bits first."""
+    each = 8 // bits
+    full = np.zeros(ceil_div(values.size, each) * each, np.uint8)
+    full[: values.size] = values.view(np.uint8) & np.uint8((1 << bits) - 1)
+    places = np.arange(0, 8, bits, dtype=np.uint8)
+    return np.bitwise_or.reduce(full.reshape(-1, each) << places, axis=1).astype(np.uint8)
