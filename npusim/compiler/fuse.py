@@ -57,6 +57,10 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
         return False
     # The dequantisation moves behind the operator, where the next movement or the product may take it up in turn.
     moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
+    # Weights that are moved before every product are moved once, here.
+    known = rewriter.value_of(moved)
+    if known is not None:
+        moved = rewriter.const(moved.name, np.ascontiguousarray(known), moved.dtype)
     rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *parameters), source.attrs))
     return True
 

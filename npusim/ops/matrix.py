@@ -28,6 +28,7 @@ from npusim.ops.base import (
     same_dtype,
     widened,
 )
+from npusim.units import ceil_div
 
 SMALL_INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
 """Integer operands of the matrix unit, and uint16 for the first one; their products are summed in int32, which wraps, or
@@ -42,26 +43,31 @@ def accumulator(a: Tensor, b: Tensor, attrs: Attrs | None = None, scale: Tensor 
     return a.dtype if scale is not None else same_dtype(a, b)
 
 
-def _check_scales(w: Tensor, scale: Tensor | None, zero: Tensor | None) -> None:
-    """Raise ModelError unless scale and zero point of weights are constants, one or one for each block of an axis."""
-    if scale is None and zero is None:
-        return
-    for tensor, dtype in ((scale, DType.FLOAT32), (zero, DType.INT32)):
-        if tensor is None and dtype is DType.INT32:
-            continue
-        if tensor is None or tensor.data is None or tensor.dtype is not dtype or len(tensor.shape) != len(w.shape):
-            raise ModelError(f"scale and zero of weights must be constants of {len(w.shape)} dimensions")
-        if any(rows < 1 or dim % rows for rows, dim in zip(tensor.shape, w.shape, strict=True)):
-            raise ModelError(f"scale and zero {list(tensor.shape)} must divide weights {list(w.shape)}")
-    if zero is not None and scale is not None and zero.shape != scale.shape:
+def _check_scales(inputs: Inputs, attrs: Attrs, depth: int, channel: int) -> Tensor | None:
+    """The scale of weights. Raise ModelError unless it and the zero point are constants with one entry, or one for each
+    output channel, and one for each ``block`` input channels."""
+    w, scale, zero = operand(inputs, 1), optional(inputs, 3), optional(inputs, 4)
+    if scale is None:
+        if zero is not None or attrs["block"]:
+            raise ModelError("a zero point and a block of weights must have a scale")
+        return None
+    block = attrs["block"]
+    wanted = [1] * len(w.shape)
+    wanted[depth] = ceil_div(w.shape[depth], block) if block > 0 else 1
+    shapes = (tuple(wanted), tuple(w.shape[channel] if axis == channel else dim for axis, dim in enumerate(wanted)))
+    for tensor, dtype in ((scale, DType.FLOAT32), (zero or scale, DType.INT32 if zero else DType.FLOAT32)):
+        if tensor.data is None or tensor.dtype is not dtype or tensor.shape not in shapes or block < 0:
+            raise ModelError(f"scale and zero point of weights {list(w.shape)} must be constants {list(shapes[1])}")
+    if zero is not None and zero.shape != scale.shape:
         raise ModelError(f"scale {list(scale.shape)} and zero {list(zero.shape)} of weights must have one shape")
+    return scale
 
 
-def _over(parameter: Array, shape: Shape) -> Array:
+def _over(op: Op, parameter: Array) -> Array:
     """One for each block, as one for each weight."""
-    for axis, dim in enumerate(shape):
-        parameter = np.repeat(parameter, dim // parameter.shape[axis], axis)
-    return parameter
+    w, block = op.input(1).shape, op.attrs["block"]
+    depth = 1 if op.kind == "conv" else len(w) - 2
+    return np.repeat(parameter, block, depth).take(range(w[depth]), depth) if block else parameter
 
 
 def spatial(shape: Shape, layout: str) -> tuple[int, int, int, int]:
@@ -111,9 +117,7 @@ def _infer_conv(inputs: Inputs, attrs: Attrs) -> list[Result]:
     if min(size) < 0:
         raise ModelError(f"a window of {extent} does not fit into {h} x {wd} with pads {list(attrs['pads'])}")
     out = (size[0] // attrs["stride"][0] + 1, size[1] // attrs["stride"][1] + 1)
-    scale = optional(inputs, 3)
-    _check_scales(w, scale, optional(inputs, 4))
-    dtype = accumulator(x, w, attrs, scale)
+    dtype = accumulator(x, w, attrs, _check_scales(inputs, attrs, 1, 0))
     _check_bias(optional(inputs, 2), w.shape[0], dtype)
     return [(image(n, w.shape[0], out, attrs["layout"]), dtype)]
 
@@ -153,9 +157,9 @@ def _factors(op: Op, arrays: Sequence[Array | None]) -> tuple[Array, Array]:
     """What is multiplied: small integers less their zero points, x as int32, and weights that have one as int16."""
     x, w = widened(op, arrays, 0), widened(op, arrays, 1)
     if len(arrays) > 3 and arrays[3] is not None:
-        zero = 0 if len(arrays) < 5 or arrays[4] is None else _over(arrays[4], w.shape)
+        zero = 0 if len(arrays) < 5 or arrays[4] is None else _over(op, arrays[4])
         with np.errstate(all="ignore"):
-            product = (w.astype(np.int64) - zero).astype(np.float32) * _over(arrays[3], w.shape)
+            product = (w.astype(np.int64) - zero).astype(np.float32) * _over(op, arrays[3])
         return x, _rounded(product, op.input(0).dtype)
     if op.input(0).dtype in _PIXELS:
         x = x.astype(np.int32) - np.int32(op.attrs["x_zero"])
@@ -278,9 +282,7 @@ def _infer_matmul(inputs: Inputs, attrs: Attrs) -> list[Result]:
         raise ModelError(f"operands must have at least 2 dimensions, got {list(a.shape)} and {list(b.shape)}")
     if a.shape[-1] != b.shape[-2]:
         raise ModelError(f"inner dimensions differ: {list(a.shape)} x {list(b.shape)}")
-    scale = optional(inputs, 3)
-    _check_scales(b, scale, optional(inputs, 4))
-    dtype = accumulator(a, b, attrs, scale)
+    dtype = accumulator(a, b, attrs, _check_scales(inputs, attrs, len(b.shape) - 2, len(b.shape) - 1))
     _check_bias(optional(inputs, 2), b.shape[-1], dtype)
     return [((*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), dtype)]
 
@@ -307,9 +309,9 @@ define(
     "w is [O, I/groups, KH, KW] in either layout; pads: top, left, bottom, right. Of integers y is int32, the sum of "
     "(x - x_zero) * (w - w_zero), and padding counts as x_zero; wide: y is int64; w_bits: constant weights fit so many "
     "bits, 0: those of their type. bias: [O], of y's type. With a scale "
-    "w stands for (w - zero) * scale; each of these has one entry for so many of w's along each dimension",
+    "w stands for (w - zero) * scale, of one entry or one for each output channel, for each block input channels",
     infer=_infer_conv, reference=_conv, unit=Unit.MATRIX, form=Lowered.TILES,
-    attrs={**_WINDOW, **_ZEROS, "wide": False, "w_bits": 0}, constraints=(_scaled_types, _zero_in_range, _weight_zero_in_range),
+    attrs={**_WINDOW, **_ZEROS, "wide": False, "w_bits": 0, "block": 0}, constraints=(_scaled_types, _zero_in_range, _weight_zero_in_range),
     folding=Folding.HEAVY,
 )  # fmt: skip
 define(
@@ -323,5 +325,5 @@ define(
     "matmul", "a, b, bias*, scale*, zero*",
     "[..., M, K] x [..., K, N], the rest broadcast; integers as in conv, int32 x int32 wraps. bias: [N], of y's type",
     infer=_infer_matmul, reference=_matmul, unit=Unit.MATRIX, form=Lowered.TILES,
-    attrs={**_ZEROS, "wide": False, "w_bits": 0}, constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range), folding=Folding.HEAVY,
+    attrs={**_ZEROS, "wide": False, "w_bits": 0, "block": 0}, constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range), folding=Folding.HEAVY,
 )  # fmt: skip

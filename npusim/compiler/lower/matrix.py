@@ -485,7 +485,7 @@ class _Scales(NamedTuple):
             flat = tensor.data.reshape(tensor.shape[lead - 2 : lead])
             rows = flat.T if conv else flat
             arrays.append(np.repeat(rows, channels // rows.shape[1], axis=1).astype(dtype))
-        return cls(depth // arrays[0].shape[0], arrays[0], arrays[1] if len(arrays) > 1 else None)
+        return cls(op.attrs["block"] or depth, arrays[0], arrays[1] if len(arrays) > 1 else None)
 
     @property
     def rows(self) -> int:
