@@ -10,7 +10,7 @@ from itertools import product
 from npusim.compiler.dynamic import dynamic_quantization
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
-from npusim.compiler.groups import VIEWS, Group, form_groups
+from npusim.compiler.groups import VIEWS, Group, form_groups, join_ranges
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable, TooManyError
 from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
@@ -111,7 +111,9 @@ def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True
 
 def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order:
     context = Context(config, ConstantPool())
-    placement = place(graph, form_groups(graph.ops, graph.outputs), context)
+    groups = form_groups(graph.ops, graph.outputs)
+    # Each of several cores would find the range of its own tiles alone.
+    placement = place(graph, join_ranges(groups) if config.cores == 1 else groups, context)
     layout = plan(placement, context, stripes=stripes)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere

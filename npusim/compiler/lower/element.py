@@ -11,6 +11,7 @@ from operator import add
 
 from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
@@ -100,6 +101,12 @@ class Chain:
             sources = [operands[tensor] for tensor in op.inputs if tensor is not None]
             step.compute.extend(_instructions(op, target, sources, sizes, self.order))
         return result
+
+    def result(self, part: View, slot: Slot | None, sizes: Sequence[int]) -> tuple[int, Sequence[int], Resource]:
+        """(address, byte strides, resource) of a tile of the result: of the slot, or else where it is."""
+        if slot is None:
+            return part.address, part.strides, part
+        return slot.address, self.packed(sizes, part.dtype), slot
 
     def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
         """Byte strides of a tile of these sizes."""
@@ -206,6 +213,7 @@ class Elementwise(Lowering):
         super().__init__(context, group)
         self._out = context.view(group.outputs[0])
         self._rows: tuple[int, int, int] | None = None
+        self._ranges = Ranges(context, group)
         self._chain = Chain(context, group.chain, self._out, self._out.order(), None)
         axis = row_axis(self._out)
         shape = list(self._out.shape)
@@ -213,11 +221,14 @@ class Elementwise(Lowering):
             assert axis is not None
             shape[0], shape[axis] = 1, min(context.rows, shape[axis])
         self._tile = small_tile(
-            self, shape, self._chain.order, self._chain.slots, inner=(self._chain.order or (None,))[-1]
+            self, shape, self._chain.order, self._slots_for, inner=(self._chain.order or (None,))[-1]
         )
 
+    def _slots_for(self, tile: Sequence[int]) -> list[SlotSpec]:
+        return self._chain.slots(tile) + self._ranges.slots()
+
     def slots(self) -> list[SlotSpec]:
-        return self._chain.slots(self._tile)
+        return self._slots_for(self._tile)
 
     def estimate(self) -> int:
         return self.moving(view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip)
@@ -244,9 +255,13 @@ class Elementwise(Lowering):
         ]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        for box in share(self._boxes(), core, cores):
+        mine = share(self._boxes(), core, cores)
+        for number, box in enumerate(mine):
             step = Tile()
             slot = self._chain.emit(step, table, box)
+            part = self._out.slice(*box)
             if slot is not None:
-                step.stores.extend(store_packed(self._out.slice(*box), slot, self._chain.order))
+                step.stores.extend(store_packed(part, slot, self._chain.order))
+            tile = self._chain.result(part, slot, box[1])
+            self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
             yield step

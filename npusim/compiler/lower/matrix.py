@@ -24,6 +24,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
+from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import Home, MatrixProblem, Tiling, acc_bytes, choose, estimate, footprint, input_extent
@@ -110,6 +111,7 @@ class MatrixLowering(Lowering):
         self.op = group.anchor
         self.drain = absorb(group)
         self._scales = _Scales.of(self.op)
+        self._ranges = Ranges(context, group)
         self._packed: dict[Any, View] = {}
         self._rows: tuple[int, int, int] | None = None
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
@@ -244,7 +246,7 @@ class MatrixLowering(Lowering):
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(SlotSpec("acc", size.acc, 1, space))
         _, sizes = self.box(Task(0, 0, 0, 0, 0), Extent(self.tile.oh, self.tile.ow, self.tile.groups, self.tile.oc))
-        return specs + self.chain.slots(sizes)
+        return specs + self.chain.slots(sizes) + self._ranges.slots()
 
     def _channels(self) -> list[tuple[int, int]]:
         """First group and output channel of tiles."""
@@ -279,7 +281,8 @@ class MatrixLowering(Lowering):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         held = self._held.setdefault(core, {})
         chunks = self._chunks()
-        for task in share(self.tasks(), core, cores):
+        mine = share(self.tasks(), core, cores)
+        for number, task in enumerate(mine):
             extent = self.extent(task)
             box = self.box(task, extent)
             # One output tile and one accumulator for all parts of a reduction: each adds to what the
@@ -307,8 +310,11 @@ class MatrixLowering(Lowering):
                 step.compute.append(Item(instruction, reads, writes))
                 if last:
                     slot = self.chain.emit(step, table, box, main)
+                    part = self.out_view().slice(*box)
                     if slot is not None:
-                        step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
+                        step.stores.extend(store_packed(part, slot, self.chain.order))
+                    tile = self.chain.result(part, slot, box[1])
+                    self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
                 yield step
 
     def _out_spot(self, table: SlotTable, extent: Extent, box: Box) -> tuple[Spot, Slot | None]:
