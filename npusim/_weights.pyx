@@ -73,7 +73,9 @@ def weights(
                         continue
                     less = 0
                     if z.p != NULL:
-                        less = (<signed char *>z.p)[b * z.s[0] + at + j] if signed else z.p[b * z.s[0] + at + j]
+                        less = z.p[b * z.s[0] + at + j]
+                        if signed:
+                            less = (less ^ 128) - 128
                     memcpy(&factor, s.p + b * s.s[0] + 4 * (at + j), 4)
                     value[0] = <float>(q - less) * factor
                     npu_stores_f32[out_dtype](p + j * size, size, value, 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -35,6 +35,7 @@ from npusim.isa.base import (
     Strides3,
     Type,
     Unit,
+    describe_address,
     instruction,
     span,
 )
@@ -72,6 +73,15 @@ class Extras:
     w_scale: int = NOTHING
     w_zeros: int = NOTHING
     shift: int = NOTHING
+
+    def __str__(self) -> str:
+        parts = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                shown = describe_address(value) if field.default == NOTHING else value
+                parts.append(f"{field.name}={shown}")
+        return f"[{','.join(parts)}]"
 
     def to_bytes(self) -> bytes:
         return b"" if self == NO_EXTRAS else _EXTRAS.pack(*astuple(self))
