@@ -1,6 +1,6 @@
 """Kernels around the accumulators: depthwise convolution into them, and the way out of them."""
 
-from libc.math cimport ceil, floor, rint
+from libc.math cimport INFINITY, ceil, floor, rint
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
@@ -358,6 +358,20 @@ cdef void _finish_int32(
         memcpy(dst + 4 * i, &y, 4)
 
 
+cdef void _finish_int64(
+    const Finish *f, unsigned char *dst, const unsigned char *acc, long long start, long long n,
+) noexcept nogil:
+    """The sums as they are, and their bias."""
+    cdef long long i, a
+    cdef int b = 0
+    for i in range(n):
+        memcpy(&a, acc + 8 * i, 8)
+        if f.bias != NULL:
+            memcpy(&b, f.bias + 4 * (start + i), 4)
+        a = <long long>(<unsigned long long>a + <unsigned long long><long long>b)
+        memcpy(dst + 8 * i, &a, 8)
+
+
 cdef inline void _values(
     const Finish *f, float *v, const unsigned char *acc, long long start, long long n,
 ) noexcept nogil:
@@ -387,6 +401,9 @@ cdef void _finish_row(const Finish *f, unsigned char *dst, const unsigned char *
     for i from 0 <= i < n by NPU_BLOCK:
         m = min(n - i, <long long>NPU_BLOCK)
         out = dst + i * f.out_size
+        if f.out_size == 8:
+            _finish_int64(f, out, acc + 8 * i, i, m)
+            continue
         if f.out_size == 4 and not f.float_out:
             _finish_int32(f, out, acc + f.acc_size * i, i, m)
             continue
@@ -407,7 +424,12 @@ cdef int _plan_finish(Finish *f, int acc_dtype, int out_dtype, long long out_zer
     f.out_size = item_size(out_dtype)
     if acc_dtype not in (NPU_FLOAT32, NPU_INT32, NPU_INT64):
         raise ValueError(f"finish: accumulators must be float32, int32 or int64, got {type_name(acc_dtype)}")
-    if not is_float(out_dtype) and out_dtype not in (NPU_INT8, NPU_UINT8, NPU_INT16, NPU_UINT16, NPU_INT32):
+    plain = lo == -INFINITY and hi == INFINITY and out_zero == 0
+    if out_dtype == NPU_INT64 and (acc_dtype != NPU_INT64 or not plain):
+        raise ValueError(f"finish: only int64 sums that nothing changes leave as int64, got {type_name(acc_dtype)}")
+    if not is_float(out_dtype) and out_dtype not in (
+        NPU_INT8, NPU_UINT8, NPU_INT16, NPU_UINT16, NPU_INT32, NPU_INT64,
+    ):
         raise ValueError(
             f"finish: result must be float, int8, uint8, int16, uint16 or int32, got {type_name(out_dtype)}"
         )
@@ -457,6 +479,8 @@ def finish(
     if shift is not None:
         dense(&h, shift, m, 2, 4, "shift")
     f.bias, f.scale, f.shift, f.scale_stride = b.p, s.p, h.p, s.s[1]
+    if f.out_size == 8 and (s.p != NULL or h.p != NULL or out_scale != 1):
+        raise ValueError("finish: int64 sums leave without a scale and a shift")
     if is_empty(n, 4):
         return
     with nogil:

@@ -32,8 +32,9 @@ def narrow_weights(graph: Graph, config: Config) -> Graph:
     unit multiplies int8, and not int16."""
     # Where the unit could subtract the zero point itself, this is for the host: its kernel for int8 without one is the
     # fastest (ADR 0017).
-    graph = Rewriter(graph).run(_centre)
     matrix = config.matrix
+    least = _WHOLE if matrix is None else matrix.weight_bits
+    graph = Rewriter(graph).run(lambda rewriter, op: _centre(rewriter, op, least))
     if matrix is None:
         return graph
     if not matrix.rate("int16") and matrix.rate("int8"):
@@ -122,20 +123,27 @@ def _packed(rewriter: Rewriter, op: Op, least: int) -> bool:
     if op.kind not in ANCHORS or op.attrs["w_bits"] or op.input(1).dtype not in _BYTES:
         return False
     data = op.input(1).data
-    if data is None or not data.size:
+    bits = _WHOLE if data is None else _bits(data, least)
+    if bits == _WHOLE:
         return False
+    attrs = {**op.attrs, "w_bits": bits}
+    rewriter.substitute(op.output, rewriter.add(op.name, op.kind, op.inputs, attrs))
+    return True
+
+
+def _bits(data: npt.NDArray[Any], least: int) -> int:
+    """The fewest bits, and no fewer than ``least``, that hold each of these bytes."""
+    if not data.size:
+        return _WHOLE
     low, high = int(data.min()), int(data.max())
-    signed = op.input(1).dtype is DType.INT8
     for bits in PACKED_BITS:
-        sign = 1 << (bits - 1) if signed else 0
+        sign = 1 << (bits - 1) if data.dtype == np.int8 else 0
         if bits >= least and low >= -sign and high < (1 << bits) - sign:
-            attrs = {**op.attrs, "w_bits": bits}
-            rewriter.substitute(op.output, rewriter.add(op.name, op.kind, op.inputs, attrs))
-            return True
-    return False
+            return bits
+    return _WHOLE
 
 
-def _centre(rewriter: Rewriter, op: Op) -> bool:
+def _centre(rewriter: Rewriter, op: Op, least: int) -> bool:
     if op.kind not in ANCHORS or not op.attrs["w_zero"]:
         return False
     w = op.input(1)
@@ -145,6 +153,9 @@ def _centre(rewriter: Rewriter, op: Op) -> bool:
     # have no minimum.
     centred = w.data.astype(np.int16) - np.int16(op.attrs["w_zero"])
     if centred.min(initial=0) < _LOW or centred.max(initial=0) > _HIGH:
+        return False
+    # What can be packed as it is may not fit any more without its zero point: all of 0 to 15, less 7.
+    if _bits(centred.astype(np.int8), least) > _bits(w.data, least):
         return False
     weights = rewriter.const(f"{w.name}.centred", centred.astype(np.int8))
     inputs = (op.input(0), weights, *op.inputs[2:])
