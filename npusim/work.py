@@ -17,8 +17,8 @@ class MatrixWork:
     """A batch of convolution (or matmul: oh=1, ow=M, kh=kw=1, ic=K, oc=N) tiles on the matrix unit.
 
     ``depthwise``: every input channel has ``oc / ic`` filters of its own. ``first`` / ``last``: the tile starts / ends
-    its accumulation; on the last one ``oh * ow * oc * batch`` elements of ``out_bytes`` each leave the unit. ``acc_bytes``: of a sum;
-    ``w_bits``: of a weight, 0: those of ``dtype``.
+    its accumulation; on the last one ``oh * ow * oc * batch`` elements of ``out_bytes`` each leave the unit.
+    ``acc_bytes``: of a sum; ``w_bits``: of a weight, 0: those of ``dtype``.
     """
 
     dtype: DType

@@ -29,8 +29,8 @@ Row = npt.NDArray[Any] | Tensor
 class Drain:
     """((acc + bias) * scale + shift) / out_scale, rint and + out_zero for integers, clamped to [low, high].
 
-    ``bias``: int32 or float32; ``scale``, ``shift``: float32; ``result``: the tensor that this is; ``rest``: the operators
-    of the chain that remain.
+    ``bias``: int32 or float32; ``scale``, ``shift``: float32; ``result``: the tensor that this is; ``rest``: the
+    operators of the chain that remain.
     """
 
     result: Tensor

@@ -67,7 +67,7 @@ def _is_parameter(op: Op) -> bool:
 def _range(rewriter: Rewriter, op: Op) -> bool:
     """The least of values that are never negative, and of 0, is 0; so is the zero point of a range from 0 on."""
     if op.kind == "binary" and op.attrs["fn"] == Binary.MIN and op.output.size == 1:
-        for value, other in (op.inputs, op.inputs[::-1]):
+        for value, other in ((op.input(0), op.input(1)), (op.input(1), op.input(0))):
             least = rewriter.made_by(value, "reduce")
             if least is None or least.attrs["fn"] != Reduce.MIN or not _is_zero(other):
                 continue
@@ -153,9 +153,9 @@ def _scale(rewriter: Rewriter, op: Op) -> bool:
     """float32 of a sum, times a scale, is its dequantisation."""
     if op.kind != "binary" or op.attrs["fn"] != Binary.MUL or op.output.dtype is not DType.FLOAT32:
         return False
-    for value, scale in (op.inputs, op.inputs[::-1]):
+    for value, scale in ((op.input(0), op.input(1)), (op.input(1), op.input(0))):
         cast = rewriter.made_by(value, "cast")
-        if cast is None or scale is None or cast.input(0).dtype is not DType.INT32 or rewriter.uses.get(value) != 1:
+        if cast is None or cast.input(0).dtype is not DType.INT32 or rewriter.uses.get(value) != 1:
             continue
         total = cast.input(0)
         if not _is_sum(rewriter, total) or op.output.shape != total.shape:

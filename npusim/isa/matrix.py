@@ -165,9 +165,7 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
         raise ProgramError(f"{tile.mnemonic}: w_zeros must have w_scale")
 
 
-def _weight_accesses(
-    tile: Conv | Depthwise, batch: int, k: int, channels: int, stride: int
-) -> Iterator[Access | None]:
+def _weight_accesses(tile: Conv | Depthwise, batch: int, k: int, channels: int, stride: int) -> Iterator[Access | None]:
     extras = tile.extras
     size = packed_bytes(k * channels, tile.w_type, extras.w_bits)
     yield span(tile.w, (batch, size), (stride, 1), 1, False)

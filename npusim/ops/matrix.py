@@ -31,8 +31,8 @@ from npusim.ops.base import (
 from npusim.units import ceil_div
 
 SMALL_INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
-"""Integer operands of the matrix unit, and uint16 for the first one; their products are summed in int32, which wraps, or
-in int64."""
+"""Integer operands of the matrix unit, and uint16 for the first one; their products are summed in int32, which wraps,
+or in int64."""
 _PIXELS = (*SMALL_INTEGERS, DType.UINT16)
 
 
@@ -129,7 +129,7 @@ def _conv_types(inputs: Inputs, attrs: Attrs) -> bool:
 
 
 def _scaled_types(inputs: Inputs, attrs: Attrs) -> bool:
-    """as for conv_transpose; constant int8 or uint8 weights with a scale are multiplied by floats as (w - zero) * scale"""
+    """as for conv_transpose; constant int8 or uint8 weights with a scale stand for floats"""
     x, w = operand(inputs, 0).dtype, operand(inputs, 1).dtype
     if optional(inputs, 3) is not None:
         return x.is_float and w in (DType.INT8, DType.UINT8) and operand(inputs, 1).data is not None
@@ -304,6 +304,7 @@ def _matmul(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 _WINDOW = {"layout": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED, "pads": REQUIRED, "groups": REQUIRED}
 _ZEROS = {"x_zero": 0, "w_zero": 0}
+_NARROW = {"wide": False, "w_bits": 0, "block": 0}
 define(
     "conv", "x, w, bias*, scale*, zero*",
     "w is [O, I/groups, KH, KW] in either layout; pads: top, left, bottom, right. Of integers y is int32, the sum of "
@@ -311,7 +312,8 @@ define(
     "bits, 0: those of their type. bias: [O], of y's type. With a scale "
     "w stands for (w - zero) * scale, of one entry or one for each output channel, for each block input channels",
     infer=_infer_conv, reference=_conv, unit=Unit.MATRIX, form=Lowered.TILES,
-    attrs={**_WINDOW, **_ZEROS, "wide": False, "w_bits": 0, "block": 0}, constraints=(_scaled_types, _zero_in_range, _weight_zero_in_range),
+    attrs={**_WINDOW, **_ZEROS, **_NARROW},
+    constraints=(_scaled_types, _zero_in_range, _weight_zero_in_range),
     folding=Folding.HEAVY,
 )  # fmt: skip
 define(
@@ -325,5 +327,6 @@ define(
     "matmul", "a, b, bias*, scale*, zero*",
     "[..., M, K] x [..., K, N], the rest broadcast; integers as in conv, int32 x int32 wraps. bias: [N], of y's type",
     infer=_infer_matmul, reference=_matmul, unit=Unit.MATRIX, form=Lowered.TILES,
-    attrs={**_ZEROS, "wide": False, "w_bits": 0, "block": 0}, constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range), folding=Folding.HEAVY,
+    attrs={**_ZEROS, **_NARROW}, constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range),
+    folding=Folding.HEAVY,
 )  # fmt: skip

@@ -85,7 +85,6 @@ class _Operands(NamedTuple):
     drain: tuple[Any, ...]
     first: bool
     last: bool
-    extras: Extras
 
 
 _Held = dict[str, tuple[Any, Slot]]
@@ -298,10 +297,8 @@ class MatrixLowering(Lowering):
                 # first.
                 rows = self._parameters(step, table, held, task, extent) if last else {}
                 fields, shift = self._drain_fields(rows, extent)
-                operands = _Operands(
-                    extent, chunk[1], x, w.address, acc, out, fields, chunk is chunks[0], last,
-                    self._tile_extras(w.address, extent, chunk, shift),
-                )  # fmt: skip
+                fields = (*fields, self._tile_extras(w.address, extent, chunk, shift))
+                operands = _Operands(extent, chunk[1], x, w.address, acc, out, fields, chunk is chunks[0], last)
                 instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
                 reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
                 # Sums in the output's own place are one resource with it; before the last part the output is not
@@ -417,22 +414,22 @@ class MatrixLowering(Lowering):
         return self._extras(w, extent.groups, chunk[1] * p.kh * p.kw, extent.channels, chunk, shift)
 
     def _conv(self, tile: _Operands) -> Conv:
-        p, (extent, ic, x, w, acc, out, drain, first, last, extras) = self.problem, tile
+        p, (extent, ic, x, w, acc, out, drain, first, last) = self.problem, tile
         k_bytes = packed_bytes(ic * p.kh * p.kw * extent.channels, p.w_type, p.w_bits)
         return Conv(
             p.x_type, p.w_type, self.drain.out_type, x.address, (ic * p.x_type.itemsize, x.row, x.pixel), w, k_bytes,
             acc.address, (extent.channels * p.sum_bytes, acc.row, acc.pixel), extent.groups, extent.rows, extent.cols,
             extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, zero_field(p.x_type, self.x_zero),
             self.w_zero, first, last, out.address,
-            (extent.channels * self.drain.out_type.itemsize, out.row, out.pixel), *drain, extras,
+            (extent.channels * self.drain.out_type.itemsize, out.row, out.pixel), *drain,
         )  # fmt: skip
 
     def _depthwise(self, tile: _Operands) -> Depthwise:
-        p, (extent, _, x, w, acc, out, drain, first, last, extras) = self.problem, tile
+        p, (extent, _, x, w, acc, out, drain, first, last) = self.problem, tile
         return Depthwise(
             p.x_type, p.w_type, self.drain.out_type, x.address, x.row, x.pixel, w, acc.address, acc.row, acc.pixel,
             extent.rows, extent.cols, extent.groups, extent.channels, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw,
-            zero_field(p.x_type, self.x_zero), self.w_zero, first, last, out.address, out.row, out.pixel, *drain, extras,
+            zero_field(p.x_type, self.x_zero), self.w_zero, first, last, out.address, out.row, out.pixel, *drain,
         )  # fmt: skip
 
     def homes(self, x: View, out: View, *, whole: bool) -> tuple[Home, Home, bool]:
@@ -447,6 +444,7 @@ class MatrixLowering(Lowering):
 
 _PARTS = 64
 """Parts of SRAM that a budget is rounded to."""
+
 
 def _home(view: View) -> Home:
     if not view.buffer.on_chip:
@@ -495,7 +493,7 @@ class _Scales(NamedTuple):
 
     @property
     def rows(self) -> int:
-        return self.scale.shape[0]
+        return len(self.scale)
 
     def parts(self, channels: tuple[int, int], columns: list[tuple[int, int]]) -> list[npt.NDArray[Any]]:
         """Scales of the groups' columns for a part of the input channels, then zero points."""
@@ -512,4 +510,5 @@ def _squeezed(values: npt.NDArray[Any], bits: int) -> npt.NDArray[np.uint8]:
     full = np.zeros(ceil_div(values.size, each) * each, np.uint8)
     full[: values.size] = values.view(np.uint8) & np.uint8((1 << bits) - 1)
     places = np.arange(0, 8, bits, dtype=np.uint8)
-    return np.bitwise_or.reduce(full.reshape(-1, each) << places, axis=1).astype(np.uint8)
+    packed: npt.NDArray[np.uint8] = np.bitwise_or.reduce(full.reshape(-1, each) << places, axis=1)
+    return packed

@@ -28,10 +28,10 @@ Depthwise: a channel is a matmul of its own, K = kh * kw and N = filters per cha
 side lie on the diagonal of one fold, D = max(1, min(R // rows, C // columns)), the PEs off the diagonal hold zeros:
 folds = ceil(channels / D) * ceil(rows / R) * ceil(columns / C).
 
-Beside this run the post-processing (on ``last``: outputs / output_elements_per_cycle, twice that for sums of 64 bits) and the SRAM traffic: operands,
-outputs, and, without dedicated accumulators, partial sums. The longest of the three decides. With
-``port_bytes_per_cycle`` nothing is hidden: both operands and the results, each once, pass that port beforehand and
-afterwards, and their cycles are added.
+Beside this run the post-processing (on ``last``: outputs / output_elements_per_cycle, twice that for sums of 64 bits)
+and the SRAM traffic: operands, outputs, and, without dedicated accumulators, partial sums. The longest of the three
+decides. With ``port_bytes_per_cycle`` nothing is hidden: both operands and the results, each once, pass that port
+beforehand and afterwards, and their cycles are added.
 """
 
 from __future__ import annotations
@@ -137,7 +137,11 @@ def _once(work: MatrixWork) -> int:
     pixels = work.batch * work.oh * work.ow
     inputs = pixels * depth * (work.ic if work.depthwise else 1)
     weights = work.batch * depth * work.oc
-    return inputs * work.dtype.itemsize + work.weight_bytes(weights) + (pixels * work.oc * work.out_bytes if work.last else 0)
+    return (
+        inputs * work.dtype.itemsize
+        + work.weight_bytes(weights)
+        + (pixels * work.oc * work.out_bytes if work.last else 0)
+    )
 
 
 def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:

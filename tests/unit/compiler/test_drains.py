@@ -199,7 +199,9 @@ def test_scales_and_biases_that_others_compute_are_read() -> None:
     assert left(scaled((3, 1)), I8) == ["dequantize"]
 
 
-@pytest.mark.parametrize(("to", "low", "high"), [(U8, 0, 255), (I8, -128, 127), (DType.INT16, -32768, 32767), (DType.UINT16, 0, 65535)])
+@pytest.mark.parametrize(
+    ("to", "low", "high"), [(U8, 0, 255), (I8, -128, 127), (DType.INT16, -32768, 32767), (DType.UINT16, 0, 65535)]
+)
 def test_results_are_quantised(to: DType, low: int, high: int) -> None:
     drain = drained(then(dequantize(0.5), quantize(0.25, 3, to)), I8)
     assert (drain.rest, drain.out_type, drain.out_scale, drain.out_zero) == ((), to, 0.25, 3)

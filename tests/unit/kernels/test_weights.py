@@ -85,6 +85,6 @@ def test_operands_outside_their_memory_are_refused():
     memory = np.zeros(16, np.uint8)
     with pytest.raises(IndexError, match="w: bytes"):
         _core.weights(
-            DType.INT8, 4, DType.INT8, _core.Strided(memory, 12, (5,)), _core.Strided(memory, 0, (10,)), (1, 5, 2), None,
-            None, 1, 0,
+            DType.INT8, 4, DType.INT8, _core.Strided(memory, 12, (5,)), _core.Strided(memory, 0, (10,)), (1, 5, 2),
+            None, None, 1, 0,
         )  # fmt: skip

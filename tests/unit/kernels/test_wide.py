@@ -104,8 +104,8 @@ def test_to_int32_they_wrap():
     acc = np.array([1 << 40 | 5, -3, (1 << 33) - 1], np.int64).reshape(1, 1, 1, 3)
     got = np.zeros(3, np.int32)
     _core.finish(
-        DType.INT64, DType.INT32, _core.Strided(as_bytes(got), 0, (0, 0, 0)), _core.Strided(as_bytes(acc), 0, (0, 0, 0)),
-        (1, 1, 1, 3), None, None, 0, -np.inf, np.inf,
+        DType.INT64, DType.INT32, _core.Strided(as_bytes(got), 0, (0, 0, 0)),
+        _core.Strided(as_bytes(acc), 0, (0, 0, 0)), (1, 1, 1, 3), None, None, 0, -np.inf, np.inf,
     )  # fmt: skip
     assert got.tolist() == [5, -3, -1]
 
