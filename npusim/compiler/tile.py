@@ -34,7 +34,8 @@ class MatrixProblem:
     ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result
     of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between. ``w_bits``:
     of a packed weight, else 0; ``w_block``: weights of a channel that share a scale, 0: they have none; ``w_zeros``:
-    and a zero point; ``sum_bytes``: of an accumulator; ``parameters``: bytes of bias, scale and shift of a channel.
+    and a zero point; ``sum_bytes``: of an accumulator; ``parameters``: bytes of bias, scale and shift of a channel;
+    ``chain``: femtoseconds of the vector unit for an output element.
     """
 
     images: int
@@ -65,6 +66,7 @@ class MatrixProblem:
     w_zeros: bool = False
     sum_bytes: int = 4
     parameters: int = 8
+    chain: int = 0
 
     @property
     def w_width(self) -> int:
@@ -279,8 +281,13 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     if problem.out_home is Home.DRAM:
         traffic += spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
-    first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
-    parts = (compute, loading, storing, shared)
+    # The vector unit follows the matrix unit by a tile.
+    behind = tile.groups * tile.oc * tile.oh * tile.ow * problem.chain // 1000
+    chain = per_core * behind
+    # Nothing overlaps the first loads, the last store and what the chain does to the last tile; nor, where the chain
+    # takes longest, the first tile's sums.
+    first = x_cost + w_cost + out_cost + (min(behind, compute // per_core) if chain > compute else behind)
+    parts = (compute, loading, storing, shared, chain)
     longest = max(parts)
     return longest + (sum(parts) - longest) // _OVERLAP + first
 

@@ -17,6 +17,8 @@ from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
+from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
 from npusim.ops.base import REGISTRY, Elements, Place
 
 
@@ -63,6 +65,17 @@ class Chain:
     def operands(self) -> list[View]:
         """The views of what is read besides the anchor's result."""
         return list(self._views.values())
+
+    def femtoseconds(self, config: Config) -> int:
+        """What the vector unit takes for one element, of large tiles."""
+        total, model = 0, cost_model(config)
+        for op in self.ops:
+            form = REGISTRY[op.kind].form
+            assert isinstance(form, Elements)
+            item = op.output.dtype.itemsize
+            places: list[Place] = [(0, (0, 0, 0, item)) for _ in range(1 + sum(t is not None for t in op.inputs))]
+            total += model.cost(form.instruction(op, places, (1, 1, 1, _MANY)).work()).ps
+        return total * 1000 // _MANY
 
     def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
         """The chain's own slots for a tile of these sizes (the main one is its anchor's)."""
@@ -140,6 +153,9 @@ def _operand(view: View, box: Box) -> _Operand:
     part = view.slice(corner, sizes)
     return _Operand(part.address, part.strides, part)
 
+
+_MANY = 1 << 12
+"""Elements of which the set-up of an instruction is a small part."""
 
 MAIN = "main"
 """The slot in which an anchor leaves its tile."""

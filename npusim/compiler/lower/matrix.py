@@ -155,6 +155,7 @@ class MatrixLowering(Lowering):
         return {
             "w_bits": self.op.attrs["w_bits"], "w_block": scales.block if scales else 0,
             "w_zeros": scales is not None and scales.zero is not None, "sum_bytes": self._sum.itemsize,
+            "chain": self.chain.femtoseconds(self.config),
             "parameters": 4 * max(2, rows + (self.drain.shift is not None)),
         }  # fmt: skip
 
