@@ -13,11 +13,11 @@ from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups, join_ranges
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable, TooManyError
-from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
+from npusim.compiler.memory import Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler, Tile
-from npusim.compiler.stripes import before_stripe
+from npusim.compiler.stripes import before_stripe, load_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
 from npusim.dtypes import DType
@@ -72,14 +72,14 @@ class _Order:
     sizes: tuple[int, ...]
     constants: ConstantPool
     groups: list[Group]
-    striped: bool
+    layout: Layout
 
 
 def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
     alone keeps values in its SRAM; there, whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
-    if config.cores == 1 and not best.striped:
+    if config.cores == 1 and not best.layout.is_close:
         return best
     orders = [(forecast(best.commands, config), best)]
     alone: _Order | None = best
@@ -88,40 +88,47 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
         while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
             orders.append((forecast(order.commands, config), order))
-            if orders[-1][0] > orders[-2][0]:
+            if orders[-1][0].ps > orders[-2][0].ps:
                 break
             count //= 2
         alone = _other(graph, replace(config, cores=1), budget)
     if alone is not None and alone is not best:
         orders.append((forecast(alone.commands, config), alone))
-    if alone is not None and alone.striped:
-        whole = _other(graph, replace(config, cores=1), budget, stripes=False)
+    if alone is not None and alone.layout.is_close:
+        whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known)
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
-    return min(orders, key=lambda pair: pair[0])[1]
+    # Forecasts as near as this say nothing about time; traffic they know to the byte.
+    limit = min(forecast.ps for forecast, _ in orders) * (1000 + _SLACK) // 1000
+    near = [pair for pair in orders if pair[0].ps <= limit]
+    return min(near, key=lambda pair: (pair[0].dram_bytes, pair[0].ps))[1]
 
 
-def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order | None:
+_SLACK = 8
+"""In thousandths."""
+
+
+def _other(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None) -> _Order | None:
     """Another order; None if it takes more than there is."""
     try:
-        return _ordered(graph, config, copy(budget), stripes=stripes)
+        return _ordered(graph, config, copy(budget), known=known)
     except CompileError:
         return None
 
 
-def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order:
+def _ordered(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None) -> _Order:
+    """With what is ``known`` from an order with stripes: one without them."""
     context = Context(config, ConstantPool())
     groups = form_groups(graph.ops, graph.outputs)
     # Each of several cores would find the range of its own tiles alone.
     placement = place(graph, join_ranges(groups) if config.cores == 1 else groups, context)
-    layout = plan(placement, context, stripes=stripes)
+    layout = plan(placement, context, known)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
     commands = _schedule(placement, layout, context, budget)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    striped = any(stretch.segment for stretch in layout.stretches)
-    return _Order(commands, sizes, context.constants, placement.groups, striped)
+    return _Order(commands, sizes, context.constants, placement.groups, layout)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -217,7 +224,10 @@ def _turns(
         return
     for image, (stripe, rows) in product(range(stretch.segment.images), enumerate(stretch.segment.stripes)):
         moved = stretch.segment.moved(stripe)
-        for number, (first, end) in enumerate(rows):
+        for window in stretch.segment.loaded:
+            reader = stretch.groups[window.inner.readers[0].reader]
+            yield reader, [load_stripe(stretch.segment, window, image, stripe)]
+        for number, (first, end) in enumerate(rows[: len(stretch.groups)]):
             # Also where nothing is made: padding below the image may be wanted then.
             yield stretch.groups[number], [before_stripe(stretch.segment, number, image, stripe)]
             if first < end:

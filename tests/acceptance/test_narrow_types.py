@@ -20,7 +20,7 @@ Inputs = dict[str, Array]
 Made = Callable[[onnx.ModelProto, Inputs, Path], onnx.ModelProto]
 NARROW: dict[str, Made] = {
     "int4": lambda model, inputs, path: narrow_types.weights_of_4_bits(model, block=32),
-    "uint16": lambda model, inputs, path: narrow_types.activations_of_16_bits(model, inputs, path),
+    "uint16": narrow_types.activations_of_16_bits,
     "int16": lambda model, inputs, path: narrow_types.activations_of_16_bits(
         model, inputs, path, activation=QuantType.QInt16
     ),

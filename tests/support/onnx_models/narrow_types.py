@@ -1,4 +1,4 @@
-"""Networks in narrow types: 16-bit activations and dynamic quantisation by onnxruntime's tools, 4-bit weights by hand."""
+"""Networks in narrow types: 16-bit activations and dynamic scales by onnxruntime's tools, 4-bit weights by hand."""
 
 from __future__ import annotations
 

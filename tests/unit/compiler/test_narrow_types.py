@@ -191,7 +191,7 @@ def test_half_the_bytes_are_moved() -> None:
     runs = [Session(config, cache_dir=False).run(weighted(weights, "matmul"), feed) for config in (EDGE, PLAIN)]
     np.testing.assert_array_equal(*(next(iter(run.outputs.values())) for run in runs))
     saved = runs[1].dram_read_bytes - runs[0].dram_read_bytes
-    assert 0 <= saved - 1024 * 1024 // 2 < 8192, "and some commands fewer"
+    assert abs(saved - 1024 * 1024 // 2) < 8192, "and commands, of which there may be others"
     assert runs[0].cycles < runs[1].cycles
 
 
