@@ -30,6 +30,7 @@ MODULES = (
     "_lanes",
     "_matrix",
     "_drain",
+    "_weights",
     "_index",
     "_reduce",
     "_rows",

@@ -20,6 +20,7 @@ __all__ = [
     "box_nms_limit",
     "cast",
     "conv",
+    "conv_wide",
     "copy",
     "cumsum",
     "depthwise",
@@ -53,6 +54,7 @@ __all__ = [
     "softmax",
     "topk",
     "unary",
+    "weights",
 ]
 
 def dram_serve(
@@ -164,6 +166,19 @@ def conv(
     first: bool,
     w_zero: int = 0,
 ) -> None: ...
+def conv_wide(
+    x_dtype: int,
+    w_dtype: int,
+    x: Strided,
+    w: Strided,
+    acc: Strided,
+    dims: Sequence[int],
+    window: Sequence[int],
+    block: int,
+    x_zero: int,
+    first: bool,
+    w_zero: int = 0,
+) -> None: ...
 def depthwise(
     x_dtype: int,
     w_dtype: int,
@@ -175,6 +190,7 @@ def depthwise(
     x_zero: int,
     first: bool,
     w_zero: int = 0,
+    wide: bool = False,
 ) -> None: ...
 def finish(
     acc_dtype: int,
@@ -188,6 +204,7 @@ def finish(
     lo: float,
     hi: float,
     out_scale: float = 1.0,
+    shift: Strided | None = None,
 ) -> None: ...
 def bbox_transform(rois: _Floats, deltas: _Floats, batches: _Ints, images: _Floats, out: _Floats) -> int: ...
 def box_nms_limit(
@@ -254,3 +271,15 @@ def roi_align(
 ) -> int: ...
 def roi_pool(image: _Floats, rois: _Floats, batches: _Ints, stride_h: float, stride_w: float, out: _Floats) -> int: ...
 def heatmap_peaks(maps: _Floats, boxes: _Floats, scores: _Floats, points: _Floats) -> int: ...
+def weights(
+    w_dtype: int,
+    bits: int,
+    out_dtype: int,
+    w: Strided,
+    out: Strided,
+    dims: Sequence[int],
+    scale: Strided | None,
+    zero: Strided | None,
+    block: int,
+    skip: int,
+) -> None: ...

@@ -6,7 +6,7 @@ instruction set.
 """
 
 from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
-from npusim._drain import depthwise, finish
+from npusim._drain import conv_wide, depthwise, finish
 from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
 from npusim._floats import DefaultFloats
@@ -20,6 +20,7 @@ from npusim._reduce import reduce, reduce_finish
 from npusim._regions import heatmap_peaks, roi_align, roi_pool
 from npusim._rows import arg_reduce, cumsum, lrn, normalize, softmax, topk
 from npusim._simd import set_simd, simd
+from npusim._weights import weights
 from npusim._window import pool, resample
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "box_nms_limit",
     "cast",
     "conv",
+    "conv_wide",
     "copy",
     "cumsum",
     "depthwise",
@@ -64,4 +66,5 @@ __all__ = [
     "softmax",
     "topk",
     "unary",
+    "weights",
 ]

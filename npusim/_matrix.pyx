@@ -3,7 +3,7 @@
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, Operand, Strided, Window, dense, interrupted, is_empty, is_float,
+    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, NPU_UINT16, Operand, Strided, Window, dense, interrupted, is_empty, is_float,
     item_size, npu_interrupted, reach, settle, take, take_window, type_name, weight_zero,
 )
 from npusim._simd cimport level
@@ -260,7 +260,9 @@ cdef bint _conv(Conv *t) noexcept nogil:
 
 cdef int _mode(int x_dtype, int w_dtype) except -1:
     """How the pair is multiplied; ValueError for one that is not."""
-    cdef bint small = x_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16) and w_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16)
+    cdef bint small = (
+        x_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16, NPU_UINT16) and w_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16)
+    )
     item_size(x_dtype)
     item_size(w_dtype)
     if is_float(x_dtype) and is_float(w_dtype):
@@ -269,7 +271,7 @@ cdef int _mode(int x_dtype, int w_dtype) except -1:
         return NPU_MODE_I32
     if not small:
         raise ValueError(f"kernels do not multiply {type_name(x_dtype)} by {type_name(w_dtype)}")
-    if level() == 3 and x_dtype != NPU_INT16 and w_dtype != NPU_INT16:
+    if level() == 3 and item_size(x_dtype) == 1 and item_size(w_dtype) == 1:
         return NPU_MODE_U8
     return NPU_MODE_I16
 
@@ -288,6 +290,9 @@ cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long
     t.offset = 0
     if t.mode != NPU_MODE_F32:
         t.offset = <unsigned int>(x_zero + (128 if t.mode == NPU_MODE_U8 and x_dtype == NPU_INT8 else 0))
+        # Pixels of 16 bits are the other way round: signed, less 2^15 where they are not.
+        if x_dtype == NPU_UINT16:
+            t.offset -= <unsigned int>(1 << 15)
     t.pack_pixels, t.pack_panel = npu_pixels_of(t.mode, x_dtype), npu_panel_of(t.mode, w_dtype)
     return 0
 
@@ -321,7 +326,7 @@ def conv(
     included, at strides (batch, row, pixel) in bytes. w: dense [K][oc] at stride (batch), with k in the order of
     summation - blocks of ``block`` channels, kernel rows, kernel columns, channels of the block. acc: ``oc`` contiguous
     accumulators per pixel: float32 for floats, a chain of fused multiply-adds in that order; int32, wrapping, for int8,
-    uint8 and int16 pairs and for int32 by int32, of x - x_zero. int8 and uint8 weights may have a zero point, too:
+    uint8 and int16 pairs, uint16 pixels, and for int32 by int32, of x - x_zero. int8 and uint8 weights may have a zero point, too:
     w - w_zero is multiplied.
     """
     cdef Conv t

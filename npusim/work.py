@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npusim.dtypes import DType
+from npusim.units import ceil_div
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class MatrixWork:
 
     ``depthwise``: every input channel has ``oc / ic`` filters of its own. ``first`` / ``last``: the tile starts / ends
     its accumulation; on the last one ``oh * ow * oc * batch`` elements of ``out_bytes`` each leave the unit.
+    ``acc_bytes``: of a sum; ``w_bits``: of a weight, 0: those of ``dtype``.
     """
 
     dtype: DType
@@ -31,6 +33,12 @@ class MatrixWork:
     first: bool
     last: bool
     out_bytes: int
+    acc_bytes: int = 4
+    w_bits: int = 0
+
+    def weight_bytes(self, count: int) -> int:
+        """Of so many weights, as they lie in SRAM."""
+        return ceil_div(count * (self.w_bits or 8 * self.dtype.itemsize), 8)
 
     @property
     def macs(self) -> int:

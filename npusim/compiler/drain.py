@@ -18,25 +18,38 @@ from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
 from npusim.isa.functions import Binary, Unary
 
-_INTEGER_OUTPUTS = frozenset({DType.INT8, DType.UINT8, DType.INT16})
+_INTEGER_OUTPUTS = frozenset({DType.INT8, DType.UINT8, DType.INT16, DType.UINT16})
+_SUMS = frozenset({DType.INT32, DType.INT64})
+
+Row = npt.NDArray[Any] | Tensor
+"""One value for each output channel; a tensor that is computed may also have one for all."""
 
 
 @dataclass(slots=True)
 class Drain:
-    """((acc + bias) * scale) / out_scale, rint and + out_zero for integers, clamped to [low, high].
+    """((acc + bias) * scale + shift) / out_scale, rint and + out_zero for integers, clamped to [low, high].
 
-    ``bias``: int32 or float32, one per output channel; ``scale``: float32 likewise; ``result``: the tensor that this
-    is; ``rest``: the operators of the chain that remain.
+    ``bias``: int32 or float32; ``scale``, ``shift``: float32; ``result``: the tensor that this is; ``rest``: the
+    operators of the chain that remain.
     """
 
     result: Tensor
     rest: tuple[Op, ...]
-    bias: npt.NDArray[Any] | None = None
-    scale: npt.NDArray[np.float32] | None = None
+    bias: Row | None = None
+    scale: Row | None = None
+    shift: npt.NDArray[np.float32] | None = None
     out_scale: float = 1.0
     out_zero: int = 0
     low: float = -inf
     high: float = inf
+
+    def rows(self) -> list[npt.NDArray[Any]]:
+        """What is constant of bias, scale and shift, in this order."""
+        return [row for row in (self.bias, self.scale, self.shift) if isinstance(row, np.ndarray)]
+
+    def computed(self) -> list[tuple[str, Tensor]]:
+        """What is not, and its name."""
+        return [(name, row) for name, row in (("b", self.bias), ("s", self.scale)) if isinstance(row, Tensor)]
 
     @property
     def out_type(self) -> DType:
@@ -67,7 +80,8 @@ def _bias(anchor: Op, channels: int) -> npt.NDArray[Any] | None:
     if bias.data is None:
         raise CompileError(f"internal: {anchor.name}: the bias is not constant")
     data = bias.data.reshape(channels)
-    if anchor.output.dtype is DType.INT32:
+    if anchor.output.dtype in _SUMS:
+        # A sum of 64 bits is given a bias of 32: whoever makes it wide has seen to that.
         return data.astype(np.int32)
     return bfloat16_to_float32(data) if bias.dtype is DType.BFLOAT16 else data.astype(np.float32)
 
@@ -82,6 +96,18 @@ def _row(tensor: Tensor | None, channels: int, axis: int, rank: int) -> npt.NDAr
     return np.broadcast_to(tensor.data.reshape(-1), (channels,))
 
 
+def _computed_row(drain: Drain, tensor: Tensor | None, channels: int, axis: int, rank: int) -> Tensor | None:
+    """A tensor that another group computes, of one value, or one for each channel along the channel axis; None for
+    anything else."""
+    if tensor is None or tensor.data is not None or len(tensor.shape) > rank:
+        return None
+    if any(tensor in op.outputs for op in drain.rest):
+        return None
+    shape = (1,) * (rank - len(tensor.shape)) + tensor.shape
+    wanted = tuple(channels if index == axis else 1 for index in range(rank))
+    return tensor if tensor.size == 1 or shape == wanted else None
+
+
 def _take(drain: Drain, op: Op, channels: int, axis: int) -> bool:
     """Let the drain do the operator; False, and nothing changed, when it cannot."""
     rank = len(op.output.shape)
@@ -90,27 +116,50 @@ def _take(drain: Drain, op: Op, channels: int, axis: int) -> bool:
         # Bounds clamp the float that leaves. Behind a requantisation they would clamp integers: the value is one then.
         case "unary" if drain.out_type.is_float:
             return _take_bounds(drain, op)
-        # The bias is added before scale and bounds, so a sum that comes after either of them is not one.
-        case "binary" if drain.out_type is DType.FLOAT32 and untouched and drain.scale is None and drain.bias is None:
-            row = _row(op.inputs[1 if op.inputs[0] is drain.result else 0], channels, axis, rank)
-            if row is None or op.attrs["fn"] != Binary.ADD or op.inputs[0] is op.inputs[1]:
-                return False
-            drain.bias = np.ascontiguousarray(row, np.float32)
-            return True
+        case "binary" if op.attrs["fn"] == Binary.ADD and untouched and op.inputs[0] is not op.inputs[1]:
+            return _take_sum(drain, op, op.inputs[1 if op.inputs[0] is drain.result else 0], channels, axis)
         case "dequantize" if (
-            drain.out_type is DType.INT32 and op.output.dtype is DType.FLOAT32 and op.inputs[0] is drain.result
+            drain.out_type in _SUMS and op.output.dtype is DType.FLOAT32 and op.inputs[0] is drain.result
         ):
             row, zero = _row(op.inputs[1], channels, axis, rank), op.inputs[2]
             # The zero points of the factors are gone by now (x_zero, w_zero); one of the sum itself the drain cannot
             # subtract.
-            if row is None or zero is None or zero.data is None or zero.data.any():
+            if zero is None or zero.data is None or zero.data.any():
+                return False
+            computed = _computed_row(drain, op.inputs[1], channels, axis, rank)
+            if row is None and computed is None:
                 return False
             # A factor of one changes no sum, so none is kept, loaded or applied.
-            drain.scale = np.ascontiguousarray(row, np.float32) if (row != 1).any() else None
+            if row is None:
+                drain.scale = computed
+            elif (row != 1).any():
+                drain.scale = np.ascontiguousarray(row, np.float32)
             return True
         case "quantize" if drain.out_type is DType.FLOAT32 and op.inputs[0] is drain.result:
             return _take_quantize(drain, op)
     return False
+
+
+def _take_sum(drain: Drain, op: Op, other: Tensor | None, channels: int, axis: int) -> bool:
+    """One value for each channel is added: to the sums themselves, or behind their scale."""
+    rank = len(op.output.shape)
+    row = _row(other, channels, axis, rank)
+    # A bias that is computed belongs to integers, where the order of additions does not matter.
+    if drain.out_type is DType.INT32:
+        computed = _computed_row(drain, other, channels, axis, rank)
+        if drain.bias is not None or computed is None or computed.size != channels:
+            return False
+        drain.bias = computed
+        return True
+    if row is None or drain.out_type is not DType.FLOAT32 or drain.shift is not None:
+        return False
+    if drain.scale is not None:
+        drain.shift = np.ascontiguousarray(row, np.float32)
+        return True
+    if drain.bias is not None:
+        return False
+    drain.bias = np.ascontiguousarray(row, np.float32)
+    return True
 
 
 def _take_bounds(drain: Drain, op: Op) -> bool:

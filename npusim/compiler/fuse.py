@@ -11,6 +11,7 @@ from npusim.compiler.groups import ANCHORS, VIEWS
 from npusim.compiler.rewrite import Rewriter
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
+from npusim.hw.config import Config
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import weight_zeros
 
@@ -20,10 +21,13 @@ _MOVEMENT = VIEWS | {"gather"}
 """Kinds that only move elements: they move quantised ones just as well."""
 
 
-def integerize(graph: Graph) -> Graph:
+def integerize(graph: Graph, config: Config) -> Graph:
     """Compute on quantised values where the model only dequantises and quantises around an operator."""
+    matrix = config.matrix
+    # A unit with floats, and without integers of 16 bits, computes with the floats that these stand for.
+    pixels = _PIXELS if matrix is None or matrix.rate("int16") or not matrix.rate("float32") else _BYTES
     # Movement first: a reshape between the dequantisation and the product would hide it from the second rule.
-    for rule in (_sink_dequantize, _integer_matrix):
+    for rule in (_sink_dequantize, lambda rewriter, op: _integer_matrix(rewriter, op, pixels)):
         graph = Rewriter(graph).run(rule)
     return graph
 
@@ -53,6 +57,10 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
         return False
     # The dequantisation moves behind the operator, where the next movement or the product may take it up in turn.
     moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
+    # Weights that are moved before every product are moved once, here.
+    known = rewriter.value_of(moved)
+    if known is not None:
+        moved = rewriter.const(moved.name, np.ascontiguousarray(known), moved.dtype)
     rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *parameters), source.attrs))
     return True
 
@@ -104,7 +112,7 @@ def _equal(a: Tensor | None, b: Tensor | None) -> bool:
     return a.dtype is b.dtype and np.array_equal(a.data.reshape(-1), b.data.reshape(-1))
 
 
-def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
+def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> bool:
     """matmul(dequantize(x), dequantize(w)) is the integer product, dequantised by the product of the scales."""
     if op.kind not in ANCHORS or op.output.dtype is not DType.FLOAT32:
         return False
@@ -113,7 +121,7 @@ def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     if x is None or w is None or not _per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
         return False
     row = _weight_scales(op, w)
-    if row is None or x.input(0).dtype not in _SMALL or w.input(0).dtype not in _SMALL:
+    if row is None or x.input(0).dtype not in pixels or w.input(0).dtype not in pixels - {DType.UINT16}:
         return False
     x_scale, x_zero = x.input(1).data, x.input(2).data
     assert x_scale is not None
@@ -128,7 +136,11 @@ def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     # rounding it would change results.
     exact = None if bias is None else _integer_bias(bias, scales, rewriter)
     attrs = {**op.attrs, "x_zero": int(x_zero.item()), "w_zero": w_zero}
-    inputs = (x.input(0), weights) if exact is None else (x.input(0), weights, rewriter.const(f"{op.name}.bias", exact))
+    attrs["wide"] = _is_wide(op, x.input(0).dtype, attrs["x_zero"], w, weights, w_zero, exact)
+    inputs: tuple[Tensor, ...] = (x.input(0), weights)
+    if exact is not None:
+        data = exact.astype(np.int64) if attrs["wide"] else exact
+        inputs = (*inputs, rewriter.const(f"{op.name}.bias", data))
     total = rewriter.add(op.name, op.kind, inputs, attrs)
     shape = _channel_shape(op, scales.size)
     zero = rewriter.const(f"{op.name}.zero", np.zeros((1,) * len(shape), np.int32))
@@ -141,7 +153,28 @@ def _integer_matrix(rewriter: Rewriter, op: Op) -> bool:
     return True
 
 
-_SMALL = frozenset({DType.INT8, DType.UINT8, DType.INT16})
+_BYTES = frozenset({DType.INT8, DType.UINT8})
+_PIXELS = _BYTES | {DType.INT16, DType.UINT16}
+
+
+def _is_wide(
+    op: Op, dtype: DType, x_zero: int, w: Op, weights: Tensor, w_zero: int, bias: npt.NDArray[np.int32] | None
+) -> bool:
+    """Whether a sum may leave int32, whatever the pixels are. Products of bytes are summed as the device always has."""
+    if dtype in _BYTES and w.input(0).dtype in _BYTES:
+        return False
+    info = np.iinfo(dtype.storage)
+    pixel = max(x_zero - int(info.min), int(info.max) - x_zero)
+    if weights.data is None:
+        # Nobody knows them yet: the widest of their type, or of bytes less a zero point.
+        least, most = (np.iinfo(w.input(0).dtype.storage).min, np.iinfo(w.input(0).dtype.storage).max)
+        depth = int(np.prod(weights.shape[1:])) if op.kind == "conv" else weights.shape[-2]
+        reach = depth * (int(most) - int(least))
+    else:
+        size = np.abs(weights.data.astype(np.int64) - w_zero)
+        reach = int(size.sum(axis=(1, 2, 3) if op.kind == "conv" else -2).max(initial=0))
+    offset = 0 if bias is None else int(np.abs(bias.astype(np.int64)).max(initial=0))
+    return pixel * reach + offset >= 1 << 31
 
 
 def _channel_shape(op: Op, channels: int) -> tuple[int, ...]:

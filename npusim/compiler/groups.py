@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor, consumers
 from npusim.isa.base import Unit
+from npusim.isa.functions import Reduce
 from npusim.ops.base import REGISTRY, Elements, Lowered, Rows
 
 ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, Elements))
@@ -32,7 +33,8 @@ what they hold in SRAM at once, and what it takes to see who may join, stays bou
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """An anchor (None for purely elementwise work) and a chain in topological order; only the last output leaves.
+    """An anchor (None for purely elementwise work) and a chain in topological order; only the last output leaves, and
+    what ``sides`` make of it: the ends of its range.
 
     ``parts``: the groups that a flow is made of (see ``flows``), empty for all others.
     """
@@ -41,14 +43,17 @@ class Group:
     anchor: Op | None
     chain: tuple[Op, ...]
     parts: tuple[Group, ...] = ()
+    sides: tuple[Op, ...] = ()
 
     @property
     def ops(self) -> tuple[Op, ...]:
-        return (self.anchor, *self.chain) if self.anchor else self.chain
+        return (*((self.anchor,) if self.anchor else ()), *self.chain, *self.sides)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        return self.ops[-1].outputs
+        last = self.chain[-1] if self.chain else self.anchor
+        assert last is not None
+        return (*last.outputs, *(op.output for op in self.sides))
 
     @property
     def name(self) -> str:
@@ -88,7 +93,7 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
     for op in ops:
         members = [op]
         # Dequantisation of stored values goes with whoever reads it: stored, the result would be four times as large.
-        widens = op.kind == "dequantize" and op.input(0).dtype is not DType.INT32
+        widens = op.kind == "dequantize" and op.input(0).dtype not in (DType.INT32, DType.INT64)
         while fuse and op.kind in ELEMENTWISE and not widens:
             joined = _joinable(members, users, kept, group_of)
             if joined is None:
@@ -104,6 +109,35 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
         anchor = next((op for op in members if op.kind not in ELEMENTWISE), None)
         found.append(Group(index, anchor, tuple(op for op in members if op is not anchor)))
     return found
+
+
+def join_ranges(groups: Sequence[Group]) -> list[Group]:
+    """Let the least or greatest element of a whole result be found by who makes it, while its tiles are in SRAM."""
+    makers: dict[Tensor, Group] = {}
+    kept: dict[Group, None] = {}
+    for group in groups:
+        op = group.ops[0]
+        maker = makers.get(op.input(0)) if op.inputs and op.inputs[0] is not None else None
+        if maker is not None and len(group.ops) == 1 and _is_range(op):
+            # Of the result itself: the view may come later.
+            side = Op(op.name, op.kind, (maker.outputs[0],), op.outputs, op.attrs, op.origin)
+            maker.sides = (*maker.sides, side)
+            continue
+        kept[group] = None
+        # Another view of the same elements has the same range.
+        if maker is not None and op.kind in _SAME and len(group.ops) == 1:
+            makers[op.output] = maker
+        elif (group.anchor is None or group.anchor.kind in ANCHORS) and group.outputs[0].size:
+            makers[group.outputs[0]] = group
+    return list(kept)
+
+
+_SAME = frozenset({"reshape", "transpose"})
+"""Views of all elements of a value."""
+
+
+def _is_range(op: Op) -> bool:
+    return op.kind == "reduce" and op.attrs["fn"] in (Reduce.MIN, Reduce.MAX) and op.output.size == 1
 
 
 def _joinable(

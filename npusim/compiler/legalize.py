@@ -39,7 +39,7 @@ def _missing(op: Op, config: Config) -> list[str]:
         return []
     x, w = op.input(0).dtype, op.input(1).dtype
     try:
-        accumulator_type(x, w)
+        accumulator_type(x, w, wide=op.attrs.get("wide", False), scaled=op.optional(3) is not None)
     except ProgramError as error:
         return [str(error)]
     wide = rate_type(x, w)

@@ -26,6 +26,7 @@ from npusim.compiler.values import Arena, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.base import Space
+from npusim.isa.matrix import packed_bytes
 from npusim.units import ceil_div
 
 Span = tuple[int, int]
@@ -559,7 +560,9 @@ def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:
 
 def _weight_bytes(group: Group) -> int:
     anchor = group.anchor
-    return anchor.input(1).nbytes if anchor is not None and anchor.kind == "conv" else 0
+    if anchor is None or anchor.kind != "conv":
+        return 0
+    return packed_bytes(anchor.input(1).size, anchor.input(1).dtype, anchor.attrs["w_bits"])
 
 
 def _overlap(one: range, other: range) -> bool:

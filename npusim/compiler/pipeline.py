@@ -9,10 +9,11 @@ from itertools import product
 from operator import itemgetter
 
 from npusim.compiler.decisions import Decision, decisions
+from npusim.compiler.dynamic import dynamic_quantization
 from npusim.compiler.flows import form_flows
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
-from npusim.compiler.groups import VIEWS, Group, form_groups
+from npusim.compiler.groups import VIEWS, Group, form_groups, join_ranges
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError
 from npusim.compiler.lower.matrix import MatrixLowering
@@ -181,10 +182,7 @@ def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order)
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
     config = replace(config, cores=plain.record.context.config.cores)
     context = Context(config, ConstantPool())
-    groups = form_groups(graph.ops, graph.outputs)
-    if plain.flows:
-        groups = form_flows(groups, graph.outputs, config)
-    found = candidates(place(graph, groups, context).groups, context)
+    found = candidates(place(graph, _formed(graph, config, flows=plain.flows), context).groups, context)
     best, least, most = plain, forecast(plain.commands, config), Pinned()
 
     def try_(pinned: Pinned) -> bool:
@@ -254,8 +252,8 @@ def _ordered(
     pinned: Pinned | None = None,
 ) -> _Order:
     """With what is ``known`` from an order with stripes: one without them. ``flows``: with those that fit."""
-    groups = form_groups(graph.ops, graph.outputs)
-    flowing = form_flows(groups, graph.outputs, config) if flows else groups
+    groups = _formed(graph, config, flows=False)
+    flowing = _formed(graph, config, flows=True) if flows else groups
     if len(flowing) < len(groups):
         try:
             return _planned(graph, flowing, config, copy(budget), known, pinned, flows=True)
@@ -264,6 +262,14 @@ def _ordered(
             if known is not None or pinned is not None:
                 raise
     return _planned(graph, groups, config, budget, known, pinned, flows=False)
+
+
+def _formed(graph: Graph, config: Config, *, flows: bool) -> list[Group]:
+    groups = form_groups(graph.ops, graph.outputs)
+    if flows:
+        groups = form_flows(groups, graph.outputs, config)
+    # Each of several cores would find the range of its own tiles alone.
+    return join_ranges(groups) if config.cores == 1 else groups
 
 
 def _planned(
@@ -337,7 +343,8 @@ def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
 def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
     # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
-    return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
+    integers = integerize(dynamic_quantization(graph), config)
+    return narrow_weights(fold_affine(legalize(integers, budget)), config)
 
 
 def _schedule(

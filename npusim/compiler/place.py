@@ -55,7 +55,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
             kept.append(group)
             for tensor in group.outputs:
                 _settle(tensor, orders, hosts, context)
-    groups = [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(kept)]
+    groups = [Group(index, group.anchor, group.chain, group.parts, group.sides) for index, group in enumerate(kept)]
     return Placement(groups, _lifetimes(groups, context, inputs))
 
 
@@ -85,6 +85,8 @@ def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:
     rank = tuple(range(len(tensor.shape)))
     op = group.ops[0]
     kind = group.anchor.kind if group.anchor else "elementwise"
+    if tensor is not group.outputs[0] and group.sides:
+        return rank  # one element
     if kind in ("conv", "pool"):
         # A tile takes all channels of a few pixels: next to each other they are one long run of a transfer.
         assert group.anchor is not None

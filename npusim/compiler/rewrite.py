@@ -14,6 +14,9 @@ from npusim.ops.base import REGISTRY
 from npusim.ops.budget import Budget
 from npusim.ops.build import Names
 
+_MOVED = frozenset({"transpose", "reshape", "slice", "gather"})
+"""Kinds that only move elements, whose results importers leave to the compiler where they are large."""
+
 
 class Rewriter:
     """Walks a graph in order and lets a rule replace operators; new values stand in for old ones from then on."""
@@ -70,6 +73,19 @@ class Rewriter:
         """The operator that makes a tensor, if it is of this kind."""
         op = self.producer.get(tensor) if tensor is not None else None
         return op if op is not None and op.kind == kind else None
+
+    def value_of(self, tensor: Tensor) -> npt.NDArray[Any] | None:
+        """The elements of a constant, or of one that is only moved; None for anything else."""
+        if tensor.data is not None:
+            return tensor.data
+        op = self.producer.get(tensor)
+        if op is None or op.kind not in _MOVED:
+            return None
+        arrays = [None if operand is None else self.value_of(operand) for operand in op.inputs]
+        if any(array is None and operand is not None for array, operand in zip(arrays, op.inputs, strict=True)):
+            return None
+        (value,) = REGISTRY[op.kind].reference(op, arrays)
+        return value
 
     def add(
         self, name: str, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None

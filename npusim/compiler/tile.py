@@ -14,7 +14,7 @@ from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
 from npusim.hw.memory import constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
-from npusim.isa.matrix import CHANNEL_BLOCK, products, rate_type
+from npusim.isa.matrix import CHANNEL_BLOCK, packed_bytes, products, rate_type
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
@@ -48,7 +48,9 @@ class MatrixProblem:
     ``ic``, ``oc``: channels of one group; ``in_place``: the accumulators are the output tile; ``main``: the sums leave
     into a slot, whether or not the result of the chain does; ``held``: so many copies of all weights stay in SRAM,
     since tiles of other operators come in between, 0 where they do not; ``pinned``: they do from one inference to the
-    next, in a place of their own.
+    next, in a place of their own. ``w_bits``: of a packed weight, else 0; ``w_block``: weights of a channel that share
+    a scale, 0: they have none; ``w_zeros``: and a zero point; ``sum_bytes``: of an accumulator; ``parameters``: bytes
+    of bias, scale and shift of a channel.
     """
 
     images: int
@@ -75,6 +77,17 @@ class MatrixProblem:
     main: bool = True
     held: int = 0
     pinned: bool = False
+    w_bits: int = 0
+    w_block: int = 0
+    w_zeros: bool = False
+    sum_bytes: int = 4
+    parameters: int = 8
+
+    @property
+    def w_width(self) -> int:
+        """Bits of a weight as ``MatrixWork`` has them: 0 where they are as wide as the type of the rate."""
+        narrower = self.w_type.itemsize < rate_type(self.x_type, self.w_type).itemsize
+        return self.w_bits or (8 * self.w_type.itemsize if narrower else 0)
 
 
 class Tiling(NamedTuple):
@@ -108,16 +121,20 @@ def footprint(problem: MatrixProblem, tile: Tiling) -> Footprint:
     taps = problem.kh * problem.kw * (1 if problem.depthwise else tile.ic)
     return Footprint(
         rows * cols * tile.groups * tile.ic * problem.x_type.itemsize,
-        taps * channels * problem.w_type.itemsize,
-        channels * _PARAMETER_BYTES,
-        pixels * channels * _ACCUMULATOR_BYTES,
+        weight_bytes(problem, taps, tile.groups, tile.oc),
+        channels * problem.parameters,
+        pixels * channels * problem.sum_bytes,
         pixels * channels * problem.out_type.itemsize,
     )
 
 
-_PARAMETER_BYTES = 8
-"""A bias and a scale for each output channel."""
-_ACCUMULATOR_BYTES = 4
+def weight_bytes(problem: MatrixProblem, k: int, groups: int, channels: int) -> int:
+    """Of the weights of a tile, ``k`` for each channel, and of their scales and zero points, wherever blocks begin."""
+    if problem.depthwise:  # the channels of all groups lie side by side
+        groups, channels = 1, groups * channels
+    rows = min(ceil_div(k - 1, problem.w_block) + 1, k) if problem.w_block else 0
+    each = packed_bytes(k * channels, problem.w_type, problem.w_bits)
+    return groups * (each + rows * channels * (5 if problem.w_zeros else 4))
 
 
 def input_extent(problem: MatrixProblem, oh: int, ow: int) -> tuple[int, int]:
@@ -317,9 +334,12 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
         (traffic - apart) * 10**12 // dram_model(config).bandwidth,
         apart * 10**12 // dram_model(constants_side(config)).bandwidth,
     )
-    # Nothing overlaps the first loads and the last store.
+    behind = chain_time(problem, tile)
+    chain = per_core * behind
+    # Nothing overlaps the first loads and the last store, nor what the chain does to the last tile; where the chain
+    # takes longest, the first tile's sums show instead.
     first = sum(model.cost(work).ps for work in (x, w, out) if work)
-    chain = per_core * chain_time(problem, tile)
+    first += behind if chain <= compute else compute // per_core
     parts = (compute, chain, loading, storing, shared)
     longest = max(parts)
     return longest + (sum(parts) - longest) // OVERLAP + first
@@ -358,7 +378,7 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
         groups, oc, ic = 1, tile.groups * tile.oc, tile.groups
     return MatrixWork(
         rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
-        problem.depthwise, True, True, problem.out_type.itemsize,
+        problem.depthwise, True, True, problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
     )  # fmt: skip
 
 

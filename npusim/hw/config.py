@@ -72,6 +72,14 @@ class MatrixConfig:
     port_bytes_per_cycle: int = key(
         Count(0, 1 << 16), "operands and results pass the SRAM port before and after the array's work; 0 = beside it", 0
     )
+    weight_bits: int = key(
+        Count(2, 8, power_of_two=True),
+        "narrowest constant weights that stay packed until the unit reads them; 8 = none are packed",
+        8,
+    )
+    weight_scales: bool = key(
+        Flag(), "8-bit and narrower weights by their scales become numbers on their way into the array", False
+    )
     mesh: MeshConfig | None = section(MeshConfig, "model mesh", optional=True)
     direct: DirectConfig | None = section(DirectConfig, "model direct", optional=True)
     grid: GridConfig | None = section(GridConfig, "model grid", optional=True)

@@ -21,7 +21,9 @@ def disassemble(commands: Iterable[Command], op_names: Sequence[str] = ()) -> It
     """``index unit mnemonic fields; waits; operator`` for each command."""
     for index, command in enumerate(commands):
         instruction = command.instruction
-        names = [field.name for field in (*instruction.fields, instruction.tail) if field]
+        names = [field.name for field in instruction.fields]
+        if instruction.tail and getattr(instruction, instruction.tail.name).to_bytes():
+            names.append(instruction.tail.name)
         fields = " ".join(_field(name, getattr(instruction, name)) for name in names)
         waits = " ".join(f"{unit_name(core, unit)}>={count}" for core, unit, count in command.waits)
         name = op_names[command.op] if command.op < len(op_names) else str(command.op)

@@ -7,8 +7,10 @@ is the same to the last bit; the compiler cuts nowhere else.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
-from typing import ClassVar
+from dataclasses import astuple, dataclass, fields
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from npusim.isa.base import (
     I32,
     I64,
     MAX_PRODUCTS,
+    TAIL,
     U16,
     U32,
     Access,
@@ -32,6 +35,7 @@ from npusim.isa.base import (
     Strides3,
     Type,
     Unit,
+    describe_address,
     instruction,
     span,
 )
@@ -45,21 +49,81 @@ NOTHING = 0xFFFF_FFFF_FFFF_FFFF
 """The address of an operand that is not there."""
 
 _FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32})
-_SMALL = frozenset({DType.INT8, DType.UINT8, DType.INT16})
+_BYTES = frozenset({DType.INT8, DType.UINT8})
+WEIGHT_INTEGERS = _BYTES | {DType.INT16}
+PIXEL_INTEGERS = WEIGHT_INTEGERS | {DType.UINT16}
+PACKED_BITS = (2, 4)
+"""Bits of weights of which several share a byte, low bits first."""
 
 
-def accumulator_type(x: DType, w: DType) -> DType:
-    """The type in which products of x and w are summed; raises ProgramError for a pair that no unit multiplies."""
-    if x in _FLOATS and w == x:
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What few products need, behind the fields of an instruction; without any of it nothing is there.
+
+    ``wide``: sums have 64 bits. ``w_bits``: bits of a weight where they are fewer than its type's, else 0. ``shift``:
+    float32 per channel of each batch item, added behind the scale. ``w_scale``: weights are numbers, (w - zero) *
+    scale, in the type of x: rows of a float32 for each output channel, the first for ``w_block - w_skip`` of the K,
+    each other for ``w_block``; ``w_zeros``: bytes likewise, of the weights' type.
+    """
+
+    wide: bool = False
+    w_bits: int = 0
+    w_skip: int = 0
+    w_block: int = 0
+    w_scale: int = NOTHING
+    w_zeros: int = NOTHING
+    shift: int = NOTHING
+
+    def __str__(self) -> str:
+        parts = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                shown = describe_address(value) if field.default == NOTHING else value
+                parts.append(f"{field.name}={shown}")
+        return f"[{','.join(parts)}]"
+
+    def to_bytes(self) -> bytes:
+        return b"" if self == NO_EXTRAS else _EXTRAS.pack(*astuple(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Extras:
+        """Raises ProgramError for anything that ``to_bytes`` does not write."""
+        if not data:
+            return NO_EXTRAS
+        if len(data) != _EXTRAS.size:
+            raise ProgramError(f"extras of {len(data)} bytes, must be 0 or {_EXTRAS.size}")
+        extras = cls(*_EXTRAS.unpack(data))
+        if extras.to_bytes() != data:
+            raise ProgramError("extras that say nothing, or a flag that is neither 0 nor 1")
+        return extras
+
+
+_EXTRAS = struct.Struct("<?B2xIIQQQ")
+NO_EXTRAS = Extras()
+
+
+def accumulator_type(x: DType, w: DType, *, wide: bool = False, scaled: bool = False) -> DType:
+    """The type in which products of x and w are summed, w a number by its scale if ``scaled``; raises ProgramError for
+    a pair that no unit multiplies."""
+    if x in _FLOATS and (w in _BYTES if scaled else w == x) and not wide:
         return DType.FLOAT32
-    if (x in _SMALL and w in _SMALL) or (x is DType.INT32 and w is DType.INT32):
+    if x in PIXEL_INTEGERS and w in WEIGHT_INTEGERS and not scaled:
+        return DType.INT64 if wide else DType.INT32
+    if x is DType.INT32 and w is DType.INT32 and not (wide or scaled):
         return DType.INT32
-    raise ProgramError(f"matrix unit cannot multiply {x.label} by {w.label}")
+    how = " in 64 bits" if wide else " by its scale" if scaled else ""
+    raise ProgramError(f"matrix unit cannot multiply {x.label} by {w.label}{how}")
 
 
 def rate_type(x: DType, w: DType) -> DType:
     """The type at whose rate products of x and w are computed: the wider one's."""
     return x if x.itemsize >= w.itemsize else w
+
+
+def packed_bytes(count: int, dtype: DType, bits: int = 0) -> int:
+    """Bytes of so many weights in a row, ``bits`` of each, or all of its type's."""
+    return ceil_div(count * bits, 8) if bits else count * dtype.itemsize
 
 
 CHANNEL_STEP = 64
@@ -81,15 +145,60 @@ def weight_zeros(w: DType) -> tuple[int, int]:
 
 
 def _check(tile: Conv | Depthwise, *sizes: int) -> None:
-    accumulator_type(tile.x_type, tile.w_type)
+    extras = tile.extras
+    scaled = extras.w_scale != NOTHING
+    accumulator_type(tile.x_type, tile.w_type, wide=extras.wide, scaled=scaled)
     if not all(sizes):
         raise ProgramError(f"{tile.mnemonic}: every dimension, stride and dilation must be >= 1")
-    low, high = weight_zeros(tile.w_type)
+    # A number takes its own zero points along.
+    low, high = (0, 0) if scaled else weight_zeros(tile.w_type)
     if not low <= tile.w_zero <= high:
         allowed = f"from {low} to {high}" if low < high else "0"
         raise ProgramError(
             f"{tile.mnemonic}: w_zero of {tile.w_type.label} weights must be {allowed}, got {tile.w_zero}"
         )
+    if extras.w_bits and (extras.w_bits not in PACKED_BITS or tile.w_type not in _BYTES):
+        raise ProgramError(f"{tile.mnemonic}: {tile.w_type.label} weights cannot have {extras.w_bits} bits")
+    if extras.w_skip >= max(1, extras.w_block) or scaled != (extras.w_block > 0):
+        raise ProgramError(f"{tile.mnemonic}: w_block {extras.w_block} must be above w_skip, and 0 without w_scale")
+    if extras.w_zeros != NOTHING and not scaled:
+        raise ProgramError(f"{tile.mnemonic}: w_zeros must have w_scale")
+
+
+def _weight_accesses(tile: Conv | Depthwise, batch: int, k: int, channels: int, stride: int) -> Iterator[Access | None]:
+    extras = tile.extras
+    size = packed_bytes(k * channels, tile.w_type, extras.w_bits)
+    yield span(tile.w, (batch, size), (stride, 1), 1, False)
+    if extras.w_scale == NOTHING:
+        return
+    count = ceil_div(k + extras.w_skip, extras.w_block) * channels
+    yield span(extras.w_scale, (batch, count), (count * 4, 4), 4, False)
+    if extras.w_zeros != NOTHING:
+        yield span(extras.w_zeros, (batch, count), (count, 1), 1, False)
+
+
+def _weights(
+    tile: Conv | Depthwise, memory: Memory, core: int, batch: int, k: int, channels: int, stride: int
+) -> tuple[DType, _core.Strided]:
+    """(type, weights) as kernels multiply them: unpacked, and numbers if they have scales."""
+    extras = tile.extras
+    # One item, or one for all, needs no stride; a depthwise kernel takes none.
+    strides = () if isinstance(tile, Depthwise) else (stride,)
+    scaled = extras.w_scale != NOTHING
+    if not (extras.w_bits or scaled):
+        return tile.w_type, memory.at(core, tile.w, strides)
+    kind = tile.x_type if scaled else tile.w_type
+    items = batch if stride else 1
+    rows = ceil_div(k + extras.w_skip, extras.w_block) * channels if scaled else 0
+    made = np.empty(items * k * channels * kind.itemsize, np.uint8)
+    _core.weights(
+        tile.w_type, extras.w_bits or 8, kind, memory.at(core, tile.w, (stride,)),
+        _core.Strided(made, 0, (k * channels * kind.itemsize,)), (items, k, channels),
+        memory.at(core, extras.w_scale, (rows * 4,)) if scaled else None,
+        memory.at(core, extras.w_zeros, (rows,)) if extras.w_zeros != NOTHING else None,
+        extras.w_block or 1, extras.w_skip,
+    )  # fmt: skip
+    return kind, _core.Strided(made, 0, tuple(k * channels * kind.itemsize if step else 0 for step in strides))
 
 
 def _drain_accesses(
@@ -98,26 +207,52 @@ def _drain_accesses(
     # Before the last part these fields mean nothing: no bias is read and no output written.
     if not tile.last:
         return
-    if tile.bias != NOTHING:
-        yield span(tile.bias, (batch * channels,), (4,), 4, False)
+    for address in (tile.bias, tile.extras.shift):
+        if address != NOTHING:
+            yield span(address, (batch * channels,), (4,), 4, False)
     if tile.scale != NOTHING:
         yield span(tile.scale, (batch * channels,), (tile.scale_stride,), 4, False)
     dims = (batch, tile.oh, tile.ow, channels)
     yield span(tile.out, dims, (*strides, tile.out_type.itemsize), tile.out_type.itemsize, True)
 
 
+def _accumulator(tile: Conv | Depthwise) -> DType:
+    extras = tile.extras
+    return accumulator_type(tile.x_type, tile.w_type, wide=extras.wide, scaled=extras.w_scale != NOTHING)
+
+
+def _weight_bits(tile: Conv | Depthwise) -> int:
+    """What ``MatrixWork`` has: 0 where weights are as wide as the type of the rate."""
+    narrower = tile.w_type.itemsize < rate_type(tile.x_type, tile.w_type).itemsize
+    return tile.extras.w_bits or (8 * tile.w_type.itemsize if narrower else 0)
+
+
+def _pixel_zero(tile: Conv | Depthwise) -> int:
+    """x_zero as a value of x's type: the field has its 16 bits."""
+    return tile.x_zero & 0xFFFF if tile.x_type is DType.UINT16 else tile.x_zero
+
+
+def zero_field(dtype: DType, zero: int) -> int:
+    """What ``x_zero`` says for a zero point of x's type."""
+    return zero - (1 << 16) if dtype is DType.UINT16 and zero >= 1 << 15 else zero
+
+
 def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channels: int) -> None:
-    """(acc + bias) * scale; / out_scale, rounded to an integer plus out_zero where the output is one; clamped."""
+    """(acc + bias) * scale + shift; / out_scale, rounded to an integer plus out_zero where the output is one;
+    clamped."""
     acc_strides, out_strides = tile.drain_strides()
-    if acc_strides[0] == 4 * channels and out_strides[0] == tile.out_type.itemsize * channels:
+    kind = _accumulator(tile)
+    if acc_strides[0] == kind.itemsize * channels and out_strides[0] == tile.out_type.itemsize * channels:
         batch, channels = 1, batch * channels  # the batch items are neighbouring channels
-    bias = memory.at(core, tile.bias, (4 * channels,)) if tile.bias != NOTHING else None
+    rows = (4 * channels,)
+    bias = memory.at(core, tile.bias, rows) if tile.bias != NOTHING else None
+    shift = memory.at(core, tile.extras.shift, rows) if tile.extras.shift != NOTHING else None
     step = tile.scale_stride
     scale = memory.at(core, tile.scale, (channels * step, step)) if tile.scale != NOTHING else None
     _core.finish(
-        accumulator_type(tile.x_type, tile.w_type), tile.out_type, memory.at(core, tile.out, out_strides),
+        kind, tile.out_type, memory.at(core, tile.out, out_strides),
         memory.at(core, tile.acc, acc_strides), (batch, tile.oh, tile.ow, channels), bias, scale, tile.out_zero,
-        tile.low, tile.high, tile.out_scale,
+        tile.low, tile.high, tile.out_scale, shift,
     )  # fmt: skip
 
 
@@ -129,7 +264,8 @@ class Conv(Instruction):
     are multiplied as (x - x_zero) * (w - w_zero); only weights of 8 bits have a zero point. acc: ``oc`` contiguous
     accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave
     through (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into
-    ``out_type``. bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes.
+    ``out_type``. bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes. What
+    ``Extras`` adds to that: sums of 64 bits, packed weights, weights with scales, a shift.
     """
 
     x_type: Type
@@ -165,6 +301,7 @@ class Conv(Instruction):
     out_zero: I32
     low: F64
     high: F64
+    extras: Annotated[Extras, TAIL, Extras.from_bytes] = NO_EXTRAS
     limit: ClassVar[int] = MAX_PRODUCTS
 
     def check(self) -> None:
@@ -184,25 +321,27 @@ class Conv(Instruction):
         window = (self.oh, self.ow, self.kh, self.kw, self.ic)
         steps = (xr * self.sh, xp * self.sw, xr * self.dh, xp * self.dw, item)
         yield span(self.x, (self.batch, *window), (xb, *steps), item, False)
-        k, witem = self.ic * self.kh * self.kw, self.w_type.itemsize
-        yield span(self.w, (self.batch, k * self.oc), (self.w_batch_stride, witem), witem, False)
-        yield span(self.acc, (self.batch, self.oh, self.ow, self.oc), (*self.acc_strides, 4), 4, True)
+        k, sum_bytes = self.ic * self.kh * self.kw, _accumulator(self).itemsize
+        yield from _weight_accesses(self, self.batch, k, self.oc, self.w_batch_stride)
+        yield span(self.acc, (self.batch, self.oh, self.ow, self.oc), (*self.acc_strides, sum_bytes), sum_bytes, True)
         yield from _drain_accesses(self, self.batch, self.out_strides, self.oc)
 
     def work(self) -> MatrixWork:
         return MatrixWork(
             rate_type(self.x_type, self.w_type),
             self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, False, self.first, self.last,
-            self.out_type.itemsize,
+            self.out_type.itemsize, _accumulator(self).itemsize, _weight_bits(self),
         )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:
         x = memory.at(core, self.x, self.x_strides)
-        w = memory.at(core, self.w, (self.w_batch_stride,))
+        k = self.ic * self.kh * self.kw
+        w_type, w = _weights(self, memory, core, self.batch, k, self.oc, self.w_batch_stride)
         acc = memory.at(core, self.acc, self.acc_strides)
-        _core.conv(
-            self.x_type, self.w_type, x, w, acc, (self.batch, self.oh, self.ow, self.oc, self.ic),
-            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), CHANNEL_BLOCK, self.x_zero, self.first, self.w_zero,
+        (_core.conv_wide if self.extras.wide else _core.conv)(
+            self.x_type, w_type, x, w, acc, (self.batch, self.oh, self.ow, self.oc, self.ic),
+            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), CHANNEL_BLOCK, _pixel_zero(self), self.first,
+            self.w_zero,
         )  # fmt: skip
         if self.last:
             _drain(self, memory, core, self.batch, self.oc)
@@ -250,6 +389,7 @@ class Depthwise(Instruction):
     out_zero: I32
     low: F64
     high: F64
+    extras: Annotated[Extras, TAIL, Extras.from_bytes] = NO_EXTRAS
     limit: ClassVar[int] = MAX_PRODUCTS
 
     def check(self) -> None:
@@ -267,9 +407,9 @@ class Depthwise(Instruction):
         dims = (self.oh, self.ow, self.kh, self.kw, self.channels)
         steps = (self.x_row * self.sh, self.x_pixel * self.sw, self.x_row * self.dh, self.x_pixel * self.dw, item)
         yield span(self.x, dims, steps, item, False)
-        oc, witem = self.channels * self.mult, self.w_type.itemsize
-        yield span(self.w, (self.kh * self.kw * oc,), (witem,), witem, False)
-        yield span(self.acc, (self.oh, self.ow, oc), (self.acc_row, self.acc_pixel, 4), 4, True)
+        oc, sum_bytes = self.channels * self.mult, _accumulator(self).itemsize
+        yield from _weight_accesses(self, 1, self.kh * self.kw, oc, 0)
+        yield span(self.acc, (self.oh, self.ow, oc), (self.acc_row, self.acc_pixel, sum_bytes), sum_bytes, True)
         yield from _drain_accesses(self, 1, (0, self.out_row, self.out_pixel), oc)
 
     def work(self) -> MatrixWork:
@@ -277,16 +417,18 @@ class Depthwise(Instruction):
             rate_type(self.x_type, self.w_type),
             1, self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first,
             self.last,
-            self.out_type.itemsize,
+            self.out_type.itemsize, _accumulator(self).itemsize, _weight_bits(self),
         )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:
         x = memory.at(core, self.x, (self.x_row, self.x_pixel))
-        w = memory.at(core, self.w)
+        oc = self.channels * self.mult
+        w_type, w = _weights(self, memory, core, 1, self.kh * self.kw, oc, 0)
         acc = memory.at(core, self.acc, (self.acc_row, self.acc_pixel))
         _core.depthwise(
-            self.x_type, self.w_type, x, w, acc, (self.oh, self.ow, self.channels, self.mult),
-            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), self.x_zero, self.first, self.w_zero,
+            self.x_type, w_type, x, w, acc, (self.oh, self.ow, self.channels, self.mult),
+            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), _pixel_zero(self), self.first, self.w_zero,
+            self.extras.wide,
         )  # fmt: skip
         if self.last:
             _drain(self, memory, core, 1, self.channels * self.mult)

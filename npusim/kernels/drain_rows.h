@@ -5,10 +5,14 @@
 typedef struct {
     void (*muladd_f32)(float *sum, const float *x, const float *w, npu_int n);
     void (*muladd_i32)(int32_t *sum, const int32_t *x, const int32_t *w, int32_t zero, npu_int n);
+    void (*muladd_i64)(npu_int *sum, const int32_t *x, const int32_t *w, int32_t zero, npu_int n);
+    void (*mulpixel_i64)(npu_int *sum, int32_t x, const int32_t *w, npu_int n);
     void (*value_f32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
     void (*value_i32)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
+    void (*value_i64)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n);
     void (*dequantize)(float *v, const int32_t *x, int32_t zero, float scale, npu_int n);
     void (*scale)(float *v, const npu_byte *scale, npu_int stride, npu_int n);
+    void (*shift)(float *v, const npu_byte *shift, npu_int n);
     void (*divide)(float *v, float scale, npu_int n);
     void (*clamp)(float *v, float low, float high, npu_int n);
     void (*round)(int32_t *y, const float *v, int32_t zero, int32_t low, int32_t high, npu_int n);
@@ -29,6 +33,19 @@ static void NPU_NAME(npu_muladd_i32)(int32_t *sum, const int32_t *x, const int32
     npu_int i;
     NPU_INDEPENDENT for (i = 0; i < n; i++)
         sum[i] = (int32_t)((uint32_t)sum[i] + ((uint32_t)x[i] - (uint32_t)zero) * (uint32_t)w[i]);
+}
+
+/* Sums of 64 bits: of pixels within 16 bits, whose difference from their zero point fits 18. */
+static void NPU_NAME(npu_muladd_i64)(npu_int *sum, const int32_t *x, const int32_t *w, int32_t zero, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) sum[i] += (npu_int)(x[i] - zero) * w[i];
+}
+
+static void NPU_NAME(npu_mulpixel_i64)(npu_int *sum, int32_t x, const int32_t *w, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) sum[i] += (npu_int)x * w[i];
 }
 
 /* acc + bias as floats; bias may be NULL. */
@@ -65,6 +82,19 @@ static void NPU_NAME(npu_value_i32)(float *v, const npu_byte *acc, const npu_byt
     }
 }
 
+/* The bias of a sum of 64 bits has 32. */
+static void NPU_NAME(npu_value_i64)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n)
+{
+    npu_int i, a;
+    int32_t b = 0;
+    for (i = 0; i < n; i++) {
+        memcpy(&a, acc + 8 * i, 8);
+        if (bias)
+            memcpy(&b, bias + 4 * i, 4);
+        v[i] = (float)(npu_int)((uint64_t)a + (uint64_t)(npu_int)b);
+    }
+}
+
 static void NPU_NAME(npu_dequantize_row)(float *v, const int32_t *x, int32_t zero, float scale, npu_int n)
 {
     npu_int i;
@@ -85,6 +115,16 @@ static void NPU_NAME(npu_scale_row)(float *v, const npu_byte *scale, npu_int str
             memcpy(&s, scale + stride * i, 4);
             v[i] *= s;
         }
+    }
+}
+
+static void NPU_NAME(npu_shift_row)(float *v, const npu_byte *shift, npu_int n)
+{
+    npu_int i;
+    float s;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) {
+        memcpy(&s, shift + 4 * i, 4);
+        v[i] += s;
     }
 }
 
@@ -145,6 +185,7 @@ static void NPU_NAME(npu_narrow_16)(npu_byte *y, const int32_t *v, npu_int n)
 }
 
 static const npu_rows NPU_NAME(npu_rows) = {
-    NPU_NAME(npu_muladd_f32), NPU_NAME(npu_muladd_i32), NPU_NAME(npu_value_f32), NPU_NAME(npu_value_i32),
-    NPU_NAME(npu_dequantize_row), NPU_NAME(npu_scale_row), NPU_NAME(npu_divide_row), NPU_NAME(npu_clamp_row), NPU_NAME(npu_round_row),
-    NPU_NAME(npu_exponential_row), NPU_NAME(npu_narrow_8), NPU_NAME(npu_narrow_16)};
+    NPU_NAME(npu_muladd_f32), NPU_NAME(npu_muladd_i32), NPU_NAME(npu_muladd_i64), NPU_NAME(npu_mulpixel_i64),
+    NPU_NAME(npu_value_f32), NPU_NAME(npu_value_i32), NPU_NAME(npu_value_i64), NPU_NAME(npu_dequantize_row),
+    NPU_NAME(npu_scale_row), NPU_NAME(npu_shift_row), NPU_NAME(npu_divide_row), NPU_NAME(npu_clamp_row),
+    NPU_NAME(npu_round_row), NPU_NAME(npu_exponential_row), NPU_NAME(npu_narrow_8), NPU_NAME(npu_narrow_16)};

@@ -37,6 +37,17 @@ static void npu_pixels_flipped(npu_byte *out, const npu_byte *x, npu_int n)
     NPU_INDEPENDENT for (i = 0; i < n; i++) out[i] = x[i] ^ 0x80;
 }
 
+static void npu_pixels_flipped_16(npu_byte *out, const npu_byte *x, npu_int n)
+{
+    npu_int i;
+    NPU_INDEPENDENT for (i = 0; i < n; i++) {
+        uint16_t v;
+        memcpy(&v, x + 2 * i, 2);
+        v ^= 0x8000;
+        memcpy(out + 2 * i, &v, 2);
+    }
+}
+
 #define NPU_WIDEN(NAME, T)                                               \
     static void NAME(npu_byte *out, const npu_byte *x, npu_int n)        \
     {                                                                    \
@@ -53,8 +64,11 @@ static npu_pack_pixels npu_pixels_of(int mode, int dtype)
 {
     if (mode == NPU_MODE_U8)
         return dtype == NPU_UINT8 ? npu_pixels_8 : npu_pixels_flipped;
-    if (mode == NPU_MODE_I16)
+    if (mode == NPU_MODE_I16) {
+        if (dtype == NPU_UINT16)
+            return npu_pixels_flipped_16;
         return dtype == NPU_INT8 ? npu_pixels_widen_i8 : dtype == NPU_UINT8 ? npu_pixels_widen_u8 : npu_pixels_16;
+    }
     return dtype == NPU_FLOAT16 ? npu_pixels_f16 : dtype == NPU_BFLOAT16 ? npu_pixels_bf16 : npu_pixels_32;
 }
 

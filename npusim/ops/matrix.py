@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from npusim.dtypes import DType
+from npusim.dtypes import DType, bfloat16_to_float32
 from npusim.errors import ModelError
 from npusim.graph import Op, Tensor
 from npusim.isa.base import Unit
@@ -28,16 +28,46 @@ from npusim.ops.base import (
     same_dtype,
     widened,
 )
+from npusim.units import ceil_div
 
 SMALL_INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
-"""Integer operands of the matrix unit; their products are summed in int32, which wraps."""
+"""Integer operands of the matrix unit, and uint16 for the first one; their products are summed in int32, which wraps,
+or in int64."""
+_PIXELS = (*SMALL_INTEGERS, DType.UINT16)
 
 
-def accumulator(a: Tensor, b: Tensor) -> DType:
+def accumulator(a: Tensor, b: Tensor, attrs: Attrs | None = None, scale: Tensor | None = None) -> DType:
     """The type of a sum of products of two operands."""
-    if a.dtype in SMALL_INTEGERS and b.dtype in SMALL_INTEGERS:
-        return DType.INT32
-    return same_dtype(a, b)
+    if a.dtype in _PIXELS and b.dtype in SMALL_INTEGERS:
+        return DType.INT64 if attrs and attrs["wide"] else DType.INT32
+    return a.dtype if scale is not None else same_dtype(a, b)
+
+
+def _check_scales(inputs: Inputs, attrs: Attrs, depth: int, channel: int) -> Tensor | None:
+    """The scale of weights. Raise ModelError unless it and the zero point are constants with one entry, or one for each
+    output channel, and one for each ``block`` input channels."""
+    w, scale, zero = operand(inputs, 1), optional(inputs, 3), optional(inputs, 4)
+    if scale is None:
+        if zero is not None or attrs["block"]:
+            raise ModelError("a zero point and a block of weights must have a scale")
+        return None
+    block = attrs["block"]
+    wanted = [1] * len(w.shape)
+    wanted[depth] = ceil_div(w.shape[depth], block) if block > 0 else 1
+    shapes = (tuple(wanted), tuple(w.shape[channel] if axis == channel else dim for axis, dim in enumerate(wanted)))
+    for tensor, dtype in ((scale, DType.FLOAT32), (zero or scale, DType.INT32 if zero else DType.FLOAT32)):
+        if tensor.data is None or tensor.dtype is not dtype or tensor.shape not in shapes or block < 0:
+            raise ModelError(f"scale and zero point of weights {list(w.shape)} must be constants {list(shapes[1])}")
+    if zero is not None and zero.shape != scale.shape:
+        raise ModelError(f"scale {list(scale.shape)} and zero {list(zero.shape)} of weights must have one shape")
+    return scale
+
+
+def _over(op: Op, parameter: Array) -> Array:
+    """One for each block, as one for each weight."""
+    w, block = op.input(1).shape, op.attrs["block"]
+    depth = 1 if op.kind == "conv" else len(w) - 2
+    return np.repeat(parameter, block, depth).take(range(w[depth]), depth) if block else parameter
 
 
 def spatial(shape: Shape, layout: str) -> tuple[int, int, int, int]:
@@ -87,44 +117,67 @@ def _infer_conv(inputs: Inputs, attrs: Attrs) -> list[Result]:
     if min(size) < 0:
         raise ModelError(f"a window of {extent} does not fit into {h} x {wd} with pads {list(attrs['pads'])}")
     out = (size[0] // attrs["stride"][0] + 1, size[1] // attrs["stride"][1] + 1)
-    dtype = accumulator(x, w)
+    dtype = accumulator(x, w, attrs, _check_scales(inputs, attrs, 1, 0))
     _check_bias(optional(inputs, 2), w.shape[0], dtype)
     return [(image(n, w.shape[0], out, attrs["layout"]), dtype)]
 
 
 def _conv_types(inputs: Inputs, attrs: Attrs) -> bool:
-    """operands are both floats of one type, or both int8, uint8 or int16"""
+    """operands are both floats of one type, or both int8, uint8 or int16; the first may be uint16"""
     x, w = operand(inputs, 0).dtype, operand(inputs, 1).dtype
-    return (x.is_float and x is w) or (x in SMALL_INTEGERS and w in SMALL_INTEGERS)
+    return (x.is_float and x is w) or (x in _PIXELS and w in SMALL_INTEGERS)
+
+
+def _scaled_types(inputs: Inputs, attrs: Attrs) -> bool:
+    """as for conv_transpose; constant int8 or uint8 weights with a scale stand for floats"""
+    x, w = operand(inputs, 0).dtype, operand(inputs, 1).dtype
+    if optional(inputs, 3) is not None:
+        return x.is_float and w in (DType.INT8, DType.UINT8) and operand(inputs, 1).data is not None
+    return _conv_types(inputs, attrs)
 
 
 def _zero_in_range(inputs: Inputs, attrs: Attrs) -> bool:
     """x_zero is 0 for floats and int32, and a value of x's type for small integers"""
     dtype, zero = operand(inputs, 0).dtype, attrs["x_zero"]
-    if dtype not in SMALL_INTEGERS:
+    if dtype not in _PIXELS:
         return bool(zero == 0)
     info = np.iinfo(dtype.storage)
     return bool(info.min <= zero <= info.max)
 
 
 def _weight_zero_in_range(inputs: Inputs, attrs: Attrs) -> bool:
-    """w_zero is 0 unless the weights are int8 or uint8, and a value of their type"""
+    """w_zero is 0 unless the weights are int8 or uint8 without a scale, and a value of their type"""
     low, high = weight_zeros(operand(inputs, 1).dtype)
+    if len(inputs) > 3 and inputs[3] is not None:
+        return bool(attrs["w_zero"] == 0)
     return bool(low <= attrs["w_zero"] <= high)
 
 
 def _factors(op: Op, arrays: Sequence[Array | None]) -> tuple[Array, Array]:
     """What is multiplied: small integers less their zero points, x as int32, and weights that have one as int16."""
     x, w = widened(op, arrays, 0), widened(op, arrays, 1)
-    if op.input(0).dtype in SMALL_INTEGERS:
+    if len(arrays) > 3 and arrays[3] is not None:
+        zero = 0 if len(arrays) < 5 or arrays[4] is None else _over(op, arrays[4])
+        with np.errstate(all="ignore"):
+            product = (w.astype(np.int64) - zero).astype(np.float32) * _over(op, arrays[3])
+        return x, _rounded(product, op.input(0).dtype)
+    if op.input(0).dtype in _PIXELS:
         x = x.astype(np.int32) - np.int32(op.attrs["x_zero"])
     if op.attrs["w_zero"]:
         w = w.astype(np.int16) - np.int16(op.attrs["w_zero"])
     return x, w
 
 
+def _rounded(values: Array, dtype: DType) -> Array:
+    """float32 rounded to another float type, in float32 again."""
+    stored = narrow(values, dtype)
+    return bfloat16_to_float32(stored) if dtype is DType.BFLOAT16 else stored.astype(np.float32)
+
+
 def multiply(a: Array, b: Array, dtype: DType) -> Array:
-    """np.matmul whose integer sums are exact and wrap to int32."""
+    """np.matmul whose integer sums are exact and wrap to int32, or are int64."""
+    if dtype is DType.INT64:
+        return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))).astype(np.int64)
     if dtype is not DType.INT32:
         with np.errstate(all="ignore"):
             return np.asarray(np.matmul(a, b))
@@ -156,12 +209,12 @@ def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x = np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))))
     n, _, oh, ow = spatial(op.output.shape, attrs["layout"])
     groups, oc = attrs["groups"], w.shape[0]
-    y = np.empty((n, oc, oh, ow), np.int32 if dtype is DType.INT32 else x.dtype)
+    y = np.empty((n, oc, oh, ow), dtype.storage if dtype.is_integer else x.dtype)
     weights = w.reshape(groups, oc // groups, -1)
     # One image at a time: columns repeat every pixel for each tap, kh * kw times the image.
     for index in range(n):
         columns = _columns(x[index : index + 1], w.shape[2:], attrs, (oh, ow))[0]
-        if dtype is DType.INT32:
+        if dtype.is_integer:
             # Pixels first: less their zero point they are int32, and it is the second factor that may
             # have at most 16 bits.
             product = multiply(columns.transpose(0, 2, 1), weights.transpose(0, 2, 1), dtype).transpose(0, 2, 1)
@@ -229,15 +282,15 @@ def _infer_matmul(inputs: Inputs, attrs: Attrs) -> list[Result]:
         raise ModelError(f"operands must have at least 2 dimensions, got {list(a.shape)} and {list(b.shape)}")
     if a.shape[-1] != b.shape[-2]:
         raise ModelError(f"inner dimensions differ: {list(a.shape)} x {list(b.shape)}")
-    dtype = accumulator(a, b)
+    dtype = accumulator(a, b, attrs, _check_scales(inputs, attrs, len(b.shape) - 2, len(b.shape) - 1))
     _check_bias(optional(inputs, 2), b.shape[-1], dtype)
     return [((*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), dtype)]
 
 
 def _matmul_types(inputs: Inputs, attrs: Attrs) -> bool:
-    """operands are both floats of one type, both int32, or both int8, uint8 or int16"""
+    """as for conv; or both operands are int32"""
     a, b = operand(inputs, 0).dtype, operand(inputs, 1).dtype
-    return _conv_types(inputs, attrs) or (a is DType.INT32 and b is DType.INT32)
+    return _scaled_types(inputs, attrs) or (a is DType.INT32 and b is DType.INT32)
 
 
 def _matmul(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
@@ -251,12 +304,16 @@ def _matmul(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 _WINDOW = {"layout": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED, "pads": REQUIRED, "groups": REQUIRED}
 _ZEROS = {"x_zero": 0, "w_zero": 0}
+_NARROW = {"wide": False, "w_bits": 0, "block": 0}
 define(
-    "conv", "x, w, bias*",
+    "conv", "x, w, bias*, scale*, zero*",
     "w is [O, I/groups, KH, KW] in either layout; pads: top, left, bottom, right. Of integers y is int32, the sum of "
-    "(x - x_zero) * (w - w_zero), and padding counts as x_zero. bias: [O], of y's type",
+    "(x - x_zero) * (w - w_zero), and padding counts as x_zero; wide: y is int64; w_bits: constant weights fit so many "
+    "bits, 0: those of their type. bias: [O], of y's type. With a scale "
+    "w stands for (w - zero) * scale, of one entry or one for each output channel, for each block input channels",
     infer=_infer_conv, reference=_conv, unit=Unit.MATRIX, form=Lowered.TILES,
-    attrs={**_WINDOW, **_ZEROS}, constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
+    attrs={**_WINDOW, **_ZEROS, **_NARROW},
+    constraints=(_scaled_types, _zero_in_range, _weight_zero_in_range),
     folding=Folding.HEAVY,
 )  # fmt: skip
 define(
@@ -267,8 +324,9 @@ define(
     constraints=(_conv_types, _zero_in_range, _weight_zero_in_range), folding=Folding.HEAVY,
 )  # fmt: skip
 define(
-    "matmul", "a, b, bias*",
+    "matmul", "a, b, bias*, scale*, zero*",
     "[..., M, K] x [..., K, N], the rest broadcast; integers as in conv, int32 x int32 wraps. bias: [N], of y's type",
     infer=_infer_matmul, reference=_matmul, unit=Unit.MATRIX, form=Lowered.TILES,
-    attrs=_ZEROS, constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range), folding=Folding.HEAVY,
+    attrs={**_ZEROS, **_NARROW}, constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range),
+    folding=Folding.HEAVY,
 )  # fmt: skip

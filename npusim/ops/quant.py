@@ -46,8 +46,8 @@ def _quantize_types(inputs: Inputs, attrs: Attrs) -> bool:
 
 
 def _dequantize_types(inputs: Inputs, attrs: Attrs) -> bool:
-    """dequantize takes int8, uint8, int16, uint16 or int32 and makes a float"""
-    return operand(inputs, 0).dtype in (*QUANTIZED, DType.INT32) and attrs["to"].is_float
+    """dequantize takes int8, uint8, int16, uint16, int32 or int64 and makes a float"""
+    return operand(inputs, 0).dtype in (*QUANTIZED, DType.INT32, DType.INT64) and attrs["to"].is_float
 
 
 def _quantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:

@@ -39,7 +39,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         oc, ic, kh, kw = w.shape
         (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
         self.chain = Chain(context, self.drain.rest, self._out, self._axes, self.drain.result)
-        in_place = self.drain.out_type.itemsize == 4
+        in_place = self.drain.out_type.itemsize == self._sum.itemsize
         self.height = out_shape[1]
         rows = min(context.rows or self.height, self.height)
         self.problem = MatrixProblem(
@@ -48,7 +48,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
             in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
-            int(bool(context.rows) or self._pinned), self._pinned,
+            int(bool(context.rows) or self._pinned), self._pinned, **self.narrow(),
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -105,27 +105,34 @@ class ConvLowering(MatrixLowering, kind="conv"):
         key = ("w", task.group, task.channel, channels)
         view = self._packed.get(key)
         if view is None:
-            parts = self._pack(self._w.data, task, extent, channels)
-            view = self._packed[key] = self.context.constants.pack(parts, f"{self.op.name}.weights", self._w.dtype)
+            parts, columns = self._pack(self._w.data, task, extent, channels)
+            view = self._packed[key] = self.pack_weights(parts, channels, columns)
         return load_items((slot.address, (view.dtype.itemsize,), slot), view)
 
     def _pack(
         self, weights: npt.NDArray[Any], task: Task, extent: Extent, channels: tuple[int, int]
-    ) -> list[npt.NDArray[Any]]:
-        """[O, I, KH, KW] as views whose elements in order are [group][I block][KH][KW][I][O]; depthwise
-        [KH][KW][channel * mult]."""
+    ) -> tuple[list[list[npt.NDArray[Any]]], list[tuple[int, int]]]:
+        """[O, I, KH, KW] as views, those of each group, whose elements in order are [group][I block][KH][KW][I][O];
+        depthwise [KH][KW][channel * mult]. And the first output channel of each group and their number."""
         p = self.problem
         # The order in which the unit sums, so that it walks the tile once from front to back: blocks of channels, then
         # the kernel's rows and columns, then the channels of a block.
         moved = weights.transpose(2, 3, 1, 0)
         if p.depthwise:
-            return [moved[..., task.group * p.oc : (task.group + extent.groups) * p.oc]]
-        parts = []
-        for index, low in product(range(extent.groups), range(0, channels[1], CHANNEL_BLOCK)):
+            low, count = task.group * p.oc, extent.groups * p.oc
+            return [[moved[..., low : low + count]]], [(low, count)]
+        parts, columns = [], []
+        for index in range(extent.groups):
             first = (task.group + index) * p.oc + task.channel
-            high = channels[0] + min(low + CHANNEL_BLOCK, channels[1])
-            parts.append(moved[:, :, channels[0] + low : high, first : first + extent.channels])
-        return parts
+            columns.append((first, extent.channels))
+            parts.append(
+                [
+                    moved[:, :, channels[0] + low : channels[0] + min(low + CHANNEL_BLOCK, channels[1]),
+                          first : first + extent.channels]
+                    for low in range(0, channels[1], CHANNEL_BLOCK)
+                ]
+            )  # fmt: skip
+        return parts, columns
 
     def _load_dynamic(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         """Weights that are computed: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""

@@ -12,6 +12,7 @@ from operator import add, mul
 
 from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import Epilogue
@@ -172,6 +173,12 @@ class Chain:
                 step.compute.extend(_instructions(op, parts[op.output], sources, piece, self.order))
         return result
 
+    def result(self, part: View, slot: Slot | None, sizes: Sequence[int]) -> tuple[int, Sequence[int], Resource]:
+        """(address, byte strides, resource) of a tile of the result: of the slot, or else where it is."""
+        if slot is None:
+            return part.address, part.strides, part
+        return slot.address, self.packed(sizes, part.dtype), slot
+
     def _pieces(self, sizes: Sequence[int]) -> Iterator[Box]:
         """(first element, sizes) of what a tile is worked on in: as a whole where nothing lies between."""
         piece = list(sizes)
@@ -320,6 +327,7 @@ class Elementwise(Lowering):
         super().__init__(context, group)
         self._out = context.view(group.outputs[0])
         self._rows: tuple[int, int, int] | None = None
+        self._ranges = Ranges(context, group)
         self._chain = Chain(context, group.chain, self._out, self._out.order(), None)
         axis = row_axis(self._out)
         shape = list(self._out.shape)
@@ -327,11 +335,14 @@ class Elementwise(Lowering):
             assert axis is not None
             shape[0], shape[axis] = 1, min(context.rows, shape[axis])
         self._tile = small_tile(
-            self, shape, self._chain.order, self._chain.slots, inner=(self._chain.order or (None,))[-1]
+            self, shape, self._chain.order, self._slots_for, inner=(self._chain.order or (None,))[-1]
         )
 
+    def _slots_for(self, tile: Sequence[int]) -> list[SlotSpec]:
+        return self._chain.slots(tile) + self._ranges.slots()
+
     def slots(self) -> list[SlotSpec]:
-        return self._chain.slots(self._tile)
+        return self._slots_for(self._tile)
 
     def computing(self) -> int:
         tiles = prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))
@@ -362,9 +373,13 @@ class Elementwise(Lowering):
         ]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        for box in share(self._boxes(), core, cores):
+        mine = share(self._boxes(), core, cores)
+        for number, box in enumerate(mine):
             step = Tile()
             slot = self._chain.emit(step, table, box)
+            part = self._out.slice(*box)
             if slot is not None:
-                step.stores.extend(store_packed(self._out.slice(*box), slot, self._chain.order))
+                step.stores.extend(store_packed(part, slot, self._chain.order))
+            tile = self._chain.result(part, slot, box[1])
+            self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
             yield step

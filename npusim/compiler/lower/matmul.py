@@ -46,8 +46,9 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         self.problem = MatrixProblem(
             images, 1, shape[-2] if self._flat else min(context.rows or m, m), 1, n, k, 1, 1, 1, 1, 1, 1, False,
             self._shared, a.dtype, b.dtype, self.drain.out_type, self.chain.epilogue(),
-            self.drain.out_type.itemsize == 4,
+            self.drain.out_type.itemsize == self._sum.itemsize,
             *self.homes(self._a, self._out, whole=True), 2 if context.rows else int(self._pinned), self._pinned,
+            **self.narrow(),
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -152,5 +153,6 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             block = self._b.data[index][
                 channels[0] : channels[0] + channels[1], task.channel : task.channel + extent.channels
             ]
-            packed = self._packed[key] = self.context.constants.pack([block], f"{self.op.name}.weights", self._b.dtype)
-        return load_items((slot.address, (item,), slot), packed)
+            columns = [(task.channel, extent.channels)]
+            packed = self._packed[key] = self.pack_weights([[block]], channels, columns)
+        return load_items((slot.address, (packed.dtype.itemsize,), slot), packed)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
+from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import (
@@ -42,9 +43,19 @@ from npusim.compiler.tile import (
 from npusim.compiler.values import View
 from npusim.dtypes import DType
 from npusim.errors import CompileError
-from npusim.graph import Op
+from npusim.graph import Op, Tensor
 from npusim.isa.base import Space
-from npusim.isa.matrix import CHANNEL_BLOCK, NOTHING, Conv, Depthwise
+from npusim.isa.matrix import (
+    CHANNEL_BLOCK,
+    NOTHING,
+    Conv,
+    Depthwise,
+    Extras,
+    accumulator_type,
+    packed_bytes,
+    zero_field,
+)
+from npusim.units import ceil_div
 
 
 class Task(NamedTuple):
@@ -112,6 +123,8 @@ class MatrixLowering(Lowering):
         self.op = group.anchor
         self.drain = absorb(group)
         self._pinned = group.index in context.pinned.starts
+        self._scales = _Scales.of(self.op)
+        self._ranges = Ranges(context, group)
         self._packed: dict[Any, View] = {}
         self._rows: tuple[int, int, int] | None = None
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
@@ -148,6 +161,51 @@ class MatrixLowering(Lowering):
         """Tasks with equal keys use the same weights."""
         return (task.group, task.channel)
 
+    # weights
+
+    def narrow(self) -> dict[str, Any]:
+        """What a problem has beyond plain products."""
+        scales, rows = self._scales, sum(row is not None for row in (self.drain.bias, self.drain.scale))
+        return {
+            "w_bits": self.op.attrs["w_bits"], "w_block": scales.block if scales else 0,
+            "w_zeros": scales is not None and scales.zero is not None, "sum_bytes": self._sum.itemsize,
+            "parameters": 4 * max(2, rows + (self.drain.shift is not None)),
+        }  # fmt: skip
+
+    @property
+    def _sum(self) -> DType:
+        x, w = self.op.input(0).dtype, self.op.input(1).dtype
+        return accumulator_type(x, w, wide=self.op.attrs["wide"], scaled=self._scales is not None)
+
+    def pack_weights(
+        self, parts: list[list[npt.NDArray[Any]]], channels: tuple[int, int], columns: list[tuple[int, int]]
+    ) -> View:
+        """Constants as one run: the weights of each group, which begin with a byte, then their scales, then their zero
+        points. ``channels``: the part of the reduction; ``columns``: first output channel and count of each group."""
+        name, dtype, bits, scales = f"{self.op.name}.weights", self.problem.w_type, self.problem.w_bits, self._scales
+        if bits:
+            parts = [[_squeezed(np.concatenate([part.reshape(-1) for part in group]), bits)] for group in parts]
+            dtype = DType.UINT8
+        flat = [part for group in parts for part in group]
+        if scales is not None:
+            flat += scales.parts(channels, columns)
+            flat = [part.reshape(-1).view(np.uint8) for part in map(np.ascontiguousarray, flat)]
+            dtype = DType.UINT8
+        return self.context.constants.pack(flat, name, dtype)
+
+    def _extras(self, w: int, groups: int, k: int, oc: int, chunk: tuple[int, int], shift: int) -> Extras:
+        problem, scales, wide = self.problem, self._scales, self._sum is DType.INT64
+        if scales is None:
+            return Extras(wide, problem.w_bits, shift=shift)
+        skip = chunk[0] % scales.block if scales.rows > 1 else 0
+        # One row serves all of the reduction, wherever a part of it begins.
+        block = scales.block if scales.rows > 1 else k
+        w_scale = w + groups * packed_bytes(k * oc, problem.w_type, problem.w_bits)
+        w_zeros = NOTHING
+        if scales.zero is not None:
+            w_zeros = w_scale + 4 * groups * oc * ceil_div(k + skip, block)
+        return Extras(wide, problem.w_bits, skip, block, w_scale, w_zeros, shift)
+
     # tiles
 
     def choose_tile(self) -> Tiling:
@@ -155,7 +213,7 @@ class MatrixLowering(Lowering):
         if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
             # Without loads a single tile seems best, beside which the chain and the groups before and after may have
             # nothing to do.
-            loading = dataclasses.replace(self.problem, held=False, pinned=False)
+            loading = replace(self.problem, held=False, pinned=False)
             with contextlib.suppress(CompileError):
                 return self._fitting(loading)
         return self._fitting(self.problem)
@@ -194,14 +252,14 @@ class MatrixLowering(Lowering):
     @property
     def can_pin(self) -> bool:
         """Whether the weights are the same in each inference, and the same for all images."""
-        return self.op.input(1).is_constant and self.problem.shared_weights
+        return self.op.input(1).is_constant and self.problem.shared_weights and not self.drain.computed()
 
     @property
     def weight_bytes(self) -> int:
         """All weights and parameters, without gaps."""
         p = self.problem
         size = footprint(p, Tiling(p.groups, 1, 1, p.oc, p.ic, False))
-        return size.w + sum(row.nbytes for row in self._parameter_rows())
+        return size.w + sum(row.nbytes for row in self.drain.rows())
 
     def residents(self, core: int, cores: int) -> Iterator[Item]:
         """Load what stays in SRAM for a core's tiles; :meth:`steps` find it there."""
@@ -211,7 +269,7 @@ class MatrixLowering(Lowering):
         tasks = [Task(0, 0, 0, *part) for part in parts]
         for task in tasks:  # in front, where they are aligned as the weights need not be
             extent = self.extent(task)
-            if self._parameter_rows():
+            if self.drain.rows():
                 view = self._parameter_view(task, extent)
                 slot = Slot(core, Space.SRAM, at, view.buffer.nbytes, active=True)
                 held[f"p{task[3:]}"] = (task[3:], slot)
@@ -247,14 +305,15 @@ class MatrixLowering(Lowering):
             specs.insert(0, SlotSpec("x", size.x, input_copies(self.config)))
         if self.problem.main:
             specs.append(SlotSpec(MAIN, size.out))
-        if self._parameter_rows() and not self.problem.pinned:
-            names = [f"p{key}" for key in self._channels()] if self.problem.held else ["p"]
+        needed = ["p"] if self.drain.rows() and not self.problem.pinned else []
+        for name in needed + [name for name, _ in self.drain.computed()]:
+            names = [f"{name}{key}" for key in self._channels()] if self.problem.held else [name]
             specs += [SlotSpec(name, size.parameters, self.problem.held or 2) for name in names]
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(SlotSpec("acc", size.acc, 1, space))
         _, sizes = self.box(Task(0, 0, 0, 0, 0), Extent(self.tile.oh, self.tile.ow, self.tile.groups, self.tile.oc))
-        return specs + self.chain.slots(sizes)
+        return specs + self.chain.slots(sizes) + self._ranges.slots()
 
     def _channels(self) -> list[tuple[int, int]]:
         """First group and output channel of tiles."""
@@ -289,13 +348,14 @@ class MatrixLowering(Lowering):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         held = self._held.setdefault(table.core, {})
         chunks = self._chunks()
-        for task in share(self.tasks(), core, cores):
+        mine = share(self.tasks(), core, cores)
+        for number, task in enumerate(mine):
             extent = self.extent(task)
             box = self.box(task, extent)
             # One output tile and one accumulator for all parts of a reduction: each adds to what the
             # part before has left there.
             out, main = self._out_spot(table, extent, box)
-            acc = out if self.in_place else self._packed_spot(table.next("acc"), extent, _ACCUMULATOR)
+            acc = out if self.in_place else self._packed_spot(table.next("acc"), extent, self.problem.sum_bytes)
             for chunk in chunks:
                 step = Tile()
                 last = chunk is chunks[-1]
@@ -303,20 +363,23 @@ class MatrixLowering(Lowering):
                 w = self._load(step, table, held, "w", (self.weights_key(task), chunk), task, extent, chunk)
                 # Bias and scale are wanted when the sum is complete, so they load with the last part and not with the
                 # first.
-                p = self._parameters(step, table, held, task, extent) if last else None
-                operands = _Operands(
-                    extent, chunk[1], x, w.address, acc, out, self._drain_fields(p, extent), chunk is chunks[0], last
-                )
+                rows = self._parameters(step, table, held, task, extent) if last else {}
+                fields, shift = self._drain_fields(rows, extent)
+                fields = (*fields, self._tile_extras(w.address, extent, chunk, shift))
+                operands = _Operands(extent, chunk[1], x, w.address, acc, out, fields, chunk is chunks[0], last)
                 instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
-                reads = (x.resource, w) if p is None else (x.resource, w, p)
+                reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
                 # Sums in the output's own place are one resource with it; before the last part the output is not
                 # touched.
                 writes = (acc.resource, out.resource) if last and out is not acc else (acc.resource,)
                 step.compute.append(Item(instruction, reads, writes))
                 if last:
                     slot = self.chain.emit(step, table, box, main)
+                    part = self.out_view().slice(*box)
                     if slot is not None:
-                        step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
+                        step.stores.extend(store_packed(part, slot, self.chain.order))
+                    tile = self.chain.result(part, slot, box[1])
+                    self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
                 yield step
 
     def _out_spot(self, table: SlotTable, extent: Extent, box: Box) -> tuple[Spot, Slot | None]:
@@ -355,51 +418,81 @@ class MatrixLowering(Lowering):
             step.loads.extend(load(task, extent, chunk, held[name][1]))
         return held[name][1]
 
-    def _parameters(self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent) -> Slot | None:
-        """Load the bias and scale of the tile's channels, one after the other."""
-        if not self._parameter_rows():
-            return None
-        key = (task.group, task.channel)
-        name = f"p{key}" if self.problem.held else "p"
-        if name not in held or held[name][0] != key:
-            slot = table.next(name)
-            held[name] = (key, slot)
-            step.loads.extend(load_items((slot.address, (1,), slot), self._parameter_view(task, extent)))
-        return held[name][1]
-
-    def _parameter_rows(self) -> list[npt.NDArray[Any]]:
-        """What there is of the bias and the scale of each output channel."""
-        return [row for row in (self.drain.bias, self.drain.scale) if row is not None]
-
     def _parameter_view(self, task: Task, extent: Extent) -> View:
+        """What is constant of bias, scale and shift of the tile's channels."""
         key = ("p", (task.group, task.channel))
         view = self._packed.get(key)
         if view is None:
             low = task.group * self.problem.oc + task.channel
             count = extent.groups * extent.channels
-            # As bytes, because a bias may be int32 beside a float scale; so both come in one transfer.
-            data = np.concatenate([row[low : low + count].view(np.uint8) for row in self._parameter_rows()])
+            # As bytes, because a bias may be int32 beside a float scale; so all come in one transfer.
+            data = np.concatenate([row[low : low + count].view(np.uint8) for row in self.drain.rows()])
             view = self._packed[key] = self.context.constants.add(data, f"{self.op.name}.parameters", DType.UINT8)
         return view
 
-    def _drain_fields(self, slot: Slot | None, extent: Extent) -> tuple[Any, ...]:
-        drain = self.drain
-        bias = scale = NOTHING
-        if slot is not None:
+    def _parameters(
+        self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent
+    ) -> dict[str, tuple[Slot, int]]:
+        """Load bias, scale and shift of the tile's channels, one after the other: (slot, offset) of each."""
+        drain, key = self.drain, (task.group, task.channel)
+        low = task.group * self.problem.oc + task.channel
+        count = extent.groups * extent.channels
+        places: dict[str, tuple[Slot, int]] = {}
+        if drain.rows():
+            slot, loaded = self._parameter_slot(table, held, "p", key)
+            if not loaded:
+                step.loads.extend(load_items((slot.address, (1,), slot), self._parameter_view(task, extent)))
             offset = 0
-            if drain.bias is not None:
-                bias, offset = slot.address, 4 * extent.groups * extent.channels
-            if drain.scale is not None:
-                scale = slot.address + offset
-        return bias, scale, 4, drain.out_scale, drain.out_zero, drain.low, drain.high
+            for name, row in (("b", drain.bias), ("s", drain.scale), ("shift", drain.shift)):
+                if isinstance(row, np.ndarray):
+                    places[name], offset = (slot, offset), offset + 4 * count
+        for name, tensor in drain.computed():
+            slot, loaded = self._parameter_slot(table, held, name, key)
+            if not loaded:
+                step.loads.extend(load_items((slot.address, (4,), slot), self._computed(tensor, low, count)))
+            places[name] = slot, 0
+        return places
+
+    def _parameter_slot(self, table: SlotTable, held: _Held, name: str, key: tuple[int, int]) -> tuple[Slot, bool]:
+        """The slot of a tile's parameters, and whether they are there already."""
+        name = f"{name}{key}" if self.problem.held else name
+        loaded = name in held and held[name][0] == key
+        if not loaded:
+            held[name] = (key, table.next(name))
+        return held[name][1], loaded
+
+    def _computed(self, tensor: Tensor, low: int, count: int) -> View:
+        """The channels of a tile, or the one value for all, of what is computed."""
+        view = self.context.view(tensor)
+        axis = next((index for index, dim in enumerate(view.shape) if dim > 1), None)
+        if axis is None:
+            return replace(view, shape=(1,), strides=(4,))
+        part = replace(view, shape=(view.shape[axis],), strides=(view.strides[axis],))
+        return part.slice((low,), (count,))
+
+    def _drain_fields(self, rows: dict[str, tuple[Slot, int]], extent: Extent) -> tuple[tuple[Any, ...], int]:
+        """The fields of the drain, and the address of the shift."""
+        drain = self.drain
+        bias, scale, shift = (
+            rows[name][0].address + rows[name][1] if name in rows else NOTHING for name in ("b", "s", "shift")
+        )
+        step = 0 if isinstance(drain.scale, Tensor) and drain.scale.size == 1 else 4
+        return (bias, scale, step, drain.out_scale, drain.out_zero, drain.low, drain.high), shift
+
+    def _tile_extras(self, w: int, extent: Extent, chunk: tuple[int, int], shift: int) -> Extras:
+        p = self.problem
+        if p.depthwise:
+            return self._extras(w, 1, p.kh * p.kw, extent.groups * extent.channels, chunk, shift)
+        return self._extras(w, extent.groups, chunk[1] * p.kh * p.kw, extent.channels, chunk, shift)
 
     def _conv(self, tile: _Operands) -> Conv:
         p, (extent, ic, x, w, acc, out, drain, first, last) = self.problem, tile
-        k_bytes = ic * p.kh * p.kw * extent.channels * p.w_type.itemsize
+        k_bytes = packed_bytes(ic * p.kh * p.kw * extent.channels, p.w_type, p.w_bits)
         return Conv(
             p.x_type, p.w_type, self.drain.out_type, x.address, (ic * p.x_type.itemsize, x.row, x.pixel), w, k_bytes,
-            acc.address, (extent.channels * _ACCUMULATOR, acc.row, acc.pixel), extent.groups, extent.rows, extent.cols,
-            extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero, self.w_zero, first, last, out.address,
+            acc.address, (extent.channels * p.sum_bytes, acc.row, acc.pixel), extent.groups, extent.rows, extent.cols,
+            extent.channels, ic, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, zero_field(p.x_type, self.x_zero),
+            self.w_zero, first, last, out.address,
             (extent.channels * self.drain.out_type.itemsize, out.row, out.pixel), *drain,
         )  # fmt: skip
 
@@ -407,8 +500,8 @@ class MatrixLowering(Lowering):
         p, (extent, _, x, w, acc, out, drain, first, last) = self.problem, tile
         return Depthwise(
             p.x_type, p.w_type, self.drain.out_type, x.address, x.row, x.pixel, w, acc.address, acc.row, acc.pixel,
-            extent.rows, extent.cols, extent.groups, extent.channels, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw, self.x_zero,
-            self.w_zero, first, last, out.address, out.row, out.pixel, *drain,
+            extent.rows, extent.cols, extent.groups, extent.channels, p.kh, p.kw, p.sh, p.sw, p.dh, p.dw,
+            zero_field(p.x_type, self.x_zero), self.w_zero, first, last, out.address, out.row, out.pixel, *drain,
         )  # fmt: skip
 
     def homes(self, x: View, out: View, *, whole: bool) -> tuple[Home, Home, bool]:
@@ -424,9 +517,6 @@ class MatrixLowering(Lowering):
 _PARTS = 64
 """Parts of SRAM that a budget is rounded to."""
 
-_ACCUMULATOR = 4
-"""Bytes of a sum."""
-
 
 def _home(view: View) -> Home:
     if not view.buffer.on_chip:
@@ -438,3 +528,52 @@ def _home(view: View) -> Home:
 def _direct_spot(part: View) -> Spot:
     row = part.strides[-3] if len(part.strides) > 2 else 0
     return Spot(part.address, row, part.strides[-2], part)
+
+
+class _Scales(NamedTuple):
+    """Scales of weights that are numbers, and zero points if they have any: [rows][output channels], a row for each
+    ``block`` input channels."""
+
+    block: int
+    scale: npt.NDArray[np.float32]
+    zero: npt.NDArray[Any] | None
+
+    @classmethod
+    def of(cls, op: Op) -> _Scales | None:
+        scale, zero = op.optional(3), op.optional(4)
+        if scale is None:
+            return None
+        w, conv = op.input(1), op.kind == "conv"
+        channels, depth = (w.shape[0], w.shape[1]) if conv else (w.shape[-1], w.shape[-2])
+        arrays = []
+        for tensor, dtype in ((scale, np.dtype(np.float32)), (zero, w.dtype.storage)):
+            if tensor is None or tensor.data is None:
+                continue
+            # Rows are along the input channels: of a convolution they lie behind the output channels.
+            lead = 2 if conv else len(w.shape)
+            flat = tensor.data.reshape(tensor.shape[lead - 2 : lead])
+            rows = flat.T if conv else flat
+            arrays.append(np.repeat(rows, channels // rows.shape[1], axis=1).astype(dtype))
+        return cls(op.attrs["block"] or depth, arrays[0], arrays[1] if len(arrays) > 1 else None)
+
+    @property
+    def rows(self) -> int:
+        return len(self.scale)
+
+    def parts(self, channels: tuple[int, int], columns: list[tuple[int, int]]) -> list[npt.NDArray[Any]]:
+        """Scales of the groups' columns for a part of the input channels, then zero points."""
+        low, high = channels[0] // self.block, ceil_div(sum(channels), self.block)
+        if self.rows == 1:
+            low, high = 0, 1
+        arrays = [array for array in (self.scale, self.zero) if array is not None]
+        return [array[low:high, first : first + count] for array in arrays for first, count in columns]
+
+
+def _squeezed(values: npt.NDArray[Any], bits: int) -> npt.NDArray[np.uint8]:
+    """Bytes of so many bits of each value, low bits first."""
+    each = 8 // bits
+    full = np.zeros(ceil_div(values.size, each) * each, np.uint8)
+    full[: values.size] = values.view(np.uint8) & np.uint8((1 << bits) - 1)
+    places = np.arange(0, 8, bits, dtype=np.uint8)
+    packed: npt.NDArray[np.uint8] = np.bitwise_or.reduce(full.reshape(-1, each) << places, axis=1)
+    return packed

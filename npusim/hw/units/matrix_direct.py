@@ -141,8 +141,8 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
     assert matrix is not None
     direct = matrix.direct or DirectConfig()
     groups = [min(matrix.cols, work.oc - first) for first in range(0, work.oc, matrix.cols)]
-    taps = work.ic * work.kh * work.kw * work.dtype.itemsize
-    bursts = [ceil_div(taps * kernels, burst) for kernels in groups]
+    taps = work.ic * work.kh * work.kw
+    bursts = [ceil_div(work.weight_bytes(taps * kernels), burst) for kernels in groups]
     # A burst cannot come faster than the pins move it, nor than the bursts on the way let one be asked for (Little's
     # law).
     pins = Fraction(burst * config.matrix_hz, dram_model(config).bandwidth)

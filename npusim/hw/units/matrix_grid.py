@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from npusim.hw.config import Config
 from npusim.hw.sections import GridConfig
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, sram_cycles, total
-from npusim.hw.units.matrix_systolic import unit_for
+from npusim.hw.units.matrix_systolic import drain_cycles, unit_for
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         # Each window passes once, whatever the number of channels: the grid hands a pixel to all of its columns.
         operands = ceil_div(work.batch * windows * size, grid.operand_bytes_per_cycle)
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
-    drain = ceil_div(outputs, matrix.output_elements_per_cycle)
+    drain = drain_cycles(matrix, work)
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
     terms.append(("start", LATENCY, grid.start_cycles))
     if operands > max(mac, drain):
@@ -68,7 +68,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     weights = work.oc * taps * (1 if work.depthwise else work.ic)
     if grid.windows_buffered:
         windows //= taps
-    moved = work.batch * (windows + weights) * size + outputs * work.out_bytes
+    moved = work.batch * windows * size + work.weight_bytes(work.batch * weights) + outputs * work.out_bytes
     return total(config.matrix_hz, terms, sram_cycles(config, moved, config.matrix_hz))
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from npusim.hw.config import Config
 from npusim.hw.sections import MeshConfig
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
-from npusim.hw.units.matrix_systolic import place, traffic_cycles, unit_for
+from npusim.hw.units.matrix_systolic import drain_cycles, place, traffic_cycles, unit_for
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     # The first row has nothing to queue behind, so its stall is counted apart.
     later = (rows - 1) * (1 + mesh.row_stall_cycles)
     feeding = max(mesh.row_stall_cycles, 1) + ceil_div(later * rate.denominator, rate.numerator)
-    drain = ceil_div(work.batch * work.oh * work.ow * work.oc, matrix.output_elements_per_cycle) if work.last else 0
+    drain = drain_cycles(matrix, work)
     traffic = traffic_cycles(config, work, placed)
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
     if traffic > max(feeding + pipeline, drain):

@@ -28,10 +28,10 @@ Depthwise: a channel is a matmul of its own, K = kh * kw and N = filters per cha
 side lie on the diagonal of one fold, D = max(1, min(R // rows, C // columns)), the PEs off the diagonal hold zeros:
 folds = ceil(channels / D) * ceil(rows / R) * ceil(columns / C).
 
-Beside this run the post-processing (on ``last``: outputs / output_elements_per_cycle) and the SRAM traffic: operands,
-outputs, and, without dedicated accumulators, partial sums. The longest of the three decides. With
-``port_bytes_per_cycle`` nothing is hidden: both operands and the results, each once, pass that port beforehand and
-afterwards, and their cycles are added.
+Beside this run the post-processing (on ``last``: outputs / output_elements_per_cycle, twice that for sums of 64 bits)
+and the SRAM traffic: operands, outputs, and, without dedicated accumulators, partial sums. The longest of the three
+decides. With ``port_bytes_per_cycle`` nothing is hidden: both operands and the results, each once, pass that port
+beforehand and afterwards, and their cycles are added.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     # The arrays divide a stream by whole groups of R rows, so that a short one stays with one array.
     streams = max(ceil_div(folds * stream, matrix.arrays), min(stream, matrix.rows))
     array = streams + exposed_swaps + skew
-    outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
-    drain = ceil_div(outputs, matrix.output_elements_per_cycle)
+    drain = drain_cycles(matrix, work)
     serial = matrix.port_bytes_per_cycle
     traffic = sram_cycles(config, _once(work), config.matrix_hz) if serial else traffic_cycles(config, work, placed)
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
@@ -113,6 +112,12 @@ def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:
     return Placement(rows, columns, streamed, work.batch * work.ic, packed)
 
 
+def drain_cycles(matrix: MatrixConfig, work: MatrixWork) -> int:
+    """Cycles in which the sums leave; one of 64 bits takes the place of two."""
+    sums = work.batch * work.oh * work.ow * work.oc if work.last else 0
+    return ceil_div(sums * ceil_div(work.acc_bytes, ACCUMULATOR_BYTES), matrix.output_elements_per_cycle)
+
+
 def unit_for(config: Config, work: MatrixWork) -> MatrixConfig:
     """The matrix unit that computes a work; raises ProgramError if there is none for its type."""
     matrix = config.matrix
@@ -132,7 +137,11 @@ def _once(work: MatrixWork) -> int:
     pixels = work.batch * work.oh * work.ow
     inputs = pixels * depth * (work.ic if work.depthwise else 1)
     weights = work.batch * depth * work.oc
-    return (inputs + weights) * work.dtype.itemsize + (pixels * work.oc * work.out_bytes if work.last else 0)
+    return (
+        inputs * work.dtype.itemsize
+        + work.weight_bytes(weights)
+        + (pixels * work.oc * work.out_bytes if work.last else 0)
+    )
 
 
 def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
@@ -141,12 +150,15 @@ def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
     assert matrix is not None
     row_folds, column_folds = ceil_div(placed.rows, matrix.rows), ceil_div(placed.columns, matrix.cols)
     results = work.batch * work.oh * work.ow * work.oc
-    once = placed.matmuls * placed.rows * placed.columns * size  # the stationary operand, WS and IS
+    stationary = placed.matmuls * placed.rows * placed.columns  # WS and IS
     # The streamed operand passes the port again for every block of columns, since the array holds one at a time.
-    along_rows = placed.matmuls * placed.rows * placed.streamed * column_folds * size
+    streamed = placed.matmuls * placed.rows * placed.streamed * column_folds
+    once, along_rows = work.weight_bytes(stationary), streamed * size
+    if matrix.dataflow == "input_stationary":
+        once, along_rows = stationary * size, work.weight_bytes(streamed)
     partial = 0
     if matrix.dataflow == "output_stationary":
-        along_columns = placed.matmuls * placed.columns * placed.streamed * row_folds * size
+        along_columns = work.weight_bytes(placed.matmuls * placed.columns * placed.streamed * row_folds)
         moved = along_rows + along_columns
         partial = results * ((not work.first) + (not work.last))
     else:
@@ -156,7 +168,7 @@ def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
         partial = results * (2 * row_folds - work.first - work.last)
     # Accumulators of their own have their own port.
     if not matrix.accumulator_bytes:
-        moved += partial * ACCUMULATOR_BYTES
+        moved += partial * work.acc_bytes
     if work.last:
         moved += results * work.out_bytes
     return sram_cycles(config, moved, config.matrix_hz)

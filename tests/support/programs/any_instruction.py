@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait
-from npusim.isa.matrix import NOTHING
+from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Extras
 from npusim.isa.routine import Call, Operand
 from npusim.routines import canonical
 from tests.support.sample_routines import PLAIN
@@ -56,9 +56,17 @@ CALLS = st.builds(
 """Any call that can be encoded, of routines that nobody knows."""
 
 
+_WORDS = st.integers(0, 2**32 - 1)
+_ADDRESSES = st.integers(0, 2**64 - 1)
+EXTRAS = st.builds(Extras, st.booleans(), st.integers(0, 255), _WORDS, _WORDS, _ADDRESSES, _ADDRESSES, _ADDRESSES)
+"""Anything that the bytes behind a matrix instruction can say, and now and then nothing."""
+
+
+def _tails(cls: type[Instruction]) -> st.SearchStrategy[Any]:
+    return st.just(NO_EXTRAS) | EXTRAS if cls.unit is Unit.MATRIX else CALLS
+
+
 def _element(code: str, enumeration: Any) -> st.SearchStrategy[Any]:
-    if code == TAIL:
-        return CALLS
     if enumeration is not None:
         return st.sampled_from(list(enumeration))
     if code == "?":
@@ -73,7 +81,7 @@ def encodable(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
     """Any values that the fields can hold."""
     parts = {}
     for name, (code, count, enumeration) in field_codes(cls).items():
-        element = _element(code, enumeration)
+        element = _tails(cls) if code == TAIL else _element(code, enumeration)
         parts[name] = st.tuples(*[element] * count) if count else element
     return st.builds(cls, **parts)
 
@@ -103,7 +111,7 @@ class Executable:
         values: dict[str, Any] = {}
         for name, (code, count, enumeration) in field_codes(self.cls).items():
             if code == TAIL:
-                values[name] = self._call()
+                values[name] = self._extras(area) if self.cls.unit is Unit.MATRIX else self._call()
             elif code == "Q" and name != "pattern":
                 optional = name in ("bias", "scale") and self.cls.mnemonic.startswith("matrix.")
                 values[name] = NOTHING if optional and self.rng.random() < 0.4 else area * AREA + AREA // 2
@@ -112,6 +120,23 @@ class Executable:
                 values[name] = self._value(name, code, count, enumeration)
         self._agree(values)
         return self.cls(**values)
+
+    def _extras(self, area: int) -> Extras:
+        """What a matrix instruction may have besides, in areas from ``area`` on; ``_agree`` makes the types fit."""
+        if self.rng.random() < 0.3:
+            return NO_EXTRAS
+        places = [NOTHING if self.rng.random() < 0.4 else (area + i) * AREA + AREA // 2 for i in range(3)]
+        block = int(self.rng.integers(1, 5))
+        scaled = places[0] != NOTHING
+        return Extras(
+            bool(self.rng.random() < 0.4) and not scaled,
+            int(self._pick([0, *PACKED_BITS])),
+            int(self.rng.integers(block)) if scaled else 0,
+            block if scaled else 0,
+            places[0],
+            places[1] if scaled else NOTHING,
+            places[2],
+        )
 
     def _call(self) -> Call:
         """One of the test routines on small operands."""
@@ -159,9 +184,16 @@ class Executable:
         """Make types fit each other, which random ones seldom do."""
         if "w_type" in values:
             kinds = [(t, t) for t in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.INT32)]
-            kinds += [(a, b) for a in _SMALL_TYPES for b in _SMALL_TYPES]
+            bytes_ = [DType.INT8, DType.UINT8]
+            extras = values["extras"]
+            small = [(a, b) for a in (*_SMALL_TYPES, DType.UINT16) for b in _SMALL_TYPES]
+            kinds = small if extras.wide else kinds + small
+            if extras.w_scale != NOTHING:
+                kinds = [(a, b) for a in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16) for b in bytes_]
+            if extras.w_bits:
+                kinds = [(a, b) for a, b in kinds if b in bytes_]
             values["x_type"], values["w_type"] = self._pick(kinds)
-            if values["w_type"] not in (DType.INT8, DType.UINT8):
+            if values["w_type"] not in bytes_ or extras.w_scale != NOTHING:
                 values["w_zero"] = 0
             values["scale_stride"] = self._pick([0, 4])
             values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])

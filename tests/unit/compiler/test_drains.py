@@ -170,11 +170,38 @@ def test_what_is_no_scale_of_sums_stays() -> None:
     assert left(dequantize(0.5, to=F16), I8) == ["dequantize"]
 
 
-def test_a_bias_does_not_come_after_a_scale() -> None:
-    assert left(then(dequantize(0.5), plus([1, 2, 3, 4])), I8) == ["binary"]
+def test_what_is_added_behind_a_scale_is_a_shift() -> None:
+    drain = drained(then(dequantize(0.5), plus([1, 2, 3, 4])), I8)
+    assert (drain.rest, drain.bias) == ((), None)
+    assert drain.shift is not None
+    assert drain.shift.tolist() == [1, 2, 3, 4]
+    assert left(then(dequantize(0.5), plus([1, 2, 3, 4]), plus([1, 2, 3, 4])), I8) == ["binary"]
+    assert left(then(dequantize(0.5), unary(Unary.RELU), plus([1, 2, 3, 4])), I8) == ["binary"]
 
 
-@pytest.mark.parametrize(("to", "low", "high"), [(U8, 0, 255), (I8, -128, 127), (DType.INT16, -32768, 32767)])
+def test_scales_and_biases_that_others_compute_are_read() -> None:
+    """One value for all channels or one for each; a bias of integer sums only."""
+
+    def scaled(shape: tuple[int, ...]) -> Callable[[GraphBuilder, Tensor], Tensor]:
+        def step(build: GraphBuilder, x: Tensor) -> Tensor:
+            parameters = [build.input("s", shape, F32), build.const(np.int32(0))]
+            return build.add("dequantize", [x, *parameters], {"to": F32})
+
+        return step
+
+    def shifted(build: GraphBuilder, x: Tensor) -> Tensor:
+        return build.add("binary", [x, build.input("b", (4,), I32)], {"fn": Binary.ADD})
+
+    drain = drained(then(shifted, scaled(())), I8)
+    assert drain.rest == ()
+    assert [(name, tensor.name) for name, tensor in drain.computed()] == [("b", "b"), ("s", "s")]
+    assert left(scaled((4,)), I8) == []
+    assert left(scaled((3, 1)), I8) == ["dequantize"]
+
+
+@pytest.mark.parametrize(
+    ("to", "low", "high"), [(U8, 0, 255), (I8, -128, 127), (DType.INT16, -32768, 32767), (DType.UINT16, 0, 65535)]
+)
 def test_results_are_quantised(to: DType, low: int, high: int) -> None:
     drain = drained(then(dequantize(0.5), quantize(0.25, 3, to)), I8)
     assert (drain.rest, drain.out_type, drain.out_scale, drain.out_zero) == ((), to, 0.25, 3)
@@ -192,9 +219,8 @@ def test_steps_that_are_none_stay(scale: Any) -> None:
     assert left(then(dequantize(0.5), quantize(scale)), I8) == ["quantize"]
 
 
-def test_zero_points_of_channels_and_other_types_stay() -> None:
+def test_zero_points_of_channels_and_halves_stay() -> None:
     assert left(then(dequantize(0.5), quantize(1.0, [1, 2, 3, 4])), I8) == ["quantize"]
-    assert left(then(dequantize(0.5), quantize(1.0, 0, DType.UINT16)), I8) == ["quantize"]
     assert left(quantize(1.0), F16) == ["quantize"]
     assert left(quantize(1.0)) == []
 

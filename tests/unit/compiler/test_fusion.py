@@ -162,13 +162,6 @@ def test_a_quantised_layer_leaves_quantised(to: DType) -> None:
     assert not any(name.startswith("vector.") for name in mnemonics(program))
 
 
-def test_what_the_drain_cannot_say_stays() -> None:
-    """uint16 results are not among its types."""
-    drain = drained(quantised(DType.UINT16))
-    assert [op.kind for op in drain.rest] == ["quantize"]
-    assert drain.out_type is DType.FLOAT32
-
-
 def test_what_is_rewritten_makes_an_output_without_a_copy() -> None:
     build = GraphBuilder("g")
     x, bias = build.input("x", (2, 8), DType.FLOAT32), build.input("b", (4,), DType.FLOAT32)

@@ -109,8 +109,8 @@ def test_half_goes_to_even():
 @pytest.mark.parametrize(
     ("acc_type", "out_type", "zero", "out_scale", "message"),
     [
-        (DType.INT8, DType.INT8, 0, 1, "accumulators must be float32 or int32, got int8"),
-        (DType.INT32, DType.INT64, 0, 1, "result must be float, int8, uint8, int16 or int32, got int64"),
+        (DType.INT8, DType.INT8, 0, 1, "accumulators must be float32, int32 or int64, got int8"),
+        (DType.INT32, DType.INT64, 0, 1, "only int64 sums that nothing changes leave as int64, got int32"),
         (DType.INT32, DType.INT8, 1 << 20, 1, "out_zero must be within 16 bits, got 1048576"),
         (DType.INT32, DType.INT8, 0, 0, "out_scale must be above 0, got 0"),
     ],

@@ -303,7 +303,7 @@ def test_types_of_products() -> None:
         parameters = [((), F32), ((), I32)]
         assert accepts("quantize", [((2,), x), *parameters], to=U8) == (floats or x is I32), x
         assert accepts("quantize", [((2,), F32), *parameters], to=x) == (x in {I8, U8, I16, U16}), x
-        assert accepts("dequantize", [((2,), x), *parameters], to=F16) == (x in {I8, U8, I16, U16, I32}), x
+        assert accepts("dequantize", [((2,), x), *parameters], to=F16) == (x in {I8, U8, I16, U16, I32, I64}), x
         assert accepts("dequantize", [((2,), I8), *parameters], to=x) == floats, x
     assert accepts("matmul", [((2, 2), I8), ((2, 2), I16)])
 
