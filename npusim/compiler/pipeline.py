@@ -44,9 +44,11 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     best = _best(prepared, config, budget)
     commands, sizes = best.commands, best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
-    verify(
-        commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units)
-    )
+    limits = Limits(
+        sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
+        config.interconnect.multicast,
+    )  # fmt: skip
+    verify(commands, limits)
     count = len(prepared.inputs)
     bindings = [
         Binding(name, FIRST_IO + index, tensor.shape, tensor.dtype)

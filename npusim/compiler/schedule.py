@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
-from npusim.isa.base import Command, Instruction, Space, Unit, Wait, acc, sram
+from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, Wait, acc, is_dram, space_of, sram
 from npusim.isa.control import Halt
+from npusim.isa.dma import Copy, Multicast
 from npusim.ops.budget import Budget
 
 Key = tuple[int, int]
@@ -177,6 +178,69 @@ def raise_fences(fences: Fences, others: Fences) -> None:
         raise_fence(fences, key, count)
 
 
+def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
+    """Take the loads out of the steps of one turn, each with its core, that several of them have: the same bytes of
+    DRAM to the same place. Those that do it for all come before the others.
+
+    No lowering knows of this. All cores have the same slots at the same addresses, and those that work on neighbouring
+    tiles ask for the same weights or the same pixels in the same turn.
+    """
+    wanted: dict[bytes, list[tuple[int, Item]]] = {}
+    for core, step in turn:
+        for item in step.loads:
+            if (key := _shared_key(item)) is not None:
+                wanted.setdefault(key, []).append((core, item))
+    shared = {key for key, items in wanted.items() if len({core for core, _ in items}) > 1}
+    # What a load that stays has filled before must not be overtaken; with each that stays for that there may be more.
+    while late := {key for _, step in turn for key in _overtaking(step, shared)}:
+        shared -= late
+    if shared:
+        for _, step in turn:
+            step.loads = [item for item in step.loads if _shared_key(item) not in shared]
+    return [_for_several(items) for key, items in wanted.items() if key in shared]
+
+
+def _shared_key(item: Item) -> bytes | None:
+    """Equal for loads of the same bytes to the same place; None for what only one core can do."""
+    instruction = item.instruction
+    plain = type(instruction) is Copy and is_dram(instruction.src) and space_of(instruction.dst) == Space.SRAM
+    # A value in SRAM is a core's own.
+    return instruction.to_bytes() if plain and all(isinstance(resource, Slot) for resource in item.writes) else None
+
+
+def _overtaking(step: Tile, shared: Set[bytes]) -> Iterator[bytes]:
+    """The loads among those that are shared which write where one that is not shared has been before them."""
+    kept: list[Resource] = []
+    for item in step.loads:
+        key = _shared_key(item)
+        if key is None or key not in shared:
+            kept += (*item.reads, *item.writes)
+        elif any(resource in kept for resource in item.writes):
+            yield key
+
+
+def _halves(item: Item) -> list[Item]:
+    """A load for several cores as two, each for half of them."""
+    load = item.instruction
+    assert isinstance(load, Multicast)
+    cores = load.targets(0)
+    return [
+        Item(
+            replace(load, cores=sum(1 << core for core in half)), item.reads,
+            tuple(slot for slot in item.writes if isinstance(slot, Slot) and slot.core in half),
+        )
+        for half in (cores[: len(cores) // 2], cores[len(cores) // 2 :])
+    ]  # fmt: skip
+
+
+def _for_several(items: Sequence[tuple[int, Item]]) -> Item:
+    copy = items[0][1].instruction
+    fields = {field.name: getattr(copy, field.name) for field in copy.fields}
+    cores = sum(1 << core for core in {core for core, _ in items})
+    writes = dict.fromkeys(resource for _, item in items for resource in item.writes)
+    return Item(Multicast(**fields, cores=cores), items[0][1].reads, tuple(writes))
+
+
 def _buffers_read(items: Iterable[Item]) -> set[Buffer]:
     return {resource.buffer for item in items for resource in item.reads if isinstance(resource, View)}
 
@@ -206,14 +270,27 @@ class Scheduler:
         """Issue the steps of one operator: one stream per core, in turn. Raises CompileError beyond the budget."""
         running = [(core, iter(stream)) for core, stream in enumerate(streams)]
         while running:
-            rest = []
-            for core, steps in running:
-                step = next(steps, None)
-                if step is not None:
-                    self._budget.take_steps(len(step.loads) + len(step.compute) + len(step.stores), name)
-                    self._push(core, op, step)
-                    rest.append((core, steps))
-            running = rest
+            turn = [(core, steps, step) for core, steps in running if (step := next(steps, None)) is not None]
+            for _, _, step in turn:
+                self._budget.take_steps(len(step.loads) + len(step.compute) + len(step.stores), name)
+            if self._config.interconnect.multicast and len(turn) > 1:
+                self._load_for_several(op, [(core, step) for core, _, step in turn])
+            for core, _, step in turn:
+                self._push(core, op, step)
+            running = [(core, steps) for core, steps, _ in turn]
+
+    def _load_for_several(self, op: int, turn: Sequence[tuple[int, Tile]]) -> None:
+        """Read once what several cores load in one turn; the channel that has least to do writes it to all of them."""
+        loads = _take_shared(turn)
+        while loads:
+            self._flush_conflicts(Tile(loads))
+            item = loads.pop(0)
+            cores = item.instruction.targets(0)
+            if len(self._needs(op, item)) > MOST_WAITS and len(cores) > 1:
+                loads[:0] = _halves(item)
+                continue
+            core = min(cores, key=lambda core: (min(self._queues(core)), core))
+            self._issue(core, self._load_channel(core, item), op, item)
 
     def finish(self) -> list[Command]:
         """Issue what is pending and halt; the commands of the program."""
@@ -285,9 +362,13 @@ class Scheduler:
             # A store waits for the compute before it. On a channel that also loads, the next tile would wait with it.
             self._issue(core, Unit.DMA + self._config.dma.channels - 1, op, item)
 
+    def _queues(self, core: int) -> list[int]:
+        """What the channels for loads have been given, in bytes; the last channel is kept for stores if it can be."""
+        return self._queued.setdefault(core, [0] * max(1, self._config.dma.channels - 1))
+
     def _load_channel(self, core: int, item: Item) -> int:
-        """The least loaded channel; the last one is kept for stores when there are several."""
-        queued = self._queued.setdefault(core, [0] * max(1, self._config.dma.channels - 1))
+        """The least loaded channel."""
+        queued = self._queues(core)
         channel = min(range(len(queued)), key=lambda index: (queued[index], index))
         work = item.instruction.work()
         queued[channel] += getattr(work, "bytes", 0) + _TRANSFER_OVERHEAD
@@ -296,12 +377,8 @@ class Scheduler:
     def _issue(self, core: int, unit: int, op: int, item: Item) -> None:
         key = (core, int(unit))
         count = self._issued.get(key, 0) + 1
-        needs: Fences = {}
         # All needs first, then the records: a command that reads what it writes must not wait for itself.
-        for resource in item.reads:
-            self._need_for_read(resource, needs)
-        for resource in item.writes:
-            self._need_for_write(resource, op, needs)
+        needs = self._needs(op, item)
         self._issued[key] = count
         for resource in item.reads:
             self._record(resource, key, count, op, write=False)
@@ -309,6 +386,15 @@ class Scheduler:
             self._record(resource, key, count, op, write=True)
         waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
         self.commands.append(Command(core, int(unit), op, waits, item.instruction))
+
+    def _needs(self, op: int, item: Item) -> Fences:
+        """What must be over before an item of an operator begins."""
+        needs: Fences = {}
+        for resource in item.reads:
+            self._need_for_read(resource, needs)
+        for resource in item.writes:
+            self._need_for_write(resource, op, needs)
+        return needs
 
     def _prune(self, key: Key, needs: Fences) -> Fences:
         """Leave out what an earlier command of the same unit has waited for, and the unit's own order: a unit starts a

@@ -250,15 +250,17 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     out_cost = _moving(
         problem.out_home, bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, model, write=True
     )
+    x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
     # The scheduler keeps one channel of a core free for stores, so loads have the others.
-    loading = int(share * (x_loads * x_cost + w_loads * w_cost)) // max(1, config.dma.channels - 1)
+    loads = share * (x_loads * x_cost / x_cores + w_loads * w_cost / w_cores)
+    loading = int(loads) // max(1, config.dma.channels - 1)
     storing = per_core * out_cost
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = 0 if problem.held else w_loads * bytes_.w
+    traffic = 0 if problem.held else w_loads * bytes_.w // w_cores
     if problem.x_home is Home.DRAM:
-        traffic += x_loads * bytes_.x
+        traffic += x_loads * bytes_.x // x_cores
     if problem.out_home is Home.DRAM:
         traffic += spatial * channels * bytes_.out
     shared = traffic * 10**12 // config.dram.bandwidth
@@ -286,6 +288,29 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
     # Output channels of one group use the same input, those of the next group other channels of it.
     grouped = ceil_div(problem.groups, tile.groups)
     return spatial * grouped, w
+
+
+def _loaded_for(
+    problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, config: Config
+) -> tuple[int, int]:
+    """How many cores each load of an input tile and of a weight tile serves, where one load can serve several.
+
+    What is counted by :func:`_loads` is once for a run of tasks with the same outer part, although several cores may
+    have a part of that run: that they share it is no gain over the count.
+    """
+    if not config.interconnect.multicast or config.cores == 1 or (problem.x_home, problem.held) != (Home.DRAM, False):
+        return 1, 1
+    outer, inner = (channels, spatial) if tile.weights_outer else (spatial, channels)
+    if outer * inner % config.cores:
+        return 1, 1  # the cores drift apart: none asks for what another one does at that moment
+    tasks = outer * inner // config.cores
+    if tasks % inner and inner % tasks:
+        return 1, 1
+    # As many cores walk the same inner parts at the same time.
+    together = config.cores // max(1, inner // tasks)
+    if tile.weights_outer:
+        return together, 1
+    return 1, together if problem.shared_weights else 1
 
 
 def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:

@@ -176,6 +176,7 @@ class InterconnectConfig:
 
     bytes_per_cycle: int = key(Count(1, 1 << 16), "width, shared by all cores", 64)
     latency_cycles: int = key(Count(0, 65536), "cycles that a request spends in it", 8)
+    multicast: bool = key(Flag(), "what is read from DRAM once can be written to the SRAM of several cores", False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -96,7 +96,10 @@ class Decoder:
         """The steps of a stream. Raises RefusedError for what cannot be decoded or breaks a rule of ``isa.verify``."""
         config = self._config
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units)
+        limits = Limits(
+            region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
+            config.interconnect.multicast,
+        )  # fmt: skip
         steps: list[Step] = []
         offset = 0
 

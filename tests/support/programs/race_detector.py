@@ -120,14 +120,17 @@ class Detector:
         self._commands.append(command)
         self._place.append((self._number[key], len(history)))
         touched = [(access, bytes_of(access)) for access in command.instruction.accesses() if access is not None]
+        cores = command.instruction.targets(command.core)
         for access, where in touched:
-            self._compare(index, clock, access, where)
+            for core in cores if access.write else (command.core,):
+                self._compare(index, clock, access, where, core)
         for access, where in touched:
-            shadow = self._shadow(command.core, access.address)
-            if access.write:
-                shadow.writer[where] = index
-            else:
-                shadow.readers[self._number[key], where] = index
+            for core in cores if access.write else (command.core,):
+                shadow = self._shadow(core, access.address)
+                if access.write:
+                    shadow.writer[where] = index
+                else:
+                    shadow.readers[self._number[key], where] = index
 
     def _shadow(self, core: int, address: int) -> _Shadow:
         space = space_of(address)
@@ -141,8 +144,8 @@ class Detector:
             shadow = self._shadows[owner, space] = _Shadow(size, len(self._units))
         return shadow
 
-    def _compare(self, index: int, clock: npt.NDArray[np.int64], access: Access, where: Bytes) -> None:
-        shadow = self._shadow(self._commands[index].core, access.address)
+    def _compare(self, index: int, clock: npt.NDArray[np.int64], access: Access, where: Bytes, core: int) -> None:
+        shadow = self._shadow(core, access.address)
         rivals = set(np.unique(shadow.writer[where]).tolist())
         if access.write:
             rivals.update(np.unique(shadow.readers[:, where]).tolist())
