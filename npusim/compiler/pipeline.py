@@ -16,6 +16,7 @@ from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.schedule import Scheduler, Tile
+from npusim.compiler.spread import Spread, spread
 from npusim.compiler.stripes import before_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import align
@@ -84,6 +85,10 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         return best
     orders = [(forecast(best.commands, config), best)]
     alone: _Order | None = best
+    if config.cores > 1 and (order := _spread(graph, config, budget)) is not None:
+        orders.append((forecast(order.commands, config), order))
+    import os
+    if os.environ.get("SHOW"): print([o[0] for o in orders])
     if config.cores > 1:
         count = config.cores // 2
         # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
@@ -121,6 +126,52 @@ def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = Tr
     _check_capacity(graph, sizes, config)
     striped = any(stretch.segment for stretch in layout.stretches)
     return _Order(commands, sizes, context.constants, placement.groups, striped)
+
+
+def _spread(graph: Graph, config: Config, budget: Budget) -> _Order | None:
+    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is."""
+    try:
+        context = Context(config, ConstantPool())
+        placement = place(graph, form_groups(graph.ops, graph.outputs), context)
+        parts = spread(placement, context)
+        if parts is None:
+            return None
+        values = (parts.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
+        _check_capacity(graph, (0, *values), config)
+        commands = _schedule_spread(placement, parts, copy(budget))
+        sizes = (align(context.constants.size), *values)
+        _check_capacity(graph, sizes, config)
+    except CompileError:
+        return None
+    return _Order(commands, sizes, context.constants, placement.groups, False)
+
+
+def _schedule_spread(placement: Placement, parts: Spread, budget: Budget) -> list[Command]:
+    scheduler = Scheduler(parts.whole.config, budget)
+    born: dict[int, list[Buffer]] = {}
+    for buffer in placement.buffers:
+        born.setdefault(buffer.born, []).append(buffer)
+    low_end = True
+    for stretch in parts.stretches:
+        (group,) = stretch.groups
+        for buffer in born.get(group.index, ()):
+            scheduler.born(buffer)
+        if stretch.is_empty:
+            continue
+        fitted, lowerings = parts.fit(stretch, low_end=low_end)
+        low_end = not low_end
+        tables = [
+            SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)
+        ]
+        if parts.parts[group.index] is None:
+            streams = _streams(lowerings[0], tables)
+        else:
+            streams = [lowering.steps(table, 0, 1) for lowering, table in zip(lowerings, tables, strict=False)]
+        try:
+            scheduler.add(group.index, group.name, streams)
+        except TooManyError as error:
+            raise CompileError(f"{group.name} ({group.kind}): {error}") from None
+    return scheduler.finish()
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:

@@ -32,7 +32,9 @@ class MatrixProblem:
 
     ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators;
     ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result
-    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between.
+    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between; ``beside``:
+    as many cores have a problem like this at the same time; ``x_serves``, ``w_serves``: of those, how many one load of
+    an operand is for.
     """
 
     images: int
@@ -58,6 +60,9 @@ class MatrixProblem:
     out_home: Home = Home.DRAM
     main: bool = True
     held: bool = False
+    beside: int = 1
+    x_serves: int = 1
+    w_serves: int = 1
 
 
 class Tiling(NamedTuple):
@@ -258,11 +263,11 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = 0 if problem.held else w_loads * bytes_.w // w_cores
+    traffic = 0 if problem.held else w_loads * bytes_.w * problem.beside // w_cores
     if problem.x_home is Home.DRAM:
-        traffic += x_loads * bytes_.x // x_cores
+        traffic += x_loads * bytes_.x * problem.beside // x_cores
     if problem.out_home is Home.DRAM:
-        traffic += spatial * channels * bytes_.out
+        traffic += spatial * channels * bytes_.out * problem.beside
     shared = traffic * 10**12 // config.dram.bandwidth
     first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
     parts = (compute, loading, storing, shared)
@@ -299,7 +304,7 @@ def _loaded_for(
     have a part of that run: that they share it is no gain over the count.
     """
     if not config.interconnect.multicast or config.cores == 1 or (problem.x_home, problem.held) != (Home.DRAM, False):
-        return 1, 1
+        return problem.x_serves, problem.w_serves
     outer, inner = (channels, spatial) if tile.weights_outer else (spatial, channels)
     if outer * inner % config.cores:
         return 1, 1  # the cores drift apart: none asks for what another one does at that moment

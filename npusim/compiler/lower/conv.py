@@ -49,6 +49,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, per_element(self.chain), in_place,
             *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)), bool(context.rows),
+            context.beside, context.served(x), context.served(w),
         )  # fmt: skip
         self.tile = self.choose_tile()
 

@@ -219,6 +219,10 @@ class Elementwise(Lowering):
     def slots(self) -> list[SlotSpec]:
         return self._chain.slots(self._tile)
 
+    def follow(self, first: Lowering) -> None:
+        assert isinstance(first, Elementwise)
+        self._tile = first._tile
+
     def estimate(self) -> int:
         return self.moving(view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip)
 

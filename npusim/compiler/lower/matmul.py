@@ -43,7 +43,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         self.problem = MatrixProblem(
             images, 1, shape[-2] if self._flat else m, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, a.dtype, b.dtype,
             self.drain.out_type, per_element(self.chain), self.drain.out_type.itemsize == 4,
-            *self.homes(self._a, self._out, whole=True),
+            *self.homes(self._a, self._out, whole=True), False, context.beside, context.served(a), context.served(b),
         )  # fmt: skip
         self.tile = self.choose_tile()
 

@@ -156,6 +156,13 @@ class MatrixLowering(Lowering):
             # the budget falls every time.
             budget -= excess
 
+    def follow(self, first: Lowering) -> None:
+        assert isinstance(first, MatrixLowering)
+        self.tile = first.tile
+        # The same weights are packed once.
+        if self.op.input(1) is first.op.input(1):
+            self._packed = first._packed
+
     def estimate(self) -> int:
         one = estimate(self.problem, self.tile, self.config)
         far = self.moving(view for view in self.chain.operands() if not view.buffer.on_chip)
