@@ -18,14 +18,17 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import NamedTuple
 
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
+from npusim.hw.units.dma import channel_bandwidth, latency_ps
 from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, Wait, acc, is_dram, space_of, sram
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy, Multicast
 from npusim.ops.budget import Budget
+from npusim.units import ceil_div
 
 Key = tuple[int, int]
 """(core, unit)."""
@@ -233,6 +236,36 @@ def _halves(item: Item) -> list[Item]:
     ]  # fmt: skip
 
 
+def _pieces(item: Item, most: int, config: Config) -> list[Item]:
+    """A load as several that run side by side, each worth a transfer of its own: one alone keeps a channel busy, while
+    those of other cores have nothing to do."""
+    load = item.instruction
+    assert isinstance(load, Copy)
+    nbytes = prod(load.dims) * load.itemsize
+    # A transfer that is shorter than what its channel moves in one latency is mostly waiting.
+    most = min(most, nbytes * 10**12 // max(1, channel_bandwidth(config) * latency_ps(config)))
+    axis = next((axis for axis, dim in enumerate(load.dims) if dim > 1), None)
+    if most < 2 or axis is None or any(load.before) or any(load.after):
+        return [item]
+    size = ceil_div(load.dims[axis], most)
+    return [
+        Item(
+            replace(
+                load,
+                dst=load.dst + first * load.dst_strides[axis],
+                src=load.src + first * load.src_strides[axis],
+                dims=_at(load.dims, axis, min(size, load.dims[axis] - first)),
+            ),
+            item.reads, item.writes,
+        )
+        for first in range(0, load.dims[axis], size)
+    ]  # fmt: skip
+
+
+def _at(values: Sequence[int], axis: int, value: int) -> tuple[int, ...]:
+    return tuple(value if index == axis else old for index, old in enumerate(values))
+
+
 def _for_several(items: Sequence[tuple[int, Item]]) -> Item:
     copy = items[0][1].instruction
     fields = {field.name: getattr(copy, field.name) for field in copy.fields}
@@ -289,8 +322,8 @@ class Scheduler:
             if len(self._needs(op, item)) > MOST_WAITS and len(cores) > 1:
                 loads[:0] = _halves(item)
                 continue
-            core = min(cores, key=lambda core: (min(self._queues(core)), core))
-            self._issue(core, self._load_channel(core, item), op, item)
+            pieces = _pieces(item, len(cores), self._config)
+            self._issue_together(op, [(*self._load_channel(cores, piece), piece) for piece in pieces])
 
     def finish(self) -> list[Command]:
         """Issue what is pending and halt; the commands of the program."""
@@ -333,7 +366,7 @@ class Scheduler:
         # Commands leave the stream in order, and one that finds its unit's queue full holds up all behind it: loads
         # come ahead of the compute of the step before, or they could not start until that has left the stream.
         for item in step.loads:
-            self._issue(core, self._load_channel(core, item), op, item)
+            self._issue(*self._load_channel((core,), item), op, item)
         self._flush(core)
         self._pending[core] = (op, step)
 
@@ -366,26 +399,34 @@ class Scheduler:
         """What the channels for loads have been given, in bytes; the last channel is kept for stores if it can be."""
         return self._queued.setdefault(core, [0] * max(1, self._config.dma.channels - 1))
 
-    def _load_channel(self, core: int, item: Item) -> int:
-        """The least loaded channel."""
-        queued = self._queues(core)
-        channel = min(range(len(queued)), key=lambda index: (queued[index], index))
+    def _load_channel(self, cores: Sequence[int], item: Item) -> tuple[int, int]:
+        """The core and the channel with the least to do."""
+        _, core, channel = min(
+            (queued, core, channel) for core in cores for channel, queued in enumerate(self._queues(core))
+        )
         work = item.instruction.work()
-        queued[channel] += getattr(work, "bytes", 0) + _TRANSFER_OVERHEAD
-        return Unit.DMA + channel
+        self._queues(core)[channel] += getattr(work, "bytes", 0) + _TRANSFER_OVERHEAD
+        return core, Unit.DMA + channel
 
     def _issue(self, core: int, unit: int, op: int, item: Item) -> None:
-        key = (core, int(unit))
-        count = self._issued.get(key, 0) + 1
+        self._issue_together(op, [(core, unit, item)])
+
+    def _issue_together(self, op: int, items: Sequence[tuple[int, int, Item]]) -> None:
+        """Issue items to units of cores in no order of their own, although they may write the same slots."""
         # All needs first, then the records: a command that reads what it writes must not wait for itself.
-        needs = self._needs(op, item)
-        self._issued[key] = count
-        for resource in item.reads:
-            self._record(resource, key, count, op, write=False)
-        for resource in item.writes:
-            self._record(resource, key, count, op, write=True)
-        waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
-        self.commands.append(Command(core, int(unit), op, waits, item.instruction))
+        needs: Fences = {}
+        for _, _, item in items:
+            raise_fences(needs, self._needs(op, item))
+        fences: Fences = {}
+        for core, unit, item in items:
+            key = (core, int(unit))
+            fences[key] = self._issued[key] = self._issued.get(key, 0) + 1
+            waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
+            self.commands.append(Command(core, int(unit), op, waits, item.instruction))
+        for resource in dict.fromkeys(resource for _, _, item in items for resource in item.reads):
+            self._record(resource, fences, op, write=False)
+        for resource in dict.fromkeys(resource for _, _, item in items for resource in item.writes):
+            self._record(resource, fences, op, write=True)
 
     def _needs(self, op: int, item: Item) -> Fences:
         """What must be over before an item of an operator begins."""
@@ -430,18 +471,19 @@ class Scheduler:
         for uses in (history.reads, history.writes):
             uses.raise_into(needs, *resource.extent(), but=own)
 
-    def _record(self, resource: Resource, key: Key, count: int, op: int, *, write: bool) -> None:
+    def _record(self, resource: Resource, fences: Fences, op: int, *, write: bool) -> None:
         if isinstance(resource, Slot):
             if write:
-                # It has waited for all who used the slot before: who waits for it, waits for them.
-                resource.writers, resource.readers = {key: count}, {}
+                # They have waited for all who used the slot before: who waits for them, waits for those.
+                resource.writers, resource.readers = fences, {}
             else:
-                resource.readers[key] = count
+                raise_fences(resource.readers, fences)
             return
         if resource.buffer.is_constant:
             return
         history = self._history(resource.buffer)
-        (history.writes if write else history.reads).add(*resource.extent(), key, count, op)
+        for key, count in fences.items():
+            (history.writes if write else history.reads).add(*resource.extent(), key, count, op)
 
     def _history(self, buffer: Buffer) -> _History:
         history = self._histories.get(buffer)
