@@ -78,25 +78,15 @@ class _Order:
 
 
 def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
-    """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
-    alone keeps values in its SRAM; there, whole values may be faster than stripes."""
+    """The order that is done first, by forecast. Few cores may be faster than many: they share one DRAM, and have as
+    many pieces of work to wait for; one alone may go by stripes, and there whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
     if config.cores == 1 and not best.striped:
         return best
     orders = [(forecast(best.commands, config), best)]
     alone: _Order | None = best
-    if config.cores > 1 and (order := _spread(graph, config, budget)) is not None:
-        orders.append((forecast(order.commands, config), order))
-    import os
-    if os.environ.get("SHOW"): print([o[0] for o in orders])
     if config.cores > 1:
-        count = config.cores // 2
-        # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
-        while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
-            orders.append((forecast(order.commands, config), order))
-            if orders[-1][0] > orders[-2][0]:
-                break
-            count //= 2
+        orders += _on_fewer(graph, config, budget, orders[0][0])
         alone = _other(graph, replace(config, cores=1), budget)
     if alone is not None and alone is not best:
         orders.append((forecast(alone.commands, config), alone))
@@ -105,6 +95,27 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
     return min(orders, key=lambda pair: pair[0])[1]
+
+
+def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iterator[tuple[int, _Order]]:
+    """Orders with their forecasts: parts for all cores or for a power of two of them, tiles shared out among fewer.
+
+    A device with more cores looks at all that one with fewer does, as far as that has a power of two. ``shared``: the
+    forecast where the tiles are shared out among all.
+    """
+    counts = [config.cores, *(1 << bits for bits in range((config.cores - 1).bit_length() - 1, 0, -1))]
+    falling = True
+    for count in counts:
+        fewer = replace(config, cores=count)
+        parts = _spread(graph, fewer, budget)
+        if parts is not None:
+            yield forecast(parts.commands, config), parts
+        # Where half of the cores are slower than twice as many, so is a quarter. Of parts that is not true: they may
+        # fit into the SRAM of so many cores only.
+        if falling and count < config.cores and (order := _other(graph, fewer, budget)) is not None:
+            predicted = forecast(order.commands, config)
+            yield predicted, order
+            falling, shared = predicted < shared, predicted
 
 
 def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order | None:
