@@ -258,7 +258,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
     # The scheduler keeps one channel of a core free for stores, so loads have the others.
     loads = share * (x_loads * x_cost / x_cores + w_loads * w_cost / w_cores)
-    loading = int(loads) // max(1, config.dma.channels - 1)
+    loading = int(loads)
     storing = per_core * out_cost
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0

@@ -21,6 +21,9 @@ from npusim.timeline import UnitCounters
 FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
 
+CODE_RANK = -1
+"""Code comes before the data of all commands: nothing goes on without it."""
+
 SEQUENCER = "sequencer"
 
 
@@ -70,7 +73,7 @@ class Sequencer:
         # In halves: while one is dispatched the other is filled, which hides the latency of all but the first.
         size = min(FETCH_BYTES, self.total - self.requested)
         self.requested += size
-        job.link.start(size, job.fetch_rate, self._fetched)
+        job.link.start(size, job.fetch_rate, self._fetched, CODE_RANK if job.by_age else 0)
 
     def _fetched(self) -> None:
         job = self.job
