@@ -6,33 +6,59 @@ its bandwidth, in the order of the stream, where the device shares it; queues ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.isa.base import Command, Unit
-from npusim.work import DmaWork
+from npusim.work import DmaWork, Work
+
+Key = tuple[int, int]
+"""(core, unit)."""
+
+
+class Forecast:
+    """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream."""
+
+    def __init__(self, config: Config) -> None:
+        self._price = cost_model(config).cost
+        self._bandwidth, self._transfer_bytes = dram_model(config).bandwidth, dram_model(config).transfer_bytes
+        self._done: dict[Key, list[int]] = {}
+        self._dram = 0
+
+    @property
+    def end(self) -> int:
+        """When all are over."""
+        return max((ends[-1] for ends in self._done.values()), default=0)
+
+    def free(self, key: Key) -> int:
+        """When a unit has done all that it has been told."""
+        return self._done.get(key, _BEGIN)[-1]
+
+    def ready(self, waits: Iterable[tuple[Key, int]]) -> int:
+        """When units have completed so many commands."""
+        return max((self._done[key][count] for key, count in waits if count), default=0)
+
+    def add(self, key: Key, ready: int, work: Work) -> None:
+        """One more command for a unit, which may begin at a time, but not before."""
+        ends = self._done.setdefault(key, [0])
+        start = max(ends[-1], ready)
+        end = start + self._price(work).ps
+        if isinstance(work, DmaWork) and (work.reads or work.writes):
+            self._dram = max(self._dram, start) + self._transfer_bytes(work) * 10**12 // self._bandwidth
+            end = max(end, self._dram)
+        ends.append(end)
+
+
+_BEGIN = (0,)
 
 
 def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
-    price = cost_model(config).cost
-    bandwidth, transfer_bytes = dram_model(config).bandwidth, dram_model(config).transfer_bytes
-    done: dict[tuple[int, int], list[int]] = {}
-    dram = 0
+    course = Forecast(config)
     for command in commands:
-        if command.unit == Unit.CONTROL:
-            continue
-        key = (command.core, command.unit)
-        ends = done.setdefault(key, [0])
-        start = ends[-1]
-        for core, unit, count in command.waits:
-            start = max(start, done[core, unit][count])
-        work = command.instruction.work()
-        end = start + price(work).ps
-        if isinstance(work, DmaWork) and (work.reads or work.writes):
-            dram = max(dram, start) + transfer_bytes(work) * 10**12 // bandwidth
-            end = max(end, dram)
-        ends.append(end)
-    return max((ends[-1] for ends in done.values()), default=0)
+        if command.unit != Unit.CONTROL:
+            ready = course.ready(((core, unit), count) for core, unit, count in command.waits)
+            course.add((command.core, command.unit), ready, command.instruction.work())
+    return course.end

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
+from npusim.compiler.forecast import Forecast
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
 from npusim.hw.units.dma import channel_bandwidth, latency_ps
@@ -295,7 +296,9 @@ class Scheduler:
         self._histories: dict[Buffer, _History] = {}
         self._occupants: dict[tuple[int, Space], list[tuple[Place, Slot | Buffer]]] = {}
         self._pending: dict[int, tuple[int, Tile]] = {}
-        self._queued: dict[int, list[int]] = {}
+        self._course = Forecast(config)
+        # Where there is no choice, nobody needs to know when a channel will be free.
+        self._chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
         self._owners: list[tuple[int, int, Buffer]] = []
         """Runs of scratch bytes (first, end, the buffer that was born there last), in order and apart."""
 
@@ -323,7 +326,7 @@ class Scheduler:
                 loads[:0] = _halves(item)
                 continue
             pieces = _pieces(item, len(cores), self._config)
-            self._issue_together(op, [(*self._load_channel(cores, piece), piece) for piece in pieces])
+            self._issue_together(op, [(cores, piece) for piece in pieces])
 
     def finish(self) -> list[Command]:
         """Issue what is pending and halt; the commands of the program."""
@@ -366,7 +369,7 @@ class Scheduler:
         # Commands leave the stream in order, and one that finds its unit's queue full holds up all behind it: loads
         # come ahead of the compute of the step before, or they could not start until that has left the stream.
         for item in step.loads:
-            self._issue(*self._load_channel((core,), item), op, item)
+            self._issue_together(op, [((core,), item)])
         self._flush(core)
         self._pending[core] = (op, step)
 
@@ -395,37 +398,47 @@ class Scheduler:
             # A store waits for the compute before it. On a channel that also loads, the next tile would wait with it.
             self._issue(core, Unit.DMA + self._config.dma.channels - 1, op, item)
 
-    def _queues(self, core: int) -> list[int]:
-        """What the channels for loads have been given, in bytes; the last channel is kept for stores if it can be."""
-        return self._queued.setdefault(core, [0] * max(1, self._config.dma.channels - 1))
-
-    def _load_channel(self, cores: Sequence[int], item: Item) -> tuple[int, int]:
-        """The core and the channel with the least to do."""
-        _, core, channel = min(
-            (queued, core, channel) for core in cores for channel, queued in enumerate(self._queues(core))
-        )
-        work = item.instruction.work()
-        self._queues(core)[channel] += getattr(work, "bytes", 0) + _TRANSFER_OVERHEAD
-        return core, Unit.DMA + channel
+    def _load_channel(self, cores: Sequence[int], ready: int) -> Key:
+        """The core and the channel where a load that may begin at a time begins first."""
+        # The last channel is kept for stores when there are several.
+        channels = range(Unit.DMA, Unit.DMA + max(1, self._config.dma.channels - 1))
+        if len(cores) * len(channels) == 1:
+            return cores[0], Unit.DMA
+        # Of several that are free in time the one that was busy longest: the others may begin something earlier.
+        frees = [(self._course.free((core, channel)), core, channel) for core in cores for channel in channels]
+        _, _, core, channel = min((max(free, ready), -min(free, ready), core, channel) for free, core, channel in frees)
+        return core, channel
 
     def _issue(self, core: int, unit: int, op: int, item: Item) -> None:
-        self._issue_together(op, [(core, unit, item)])
+        needs = self._needs(op, item)
+        self._record_all(op, [item], self._emit((core, int(unit)), op, item, needs))
 
-    def _issue_together(self, op: int, items: Sequence[tuple[int, int, Item]]) -> None:
-        """Issue items to units of cores in no order of their own, although they may write the same slots."""
+    def _issue_together(self, op: int, loads: Sequence[tuple[Sequence[int], Item]]) -> None:
+        """Issue loads, each to a channel of one of some cores, in no order of their own although they may write the same
+        slots."""
         # All needs first, then the records: a command that reads what it writes must not wait for itself.
         needs: Fences = {}
-        for _, _, item in items:
+        for _, item in loads:
             raise_fences(needs, self._needs(op, item))
+        ready = self._course.ready(needs.items()) if self._chooses else 0
         fences: Fences = {}
-        for core, unit, item in items:
-            key = (core, int(unit))
-            fences[key] = self._issued[key] = self._issued.get(key, 0) + 1
-            waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
-            self.commands.append(Command(core, int(unit), op, waits, item.instruction))
-        for resource in dict.fromkeys(resource for _, _, item in items for resource in item.reads):
+        for cores, item in loads:
+            fences.update(self._emit(self._load_channel(cores, ready), op, item, needs))
+        self._record_all(op, [item for _, item in loads], fences)
+
+    def _emit(self, key: Key, op: int, item: Item, needs: Fences) -> Fences:
+        """Put a command into the stream; what to wait for by those who wait for it."""
+        count = self._issued[key] = self._issued.get(key, 0) + 1
+        if self._chooses:
+            self._course.add(key, self._course.ready(needs.items()), item.instruction.work())
+        waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
+        self.commands.append(Command(*key, op, waits, item.instruction))
+        return {key: count}
+
+    def _record_all(self, op: int, items: Sequence[Item], fences: Fences) -> None:
+        for resource in dict.fromkeys(resource for item in items for resource in item.reads):
             self._record(resource, fences, op, write=False)
-        for resource in dict.fromkeys(resource for _, _, item in items for resource in item.writes):
+        for resource in dict.fromkeys(resource for item in items for resource in item.writes):
             self._record(resource, fences, op, write=True)
 
     def _needs(self, op: int, item: Item) -> Fences:
@@ -523,6 +536,3 @@ class Scheduler:
         raise_fences(fences, occupant.readers)
         return fences
 
-
-_TRANSFER_OVERHEAD = 256
-"""Bytes that a transfer's set-up is worth when channels are balanced."""

@@ -256,7 +256,8 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
         problem.out_home, bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, model, write=True
     )
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
-    # The scheduler keeps one channel of a core free for stores, so loads have the others.
+    # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the error
+    # of this estimate could make a network slower with more of them.
     loads = share * (x_loads * x_cost / x_cores + w_loads * w_cost / w_cores)
     loading = int(loads)
     storing = per_core * out_cost
