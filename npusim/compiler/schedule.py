@@ -322,7 +322,8 @@ class Scheduler:
             self._flush_conflicts(Tile(loads))
             item = loads.pop(0)
             cores = item.instruction.targets(0)
-            if len(self._needs(op, item)) > MOST_WAITS and len(cores) > 1:
+            too_much = item.instruction.elements() > item.instruction.limit
+            if len(cores) > 1 and (too_much or len(self._needs(op, item)) > MOST_WAITS):
                 loads[:0] = _halves(item)
                 continue
             pieces = _pieces(item, len(cores), self._config)

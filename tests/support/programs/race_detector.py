@@ -15,9 +15,12 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.tile import acc_bytes
+from npusim.hw.config import Config
 from npusim.isa import dma, matrix, reduction, scalar, vector
 from npusim.isa.base import Access, Command, Space, describe_address, offset_of, space_of, span, unit_name
 from npusim.isa.verify import Limits
+from npusim.program import Program
 
 Bytes = npt.NDArray[np.int64]
 Key = tuple[int, int]
@@ -82,6 +85,14 @@ class _Shadow:
     def __init__(self, size: int, units: int) -> None:
         self.writer = np.full(size, -1, np.int64)
         self.readers = np.full((units, size), -1, np.int64)
+
+
+def limits_of(program: Program, config: Config) -> Limits:
+    """What a device offers to a program."""
+    return Limits(
+        program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
+        config.interconnect.multicast,
+    )  # fmt: skip
 
 
 class Detector:
