@@ -90,7 +90,7 @@ class SharedLink:
                 left -= rate
                 count -= 1
                 transfer.rate = rate
-                if rate:  # 0: nothing is left; its turn comes when another one ends
+                if rate or transfer.left <= 0:  # else nothing is left for it; its turn comes when another one ends
                     delay = ceil_div(transfer.left, rate) if transfer.left > 0 else 0
                     if first is None or delay < first:
                         first = delay

@@ -199,10 +199,12 @@ class Lowering(ABC):
         """Picoseconds to move values once between their homes and the slots of tiles."""
         config = self.config
         near = (config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle) * config.clock_hz
+        # Were DRAM taken to be faster than a channel is, values would be left there for nothing.
+        far = min(config.dram.bandwidth // self.context.beside, dma.channel_bandwidth(config))
         total = 0
         for view in views:
             nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride)
-            rate = near if view.buffer.on_chip else config.dram.bandwidth // self.context.beside
+            rate = near if view.buffer.on_chip else far
             total += nbytes * view.dtype.itemsize * 10**12 // rate
         return total
 
