@@ -98,14 +98,12 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
 
 
 def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iterator[tuple[int, _Order]]:
-    """Orders with their forecasts: parts for all cores or for a power of two of them, tiles shared out among fewer.
+    """Orders with their forecasts: parts for all cores or for fewer of them, tiles shared out among fewer.
 
-    A device with more cores looks at all that one with fewer does, as far as that has a power of two. ``shared``: the
-    forecast where the tiles are shared out among all.
+    ``shared``: the forecast where the tiles are shared out among all.
     """
-    counts = [config.cores, *(1 << bits for bits in range((config.cores - 1).bit_length() - 1, 0, -1))]
     falling = True
-    for count in counts:
+    for count in sorted({config.cores, *filter(lambda count: count < config.cores, _COUNTS)}, reverse=True):
         fewer = replace(config, cores=count)
         parts = _spread(graph, fewer, budget)
         if parts is not None:
@@ -116,6 +114,10 @@ def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iter
             predicted = forecast(order.commands, config)
             yield predicted, order
             falling, shared = predicted < shared, predicted
+
+
+_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+"""Numbers of cores that one with more looks at, too: so that it is not slower for having them."""
 
 
 def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order | None:
