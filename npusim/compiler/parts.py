@@ -134,7 +134,13 @@ def _transpose(op: Op, axis: int) -> _Cut | None:
     return [(op.input(0), op.attrs["perm"][axis])]
 
 
-_RULES: dict[str, _Rule] = {"matmul": _matmul, "conv": _conv, "pool": _pool, "reshape": _reshape, "transpose": _transpose}
+_RULES: dict[str, _Rule] = {
+    "matmul": _matmul,
+    "conv": _conv,
+    "pool": _pool,
+    "reshape": _reshape,
+    "transpose": _transpose,
+}
 
 
 def interval(size: int, part: int, parts: int, unit: int = 1) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from npusim.compiler.schedule import Scheduler, Tile
 from npusim.compiler.spread import Spread, spread
 from npusim.compiler.stripes import before_stripe
 from npusim.compiler.tile import acc_bytes
-from npusim.compiler.values import align
+from npusim.compiler.values import Buffer, align
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
@@ -173,9 +173,7 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget) -> lis
             continue
         fitted, lowerings = parts.fit(stretch, low_end=low_end)
         low_end = not low_end
-        tables = [
-            SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)
-        ]
+        tables = [SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)]
         if parts.parts[group.index] is None:
             streams = _streams(lowerings[0], tables)
         else:

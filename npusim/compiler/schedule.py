@@ -415,8 +415,7 @@ class Scheduler:
         self._record_all(op, [item], self._emit((core, int(unit)), op, item, needs))
 
     def _issue_together(self, op: int, loads: Sequence[tuple[Sequence[int], Item]]) -> None:
-        """Issue loads, each to a channel of one of some cores, in no order of their own although they may write the same
-        slots."""
+        """Issue loads, each to a channel of one of some cores, in no order of their own, whatever they write."""
         # All needs first, then the records: a command that reads what it writes must not wait for itself.
         needs: Fences = {}
         for _, item in loads:
@@ -536,4 +535,3 @@ class Scheduler:
         fences = dict(occupant.writers)
         raise_fences(fences, occupant.readers)
         return fences
-

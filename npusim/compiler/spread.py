@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
@@ -68,8 +69,10 @@ def spread(placement: Placement, whole: Context) -> Spread | None:
     if not any(axis is not None for axis in axes):
         return None
     cores = whole.config.cores
-    contexts = [part_context(whole, cores) for _ in range(cores)]
-    parts = [None if axis is None else make_parts(group, axis, whole, contexts) for group, axis in _both(placement, axes)]
+    contexts = [part_context(whole, whole.views) for _ in range(cores)]
+    parts = [
+        None if axis is None else make_parts(group, axis, whole, contexts) for group, axis in _both(placement, axes)
+    ]
     result = Spread(whole, contexts, parts)
     own = _make_own(placement, result)
     first = [group if part is None else part[0].group for group, part in zip(placement.groups, parts, strict=True)]
@@ -91,10 +94,10 @@ def _both(placement: Placement, axes: Sequence[int | None]) -> Iterable[tuple[Gr
     return zip(placement.groups, axes, strict=True)
 
 
-def part_context(whole: Context, cores: int) -> Context:
-    """A context for the parts of one of so many cores."""
+def part_context(whole: Context, views: Mapping[Tensor, View]) -> Context:
+    """A context for the parts of one core; ``views``: those of the whole tensors that it will be asked for."""
     config = replace(whole.config, cores=1)
-    return Context(config, whole.constants, dict(whole.views), beside=cores, whole=whole)
+    return Context(config, whole.constants, dict(views), beside=whole.config.cores, whole=whole)
 
 
 def make_parts(group: Group, axis: int, whole: Context, contexts: Sequence[Context]) -> list[Part]:
@@ -188,7 +191,7 @@ def _join(one: Span | None, other: Span | None) -> Span | None:
 def _apart(spans: Sequence[Span | None]) -> bool:
     """No core touches what lies between the first and the last byte of another one."""
     order = sorted(filter(None, spans))
-    return all(low[1] <= high[0] for low, high in zip(order, order[1:], strict=False))
+    return all(low[1] <= high[0] for low, high in pairwise(order))
 
 
 def _left(placement: Placement, result: Spread) -> list[Buffer]:
@@ -255,7 +258,11 @@ class _Search:
                 continue
             before = [self._touches(number, path.axes[number]).get(buffer) for number in makers if number < group.index]
             alike = spans is not None and all(other is not None for other in before)
-            if small and alike and _apart([_all(each) for each in zip(spans or (), *(b or () for b in before), strict=True)]):
+            if (
+                small
+                and alike
+                and _apart([_all(each) for each in zip(spans or (), *(b or () for b in before), strict=True)])
+            ):
                 near.add(buffer)
             elif before and all(other is not None and _apart(other) and self._is_small(other) for other in before):
                 # It was taken for the makers' own, and now has to be written for others.
@@ -278,7 +285,10 @@ class _Search:
     def _parts_of(self, group: Group, axis: int) -> tuple[list[Part], list[Context]]:
         key = group.index, axis
         if key not in self._parts:
-            contexts = [part_context(self._whole, self._cores) for _ in range(self._cores)]
+            # Of this group alone: with those of all groups the search would take a time that is quadratic in them.
+            tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None)
+            views = {tensor: self._whole.views[tensor] for tensor in tensors if tensor in self._whole.views}
+            contexts = [part_context(self._whole, views) for _ in range(self._cores)]
             self._parts[key] = make_parts(group, axis, self._whole, contexts), contexts
         return self._parts[key]
 
@@ -290,8 +300,7 @@ class _Search:
         return self._known[key]
 
     def _estimate_new(self, group: Group, axis: int | None, near: frozenset[Buffer]) -> int | None:
-        # Where tiles are shared out, every core waits for the slowest and nothing stays: what is moved counts as it is.
-        context, group = self._whole, group
+        context = self._whole
         if axis is not None:
             parts, contexts = self._parts_of(group, axis)
             group, context = parts[0].group, copy(contexts[0])

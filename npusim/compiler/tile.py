@@ -256,10 +256,9 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
         problem.out_home, bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, model, write=True
     )
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
-    # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the error
-    # of this estimate could make a network slower with more of them.
-    loads = share * (x_loads * x_cost / x_cores + w_loads * w_cost / w_cores)
-    loading = int(loads)
+    # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
+    # error of this estimate could make a network slower with more of them.
+    loading = int(share * (x_loads * x_cost / x_cores + w_loads * w_cost / w_cores))
     storing = per_core * out_cost
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
@@ -296,9 +295,7 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
     return spatial * grouped, w
 
 
-def _loaded_for(
-    problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, config: Config
-) -> tuple[int, int]:
+def _loaded_for(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, config: Config) -> tuple[int, int]:
     """How many cores each load of an input tile and of a weight tile serves, where one load can serve several.
 
     What is counted by :func:`_loads` is once for a run of tasks with the same outer part, although several cores may

@@ -109,7 +109,7 @@ class Copy(Instruction):
         yield span(self.src, self.dims, self.src_strides, self.itemsize, False)
         yield span(self.dst, self.padded, self.dst_strides, self.itemsize, True)
 
-    def work(self) -> Work:
+    def work(self) -> DmaWork:
         """Padding is written like the rest; the side in DRAM with more pieces decides how well bursts are used."""
         reads, source, at = _side(self.src, self.src_strides, self.dims, self.itemsize)
         writes, target, to = _side(self.dst, self.dst_strides, self.padded, self.itemsize)

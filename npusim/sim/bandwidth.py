@@ -1,8 +1,9 @@
 """A link whose bandwidth concurrent transfers share: by rank, among equals max-min fair; exact in integers, one event
 per change.
 
-Who has a lower rank gets all that it can use, the others what is left. A transfer is a fluid with a rate cap of its own. Between two changes of the set of transfers the rates are constant, so
-nothing needs to be simulated but the changes: the next one is the earliest end of a transfer.
+Who has a lower rank gets all that it can use, the others what is left. A transfer is a fluid with a rate cap of its
+own. Between two changes of the set of transfers the rates are constant, so nothing needs to be simulated but the
+changes: the next one is the earliest end of a transfer.
 
 Rates are whole bytes per second. What is left of a transfer is kept in bytes * 10**12, which a rate of r bytes/s lowers
 by r for each picosecond: no rounding, ever, except that a transfer ends at a whole picosecond (the first at which

@@ -103,7 +103,6 @@ class Context:
             view = self.views[tensor] = self.constants.add(tensor.data, tensor.name, tensor.dtype)
         return view
 
-
     def served(self, tensor: Tensor) -> int:
         """How many cores one load of an operand serves."""
         alike = self.whole is not None and tensor not in self.own and self.config.interconnect.multicast
@@ -212,7 +211,7 @@ class Lowering(ABC):
         """How many elements the largest instruction on a tile of these sizes goes through."""
         return prod(tile)
 
-    def follow(self, first: Lowering) -> None:
+    def follow(self, first: Lowering) -> None:  # noqa: B027 - what has no tiles has nothing to take over
         """Take over the tiles of the first core, which has as large a part as any, or a larger one."""
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Mapping[Buffer, int]) -> Lowering:

@@ -118,7 +118,10 @@ TOPK = TopK(DType.INT8, 64, ZERO3, 128, ZERO3, 0, (0, 1, 0), (1, 3, 1), 4, True)
             "command 0 (vector.binary): waits for 3 commands of core1.dma0, 0 were issued before it",
         ),
         (vector(add(0, 0, 0, 4), Wait(3, Unit.DMA, 0)), "command 0 (vector.binary): core 3: the device has 2"),
-        (dma(multicast(0, region(2), 4, 1)), "command 0 (dma.multicast): the device's interconnect writes to one core at a time"),
+        (
+            dma(multicast(0, region(2), 4, 1)),
+            "command 0 (dma.multicast): the device's interconnect writes to one core at a time",
+        ),
         (dma(copy(510, 0, 4)), "command 0 (dma.copy): writes bytes 510..514 of sram+0x1fe: the memory has 512"),
         (dma(copy(0, 510, 4)), "command 0 (dma.copy): reads bytes 510..514 of sram+0x1fe: the memory has 512"),
         (dma(copy(acc(126), 0, 4)), "command 0 (dma.copy): writes bytes 126..130 of acc+0x7e: the memory has 128"),
