@@ -1,7 +1,7 @@
 """How long a command stream will take: the simulator's rules without its events, to compare what could be done.
 
 Units take their commands in order and wait for counts, as on the device. DRAM serves one transfer after the other at
-its bandwidth, in the order of the stream, where the device shares it; queues have no end.
+its bandwidth, in the order of the stream, where the device shares it; the stream itself comes before all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.isa.base import Command, Unit
-from npusim.work import DmaWork, Work
+from npusim.work import DmaWork
 
 Key = tuple[int, int]
 """(core, unit)."""
@@ -24,8 +24,9 @@ class Forecast:
     def __init__(self, config: Config) -> None:
         self._price = cost_model(config).cost
         self._bandwidth, self._transfer_bytes = dram_model(config).bandwidth, dram_model(config).transfer_bytes
+        self._depth, self._cycle = config.queue_depth, 10**12 // config.clock_hz
         self._done: dict[Key, list[int]] = {}
-        self._dram = 0
+        self._dram = self._dispatched = 0
 
     @property
     def end(self) -> int:
@@ -40,10 +41,17 @@ class Forecast:
         """When units have completed so many commands."""
         return max((self._done[key][count] for key, count in waits if count), default=0)
 
-    def add(self, key: Key, ready: int, work: Work) -> None:
-        """One more command for a unit, which may begin at a time, but not before."""
+    def add(self, command: Command, ready: int) -> None:
+        """One more command, which may begin at a time, but not before."""
+        key, work = (command.core, command.unit), command.instruction.work()
         ends = self._done.setdefault(key, [0])
-        start = max(ends[-1], ready)
+        # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
+        fetched = command.size * 10**12 // self._bandwidth
+        self._dram += fetched
+        self._dispatched += max(self._cycle, fetched)
+        if len(ends) - 1 > self._depth:
+            self._dispatched = max(self._dispatched, ends[-1 - self._depth])
+        start = max(ends[-1], ready, self._dispatched)
         end = start + self._price(work).ps
         if isinstance(work, DmaWork) and (work.reads or work.writes):
             self._dram = max(self._dram, start) + self._transfer_bytes(work) * 10**12 // self._bandwidth
@@ -60,5 +68,5 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
     for command in commands:
         if command.unit != Unit.CONTROL:
             ready = course.ready(((core, unit), count) for core, unit, count in command.waits)
-            course.add((command.core, command.unit), ready, command.instruction.work())
+            course.add(command, ready)
     return course.end

@@ -429,10 +429,10 @@ class Scheduler:
     def _emit(self, key: Key, op: int, item: Item, needs: Fences) -> Fences:
         """Put a command into the stream; what to wait for by those who wait for it."""
         count = self._issued[key] = self._issued.get(key, 0) + 1
-        if self._chooses:
-            self._course.add(key, self._course.ready(needs.items()), item.instruction.work())
         waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
         self.commands.append(Command(*key, op, waits, item.instruction))
+        if self._chooses:
+            self._course.add(self.commands[-1], self._course.ready(needs.items()))
         return {key: count}
 
     def _record_all(self, op: int, items: Sequence[Item], fences: Fences) -> None:

@@ -18,7 +18,7 @@ from npusim.compiler.schedule import Item, Scheduler, Slot, Tile
 from npusim.compiler.spread import Spread, spread
 from npusim.compiler.values import Buffer, View
 from npusim.dtypes import DType
-from npusim.graph import Graph, Tensor
+from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import Command, Instruction, Space, region
 from npusim.isa.dma import Copy, Fill, Multicast
