@@ -177,9 +177,9 @@ class InterconnectConfig:
     bytes_per_cycle: int = key(Count(1, 1 << 16), "width, shared by all cores", 64)
     latency_cycles: int = key(Count(0, 65536), "cycles that a request spends in it", 8)
     arbitration: str = key(
-        Choice(("age", "fair")),
-        "which of the transfers in flight has the bandwidth: that of the oldest command, or all the same share of it",
-        "age",
+        Choice(("need", "fair")),
+        "which of the transfers in flight has the bandwidth: that which is waited for first, or all the same share of it",
+        "need",
     )
     multicast: bool = key(Flag(), "what is read from DRAM once can be written to the SRAM of several cores", False)
 

@@ -55,10 +55,30 @@ class Step:
     core: int
     op: int
     instruction: Instruction
+    rank: int = 0  # of its transfer among others, by need
 
     @property
     def kind(self) -> str:
         return self.instruction.mnemonic
+
+
+def _set_ranks(steps: Sequence[Step], engines: int) -> None:
+    """Rank transfers by need: by where the first command stands that waits for one, or for one behind it in its channel;
+    of those that are wanted at the same place the older one comes first."""
+    queues: list[list[Step]] = [[] for _ in range(engines)]
+    needs: list[list[int]] = [[] for _ in range(engines)]
+    end = steps[-1].end if steps else 0
+    for step in steps:
+        for number, count in step.waits:
+            needs[number][count - 1] = min(needs[number][count - 1], step.begin)
+        if step.engine != HALT:
+            queues[step.engine].append(step)
+            needs[step.engine].append(end)
+    for queue, wanted in zip(queues, needs, strict=True):
+        need = end
+        for step, at in zip(reversed(queue), reversed(wanted), strict=True):
+            need = min(need, at)
+            step.rank = need * end + step.begin
 
 
 class Layout:
@@ -115,6 +135,7 @@ class Decoder:
             verify(checked(), limits)
         except NpusimError as error:
             raise RefusedError(offset, str(error)) from None
+        _set_ranks(steps, len(self._layout.names))
         return steps
 
     def _step(self, command: Command, begin: int, end: int) -> Step:

@@ -79,6 +79,8 @@ TURNS: dict[str, Turn] = {
     "dram.efficiency": Turn("1/4", SLOWER),
     "interconnect.bytes_per_cycle": Turn(2, SLOWER),
     "interconnect.latency_cycles": Turn(1000, SLOWER),
+    "interconnect.arbitration": Turn("fair"),
+    "interconnect.multicast": Turn(False, SLOWER, {"cores": 2}),
     "host.mmio": Turn("20 us", SLOWER),
     "host.irq": Turn("200 us", SLOWER),
     "host.link_bandwidth": Turn("10 MB/s", SLOWER),
