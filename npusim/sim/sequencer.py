@@ -22,7 +22,7 @@ FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
 
 CODE_RANK = -1
-"""Code comes before the data of all commands: nothing goes on without it."""
+"""Code comes before all data: nothing goes on without it."""
 
 SEQUENCER = "sequencer"
 

@@ -63,8 +63,8 @@ class Step:
 
 
 def _set_ranks(steps: Sequence[Step], engines: int) -> None:
-    """Rank transfers by need: by where the first command stands that waits for one, or for one behind it in its channel;
-    of those that are wanted at the same place the older one comes first."""
+    """Rank transfers by need: by where the first command stands that waits for one, or for one behind it in its
+    channel."""
     queues: list[list[Step]] = [[] for _ in range(engines)]
     needs: list[list[int]] = [[] for _ in range(engines)]
     end = steps[-1].end if steps else 0
@@ -77,8 +77,7 @@ def _set_ranks(steps: Sequence[Step], engines: int) -> None:
     for queue, wanted in zip(queues, needs, strict=True):
         need = end
         for step, at in zip(reversed(queue), reversed(wanted), strict=True):
-            need = min(need, at)
-            step.rank = need * end + step.begin
+            step.rank = need = min(need, at)
 
 
 class Layout:

@@ -72,31 +72,43 @@ def test_commands_leave_the_sequencer_one_cycle_apart() -> None:
     assert starts == {"core0.dma0": begin, "core0.vector": begin + 1 * NS}
 
 
-def two_transfers() -> Program:
+TWO_CHANNELS = TINY.with_(**{"dma.channels": 2})
+
+
+def two_transfers(first_wanted: int | None) -> Program:
+    """1024 bytes on each of two channels; a command waits for one of them, and behind it another for both."""
     stream = Stream()
-    stream.dma(copy(0, region(1), 1024), channel=0)
-    stream.dma(copy(2048, region(1), 1024), channel=1)
+    loads = [stream.dma(copy(2048 * number, region(1), 1024), channel=number) for number in range(2)]
+    if first_wanted is not None:
+        stream.vector(add(0x1800, 0x1800, 0x1800, 8), loads[first_wanted])
+    stream.vector(add(0x1800, 0x1800, 0x1800, 8), *loads)
     return stream.program(scratch=1024)
 
 
-def test_the_older_transfer_has_the_dram() -> None:
-    program = two_transfers()
+def loads_of(program: Program, config: Config = TWO_CHANNELS) -> list[tuple[str, int, int]]:
+    return [span for span in spans(run(program, config)) if ".dma" in span[0]]
+
+
+def test_the_transfer_that_is_waited_for_first_has_the_dram() -> None:
+    program = two_transfers(0)
     begin = first_dispatch(program)
     first = begin + START + LATENCY + 128 * NS
-    second = first + 128 * NS  # it has waited for all bytes of the first one
-    config = TINY.with_(**{"dma.channels": 2})
-    assert spans(run(program, config)) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, second)]
+    assert loads_of(program) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, first + 128 * NS)]
+    program = two_transfers(1)
+    second = begin + NS + START + LATENCY + 128 * NS
+    # Channel 0 has had 8 bytes when the other one's begin to flow.
+    assert loads_of(program) == [("core0.dma1", begin + NS, second), ("core0.dma0", begin, second + 127 * NS)]
 
 
-def test_two_channels_share_the_dram_where_all_are_equal() -> None:
-    config = TINY.with_(**{"dma.channels": 2, "interconnect.arbitration": "fair"})
-    program = two_transfers()
-    begin = first_dispatch(program)
+def test_transfers_that_are_waited_for_at_once_share_the_dram() -> None:
+    fair = TWO_CHANNELS.with_(**{"interconnect.arbitration": "fair"})
     alone = 1 * NS  # channel 1 gets its command 1 ns later: 8 bytes flow, 1016 are left
     shared = 254 * NS  # 1016 bytes at half the bandwidth
     rest = 1 * NS  # the other one's last 8 bytes
-    first = begin + START + LATENCY + alone + shared
-    assert spans(run(program, config)) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, first + rest)]
+    for program, config in ((two_transfers(None), TWO_CHANNELS), (two_transfers(None), fair), (two_transfers(1), fair)):
+        begin = first_dispatch(program)
+        first = begin + START + LATENCY + alone + shared
+        assert loads_of(program, config) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, first + rest)]
 
 
 def test_a_transfer_to_two_cores_takes_the_time_of_one() -> None:
