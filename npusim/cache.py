@@ -30,7 +30,18 @@ from npusim.dtypes import DType
 from npusim.errors import CacheError, UsageError
 from npusim.isa.base import ISA_VERSION, operators
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
-from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
+from npusim.program import (
+    CONSTANTS,
+    EVERY,
+    FIRST_IO,
+    MEMORIES,
+    PLACE_KINDS,
+    Binding,
+    ConstantData,
+    OpEntry,
+    Place,
+    Program,
+)
 
 FORMAT_VERSION = 1
 """Of the file's layout; raise it with any change to the layout or the description."""
@@ -279,6 +290,7 @@ def describe(program: Program) -> dict[str, Any]:
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
+        "places": program.places,
     }
 
 
@@ -288,8 +300,8 @@ def _binding(binding: Binding) -> tuple[str, int, tuple[int, ...], str]:
 
 def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
     """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
-    # Files from before inputs could be bound have no row for it.
-    rows = _fields({"bound": [], **meta} if isinstance(meta, dict) else meta)
+    # Files from before inputs could be bound, or places told, have no row for it.
+    rows = _fields({"bound": [], "places": [], **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
     if len(regions) != FIRST_IO + len(bindings):
@@ -313,10 +325,17 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     last = max(operators(code), default=-1)
     if last >= len(rows["ops"]):
         raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
+    places = tuple(Place(*row) for row in rows["places"])
+    for number, place in enumerate(places):
+        if not place.first <= place.last < len(rows["ops"]):
+            raise CacheError(
+                f"places[{number}]: must be from one of {len(rows['ops'])} operators to it or a later one, "
+                f"got {place.first} to {place.last}"
+            )
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
         inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
-        rows["bound"],
+        rows["bound"], places=places,
     )  # fmt: skip
 
 
@@ -343,6 +362,19 @@ def _upto(power: int) -> Callable[[object, str], int]:
     def read(value: object, where: str) -> int:
         if type(value) is not int or not 0 <= value <= 1 << power:
             raise _wrong(where, f"an integer from 0 to 2^{power}", value)
+        return value
+
+    return read
+
+
+def _core(value: object, where: str) -> int:
+    return EVERY if type(value) is int and value == EVERY else _upto(16)(value, where)
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str]:
+    def read(value: object, where: str) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise _wrong(where, f"one of {', '.join(words)}", value)
         return value
 
     return read
@@ -390,6 +422,9 @@ _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
     "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
+    "places": _many(
+        _row(_one_of(MEMORIES), _core, _one_of(PLACE_KINDS), _text, _size, _size, _upto(32), _upto(32))
+    ),
 }  # fmt: skip
 
 

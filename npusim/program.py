@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -134,6 +134,33 @@ class OpEntry:
     kind: str
 
 
+MEMORIES = ("sram", "accumulators", "dram")
+"""Where a :class:`Place` may be; of the DRAM, the region SCRATCH."""
+PLACE_KINDS = ("value", "window", "weights", "tile", "sums")
+"""What may be there: a value as a whole, rows of one, weights and what belongs to them, a tile on its way in or out,
+partial sums."""
+EVERY = -1
+"""The core of a place that each core has that works for these operators."""
+
+
+class Place(NamedTuple):
+    """Bytes ``offset`` to ``offset + nbytes`` of a memory: what is in them from the first instruction of operator
+    ``first`` to the last one of operator ``last``. Whoever comes later to the same bytes has them from then on.
+
+    ``memory``: of MEMORIES; ``core``: whose it is, or EVERY, 0 for DRAM; ``kind``: of PLACE_KINDS; ``name``: of the
+    value, if it is one.
+    """
+
+    memory: str
+    core: int
+    kind: str
+    name: str
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Program:
     """A compiled model. ``region_bytes[r]`` is the size that region r must have at least.
@@ -141,6 +168,7 @@ class Program:
     ``code``: the instruction stream (see npusim.isa); ``constants``: the contents of region CONSTANTS;
     ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
     the program's, and the value that it was compiled for; ``from_cache``: read from a file, not compiled now.
+    ``places``: what is where in the memories; none where there are more than are worth keeping.
     """
 
     name: str
@@ -157,6 +185,7 @@ class Program:
     macs: tuple[tuple[DType, int], ...]
     bound: tuple[tuple[str, str], ...] = ()
     from_cache: bool = False
+    places: tuple[Place, ...] = ()
 
     def __repr__(self) -> str:
         counts = f"instructions {self.commands}, operators {len(self.ops)}"

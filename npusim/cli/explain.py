@@ -1,4 +1,4 @@
-"""``npusim explain``: the equation behind an operator's time."""
+"""``npusim explain``: the equation behind an operator's time, and why values live where they live."""
 
 from __future__ import annotations
 
@@ -6,28 +6,41 @@ from pathlib import Path
 
 import click
 
-from npusim.cli.base import Command, cache_options, config_options, json_option, model_argument, shape_options
+from npusim.cli.base import (
+    Command,
+    cache_options,
+    config_options,
+    device,
+    json_option,
+    model_argument,
+    shape_options,
+    shapes,
+    values,
+)
+from npusim.cli.models import open_session
 from npusim.cli.output import answer, progress
 from npusim.cli.run import prepare
+from npusim.errors import UsageError
 
 
-@click.command(cls=Command, short_help="Why an operator takes the time it takes.")
+@click.command(cls=Command, short_help="Why an operator takes its time, why a value lives where it does.")
 @model_argument
 @config_options(default=None)
 @click.option(
     "--op",
-    required=True,
     metavar="NAME",
     help="The operator's name, a part of it, or its kind; of several, the slowest.",
 )
+@click.option("--memory", is_flag=True, help="Where each value lives, why, and what its next best home would cost.")
 @shape_options
-@json_option("the equations' terms")
+@json_option("the equations' terms, or the values,")
 @cache_options
 def explain(
     model: Path,
     config: str | None,
     overrides: tuple[str, ...],
-    op: str,
+    op: str | None,
+    memory: bool,
     input_shapes: tuple[str, ...],
     bound: tuple[str, ...],
     json_file: str | None,
@@ -36,14 +49,25 @@ def explain(
 ) -> None:
     """Show for one operator of MODEL the equations of every unit it uses, their terms, and the term that binds.
 
+    With --memory: what is in SRAM layer by layer, and for each value of the network where it lives, from when to when,
+    why, and how much longer the next best home would take by the compiler's estimate.
+
     \b
     Examples:
       npusim explain m.onnx --config edge --op conv3
       npusim explain m.npu --op classifier --json -
+      npusim explain m.onnx --config edge --memory
     """
     from npusim.report.explain import as_json, find_operators, slowest_first, text
     from npusim.report.explain import explain as explained
 
+    if op is None and not memory:
+        raise UsageError("explain: say what: --op NAME is an operator's time, --memory where values live")
+    if op is not None and memory:
+        raise UsageError("--op: is not used with --memory, which is about all of the model")
+    if op is None:
+        _explain_memory(model, config, overrides, input_shapes, bound, json_file)
+        return
     session, program, found = prepare(model, config, overrides, (input_shapes, bound), cache_dir, no_cache)
     candidates = find_operators(program, op)
     with progress(f"simulating {program.name} on {found.name}"):
@@ -51,3 +75,24 @@ def explain(
     index, *rest = slowest_first(program, result, candidates)
     explanation, others = explained(program, result, found, index), [program.ops[other].name for other in rest]
     answer(json_file, lambda: {**as_json(explanation), "others": others}, lambda: text(explanation, found, others))
+
+
+def _explain_memory(
+    model: Path,
+    config: str | None,
+    overrides: tuple[str, ...],
+    input_shapes: tuple[str, ...],
+    bound: tuple[str, ...],
+    json_file: str | None,
+) -> None:
+    from npusim.cache import is_program
+    from npusim.report.memory import as_json, text
+
+    if model.suffix == ".npu" or is_program(model):
+        raise UsageError(f"{model}: a compiled program does not say why; --memory needs the model that it was made of")
+    found = device(config if config is not None else "edge", overrides)
+    with open_session(found, None, no_cache=True) as session:
+        with progress(f"compiling {model.name} for {found.name}"):
+            explained = session.explain_memory(model, shapes(input_shapes), bind=values(bound))
+        result = session.run(explained.program, timing_only=True)
+    answer(json_file, lambda: as_json(explained, result), lambda: text(explained, result))

@@ -120,7 +120,7 @@ def _write_files(
     written = [] if output_dir is None else list(map(str, write_outputs(output_dir, result.outputs)))
     if trace is not None:
         with replacing(trace) as draft:
-            write_trace(draft, result.timeline, program.ops, found.clock_hz)
+            write_trace(draft, result.timeline, program.ops, found.clock_hz, result.memory)
         written.append(str(trace))
     return written
 

@@ -1,72 +1,270 @@
-"""How long a command stream will take: the simulator's rules without its events, to compare what could be done.
+"""How long a command stream will take: the simulator's rules in a few lines, to compare what could be done.
 
-Units take their commands in order and wait for counts, as on the device. DRAM serves one transfer after the other at
-its bandwidth, in the order of the stream, where the device shares it; the stream itself comes before all of them.
+Commands are fetched from DRAM and go to the queues of their units in order, one a cycle; a full queue holds all of them
+up. A unit takes its commands in order, each when the counts that it waits for are reached. Transfers that use the DRAM
+at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most. Left out is
+what units of a core take from each other at the banks of its SRAM, and what the device does before the first fetch and
+after the last command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
+from npusim.hw.units import dma
 from npusim.isa.base import Command, Unit
-from npusim.work import DmaWork
-
-Key = tuple[int, int]
-"""(core, unit)."""
-
-
-class Forecast:
-    """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream."""
-
-    def __init__(self, config: Config) -> None:
-        self._price = cost_model(config).cost
-        self._bandwidth, self._transfer_bytes = dram_model(config).bandwidth, dram_model(config).transfer_bytes
-        self._depth, self._cycle = config.queue_depth, 10**12 // config.clock_hz
-        self._done: dict[Key, list[int]] = {}
-        self._dram = self._dispatched = 0
-
-    @property
-    def end(self) -> int:
-        """When all are over."""
-        return max((ends[-1] for ends in self._done.values()), default=0)
-
-    def free(self, key: Key) -> int:
-        """When a unit has done all that it has been told."""
-        return self._done.get(key, _BEGIN)[-1]
-
-    def ready(self, waits: Iterable[tuple[Key, int]]) -> int:
-        """When units have completed so many commands."""
-        return max((self._done[key][count] for key, count in waits if count), default=0)
-
-    def add(self, command: Command, ready: int) -> None:
-        """One more command, which may begin at a time, but not before."""
-        key, work = (command.core, command.unit), command.instruction.work()
-        ends = self._done.setdefault(key, [0])
-        # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
-        fetched = command.size * 10**12 // self._bandwidth
-        self._dram += fetched
-        self._dispatched += max(self._cycle, fetched)
-        if len(ends) - 1 > self._depth:
-            self._dispatched = max(self._dispatched, ends[-1 - self._depth])
-        start = max(ends[-1], ready, self._dispatched)
-        end = start + self._price(work).ps
-        if isinstance(work, DmaWork) and (work.reads or work.writes):
-            self._dram = max(self._dram, start) + self._transfer_bytes(work) * 10**12 // self._bandwidth
-            end = max(end, self._dram)
-        ends.append(end)
-
-
-_BEGIN = (0,)
+from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
+from npusim.work import DmaWork, Work
 
 
 def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
-    course = Forecast(config)
-    for command in commands:
-        if command.unit != Unit.CONTROL:
-            ready = course.ready(((core, unit), count) for core, unit, count in command.waits)
-            course.add(command, ready)
-    return course.end
+    return _Course(commands, config).run()
+
+
+class _Charge(NamedTuple):
+    """What passes before anything flows, and what then flows: bytes * 10**12, and bytes a second at the most."""
+
+    fixed_ps: int
+    flow: int = 0
+    rate: int = 0
+
+
+class _Step(NamedTuple):
+    unit: int
+    waits: list[tuple[int, int]]
+    charge: _Charge
+    end: int
+    """Where the next command begins in the stream."""
+    rank: int
+    """Of its transfer among others."""
+
+
+_FLOW, _FETCH = -1, -2
+"""Numbers of what is no unit: transfers under way, the fetcher."""
+
+_HALF = 4096
+"""Bytes of half a fetch buffer: one is dispatched while the other is filled."""
+
+
+class _Course:
+    """Time goes from event to event: a unit's command arrives or is over, or transfers end."""
+
+    def __init__(self, commands: Sequence[Command], config: Config) -> None:
+        numbers: dict[tuple[int, int], int] = {}
+        charges: dict[Work, _Charge] = {}
+        found = []
+        self._total = 0
+        for command in commands:
+            self._total += command.size
+            if command.unit != Unit.CONTROL:
+                work = command.instruction.work()
+                if work not in charges:
+                    charges[work] = _charge(work, config)
+                unit = numbers.setdefault((command.core, command.unit), len(numbers))
+                found.append((unit, command.waits, charges[work], self._total))
+        steps = [
+            (unit, [(numbers[core, other], count) for core, other, count in waits if count], charge, end)
+            for unit, waits, charge, end in found
+        ]
+        by_need = config.interconnect.arbitration == "need"
+        ranks = _ranks(steps, len(numbers)) if by_need else [0] * len(steps)
+        self._steps = [_Step(*step, rank) for step, rank in zip(steps, ranks, strict=True)]
+        self._code_rank = -1 if by_need else 0
+        self._capacity = min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
+        self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
+        self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
+        self._heads: list[_Step | None] = [None] * len(numbers)
+        self._done = [0] * len(numbers)
+        self._asleep: list[list[tuple[int, int]]] = [[] for _ in numbers]  # (count, unit whose head waits for it)
+        self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
+        self._serial = self._next = self._dispatched = self._since = self._timer = 0
+        self._full = -1
+        self._flows: list[list[int]] = []  # [left, most, unit, rate, rank], by rank and most
+        self._latency, self._fetch_rate = dma.latency_ps(config), dma.interconnect_bandwidth(config)
+        self._fetched = self._requested = 0
+        self._fetching = False
+        self._end = 0
+
+    def run(self) -> int:
+        self._request(0)
+        while self._events:
+            now, _, unit, what = heappop(self._events)
+            if unit == _FLOW:
+                if what == self._timer:  # else the rates have changed since
+                    self._end_flows(now)
+            elif unit == _FETCH:
+                self._fetch(now)
+            elif what == _ARRIVED:
+                self._begin(unit, now)
+            else:
+                head = self._heads[unit]
+                assert head is not None
+                if head.charge.flow:
+                    self._start_flow(unit, head.charge, head.rank, now)
+                else:
+                    self._complete(unit, now)
+        return self._end
+
+    def _at(self, time: int, unit: int, what: int) -> None:
+        self._serial += 1  # events of the same time come in the order in which they were foreseen
+        heappush(self._events, (time, self._serial, unit, what))
+
+    # the stream
+
+    def _request(self, time: int) -> None:
+        """Ask for the next half."""
+        if not self._fetching and self._requested < self._total:
+            self._fetching = True
+            self._at(time + self._latency, _FETCH, 0)
+
+    def _fetch(self, now: int) -> None:
+        size = min(_HALF, self._total - self._requested)
+        self._requested += size
+        self._start_flow(_FETCH, _Charge(0, size * PS_PER_S, self._fetch_rate), self._code_rank, now)
+
+    def _fetch_over(self, now: int) -> None:
+        self._fetched, self._fetching = self._requested, False
+        if self._full < 0:
+            self._dispatch(now)
+        if not self._fetching and self._has_room():
+            self._fetching = True
+            self._fetch(now)
+
+    def _has_room(self) -> bool:
+        """Whether a half is free and there is something to fill it with."""
+        used = self._steps[self._next - 1].end if self._next else 0
+        return self._requested < self._total and self._requested - used // _HALF * _HALF <= _HALF
+
+    # commands
+
+    def _dispatch(self, now: int) -> None:
+        """Hand out what has been fetched, until a queue is full."""
+        self._full = -1
+        while self._next < len(self._steps) and self._steps[self._next].end <= self._fetched:
+            step = self._steps[self._next]
+            queue = self._queues[step.unit]
+            if len(queue) >= self._depth:
+                self._full = step.unit
+                return
+            self._dispatched = max(now, self._dispatched + self._cycle)
+            self._next += 1
+            queue.append((self._dispatched, step))
+            if self._heads[step.unit] is None:
+                self._take(step.unit, now)
+            if not self._fetching and self._has_room():
+                self._request(self._dispatched)
+
+    def _take(self, unit: int, now: int) -> None:
+        """The next command of a unit comes to its head."""
+        arrives, self._heads[unit] = self._queues[unit].popleft()
+        if self._full == unit:
+            self._dispatch(now)
+        if arrives > now:
+            self._at(arrives, unit, _ARRIVED)
+        else:
+            self._begin(unit, now)
+
+    def _begin(self, unit: int, now: int) -> None:
+        """Start the head of a unit, or find out what it waits for."""
+        head = self._heads[unit]
+        assert head is not None
+        for other, count in head.waits:
+            if self._done[other] < count:
+                self._asleep[other].append((count, unit))
+                return
+        self._at(now + head.charge.fixed_ps, unit, _PASSED)
+
+    def _complete(self, unit: int, now: int) -> None:
+        self._done[unit] += 1
+        self._heads[unit] = None
+        self._end = now
+        asleep = self._asleep[unit]
+        if asleep:
+            self._asleep[unit] = [pair for pair in asleep if pair[0] > self._done[unit]]
+            for count, other in asleep:
+                if count <= self._done[unit]:
+                    self._begin(other, now)
+        if self._queues[unit] and self._heads[unit] is None:
+            self._take(unit, now)
+
+    # transfers
+
+    def _start_flow(self, unit: int, charge: _Charge, rank: int, now: int) -> None:
+        self._flow(now)
+        place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in self._flows)
+        self._flows.insert(place, [charge.flow, charge.rate, unit, 0, rank])
+        self._share(now)
+
+    def _flow(self, now: int) -> None:
+        """Take off what has flowed since the rates changed last."""
+        elapsed, self._since = now - self._since, now
+        if elapsed:
+            for flow in self._flows:
+                flow[0] -= flow[3] * elapsed
+
+    def _share(self, now: int) -> None:
+        """New rates, by rank; of equals those who can take least first, what they leave is for the others."""
+        left, count, first, rank = self._capacity, 0, -1, None
+        for flow in self._flows:
+            if flow[4] != rank:
+                rank = flow[4]
+                count = sum(other[4] == rank for other in self._flows)
+            rate = flow[3] = min(flow[1], left // count)
+            left -= rate
+            count -= 1
+            if rate:
+                delay = max(0, ceil_div(flow[0], rate))
+                first = delay if first < 0 or delay < first else first
+        self._timer += 1
+        if first >= 0:
+            self._at(now + first, _FLOW, self._timer)
+
+    def _end_flows(self, now: int) -> None:
+        self._flow(now)
+        over = [flow[2] for flow in self._flows if flow[0] <= 0]
+        self._flows = [flow for flow in self._flows if flow[0] > 0]
+        if self._flows:
+            self._share(now)
+        for unit in over:
+            if unit == _FETCH:
+                self._fetch_over(now)
+            else:
+                self._complete(unit, now)
+
+
+_ARRIVED, _PASSED = range(2)
+"""What happens to the head of a unit: it has come from the front, or its fixed time is over."""
+
+
+def _ranks(steps: Sequence[tuple[int, list[tuple[int, int]], _Charge, int]], units: int) -> list[int]:
+    """For each command where the first one stands that waits for it, or for one behind it on its unit."""
+    needs: list[list[int]] = [[] for _ in range(units)]
+    places: list[list[int]] = [[] for _ in range(units)]
+    last = len(steps)
+    for number, (unit, waits, _, _) in enumerate(steps):
+        for other, count in waits:
+            needs[other][count - 1] = min(needs[other][count - 1], number)
+        needs[unit].append(last)
+        places[unit].append(number)
+    ranks = [last] * len(steps)
+    for wanted, queue in zip(needs, places, strict=True):
+        need = last
+        for at, number in zip(reversed(wanted), reversed(queue), strict=True):
+            ranks[number] = need = min(need, at)
+    return ranks
+
+
+def _charge(work: Work, config: Config) -> _Charge:
+    if not isinstance(work, DmaWork) or not (work.reads or work.writes):
+        return _Charge(cost_model(config).cost(work).ps)
+    parts = dma.transfer(config, work)
+    # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
+    fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
+    return _Charge(fixed, parts.bus_bytes * PS_PER_S, parts.rate)

@@ -10,16 +10,18 @@ several cores keeps values in DRAM: its cores have no way into each other's SRAM
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from operator import itemgetter
+from typing import NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, sram_budget, total_bytes
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, cut, inners, rows_of
-from npusim.compiler.tile import acc_bytes
+from npusim.compiler.stripes import Inner, Segment, Window, cut, imports, inners, rows_of
+from npusim.compiler.tile import OVERLAP, acc_bytes
 from npusim.compiler.values import Arena, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
@@ -56,19 +58,32 @@ class Stretch:
         return spans
 
 
+Known = dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None]
+"""Picoseconds that a group takes, None if it does not fit: by the group, whether what it touches is on the chip, and
+the bytes that are free."""
+
+
 @dataclass(slots=True)
 class Layout:
-    """What runs together, in order, and the bytes of DRAM for values."""
+    """What runs together, in order, and the bytes of DRAM for values. ``is_close``: there are segments, and without
+    them it might not take longer."""
 
     stretches: list[Stretch]
     scratch_bytes: int = 0
+    is_close: bool = False
+    known: Known = field(default_factory=dict)
+    planner: Planner | None = None
+    """Who has chosen the homes, to be asked why; None where all values are in DRAM."""
 
 
-def plan(placement: Placement, context: Context, *, stripes: bool = True) -> Layout:
-    """Choose the home of every buffer and lay all of them out; without ``stripes`` there are no segments."""
-    layout = Layout([Stretch([group]) for group in placement.groups])
+def plan(placement: Placement, context: Context, known: Known | None = None) -> Layout:
+    """Choose the home of every buffer and lay all of them out; with what is ``known`` of the same groups from a layout
+    with segments: one without them."""
+    layout = Layout([Stretch([group]) for group in placement.groups], known={} if known is None else known)
     if context.config.cores == 1:
-        layout.stretches = _Planner(placement, context).run(stripes=stripes)
+        planner = layout.planner = Planner(placement, context, layout.known)
+        layout.stretches = planner.run(stripes=known is None)
+        layout.is_close = planner.is_close
         # What became a window has no bytes of its own any more.
         used = {
             context.view(t).buffer
@@ -120,21 +135,25 @@ class Fitted:
 
 def fit(stretch: Stretch, context: Context, *, low_end: bool = True) -> Fitted:
     """A stretch's lowerings, with tiles that fit between the values of its time. Raises CompileError if none do."""
+    with _Windows(context, stretch.segment.loaded if stretch.segment else ()):
+        return _fit(stretch, context, low_end=low_end)
+
+
+def _fit(stretch: Stretch, context: Context, *, low_end: bool) -> Fitted:
     free = stretch.free(context)
     # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
+    held = [_weight_bytes(group) if stretch.segment else 0 for group in stretch.groups]
     for room in (sum(high - low for low, high in free), max((high - low for low, high in free), default=0)):
         lowerings, specs, left = [], [], room
         for number, group in enumerate(stretch.groups):
-            context.room, context.rows = left, stretch.segment.rows[number] if stretch.segment else 0
-            lowering = lower(context, group)
-            slots = lowering.slots()
-            if total_bytes(slots) > left:
-                raise refuse_size(group, total_bytes(slots), left)
-            if total_bytes(slots, Space.ACC) > acc_bytes(context.config):
-                raise refuse_size(group, total_bytes(slots, Space.ACC), acc_bytes(context.config), "accumulators")
+            # The weights of all have to fit; of the rest, nobody takes all that those behind might want.
+            most = left - sum(held[number + 1 :])
+            shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
+            context.rows = stretch.segment.rows[number] if stretch.segment else 0
+            lowering = _lowered(context, group, shares)
             lowerings.append(lowering)
-            specs.append(slots)
-            left -= total_bytes(slots)
+            specs.append(lowering.slots())
+            left -= total_bytes(specs[-1])
         flat = [spec for slots in specs for spec in slots]
         starts = place_slots(flat, free, low_end=low_end)
         if starts is None:
@@ -146,17 +165,46 @@ def fit(stretch: Stretch, context: Context, *, low_end: bool = True) -> Fitted:
     raise refuse_size(stretch.groups[0], sum(map(total_bytes, specs)), room)
 
 
-class _Planner:
-    def __init__(self, placement: Placement, context: Context) -> None:
+def _lowered(context: Context, group: Group, rooms: Sequence[int]) -> Lowering:
+    """A group's lowering in the last of some rooms, the smallest, where it fits. Raises CompileError if in none."""
+    context.room = rooms[-1]
+    try:
+        lowering = lower(context, group)
+        slots = lowering.slots()
+        if total_bytes(slots) > context.room:
+            raise refuse_size(group, total_bytes(slots), context.room)
+        if total_bytes(slots, Space.ACC) > acc_bytes(context.config):
+            raise refuse_size(group, total_bytes(slots, Space.ACC), acc_bytes(context.config), "accumulators")
+    except CompileError:
+        if len(rooms) == 1:
+            raise
+        return _lowered(context, group, rooms[:-1])
+    return lowering
+
+
+class Trial(NamedTuple):
+    """What another home would add, by estimate; None where there is none, and why."""
+
+    added_ps: int | None
+    obstacle: str = ""
+
+
+class Planner:
+    """Chooses the homes of values on a device of one core; of the plan as it stands it says what others would cost."""
+
+    def __init__(self, placement: Placement, context: Context, known: Known) -> None:
+        self.is_close = False
         self._groups = placement.groups
         self._context = context
         self._capacity = sram_budget(context.config)
         self._candidates = [buffer for buffer in placement.buffers if buffer.is_scratch and buffer.nbytes]
         self._users: dict[Buffer, list[int]] = {buffer: [] for buffer in self._candidates}
         self._tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self._candidates}
+        self._lives: dict[Buffer, range] = {}
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
-        self._known: dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None] = {}
+        self._known = known
+        self._whole = dict(context.views)  # the views that values have when they are no windows
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
             for tensor in (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None):
@@ -175,7 +223,8 @@ class _Planner:
         segments = self._segments(stretches, costs) if stripes else []
         if segments:
             stretches = self._with_segments(segments)
-            self._settle(stretches)
+            with_segments = self._settle(stretches)
+            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + _CLOSE_PERCENT)
         return stretches
 
     def _settle(self, stretches: Sequence[Stretch]) -> list[int]:
@@ -195,15 +244,21 @@ class _Planner:
 
         candidates = [buffer for buffer in lives if len(lives[buffer]) <= LONGEST_LIFE]
         for buffer in sorted(candidates, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
-            life = [stretches[number] for number in lives[buffer]]
-            if not self._admit(buffer, life):
+            offsets = self._place(buffer, lives[buffer], stretches)
+            if offsets is None:
                 continue
-            before = [costs[number] for number in lives[buffer]]
-            now = [self._estimate(stretch) for stretch in life]
-            if any(cost is None for cost in now) or sum(c or 0 for c in now) >= sum(c or 0 for c in before):
-                self._dismiss(buffer, life)
+            kept = {other: (other.core, other.offset) for other in offsets}
+            self._admit(buffer, lives[buffer], stretches, offsets)
+            touched = sorted({number for other in offsets for number in self._lives[other]})
+            now = [self._estimate(stretches[number]) for number in touched]
+            if any(cost is None for cost in now) or sum(c or 0 for c in now) >= sum(costs[n] or 0 for n in touched):
+                for number in lives[buffer]:
+                    stretches[number].resident.remove(buffer)
+                for other, (core, offset) in kept.items():
+                    other.core, other.offset = core, offset
+                self._sort(stretches[number] for number in touched)
             else:
-                for number, cost in zip(lives[buffer], now, strict=True):
+                for number, cost in zip(touched, now, strict=True):
                     costs[number] = cost
         return [cost or 0 for cost in costs]
 
@@ -211,26 +266,51 @@ class _Planner:
         """Whether a segment has taken the value's place."""
         return all(self._context.views[tensor].buffer is not buffer for tensor in self._tensors[buffer])
 
-    def _admit(self, buffer: Buffer, life: Sequence[Stretch]) -> bool:
-        """Put a buffer at the lowest offset where nothing else lives meanwhile, if there is one."""
-        rivals = {other for stretch in life for other in stretch.resident}
-        offset = 0
-        for other in sorted(rivals, key=lambda other: other.offset):
-            if other.offset >= offset + buffer.nbytes:
-                break
-            offset = max(offset, align(other.offset + max(other.nbytes, 1)))
-        if offset + buffer.nbytes > self._capacity:
-            return False
-        buffer.core, buffer.offset = 0, offset
-        for stretch in life:
-            stretch.resident.append(buffer)
-            stretch.resident.sort(key=lambda other: other.offset)
-        return True
+    def _place(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> dict[Buffer, int] | None:
+        """Where a buffer may lie, and where others have to go for it; None if there is no room."""
+        rivals = {other for number in life for other in stretches[number].resident}
+        offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
+        if offset is not None:
+            return {buffer: offset}
+        needed = align(max(buffer.nbytes, 1))
+        for number in life:
+            if needed + sum(align(max(other.nbytes, 1)) for other in stretches[number].resident) > self._capacity:
+                return None
+        lives = {other: self._lives[other] for other in rivals} | {buffer: life}
+        for order in _ORDERS:
+            offsets: dict[Buffer, int] = {}
+            for other in sorted(lives, key=lambda other: order(other, lives[other])):
+                fixed = {each for number in lives[other] for each in stretches[number].resident} - lives.keys()
+                beside = [(at, each) for each, at in offsets.items() if _overlap(lives[each], lives[other])]
+                offset = self._lowest(other, [*beside, *((each.offset, each) for each in fixed)])
+                if offset is None:
+                    break
+                offsets[other] = offset
+            else:
+                return offsets
+        return None
 
-    def _dismiss(self, buffer: Buffer, life: Sequence[Stretch]) -> None:
-        buffer.core, buffer.offset = None, 0
-        for stretch in life:
-            stretch.resident.remove(buffer)
+    def _lowest(self, buffer: Buffer, taken: Iterable[tuple[int, Buffer]]) -> int | None:
+        """The lowest offset beside others that are at theirs."""
+        offset = 0
+        for start, other in sorted(taken, key=itemgetter(0)):
+            if start >= offset + buffer.nbytes:
+                break
+            offset = max(offset, align(start + max(other.nbytes, 1)))
+        return offset if offset + buffer.nbytes <= self._capacity else None
+
+    def _admit(self, buffer: Buffer, life: range, stretches: Sequence[Stretch], offsets: Mapping[Buffer, int]) -> None:
+        """Put a buffer into SRAM, and others where they have to go for it."""
+        self._lives[buffer] = life
+        for number in life:
+            stretches[number].resident.append(buffer)
+        for other, offset in offsets.items():
+            other.core, other.offset = 0, offset
+        self._sort(stretches[number] for other in offsets for number in self._lives[other])
+
+    def _sort(self, stretches: Iterable[Stretch]) -> None:
+        for stretch in stretches:
+            stretch.resident.sort(key=lambda buffer: buffer.offset)
 
     def _estimate(self, stretch: Stretch) -> int | None:
         """Picoseconds that a stretch takes as things are; None if it does not fit."""
@@ -252,8 +332,14 @@ class _Planner:
             return None
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
-        weights = sum(map(_weight_bytes, stretch.groups)) * 10**12 // self._context.config.dram.bandwidth
-        return max(weights, sum(lowering.estimate() for lowering in fitted.lowerings))
+        loaded = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
+        loading = (sum(map(_weight_bytes, stretch.groups)) + loaded) * 10**12 // self._context.config.dram.bandwidth
+        with _Windows(self._context, stretch.segment.loaded):
+            computing = sum(lowering.estimate() for lowering in fitted.lowerings)
+        # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
+        turns = stretch.segment.images * len(stretch.segment.stripes)
+        computing += turns * sum(lowering.tail() for lowering in fitted.lowerings[:-1])
+        return max(loading, computing) + min(loading, computing) // OVERLAP
 
     # segments
 
@@ -294,7 +380,7 @@ class _Planner:
             # Where everything is in SRAM as a whole there is nothing to gain.
             if all(buffer.on_chip for group in groups for buffer in self._touched[group.index]):
                 continue
-            option = self._best_height(groups, inner, stretches)
+            option = self._best_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
             if option is not None:
                 yield last, *option
 
@@ -313,10 +399,11 @@ class _Planner:
         return True
 
     def _best_height(
-        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
+        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
     ) -> tuple[int, Segment] | None:
-        """The tallest stripes that fit, and what they take."""
-        gone = {self._context.views[value.tensor].buffer for value in inner}
+        """The stripes of least time, and what they take: shorter ones are tried as long as they take less."""
+        best: tuple[int, Segment] | None = None
+        gone = {self._context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
         resident = {b for group in groups for b in stretches[group.index].resident if b not in gone}
         room = self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
         room -= sum(_weight_bytes(group) for group in groups)
@@ -333,31 +420,138 @@ class _Planner:
                 continue
             left += sum(_weight_bytes(group) for group in groups)
             stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
-            with _Windows(self._context, segment):
+            with _Windows(self._context, segment.windows):
                 cost = self._estimate(stretch)
-            if cost is not None:
-                return cost, segment
-        return None
+            if cost is None:
+                continue
+            if best is not None and cost >= best[0]:
+                break
+            best = cost, segment
+        return best
 
     def _with_segments(self, segments: Sequence[Segment]) -> list[Stretch]:
         """Stretches with these segments, their windows in place; nothing else is in SRAM."""
         for buffer in self._candidates:
             buffer.core, buffer.offset = None, 0
-        stretches, at = [], 0
+        stretches: list[Stretch] = []
+        at = 0
         for segment in segments:
             stretches += [Stretch([group]) for group in self._groups[at : segment.first]]
             stretch = Stretch(self._groups[segment.first : segment.last + 1], segment)
-            kept = {window.inner.tensor: self._context.views[window.inner.tensor] for window in segment.windows}
+            made = [window for window in segment.windows if window.source is None]
+            kept = {window.inner.tensor: self._context.views[window.inner.tensor] for window in made}
+            offset = 0
             for window in segment.windows:
-                self._admit(window.buffer, [stretch])
+                window.buffer.core, window.buffer.offset = 0, offset
+                offset = align(offset + window.buffer.nbytes)
+                stretch.resident.append(window.buffer)
+            for window in made:
                 self._context.views[window.inner.tensor] = window.view
             if self._estimate(stretch) is None:
                 self._context.views.update(kept)
                 stretches += [Stretch([group]) for group in stretch.groups]
             else:
+                self._lives.update((buffer, range(len(stretches), len(stretches) + 1)) for buffer in stretch.resident)
                 stretches.append(stretch)
             at = segment.last + 1
         return stretches + [Stretch([group]) for group in self._groups[at:]]
+
+    # what else could have been, asked afterwards
+
+    def in_dram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
+        """A value that is in SRAM as a whole, in DRAM instead."""
+        before, offset = self._total(life), buffer.offset
+        _take_out(buffer, life)
+        after = self._total(life)
+        buffer.core, buffer.offset = 0, offset
+        for stretch in life:
+            stretch.resident.append(buffer)
+        self._sort(life)
+        return Trial((after or 0) - (before or 0))
+
+    def in_sram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
+        """A value that is in DRAM, in SRAM as a whole instead."""
+        before, offset = self._total(life), buffer.offset
+        if not self._put_beside(buffer, life):
+            taken = {other: align(max(other.nbytes, 1)) for stretch in life for other in stretch.resident}
+            return Trial(None, f"no run of {buffer.nbytes} bytes is free in its time beside {sum(taken.values())}")
+        costs = [self._estimate(stretch) for stretch in life]
+        _take_out(buffer, life)
+        buffer.offset = offset
+        if None in costs:
+            stuck = life[costs.index(None)].groups[0]
+            return Trial(None, f"the tiles of {stuck.name} would not fit beside it")
+        return Trial(sum(cost or 0 for cost in costs) - (before or 0))
+
+    def apart(self, stretch: Stretch) -> Trial:
+        """A segment's groups one after the other, the values between them in DRAM, or in SRAM where that is less."""
+        segment, together = stretch.segment, self._estimate(stretch)
+        assert segment is not None
+        made = [window for window in segment.windows if window.source is None]
+        windows = {window.inner.tensor: window.view for window in made}
+        self._context.views.update({tensor: self._whole[tensor] for tensor in windows})
+        alone = [Stretch([group], None, [b for b in stretch.resident if not b.is_window]) for group in stretch.groups]
+        costs = [self._estimate(each) for each in alone]
+        moved: list[Buffer] = []
+        for window in made:
+            buffer = self._whole[window.inner.tensor].buffer
+            first, last = window.inner.maker, max(reader.reader for reader in window.inner.readers)
+            life = alone[first : last + 1]
+            if not self._put_beside(buffer, life):
+                continue
+            now = [self._estimate(each) for each in life]
+            if None in now or sum(c or 0 for c in now) >= sum(c or 0 for c in costs[first : last + 1]):
+                _take_out(buffer, life)
+            else:
+                costs[first : last + 1] = now
+                moved.append(buffer)
+        for buffer in moved:
+            buffer.core, buffer.offset = None, 0
+        self._context.views.update(windows)
+        if None in costs:
+            return Trial(None, f"the tiles of {alone[costs.index(None)].groups[0].name} would not fit")
+        return Trial(sum(cost or 0 for cost in costs) - (together or 0))
+
+    def in_window(self, buffer: Buffer, stretches: Sequence[Stretch]) -> Trial:
+        """The groups from where a value in DRAM is made to where it is last read, as a segment; ``stretches``: those of
+        its life, each of one group."""
+        groups = [group for stretch in stretches for group in stretch.groups]
+        if len(groups) > LONGEST:
+            return Trial(None, f"no segment has more than {LONGEST} layers")
+        for group in groups:
+            if rows_of(group, self._context) is None:
+                return Trial(None, f"{group.name} has no rows to stripe")
+        inner = inners(groups, self._context)
+        if inner is None or not self._closed(inner, groups[0].index, groups[-1].index):
+            return Trial(None, "others want what is made on the way")
+        before = self._total(stretches)
+        inner = [*inner, *imports(groups, inner, self._context)]
+        option = self._best_height(groups, inner, {each.groups[0].index: each for each in stretches})
+        if option is None:
+            return Trial(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")
+        return Trial(option[0] - (before or 0))
+
+    def _put_beside(self, buffer: Buffer, life: Sequence[Stretch]) -> bool:
+        """Put a buffer where nothing else is meanwhile, if there is such a place."""
+        rivals = {other for stretch in life for other in stretch.resident}
+        offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
+        if offset is None:
+            return False
+        buffer.core, buffer.offset = 0, offset
+        for stretch in life:
+            stretch.resident.append(buffer)
+        self._sort(life)
+        return True
+
+    def _total(self, stretches: Sequence[Stretch]) -> int | None:
+        costs = [self._estimate(stretch) for stretch in stretches]
+        return None if None in costs else sum(cost or 0 for cost in costs)
+
+
+def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:
+    buffer.core, buffer.offset = None, 0
+    for stretch in life:
+        stretch.resident.remove(buffer)
 
 
 def _weight_bytes(group: Group) -> int:
@@ -365,16 +559,28 @@ def _weight_bytes(group: Group) -> int:
     return anchor.input(1).nbytes if anchor is not None and anchor.kind == "conv" else 0
 
 
-class _Windows:
-    """While this is active, the values inside of a segment are windows in SRAM."""
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
 
-    def __init__(self, context: Context, segment: Segment) -> None:
+
+_ORDERS: tuple[Callable[[Buffer, range], tuple[int, ...]], ...] = (
+    lambda buffer, life: (-buffer.nbytes, life.start),
+    lambda buffer, life: (life.start, -len(life), -buffer.nbytes),
+    lambda buffer, life: (-life.stop, -len(life), -buffer.nbytes),
+)
+"""The orders in which values are tried to be put side by side."""
+
+
+class _Windows:
+    """While this is active, values are where their windows are."""
+
+    def __init__(self, context: Context, windows: Sequence[Window]) -> None:
         self._context = context
-        self._segment = segment
-        self._kept = {window.inner.tensor: context.views[window.inner.tensor] for window in segment.windows}
+        self._windows = windows
+        self._kept = {window.inner.tensor: context.views[window.inner.tensor] for window in windows}
 
     def __enter__(self) -> None:
-        for window in self._segment.windows:
+        for window in self._windows:
             window.buffer.core = 0
             self._context.views[window.inner.tensor] = window.view
 
@@ -384,5 +590,7 @@ class _Windows:
 
 LONGEST = 16
 """Groups in a segment at most."""
+_CLOSE_PERCENT = 5
+"""Estimates may be off by so much."""
 LONGEST_LIFE = 24
 """A value that is wanted for more stretches is not tried in SRAM: each of them would be estimated for it."""

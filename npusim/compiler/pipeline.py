@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import itemgetter
 
+from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, SlotTable, TooManyError
-from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
+from npusim.compiler.memory import Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
+from npusim.compiler.record import Record
 from npusim.compiler.schedule import Scheduler, Tile
 from npusim.compiler.spread import Spread, spread
-from npusim.compiler.stripes import before_stripe
+from npusim.compiler.stripes import before_stripe, load_stripe
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import Buffer, align
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Unit, encode
 from npusim.isa.verify import Limits, verify
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
-from npusim.work import MatrixWork
+from npusim.work import DmaWork, MatrixWork
 
 
 def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
@@ -37,12 +41,37 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
     """
+    return _compile(graph, config, key)[0]
+
+
+@dataclass(slots=True)
+class Explained:
+    """A program, and why it became what it is. ``orders``: those that were compared, in words, with the picoseconds
+    that they are forecast to take; the chosen one first."""
+
+    program: Program
+    decisions: list[Decision]
+    orders: list[tuple[str, int]] = field(default_factory=list)
+
+
+def explain_graph(graph: Graph, config: Config) -> Explained:
+    """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
+    tried: list[tuple[int, _Order]] = []
+    program, best = _compile(graph, config, "", tried)
+    tried = tried or [(forecast(best.commands, config), best)]
+    orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
+    return Explained(program, decisions(best.record), orders)
+
+
+def _compile(
+    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None = None
+) -> tuple[Program, _Order]:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
-    best = _best(prepared, config, budget)
+    best = _best(prepared, config, budget, tried)
     commands, sizes = best.commands, best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     limits = Limits(
@@ -57,31 +86,45 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
             zip((*(t.name for t in prepared.inputs), *names), (*prepared.inputs, *prepared.outputs), strict=True)
         )
     ]
-    return Program(
+    program = Program(
         graph.name, config.name, config.fingerprint(), key, encode(commands),
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(OpEntry(group.name, group.kind) for group in best.groups), len(commands), _macs(commands),
-        graph.bound,
+        graph.bound, places=best.record.places(),
     )  # fmt: skip
+    return program, best
 
 
 @dataclass(slots=True)
 class _Order:
-    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name."""
+    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name, and what is
+    where meanwhile."""
 
     commands: list[Command]
     sizes: tuple[int, ...]
     constants: ConstantPool
     groups: list[Group]
-    striped: bool
+    layout: Layout
+    record: Record
+    parts: int = 0
+    """Cores that have parts of their own; 0: tiles are shared out."""
+
+    @property
+    def label(self) -> str:
+        """What distinguishes it from others, in words."""
+        if self.parts:
+            return f"{self.parts} cores, parts of their own"
+        cores = self.record.context.config.cores
+        striped = any(stretch.segment for stretch in self.layout.stretches)
+        return f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values"
 
 
-def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
+def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: they share one DRAM, and have as
     many pieces of work to wait for; one alone may go by stripes, and there whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
-    if config.cores == 1 and not best.striped:
+    if config.cores == 1 and not best.layout.is_close:
         return best
     orders = [(forecast(best.commands, config), best)]
     alone: _Order | None = best
@@ -90,11 +133,27 @@ def _best(graph: Graph, config: Config, budget: Budget) -> _Order:
         alone = _other(graph, replace(config, cores=1), budget)
     if alone is not None and alone is not best:
         orders.append((forecast(alone.commands, config), alone))
-    if alone is not None and alone.striped:
-        whole = _other(graph, replace(config, cores=1), budget, stripes=False)
+    if alone is not None and alone.layout.is_close:
+        whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known)
         if whole is not None:
             orders.append((forecast(whole.commands, config), whole))
-    return min(orders, key=lambda pair: pair[0])[1]
+    if tried is not None:
+        tried.extend(orders)
+    # Forecasts as near as this say nothing about time; traffic they know to the byte.
+    limit = min(ps for ps, _ in orders) * (1000 + _SLACK) // 1000
+    near = [(_traffic(order.commands, config), ps, order) for ps, order in orders if ps <= limit]
+    return min(near, key=itemgetter(0, 1))[2]
+
+
+_SLACK = 8
+"""In thousandths."""
+
+
+def _traffic(commands: Iterable[Command], config: Config) -> int:
+    """Bytes past the pins of the DRAM."""
+    model = cost_model(config)
+    works = (command.instruction.work() for command in commands if command.unit >= Unit.DMA)
+    return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
 def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iterator[tuple[int, _Order]]:
@@ -120,25 +179,26 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 """Numbers of cores that one with more looks at, too: so that it is not slower for having them."""
 
 
-def _other(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order | None:
+def _other(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None) -> _Order | None:
     """Another order; None if it takes more than there is."""
     try:
-        return _ordered(graph, config, copy(budget), stripes=stripes)
+        return _ordered(graph, config, copy(budget), known=known)
     except CompileError:
         return None
 
 
-def _ordered(graph: Graph, config: Config, budget: Budget, *, stripes: bool = True) -> _Order:
+def _ordered(graph: Graph, config: Config, budget: Budget, *, known: Known | None = None) -> _Order:
+    """With what is ``known`` from an order with stripes: one without them."""
     context = Context(config, ConstantPool())
     placement = place(graph, form_groups(graph.ops, graph.outputs), context)
-    layout = plan(placement, context, stripes=stripes)
+    layout = plan(placement, context, known)
     values = (layout.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    commands = _schedule(placement, layout, context, budget)
+    record = Record(placement.groups, context, layout.planner, placement.buffers, layout.stretches)
+    commands = _schedule(placement, layout, context, budget, record)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
-    striped = any(stretch.segment for stretch in layout.stretches)
-    return _Order(commands, sizes, context.constants, placement.groups, striped)
+    return _Order(commands, sizes, context.constants, placement.groups, layout, record)
 
 
 def _spread(graph: Graph, config: Config, budget: Budget) -> _Order | None:
@@ -151,27 +211,30 @@ def _spread(graph: Graph, config: Config, budget: Budget) -> _Order | None:
             return None
         values = (parts.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
         _check_capacity(graph, (0, *values), config)
-        commands = _schedule_spread(placement, parts, copy(budget))
+        first = parts.contexts[0]
+        record = Record(placement.groups, first, parts.layout.planner, placement.buffers, parts.layout.stretches)
+        commands = _schedule_spread(placement, parts, copy(budget), record)
         sizes = (align(context.constants.size), *values)
         _check_capacity(graph, sizes, config)
     except CompileError:
         return None
-    return _Order(commands, sizes, context.constants, placement.groups, False)
+    return _Order(commands, sizes, context.constants, placement.groups, parts.layout, record, config.cores)
 
 
-def _schedule_spread(placement: Placement, parts: Spread, budget: Budget) -> list[Command]:
+def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> list[Command]:
     scheduler = Scheduler(parts.whole.config, budget)
     born: dict[int, list[Buffer]] = {}
     for buffer in placement.buffers:
         born.setdefault(buffer.born, []).append(buffer)
     low_end = True
-    for stretch in parts.stretches:
+    for stretch in parts.layout.stretches:
         (group,) = stretch.groups
         for buffer in born.get(group.index, ()):
             scheduler.born(buffer)
         if stretch.is_empty:
             continue
         fitted, lowerings = parts.fit(stretch, low_end=low_end)
+        record.add(stretch, fitted)
         low_end = not low_end
         tables = [SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)]
         if parts.parts[group.index] is None:
@@ -238,7 +301,7 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     return narrow_weights(fold_affine(legalize(integerize(graph), budget)), config)
 
 
-def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget) -> list[Command]:
+def _schedule(placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record) -> list[Command]:
     config = context.config
     scheduler = Scheduler(config, budget)
     born: dict[int, list[int]] = {}
@@ -252,6 +315,7 @@ def _schedule(placement: Placement, layout: Layout, context: Context, budget: Bu
         if stretch.is_empty:
             continue
         fitted = fit(stretch, context, low_end=low_end)
+        record.add(stretch, fitted)
         # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
         # still computes, if both fit.
         low_end = not low_end
@@ -277,7 +341,10 @@ def _turns(
         return
     for image, (stripe, rows) in product(range(stretch.segment.images), enumerate(stretch.segment.stripes)):
         moved = stretch.segment.moved(stripe)
-        for number, (first, end) in enumerate(rows):
+        for window in stretch.segment.loaded:
+            reader = stretch.groups[window.inner.readers[0].reader]
+            yield reader, [load_stripe(stretch.segment, window, image, stripe)]
+        for number, (first, end) in enumerate(rows[: len(stretch.groups)]):
             # Also where nothing is made: padding below the image may be wanted then.
             yield stretch.groups[number], [before_stripe(stretch.segment, number, image, stripe)]
             if first < end:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
-from npusim.compiler.forecast import Forecast
+from npusim.compiler.course import Course
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
 from npusim.hw.units.dma import channel_bandwidth, latency_ps
@@ -296,7 +296,7 @@ class Scheduler:
         self._histories: dict[Buffer, _History] = {}
         self._occupants: dict[tuple[int, Space], list[tuple[Place, Slot | Buffer]]] = {}
         self._pending: dict[int, tuple[int, Tile]] = {}
-        self._course = Forecast(config)
+        self._course = Course(config)
         # Where there is no choice, nobody needs to know when a channel will be free.
         self._chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
         self._owners: list[tuple[int, int, Buffer]] = []

@@ -18,7 +18,7 @@ from itertools import pairwise
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering
-from npusim.compiler.memory import Fitted, Stretch, fit, plan
+from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
 from npusim.compiler.parts import Part, axes_of, interval, operand_axes, part_of
 from npusim.compiler.place import Placement
 from npusim.compiler.values import Arena, Buffer, View
@@ -33,14 +33,13 @@ Span = tuple[int, int]
 class Spread:
     """Parts of groups for the cores of a device.
 
-    ``axes``: by group, along which dimension of its result it is cut; None: its tiles are shared out. ``stretches`` are
-    those of the first core.
+    ``parts``: of each group; None where its tiles are shared out. ``layout`` is that of the first core.
     """
 
     whole: Context
     contexts: list[Context]
     parts: list[list[Part] | None]
-    stretches: list[Stretch] = field(default_factory=list)
+    layout: Layout = field(default_factory=lambda: Layout([]))
     scratch_bytes: int = 0
 
     def fit(self, stretch: Stretch, *, low_end: bool) -> tuple[Fitted, list[Lowering]]:
@@ -76,8 +75,8 @@ def spread(placement: Placement, whole: Context) -> Spread | None:
     result = Spread(whole, contexts, parts)
     own = _make_own(placement, result)
     first = [group if part is None else part[0].group for group, part in zip(placement.groups, parts, strict=True)]
-    layout = plan(Placement(first, [buffers[0] for buffers in own]), contexts[0], stripes=False)
-    result.stretches = layout.stretches
+    # With something known: without stripes.
+    result.layout = plan(Placement(first, [buffers[0] for buffers in own]), contexts[0], {})
     for buffers in own:
         for core, buffer in enumerate(buffers):
             buffer.born, buffer.dies, buffer.offset = buffers[0].born, buffers[0].dies, buffers[0].offset

@@ -4,7 +4,8 @@ exists as a whole.
 Each value between two groups of a segment has a *window* in SRAM: the rows that somebody has still to read. A stripe
 makes some rows of the last result, and for these whatever rows of the others are missing. When a window is full, the
 rows that are still wanted move to its front. Around the image a window has the padding that convolutions want, so they
-read it as they find it.
+read it as they find it. What comes from DRAM and is read more than once, by several groups or by overlapping rows, has
+a window, too: its rows are loaded a stripe ahead.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context
-from npusim.compiler.lower.transfer import copy_items
+from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Tile
 from npusim.compiler.values import Buffer, View, row_axis
 from npusim.dtypes import DType
@@ -46,7 +47,7 @@ class Reader(NamedTuple):
 
 class Inner(NamedTuple):
     """A value that lives in a window: the group (of the segment) that makes it, the dimension that is its rows, and who
-    reads it."""
+    reads it. Makers from the number of groups on are loads."""
 
     tensor: Tensor
     maker: int
@@ -72,7 +73,7 @@ class Move(NamedTuple):
 @dataclass(slots=True)
 class Window:
     """Rows of a value: at stripe t row r is at position ``r + bases[t]``; ``moves[t]`` comes before new rows,
-    ``bottoms[t]`` are the positions to be filled with padding."""
+    ``bottoms[t]`` are the positions to be filled with padding. ``source``: where the value is loaded from."""
 
     inner: Inner
     view: View
@@ -81,6 +82,7 @@ class Window:
     bases: list[int]
     moves: dict[int, Move]
     bottoms: dict[int, tuple[int, int]]
+    source: View | None = None
 
     @property
     def buffer(self) -> Buffer:
@@ -110,6 +112,17 @@ class Window:
             first, end = self.bottoms[stripe]
             yield from self._fill(first, end - first)
 
+    def load(self, image: int, stripe: int, rows: tuple[int, int]) -> Iterator[Item]:
+        """Rows [first, end) of an image, as they lie at a stripe."""
+        assert self.source is not None
+        batch, row, _, _ = axes = AXES[self.inner.axis]
+        corner, sizes = [0] * 4, list(self.source.shape)
+        corner[batch], sizes[batch], corner[row], sizes[row] = image, 1, rows[0], rows[1] - rows[0]
+        source = self.source.slice(corner, sizes).permute(axes)
+        corner[batch] = 0
+        window = self.view.moved({self.buffer: self.bases[stripe] * self.pitch}).slice(corner, sizes).permute(axes)
+        yield from load_items((window.address, window.strides, window), source)
+
     def _fill(self, position: int, rows: int) -> Iterator[Item]:
         item = self.view.dtype.itemsize
         count, done = rows * self.pitch // item, 0
@@ -134,15 +147,37 @@ def inners(groups: Sequence[Group], context: Context) -> list[Inner] | None:
     for number, group in enumerate(groups):
         for tensor, reader in _reads(group, number):
             if tensor in makers:
-                out = group.outputs[0].shape
-                # What is broadcast along the rows is wanted as a whole by each of them.
-                alike = tensor.shape[0] == out[0] if reader.windowed else tensor.shape == out
-                if not alike or axes[makers[tensor]] != axes[number]:
+                if not _is_alike(tensor, reader, groups) or axes[makers[tensor]] != axes[number]:
                     return None
                 readers[tensor].append(reader)
     if not all(readers.values()):
         return None
     return [Inner(tensor, number, axes[number] or 0, tuple(readers[tensor])) for tensor, number in makers.items()]
+
+
+def _is_alike(tensor: Tensor, reader: Reader, groups: Sequence[Group]) -> bool:
+    """Whether a reader wants some rows of a value for some of its own: what is broadcast along the rows is wanted as a
+    whole by each of them."""
+    out = groups[reader.reader].outputs[0].shape
+    return tensor.shape[0] == out[0] if reader.windowed else tensor.shape == out
+
+
+def imports(groups: Sequence[Group], inner: Sequence[Inner], context: Context) -> list[Inner]:
+    """The values from DRAM of which a segment reads rows more than once."""
+    made = {value.tensor for value in inner}
+    axes = [rows_of(group, context) for group in groups]
+    readers: dict[Tensor, list[tuple[int, Reader]]] = {}
+    for number, group in enumerate(groups):
+        for tensor, reader in _reads(group, number):
+            if tensor.data is None and tensor not in made and not context.view(tensor).buffer.on_chip:
+                readers.setdefault(tensor, []).append((axes[number] or 0, reader))
+    found: list[Inner] = []
+    for tensor, reads in readers.items():
+        axis = reads[0][0]
+        again = len(reads) > 1 or any(reader.extent > reader.stride for _, reader in reads)
+        if again and all(own == axis and _is_alike(tensor, reader, groups) for own, reader in reads):
+            found.append(Inner(tensor, len(groups) + len(found), axis, tuple(reader for _, reader in reads)))
+    return found
 
 
 def rows_of(group: Group, context: Context) -> int | None:
@@ -169,11 +204,12 @@ def _reads(group: Group, number: int) -> Iterator[tuple[Tensor, Reader]]:
             yield tensor, Reader(number, 1, 0, 1, False, False)
 
 
-def needs(inner: Sequence[Inner], heights: Sequence[int], end: int) -> list[int]:
-    """How many rows of each result there must be for ``end`` rows of the last one."""
+def needs(inner: Sequence[Inner], heights: Sequence[int], last: int, end: int) -> list[int]:
+    """How many rows of each value there must be for ``end`` rows of the ``last`` result."""
     need = [0] * len(heights)
-    need[-1] = end
-    for value in reversed(inner):  # by maker, so that all who read it are known
+    need[last] = end
+    # By maker, so that all who read a value are known; of loads nothing else is made.
+    for value in sorted(inner, key=lambda value: (value.maker <= last, value.maker), reverse=True):
         for reader in value.readers:
             if need[reader.reader]:
                 _, high = reader.rows(0, need[reader.reader], heights[value.maker])
@@ -248,6 +284,11 @@ class Segment:
     rows: list[int]
     images: int
 
+    @property
+    def loaded(self) -> list[Window]:
+        """The windows of values from DRAM."""
+        return [window for window in self.windows if window.source is not None]
+
     def moved(self, stripe: int) -> Mapping[Buffer, int]:
         """How far the rows of windows are from where their views say, at a stripe."""
         return {window.buffer: window.bases[stripe] * window.pitch for window in self.windows}
@@ -256,16 +297,23 @@ class Segment:
 def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:
     """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
     heights = [group.outputs[0].shape[rows_of(group, context) or 0] for group in groups]
-    total = heights[-1]
-    steps = [[0] * len(groups)] + [
-        needs(inner, heights, min(end, total)) for end in range(height, total + height, height)
+    total, last = heights[-1], len(groups) - 1
+    heights += [value.tensor.shape[value.axis] for value in inner if value.maker > last]
+    steps = [[0] * len(heights)] + [
+        needs(inner, heights, last, min(end, total)) for end in range(height, total + height, height)
     ]
+    # What is loaded is there a stripe before it is wanted.
+    ahead = [row[last + 1 :] for row in (steps[0], *steps[2:], steps[-1])]
+    steps = [row[: last + 1] + loads for row, loads in zip(steps, ahead, strict=True)]
     windows = []
     for value in inner:
         edge = border(value, groups)
         if edge is None:
             return None
-        windows.append(_window(value, edge, steps, heights))
+        window = _window(value, edge, steps, heights)
+        if value.maker > last:
+            window.source = context.view(value.tensor)
+        windows.append(window)
     stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
     rows = [max(end - first for first, end in column) for column in zip(*stripes, strict=True)]
     return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0])
@@ -309,6 +357,20 @@ def _positions(spans: Sequence[tuple[int, int]], capacity: int) -> tuple[list[in
         bases.append(base)
         reached = max(reached, high)
     return bases, moves
+
+
+def load_stripe(segment: Segment, window: Window, image: int, stripe: int) -> list[Tile]:
+    """The loads of a window for a stripe: first what is wanted at once."""
+    first, end = segment.stripes[stripe][window.inner.maker]
+    tiles = before_stripe(segment, window.inner.maker, image, stripe)
+    urgent = end
+    if stripe == 0:
+        wanted = (reader.rows(0, segment.stripes[0][reader.reader][1], end)[1] for reader in window.inner.readers)
+        urgent = min(max(wanted), end)
+    for rows in ((first, urgent), (urgent, end)):
+        if rows[0] < rows[1]:
+            tiles.append(Tile(loads=list(window.load(image, stripe, rows))))
+    return tiles
 
 
 def before_stripe(segment: Segment, number: int, image: int, stripe: int) -> list[Tile]:

@@ -12,6 +12,7 @@ from npusim.compiler.values import align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
+from npusim.hw.memory import dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.matrix import CHANNEL_BLOCK, products, rate_type
 from npusim.units import ceil_div
@@ -27,14 +28,27 @@ class Home(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What the chain behind a matrix operator takes of a tile: SRAM bytes for each of its elements (operands, results),
+    and ``between`` for each element of a tile or of a ``piece`` of so many; picoseconds to ``begin`` on either and for
+    ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM."""
+
+    element_bytes: int = 0
+    between: int = 0
+    piece: int = 1
+    begin: int = 0
+    kilo: int = 0
+    operands: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MatrixProblem:
     """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
 
-    ``ic``, ``oc``: channels of one group; ``epilogue``: SRAM bytes for each output element besides accumulators;
-    ``in_place``: the accumulators are the output tile; ``main``: the sums leave into a slot, whether or not the result
-    of the chain does; ``held``: all weights stay in SRAM, since tiles of other operators come in between; ``beside``:
-    as many cores have a problem like this at the same time; ``x_serves``, ``w_serves``: of those, how many one load of
-    an operand is for.
+    ``ic``, ``oc``: channels of one group; ``in_place``: the accumulators are the output tile; ``main``: the sums leave
+    into a slot, whether or not the result of the chain does; ``held``: all weights stay in SRAM, since tiles of other
+    operators come in between; ``beside``: as many cores have a problem like this at the same time;
+    ``x_serves``, ``w_serves``: of those, how many one load of an operand is for.
     """
 
     images: int
@@ -54,7 +68,7 @@ class MatrixProblem:
     x_type: DType
     w_type: DType
     out_type: DType
-    epilogue: int
+    epilogue: Epilogue
     in_place: bool
     x_home: Home = Home.DRAM
     out_home: Home = Home.DRAM
@@ -66,7 +80,8 @@ class MatrixProblem:
 
 
 class Tiling(NamedTuple):
-    """Groups, output rows, columns and channels, input channels of one tile; which loop is outermost."""
+    """Groups, output rows, columns and channels, input channels of one tile; which loop is outermost; whether the chain
+    works on it in pieces."""
 
     groups: int
     oh: int
@@ -74,6 +89,7 @@ class Tiling(NamedTuple):
     oc: int
     ic: int
     weights_outer: bool
+    in_pieces: bool = False
 
 
 class Footprint(NamedTuple):
@@ -118,9 +134,11 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     # What is loaded and what is stored has two copies, for the neighbouring tiles; sums have one, which passes from one
     # part of the input channels to the next, unless they are the output tile themselves.
     x, w, parameters, acc, out = footprint(problem, tile)
-    pixels = tile.oh * tile.ow * tile.groups * tile.oc
+    elements, epilogue = tile.oh * tile.ow * tile.groups * tile.oc, problem.epilogue
     weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
-    total = (weights if problem.held else 2 * (align(w) + align(parameters))) + align(pixels * problem.epilogue)
+    total = weights if problem.held else 2 * (align(w) + align(parameters))
+    total += align(elements * epilogue.element_bytes)
+    total += align((min(elements, epilogue.piece) if tile.in_pieces else elements) * epilogue.between)
     if problem.x_home is not Home.DIRECT:
         total += 2 * align(x)
     if problem.in_place and not acc_bytes(config):
@@ -137,16 +155,25 @@ def acc_bytes(config: Config) -> int:
 @functools.lru_cache(maxsize=4096)
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
-    model = cost_model(config)
+    model, known = cost_model(config), _scores(problem, config)
     scored = []
     for tile in _candidates(problem, config, budget):
-        steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
-        scored.append((_estimate(problem, tile, config, model), steps, tile))
+        score = known.get(tile)
+        if score is None:
+            steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
+            score = known[tile] = _estimate(problem, tile, config, model), steps, tile
+        scored.append(score)
     if not scored:
         return None
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
     limit = min(time for time, _, _ in scored) * (100 + _SLACK_PERCENT) // 100
     return min((steps, time, tile) for time, steps, tile in scored if time <= limit)[2]
+
+
+@functools.lru_cache(maxsize=4096)
+def _scores(problem: MatrixProblem, config: Config) -> dict[Tiling, tuple[int, int, Tiling]]:
+    """What was worked out for a problem: the same tilings come up again where there is more room or less."""
+    return {}
 
 
 _SLACK_PERCENT = 3
@@ -160,8 +187,12 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
         # Large cuts first. Either loop may be the outer one: that decides whether weights or pixels are loaded again.
         for oh, ow in _spatial_cuts(problem):
             tile = Tiling(groups, oh, ow, oc, ic, False)
-            if (limit and footprint(problem, tile).acc > limit) or sram_bytes(problem, tile, config) > budget:
+            if limit and footprint(problem, tile).acc > limit:
                 continue
+            if sram_bytes(problem, tile, config) > budget:
+                tile = tile._replace(in_pieces=True)
+                if not problem.epilogue.between or sram_bytes(problem, tile, config) > budget:
+                    continue
             # On a large SRAM it is what one instruction may do that cuts: the matrix unit's, or those of the chain.
             if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
                 continue
@@ -250,32 +281,42 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     run = tile.groups * tile.ic * problem.x_type.itemsize
     if tile.groups * tile.ic == problem.groups * problem.ic:
         run *= input_extent(problem, tile.oh, tile.ow)[1]
-    w_cost = 0 if problem.held else model.cost(_dma(bytes_.w, bytes_.w)).ps
-    x_cost = _moving(problem.x_home, bytes_.x, run, model)
-    out_cost = _moving(
-        problem.out_home, bytes_.out, tile.groups * tile.oc * problem.out_type.itemsize, model, write=True
-    )
+    elements = tile.oh * tile.ow * tile.groups * tile.oc
+    out_run = tile.groups * tile.oc
+    if out_run == problem.groups * problem.oc:
+        out_run *= tile.ow
+    x = _moving(problem.x_home, bytes_.x, run)
+    w = None if problem.held else _dma(bytes_.w, bytes_.w)
+    out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
+    operands = [_dma(elements * item, out_run * item) for item in problem.epilogue.operands]
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
+    moves = [(x_loads / x_cores, x), (w_loads / w_cores, w)]
+    moves += [(float(spatial * channels), operand) for operand in operands]
     # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
     # error of this estimate could make a network slower with more of them.
-    loading = int(share * (x_loads * x_cost / x_cores + w_loads * w_cost / w_cores))
-    storing = per_core * out_cost
+    loading = int(share * sum(count * model.cost(work).ps for count, work in moves if work))
+    storing = per_core * model.cost(out).ps if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = 0 if problem.held else w_loads * bytes_.w * problem.beside // w_cores
-    if problem.x_home is Home.DRAM:
-        traffic += x_loads * bytes_.x * problem.beside // x_cores
-    if problem.out_home is Home.DRAM:
-        traffic += spatial * channels * bytes_.out * problem.beside
-    shared = traffic * 10**12 // config.dram.bandwidth
-    first = x_cost + w_cost + out_cost  # nothing overlaps the first loads and the last store
-    parts = (compute, loading, storing, shared)
+    traffic = sum(count * model.dram_bytes(work) for count, work in (*moves, (spatial * channels, out)) if work)
+    shared = int(traffic * problem.beside) * 10**12 // dram_model(config).bandwidth
+    # Nothing overlaps the first loads and the last store.
+    first = sum(model.cost(work).ps for work in (x, w, out) if work)
+    chain = per_core * chain_time(problem, tile)
+    parts = (compute, chain, loading, storing, shared)
     longest = max(parts)
-    return longest + (sum(parts) - longest) // _OVERLAP + first
+    return longest + (sum(parts) - longest) // OVERLAP + first
 
 
-_OVERLAP = 8
+def chain_time(problem: MatrixProblem, tile: Tiling) -> int:
+    """Picoseconds that the chain takes on a tile."""
+    epilogue, elements = problem.epilogue, tile.oh * tile.ow * tile.groups * tile.oc
+    pieces = ceil_div(elements, epilogue.piece) if tile.in_pieces else 1
+    return pieces * epilogue.begin + elements * epilogue.kilo // 1024
+
+
+OVERLAP = 16
 """Overlap is not perfect: one part in so many of what hides behind the longest shows."""
 
 
@@ -326,14 +367,14 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
     )  # fmt: skip
 
 
-def _moving(home: Home, nbytes: int, run: int, model: CostModel, *, write: bool = False) -> int:
-    """Picoseconds to bring a tile from its home, or there."""
+def _moving(home: Home, nbytes: int, run: int, *, write: bool = False) -> DmaWork | None:
+    """What brings a tile from its home, or there."""
     if home is Home.DIRECT:
-        return 0
+        return None
     if home is Home.DRAM:
-        return model.cost(_dma(nbytes, run, write=write)).ps
+        return _dma(nbytes, run, write=write)
     run = max(1, min(run, nbytes))
-    return model.cost(DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)).ps
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)
 
 
 def _dma(nbytes: int, run: int, *, write: bool = False) -> DmaWork:

@@ -178,7 +178,7 @@ class InterconnectConfig:
     latency_cycles: int = key(Count(0, 65536), "cycles that a request spends in it", 8)
     arbitration: str = key(
         Choice(("need", "fair")),
-        "which of the transfers in flight has the bandwidth: that which is waited for first, or all the same share of it",
+        "which transfer in flight has the bandwidth: that which is waited for first, or all the same share of it",
         "need",
     )
     multicast: bool = key(Flag(), "what is read from DRAM once can be written to the SRAM of several cores", False)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from npusim.errors import ProgramError
 from npusim.hw.config import Config
+from npusim.hw.memory import dram_model
 from npusim.hw.units import dma, scalar, vector
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
@@ -28,6 +29,7 @@ class CostModel:
         ).cost
         # A cache for each device: one on the method would be shared by all of them, and keep them alive.
         self.cost = functools.lru_cache(maxsize=1 << 14)(self._cost)
+        self.dram_bytes = functools.lru_cache(maxsize=1 << 14)(dram_model(config).transfer_bytes)
 
     def _cost(self, work: Work) -> Cost:
         match work:

@@ -1,4 +1,5 @@
-"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, counters for DRAM traffic and MACs.
+"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, counters for DRAM traffic, MACs, and what is
+in each memory.
 
 The format is protocol buffers; the few messages of it that a trace of spans needs are encoded here, so that a trace
 needs no more than npusim itself. Field numbers are from perfetto/protos/perfetto/trace/**/*.proto.
@@ -13,6 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from npusim.occupancy import KINDS, Occupancy
 from npusim.program import OpEntry
 from npusim.timeline import Span, Timeline
 from npusim.units import cycles_spanned
@@ -25,12 +27,17 @@ _CATEGORY, _EVENT, _NOTE = 1, 2, 3  # fields of InternedData
 
 
 def write_trace(
-    path: str | os.PathLike[str], timeline: Timeline, ops: Sequence[OpEntry] = (), clock_hz: int = 0
+    path: str | os.PathLike[str],
+    timeline: Timeline,
+    ops: Sequence[OpEntry] = (),
+    clock_hz: int = 0,
+    memory: Sequence[Occupancy] = (),
 ) -> None:
     """Write the spans of ``timeline`` to ``path``.
 
     ``ops``: the program's operator table; without it a span carries the name of its instruction. ``clock_hz``: the
-    device's clock; with it a span says how many cycles it took. Raises OSError.
+    device's clock; with it a span says how many cycles it took. ``memory``: memories, each a counter for each kind of
+    what is in it. Raises OSError.
     """
     slices, tracks = _Slices(ops, clock_hz), _Tracks()
     with open(path, "wb") as file:
@@ -44,8 +51,8 @@ def write_trace(
             file.write(tracks.take())
             for span in group:
                 file.write(slices.packets(span, track))
-        for name, unit_name, steps in _counters(timeline.spans):
-            track = tracks.counter(name, unit_name)
+        for process, name, unit_name, steps in (*_counters(timeline.spans), *_held(memory)):
+            track = tracks.counter(process, name, unit_name)
             file.write(tracks.take())
             for time, value in steps:
                 event = _uint(9, _COUNTER) + _uint(11, track) + _uint(30, value)
@@ -92,12 +99,30 @@ class _Slices:
         return _message(4, _uint(1, self._strings.number(_NOTE, name)) + field)
 
 
-def _counters(spans: Sequence[Span]) -> Iterator[tuple[str, str, Iterable[tuple[int, int]]]]:
-    """(name, unit, [(ns, value)]) of each counter: what runs at a time, at the mean rate of each span."""
+_Counter = tuple[str, str, str, Iterable[tuple[int, int]]]
+"""(process, name, unit, [(ns, value)])."""
+
+
+def _held(memories: Sequence[Occupancy]) -> Iterator[_Counter]:
+    """Bytes of each kind in each memory over time; of several changes within a nanosecond the last one."""
+    for each in memories:
+        process, _, memory = each.memory.rpartition(".")
+        for kind in KINDS:
+            changes: dict[int, int] = {}
+            value = 0
+            for time, held in each.steps:
+                if held.get(kind, 0) != value:
+                    value = changes[time // 1000] = held.get(kind, 0)
+            if changes:
+                yield process or "device", f"{memory}: {kind}", "B", sorted({0: 0, **changes}.items())
+
+
+def _counters(spans: Sequence[Span]) -> Iterator[_Counter]:
+    """What runs at a time, at the mean rate of each span."""
     transfers = [span for span in spans if span.dram_bytes]
-    yield "DRAM traffic", "MB/s", _rate(transfers, [span.dram_bytes for span in transfers], 10**6)
+    yield "device", "DRAM traffic", "MB/s", _rate(transfers, [span.dram_bytes for span in transfers], 10**6)
     products = [span for span in spans if span.macs]
-    yield "MACs", "GMAC/s", _rate(products, [span.macs for span in products], 10**3)
+    yield "device", "MACs", "GMAC/s", _rate(products, [span.macs for span in products], 10**3)
 
 
 def _rate(spans: Sequence[Span], amounts: Sequence[int], scale: int) -> Iterator[tuple[int, int]]:
@@ -150,8 +175,8 @@ class _Tracks:
         parent = self._process(core)
         return self._describe(_text(2, name or core) + _uint(5, parent) + _uint(12, self._last))
 
-    def counter(self, name: str, unit: str) -> int:
-        parent = self._process("device")
+    def counter(self, process: str, name: str, unit: str) -> int:
+        parent = self._process(process)
         return self._describe(_text(2, name) + _uint(5, parent) + _message(8, _text(6, unit)))
 
     def take(self) -> bytes:

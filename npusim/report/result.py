@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from npusim.occupancy import Occupancy
 from npusim.summary import OpReport
 from npusim.timeline import Counters, Timeline
 
@@ -30,6 +31,8 @@ class Result(Protocol):
     def counters(self) -> Counters: ...
     @property
     def ops(self) -> Sequence[OpReport]: ...
+    @property
+    def memory(self) -> Sequence[Occupancy]: ...
     @property
     def macs(self) -> int: ...
     @property

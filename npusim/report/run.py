@@ -22,7 +22,7 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10) -> str:
     """Several paragraphs: what ran where, outputs, totals, units, and the ``top`` slowest layers with reasons."""
     blocks = [
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
-        facts([("inputs", inputs), *_totals(result, config)]),
+        facts([("inputs", inputs), *_totals(result, config), *memories(result)]),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),
@@ -51,6 +51,34 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
         traffic += f", {quantity(reached, 'B/s')} = {percent(reached, config.dram.bandwidth)} of the pins"
     rows.append(("DRAM", traffic))
     return rows
+
+
+def memories(result: Result) -> list[tuple[str, str]]:
+    """How full each sort of memory was at its fullest, and with what; of several cores, the one with most."""
+    rows = []
+    for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("DRAM holds", "dram")):
+        same = [each for each in result.memory if each.memory.endswith(suffix)]
+        full = max(same, key=lambda each: each.peak_bytes, default=None)
+        if full is None or not full.peak_bytes:
+            continue
+        parts = sorted(full.at_peak.items(), key=lambda item: (-item[1], item[0]))
+        held = ", ".join(f"{PLURALS[kind]} {quantity(count, 'B')}" for kind, count in parts if count)
+        where = f"of {full.memory.partition('.')[0]}, the fullest, " if len(same) > 1 else ""
+        share = f"{quantity(full.peak_bytes, 'B')} = {percent(full.peak_bytes, full.capacity_bytes)} at most"
+        rows.append((label, f"{where}{share}, at {duration(full.peak_ps)}: {held}"))
+    return rows
+
+
+PLURALS = {
+    "value": "values",
+    "window": "windows",
+    "weights": "weights",
+    "tile": "tiles",
+    "sums": "sums",
+    "constants": "constants",
+    "inputs and outputs": "inputs and outputs",
+}
+"""What memories hold, in words."""
 
 
 def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:

@@ -13,6 +13,7 @@ from npusim.dtypes import DType
 from npusim.errors import shown
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
+from npusim.occupancy import Occupancy, occupancy
 from npusim.program import Program
 from npusim.summary import OpReport, summarize
 from npusim.timeline import Counters, Timeline
@@ -37,6 +38,7 @@ class Result:
     total_ps: int
     host: HostCounters
     _ops: list[OpReport] = field(default_factory=list)
+    _memory: list[Occupancy] | None = None
 
     def __repr__(self) -> str:
         what = f"{shown(self.model)} on {shown(self.config)}"
@@ -126,6 +128,13 @@ class Result:
             self._ops = summarize(self.timeline, self.program.ops, self.device)
         return self._ops
 
+    @property
+    def memory(self) -> list[Occupancy]:
+        """What was in each memory when; nothing where the program does not say (see ``Program.places``)."""
+        if self._memory is None:
+            self._memory = occupancy(self.program, self.timeline, self.device)
+        return self._memory
+
     def to_json_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON values."""
         return {
@@ -141,4 +150,5 @@ class Result:
             "compile_from_cache": self.compile_from_cache,
             "bound": dict(self.program.bound),
             "ops": [op.to_json_dict() for op in self.ops],
+            "memory": [each.to_json_dict() for each in self.memory],
         }

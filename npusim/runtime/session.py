@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from npusim._core import DefaultFloats
 from npusim.cache import FORMAT_VERSION, Cache, default_directory
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
@@ -28,6 +29,8 @@ from npusim.runtime.store import Store
 
 if TYPE_CHECKING:
     import onnx
+
+    from npusim.compiler.pipeline import Explained
 
     Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
 
@@ -123,6 +126,21 @@ class Session:
                     raise
                 bound.update({name: inputs[name] for name in error.values})
                 self._deciding[free] = [*self._deciding.get(free, ()), *error.values]
+
+    def explain_memory(
+        self,
+        source: Source,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        *,
+        bind: Mapping[str, Any] | None = None,
+    ) -> Explained:
+        """Compile a model as :meth:`compile` does, afresh, and say where each value lives and why."""
+        from npusim.compiler.pipeline import explain_graph
+
+        if isinstance(source, Graph):
+            return explain_graph(source, self.config)
+        with DefaultFloats():
+            return explain_graph(_graph(source, input_shapes or {}, bind or {}, self.config), self.config)
 
     def run(
         self, program: Program | Source, inputs: Mapping[str, Any] | None = None, *, timing_only: bool = False

@@ -25,7 +25,7 @@ def in_parts(graph: Graph, config: Config) -> Program | None:
     """The program in which every core has parts of its own, whether or not another one is done first."""
     orders = []
 
-    def only(graph: Graph, config: Config, budget: Budget) -> object:
+    def only(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
         orders.append(pipeline._spread(graph, config, budget))
         return orders[0] or whole(graph, config, budget)
 

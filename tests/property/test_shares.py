@@ -15,8 +15,8 @@ from npusim.errors import UnsupportedError
 from npusim.graph import Graph
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config, list_configs, load_config
-from npusim.isa.base import Unit, decode
-from npusim.program import Program
+from npusim.isa.base import Space, Unit, decode, offset_of, space_of
+from npusim.program import SCRATCH, Program
 from npusim.report import explain, run
 from npusim.report.layers import layers
 from npusim.runtime import Executor, Priority, Result
@@ -44,6 +44,7 @@ def check(program: Program, result: Result, config: Config) -> None:
     jsonschema.validate(result.to_json_dict(), SCHEMA)
     check_counters(result)
     check_channels(program, result, config)
+    check_memory(program, result)
     assert sum(layer.added_ps for layer in layers(result)) == max((row.end_ps for row in result.ops), default=0)
 
 
@@ -80,6 +81,27 @@ def check_channels(program: Program, result: Result, config: Config) -> None:
         work.bytes for work in (c.instruction.work() for c in decode(program.code)) if isinstance(work, DmaWork)
     )
     assert sum(row.bytes for row in result.ops) == moved
+
+
+def check_memory(program: Program, result: Result) -> None:
+    """No memory holds more than it has, and no instruction touches what is not on the map."""
+    for memory in result.memory:
+        assert 0 < memory.peak_bytes <= memory.capacity_bytes
+        assert all(sum(held.values()) <= memory.peak_bytes for _, held in memory.steps)
+        assert [time for time, _ in memory.steps] == sorted({time for time, _ in memory.steps})
+    names = {Space.SRAM: "sram", Space.ACC: "accumulators", Space.REGION + SCRATCH: "dram"}
+    taken: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for place in program.places:
+        for op in range(place.first, place.last + 1):
+            taken.setdefault((place.memory, op), []).append((place.offset, place.offset + place.nbytes))
+    for command in decode(program.code):
+        for access in command.instruction.accesses():
+            if access is not None and space_of(access.address) in names:
+                low, high = offset_of(access.address) + access.low, offset_of(access.address) + access.high
+                spans = sorted(taken.get((names[space_of(access.address)], command.op), []))
+                for start, end in spans:
+                    low = max(low, end) if start <= low else low
+                assert low >= high, (command, access, spans)
 
 
 def check_graph(graph: Graph, config: Config) -> None:

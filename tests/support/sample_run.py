@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npusim.occupancy import Occupancy
 from npusim.timeline import Counters, Span, Timeline, UnitCounters
 
 NS = 1_000
@@ -48,6 +49,7 @@ class Run:
     matrix_utilization: float
     dram_read_bytes: int
     dram_write_bytes: int
+    memory: list[Occupancy]
     compile_from_cache: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -72,4 +74,7 @@ def sample() -> Run:
     }
     counters = Counters(2200 * NS, units, 8400, 0, 1050 * NS, 4)
     outputs = {"y": np.array([1.0, -2.0, np.nan, 4.0], np.float32)}
-    return Run("net", "tiny", outputs, 2200, 2200 * NS, Timeline(spans), counters, ops, 32_000, 0.227, 8400, 0)
+    held = {"tile": 3000, "value": 5000, "weights": 192}
+    steps = [(0, {"tile": 8}), (1000 * NS, held), (2200 * NS, {})]
+    memory = [Occupancy("core0.sram", 16384, [], steps, 1000 * NS, held)]
+    return Run("net", "tiny", outputs, 2200, 2200 * NS, Timeline(spans), counters, ops, 32_000, 0.227, 8400, 0, memory)

@@ -220,6 +220,11 @@ def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
         (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
         (("bound",), [["rate", 5]], r"bound\[0\]\[1\]: must be a string"),
         (("bound",), [["x", "5"]], "inputs: no two may have the same name"),
+        (("places",), [["rom", 0, "value", "v", 0, 64, 0, 0]], r"places\[0\]\[0\]: must be one of sram, .*, got 'rom'"),
+        (("places",), [["sram", -2, "value", "v", 0, 64, 0, 0]], r"places\[0\]\[1\]: must be an integer from 0 to"),
+        (("places",), [["sram", -1, "values", "v", 0, 64, 0, 0]], r"places\[0\]\[2\]: must be one of value, "),
+        (("places",), [["sram", 0, "value", "v", 0, 64, 1, 0]], r"places\[0\]: must be from one of \d+ operators"),
+        (("places",), [["sram", 0, "value", "v", 0, 64, 0, 99]], r"places\[0\]: must be .* a later one, got 0 to 99"),
         (("macs",), [["float32", 2**65]], r"macs\[0\]\[1\]: must be an integer from 0 to 2\^64"),
     ],
 )  # fmt: skip
@@ -658,8 +663,9 @@ def test_concurrent_writers_never_tear_a_file(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == [path.name], "drafts are gone"
 
 
-def test_a_file_from_before_inputs_could_be_bound_has_none(tmp_path: Path) -> None:
+def test_a_file_from_before_inputs_could_be_bound_and_places_told_has_none(tmp_path: Path) -> None:
     program = compile_graph(product(4, 4, 4), TINY)
     meta = describe(program)
-    del meta["bound"]
-    assert restore(meta, program.code, program.constants.joined()).bound == ()
+    del meta["bound"], meta["places"]
+    found = restore(meta, program.code, program.constants.joined())
+    assert (found.bound, found.places) == ((), ())

@@ -194,6 +194,10 @@ class Lowering(ABC):
         tensors = dict.fromkeys(t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t is not None)
         return self.moving(self.context.views[tensor] for tensor in tensors if tensor in self.context.views)
 
+    def tail(self) -> int:
+        """Picoseconds from the end of the main work on a tile to its result."""
+        return 0
+
     def moving(self, views: Iterable[View]) -> int:
         """Picoseconds to move values once between their homes and the slots of tiles."""
         config = self.config

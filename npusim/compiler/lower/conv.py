@@ -12,7 +12,7 @@ import numpy.typing as npt
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.element import Chain
-from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task, per_element
+from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Slot
@@ -47,9 +47,9 @@ class ConvLowering(MatrixLowering, kind="conv"):
             out_shape[0], rows, out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
             # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
             # would have nothing to cut.
-            ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, per_element(self.chain), in_place,
-            *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)), bool(context.rows),
-            context.beside, context.served(x), context.served(w),
+            ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
+            in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
+            bool(context.rows), context.beside, context.served(x), context.served(w),
         )  # fmt: skip
         self.tile = self.choose_tile()
 

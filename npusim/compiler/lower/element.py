@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from operator import add
+from operator import add, mul
 
 from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
+from npusim.compiler.tile import Epilogue
 from npusim.compiler.values import Buffer, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
+from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
+from npusim.isa.base import Space, sram
 from npusim.ops.base import REGISTRY, Elements, Place
+from npusim.units import ceil_div
+from npusim.work import VectorWork
 
 
 @dataclass(slots=True)
@@ -27,18 +34,26 @@ class _Operand:
     strides: tuple[int, ...]
     resource: Resource
 
+    def at(self, corner: Sequence[int]) -> _Operand:
+        """The same from another element on."""
+        offset = sum(map(mul, corner, self.strides))
+        return _Operand(self.address + offset, self.strides, self.resource)
+
 
 class Chain:
     """The elementwise operators of a group, over tiles of its output packed in SRAM in ``order``.
 
     ``main``: the tensor that an anchor has computed into a slot of its own, or None; ``out``: where the last result
-    belongs. Operands and results that live in SRAM are worked on where they are, the others in slots.
+    belongs. Operands and results that live in SRAM are worked on where they are, the others in slots. What lies between
+    two operators would often be the largest of a tile, floats of what is bytes before and after: where there is no room
+    for it a tile is worked on ``in_pieces``, so that only what lies between in one of them exists.
     """
 
     def __init__(
         self, context: Context, ops: Sequence[Op], out: View, order: Sequence[int], main: Tensor | None
     ) -> None:
         shape = out.shape
+        self._config = context.config
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -51,6 +66,9 @@ class Chain:
         if self._home and self.ops:
             near.add(self.ops[-1].output)
         self._place = _assign(self.ops, main, self._views, near)
+        between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
+        self.between = sum(between.values())
+        self.in_pieces = False
 
     def moved(self, by: Mapping[Buffer, int]) -> Chain:
         """The same where the bytes of buffers lie elsewhere."""
@@ -58,6 +76,43 @@ class Chain:
         chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
         chain._home = self._home and self._home.moved(by)
         return chain
+
+    def piece(self) -> int:
+        """The most elements of a piece."""
+        return _piece_elements(self._config, self.between)
+
+    def epilogue(self) -> Epilogue:
+        """What the chain takes of a tile that an anchor leaves to it."""
+        if not self.ops or not all(self.shape):
+            return Epilogue()
+        model, times = cost_model(self._config), []
+        probe = [min(dim, _PROBE) for dim in self.shape]
+        for sizes in ([1] * len(probe), probe):
+            tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
+            operands = {tensor: self._probe(tensor, sizes) for tensor in tensors}
+            times.append(
+                sum(
+                    model.cost(item.instruction.work()).ps
+                    for op in self.ops
+                    for item in _instructions(
+                        op, operands[op.output], [operands[t] for t in op.inputs if t is not None], sizes, self.order
+                    )
+                )
+            )
+        # Operands that are broadcast are small, and in their slots for long.
+        full = [view for view in self._views.values() if all(view.strides)]
+        return Epilogue(
+            sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // prod(probe),
+            self.between, self.piece(), times[0], (times[1] - times[0]) * 1024 // prod(probe),
+            tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),
+        )  # fmt: skip
+
+    def _probe(self, tensor: Tensor, tile: Sequence[int]) -> _Operand:
+        view = self._views.get(tensor)
+        strides = self.packed(_distinct(tile, view) if view else tile, tensor.dtype)
+        if view:
+            strides = tuple(own if stride else 0 for own, stride in zip(strides, view.strides, strict=True))
+        return _Operand(sram(0), strides, _NOWHERE)
 
     def operands(self) -> list[View]:
         """The views of what is read besides the anchor's result."""
@@ -69,9 +124,11 @@ class Chain:
         for tensor, name in self._place.items():
             view = self._views.get(tensor)
             elements = prod(_distinct(tile, view) if view else tile)
+            if self.in_pieces and _is_between(name):
+                elements = min(elements, self.piece())
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
-        return [SlotSpec(name, size, 1 if name.startswith("t") else 2) for name, size in sizes.items() if name != MAIN]
+        return [SlotSpec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
         """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
@@ -92,14 +149,36 @@ class Chain:
             name = self._place.get(op.output)
             if name is None:
                 assert self._home is not None
-                target, result = _operand(self._home, box), None
-            else:
-                result = slots[name] if name in slots else slots.setdefault(name, table.next(name))
-                target = _Operand(result.address, self.packed(sizes, op.output.dtype), result)
-            operands[op.output] = target
-            sources = [operands[tensor] for tensor in op.inputs if tensor is not None]
-            step.compute.extend(_instructions(op, target, sources, sizes, self.order))
+                operands[op.output], result = _operand(self._home, box), None
+                continue
+            result = slots[name] if name in slots else slots.setdefault(name, table.next(name))
+            if not _is_between(name):
+                operands[op.output] = _Operand(result.address, self.packed(sizes, op.output.dtype), result)
+        for corner, piece in self._pieces(sizes):
+            # What lies between is packed for each piece anew, in the same place.
+            between = {
+                op.output: _Operand(slots[name].address, self.packed(piece, op.output.dtype), slots[name])
+                for op in self.ops
+                if _is_between(name := self._place.get(op.output, ""))
+            }
+            parts = {tensor: operand.at(corner) for tensor, operand in operands.items()} | between
+            for op in self.ops:
+                sources = [parts[tensor] for tensor in op.inputs if tensor is not None]
+                step.compute.extend(_instructions(op, parts[op.output], sources, piece, self.order))
         return result
+
+    def _pieces(self, sizes: Sequence[int]) -> Iterator[Box]:
+        """(first element, sizes) of what a tile is worked on in: as a whole where nothing lies between."""
+        piece = list(sizes)
+        if self.in_pieces:
+            most = self.piece()
+            for axis in self.order:
+                inner = prod(piece) // max(piece[axis], 1)
+                if inner * piece[axis] <= most:
+                    break
+                count = ceil_div(sizes[axis], max(1, most // inner))
+                piece[axis] = ceil_div(sizes[axis], count)
+        yield from boxes(sizes, piece, self.order)
 
     def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
         """Byte strides of a tile of these sizes."""
@@ -126,6 +205,9 @@ class Chain:
         return slot, strides
 
 
+_NOWHERE = Slot(0, Space.SRAM, 0, 0)
+
+
 def _operand(view: View, box: Box) -> _Operand:
     """A tile of a value in SRAM, where it is."""
     starts, sizes = box
@@ -136,6 +218,32 @@ def _operand(view: View, box: Box) -> _Operand:
 
 MAIN = "main"
 """The slot in which an anchor leaves its tile."""
+
+
+def _is_between(name: str) -> bool:
+    """Whether a slot holds what is made and used within a chain."""
+    return name.startswith("t")
+
+
+@functools.lru_cache(maxsize=64)
+def _piece_elements(config: Config, between: int) -> int:
+    """Elements of a chain's piece: so many that what an instruction takes to begin is a few percent of it, and the
+    bytes ``between`` for each of them a part of SRAM."""
+    room = config.sram.bytes // _PART_OF_SRAM // max(1, between)
+    if config.vector is None:
+        return max(_FEWEST, room)
+    price = cost_model(config).cost
+    one, many = (price(VectorWork("simple", DType.FLOAT32, count, 1, 0)).ps for count in (1, _MANY))
+    return max(_FEWEST, min(room, _WORTHWHILE * one * _MANY // max(1, many - one)))
+
+
+_PART_OF_SRAM = 8
+"""Of SRAM, what lies between may take one part of so many."""
+_WORTHWHILE = 16
+"""An operation on each element should take so many times what its instruction takes to begin."""
+_MANY = 1 << 16
+_PROBE = 64
+_FEWEST = 512
 
 
 def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
@@ -163,9 +271,10 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
         # Elementwise instructions read an element before they write it, so a result may replace an
         # operand of the same width.
         same = next((t for t in dying if t in reusable and t.dtype.itemsize == size), None)
-        if same is not None:
+        last = index == len(ops) - 1
+        if same is not None and not (last and _is_between(place[same])):
             place[op.output] = place[same]
-        elif index == len(ops) - 1:
+        elif last:
             place[op.output] = "out"
         elif any(bytes_ >= size for _, bytes_ in free):
             chosen = min((entry for entry in free if entry[1] >= size), key=lambda entry: entry[1])

@@ -9,7 +9,7 @@ import numpy as np
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.element import Chain
-from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task, per_element
+from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.transfer import load_items
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem
@@ -42,7 +42,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         self.chain = Chain(inner, self.drain.rest, self._out, range(len(shape)), self.drain.result)
         self.problem = MatrixProblem(
             images, 1, shape[-2] if self._flat else m, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, a.dtype, b.dtype,
-            self.drain.out_type, per_element(self.chain), self.drain.out_type.itemsize == 4,
+            self.drain.out_type, self.chain.epilogue(), self.drain.out_type.itemsize == 4,
             *self.homes(self._a, self._out, whole=True), False, context.beside, context.served(a), context.served(b),
         )  # fmt: skip
         self.tile = self.choose_tile()

@@ -24,7 +24,17 @@ from npusim.compiler.lower.base import (
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.tile import Home, MatrixProblem, Tiling, acc_bytes, choose, estimate, footprint, input_extent
+from npusim.compiler.tile import (
+    Home,
+    MatrixProblem,
+    Tiling,
+    acc_bytes,
+    chain_time,
+    choose,
+    estimate,
+    footprint,
+    input_extent,
+)
 from npusim.compiler.values import View
 from npusim.dtypes import DType
 from npusim.graph import Op
@@ -148,7 +158,7 @@ class MatrixLowering(Lowering):
                 ic = self.problem.ic if self.problem.depthwise else min(self.problem.ic, CHANNEL_BLOCK)
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
-            self.tile = tile
+            self.tile, self.chain.in_pieces = tile, tile.in_pieces
             excess = total_bytes(self.slots()) - available
             if excess <= 0:
                 return tile
@@ -164,9 +174,10 @@ class MatrixLowering(Lowering):
             self._packed = first._packed
 
     def estimate(self) -> int:
-        one = estimate(self.problem, self.tile, self.config)
-        far = self.moving(view for view in self.chain.operands() if not view.buffer.on_chip)
-        return one * self.height // self.problem.oh + far
+        return estimate(self.problem, self.tile, self.config) * self.height // self.problem.oh
+
+    def tail(self) -> int:
+        return chain_time(self.problem, self.tile)
 
     @property
     def in_place(self) -> bool:
@@ -371,10 +382,3 @@ def _home(view: View) -> Home:
 def _direct_spot(part: View) -> Spot:
     row = part.strides[-3] if len(part.strides) > 2 else 0
     return Spot(part.address, row, part.strides[-2], part)
-
-
-def per_element(chain: Chain) -> int:
-    """SRAM bytes of the chain's own slots for each output element, operands that are broadcast left out."""
-    probe = tuple(min(dim, 64) for dim in chain.shape)
-    elements = int(np.prod(probe, dtype=np.int64))
-    return total_bytes(chain.slots(probe)) // elements if elements else 0

@@ -1,4 +1,4 @@
-"""Convolutional networks with seeded random weights: ResNet, MobileNetV2-like, U-Net-like."""
+"""Convolutional networks with seeded random weights: ResNet, MobileNets, YOLO-like, U-Net-like."""
 
 from __future__ import annotations
 
@@ -89,6 +89,70 @@ def mobilenet(
     x = relu6(build.conv(x, channels, head, 1, gain=1.0))
     x = build.op("ReduceMean", x, axes=[2, 3], keepdims=0)
     return build.finish([build.op("Softmax", build.gemm(x, head, classes, gain=2.0), axis=-1)])
+
+
+def mobilenet_v1(*, seed: int = 0, image: int = 224, classes: int = 1000, width: int = 32) -> onnx.ModelProto:
+    """MobileNetV1: pairs of depthwise and pointwise convolutions with ReLU6 as Clip.
+
+    Input ``x`` [1, 3, image, image] float32, output: probabilities [1, classes]. The defaults are width 1.
+    """
+    build = ModelBuilder("mobilenet_v1", seed=seed)
+    low, high = build.scalar(0.0), build.scalar(6.0)
+    x = build.input("x", (1, 3, image, image))
+    x = build.op("Clip", build.conv(x, 3, width, 3, stride=2, gain=1.0), low, high)
+    channels = width
+    for factor, stride in ((2, 1), (4, 2), (4, 1), (8, 2), (8, 1), (16, 2), *[(16, 1)] * 5, (32, 2), (32, 1)):
+        x = build.op("Clip", build.conv(x, channels, channels, 3, stride=stride, groups=channels), low, high)
+        x = build.op("Clip", build.conv(x, channels, factor * width, 1), low, high)
+        channels = factor * width
+    x = build.op("Flatten", build.op("GlobalAveragePool", x), axis=1)
+    return build.finish([build.op("Softmax", build.gemm(x, channels, classes, gain=2.0), axis=-1)])
+
+
+def yolo(*, seed: int = 0, image: int = 256, width: int = 16, classes: int = 80) -> onnx.ModelProto:
+    """A detector as exporters write it: SiLU, blocks that split and concatenate, pooling side by side, an upward path
+    with skips, a head at each of three sizes.
+
+    Input ``x`` [1, 3, image, image] float32, output [1, classes + 4, cells]. image must be a multiple of 32.
+    """
+    if image % 32:
+        raise ValueError(f"image: must be a multiple of 32, got {image}")
+    build = ModelBuilder("yolo", seed=seed)
+
+    def conv(x: str, channels: int, out: int, kernel: int = 3, stride: int = 1) -> str:
+        y = build.conv(x, channels, out, kernel, stride=stride)
+        return build.op("Mul", y, build.op("Sigmoid", y))
+
+    def block(x: str, channels: int, out: int, *, residual: bool) -> str:
+        left, right = build.multi("Split", 2, conv(x, channels, out, 1), axis=1)
+        y = conv(conv(right, out // 2, out // 2), out // 2, out // 2)
+        y = build.op("Add", right, y) if residual else y
+        return conv(build.op("Concat", left, right, y, axis=1), out // 2 * 3, out, 1)
+
+    x = conv(build.input("x", (1, 3, image, image)), 3, width, stride=2)
+    levels: list[tuple[str, int]] = []
+    for stage in range(4):
+        channels = width << stage
+        x = block(conv(x, channels, channels * 2, stride=2), channels * 2, channels * 2, residual=True)
+        levels.append((x, channels * 2))
+    x, channels = levels.pop()
+    pools = [conv(x, channels, channels // 2, 1)]
+    for _ in range(3):
+        pools.append(build.op("MaxPool", pools[-1], kernel_shape=[5, 5], pads=[2] * 4))
+    x = conv(build.op("Concat", *pools, axis=1), channels * 2, channels, 1)
+    heads = [(x, channels)]
+    scales = build.const(np.array([1, 1, 2, 2], np.float32), "scales")
+    for skip, narrower in reversed(levels[1:]):
+        x = build.op("Resize", x, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric",
+                     nearest_mode="floor")  # fmt: skip
+        x = block(build.op("Concat", x, skip, axis=1), channels + narrower, narrower, residual=False)
+        channels = narrower
+        heads.append((x, channels))
+    outputs = []
+    for x, channels in heads:
+        y = build.conv(conv(x, channels, channels), channels, classes + 4, 1)
+        outputs.append(build.op("Reshape", y, build.ints(1, classes + 4, -1)))
+    return build.finish([build.op("Concat", *outputs, axis=2)])
 
 
 def unet(

@@ -114,6 +114,26 @@ def test_an_explanation_of_several_operators(cli: Cli) -> None:
     assert cli("explain", "two.onnx", "--op", "lstm").message.startswith("operator 'lstm' is no operator of this")
 
 
+def test_an_explanation_of_the_memory(cli: Cli) -> None:
+    """It is compiled as `run` compiles it, so places and times are the same."""
+    outcome = cli("explain", "m.onnx", "--config", "tiny", "--memory", "--json", "memory.json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith("where the values of m live on tiny\n")
+    said = json.loads(Path("memory.json").read_text())
+    run = json.loads(cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--json", "-").out)
+    assert (said["memory"], said["time_ps"]) == (run["memory"], run["time_ps"])
+    assert [value["name"] for value in said["values"] if value["home"] == "input"] == ["x"]
+
+
+def test_a_compiled_program_does_not_say_why(cli: Cli) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
+    outcome = cli("explain", "m.npu", "--memory")
+    assert (outcome.code, outcome.message) == (
+        2,
+        "m.npu: a compiled program does not say why; --memory needs the model that it was made of",
+    )
+
+
 def test_an_open_dimension(cli: Cli) -> None:
     models.save(models.small(batch="N"), Path("open.onnx"))
     outcome = cli("run", "open.onnx", "--config", "tiny")

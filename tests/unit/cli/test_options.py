@@ -60,6 +60,8 @@ def test_every_command_has_examples(cli: Cli, command: str) -> None:
         ),
         (["run", "m.onnx", "--json", "no/such/dir/run.json"], "there is no directory no/such/dir"),
         (["run", "m.onnx", "--config", "nope"], "nope: no such config"),
+        (["explain", "m.onnx"], "explain: say what: --op NAME is an operator's time, --memory where values live"),
+        (["explain", "m.onnx", "--op", "a", "--memory"], "--op: is not used with --memory"),
         (["run", "m.onnx", "--config", "nope.toml"], "nope.toml: no such file"),
         (["run", "m.onnx", "--set", "cores"], "--set cores: must be KEY=VALUE"),
         (["info", "--config"], "Option '--config' requires an argument"),

@@ -20,7 +20,7 @@ from npusim.runtime import Session
 from tests.support.call_counts import lines_of
 
 TINY = load_config("tiny")
-SMALL, TIMES = 128, 4
+SMALL, TIMES = 192, 4
 MORE = 1.05
 """What is known to be quadratic has 1.08 and more at this size."""
 

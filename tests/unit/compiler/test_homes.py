@@ -70,7 +70,7 @@ def test_with_room_for_all_nothing_between_is_moved() -> None:
 def test_a_chain_too_large_for_sram_flows_through_it() -> None:
     """Three values of 24 kB each pass through 12 KiB, and none of them is ever in DRAM."""
     graph = chain(128, 4)
-    program = compile_graph(graph, TINY.with_(**{"sram.bytes": 12 << 10, "dram.bandwidth": "300 MB/s"}))
+    program = compile_graph(graph, TINY.with_(**{"sram.bytes": 12 << 10, "dram.bandwidth": "600 MB/s"}))
     assert traffic(program)[SCRATCH] == 0
     assert program.region_bytes[SCRATCH] == 0
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import MatrixProblem, Tiling, acc_bytes, choose, footprint, sram_bytes
+from npusim.compiler.tile import Epilogue, MatrixProblem, Tiling, acc_bytes, choose, footprint, sram_bytes
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config
@@ -29,7 +29,9 @@ def problems(draw: st.DrawFn) -> MatrixProblem:
         oc=1 if depthwise else draw(st.integers(1, 200)), ic=1 if depthwise else draw(st.integers(1, 300)),
         kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)), dh=1, dw=1,
         depthwise=depthwise, shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
-        out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([0, 4, 8])),
+        out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([
+            Epilogue(), Epilogue(4), Epilogue(8, 8, 1024, 1000, 2000, (1,)),
+        ])),
         in_place=False,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from npusim.compiler.tile import MatrixProblem, choose
+from npusim.compiler.tile import Epilogue, MatrixProblem, choose
 from npusim.dtypes import DType
 from npusim.hw.config import load_config
 
@@ -28,7 +28,7 @@ CONFIGS = {
 }  # fmt: skip
 CONV = MatrixProblem(
     images=1, oh=30, ow=34, groups=1, oc=40, ic=24, kh=3, kw=3, sh=1, sw=1, dh=1, dw=1, depthwise=False,
-    shared_weights=True, x_type=DType.INT8, w_type=DType.INT8, out_type=DType.INT8, epilogue=0, in_place=False,
+    shared_weights=True, x_type=DType.INT8, w_type=DType.INT8, out_type=DType.INT8, epilogue=Epilogue(), in_place=False,
 )  # fmt: skip
 MATMUL = replace(CONV, oh=1, ow=300, oc=200, ic=500, kh=1, kw=1)
 PROBLEMS = {
@@ -36,7 +36,7 @@ PROBLEMS = {
     "convolution, float32 in place": replace(
         CONV, x_type=DType.FLOAT32, w_type=DType.FLOAT32, out_type=DType.FLOAT32, in_place=True
     ),
-    "convolution, a chain behind": replace(CONV, epilogue=9),
+    "convolution, a chain behind": replace(CONV, epilogue=Epilogue(9)),
     "convolution of many channels": replace(CONV, oh=5, ow=6, oc=300, ic=500),
     "convolution of few": replace(CONV, oh=100, ow=110, oc=4, ic=3),
     "convolution, strides": replace(CONV, sh=2, sw=3, dh=2, dw=1, kh=5, kw=2, images=3),

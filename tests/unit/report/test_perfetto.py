@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npusim.occupancy import Occupancy
 from npusim.program import OpEntry
 from npusim.report.perfetto import write_trace
 from npusim.timeline import Span, Timeline
@@ -139,3 +140,19 @@ def test_any_spans_come_back(tmp_path_factory: pytest.TempPathFactory, rows: lis
     assert all(value >= 0 for steps in decoded.counters.values() for _, value in steps)
     write_trace(path, Timeline(spans))
     assert path.read_bytes() == first
+
+
+def test_what_is_in_memories_is_a_counter_of_each_kind(tmp_path: Path) -> None:
+    """Of two changes in one nanosecond the later one counts, and a kind that is never there has no track."""
+    held = {"tile": 32, "value": 64}
+    steps = [(1_000, {"value": 64}), (3_000, held), (3_400, {"tile": 16}), (5_000, {})]
+    memories = [
+        Occupancy("core0.sram", 128, [], steps, 3_000, held),
+        Occupancy("dram", 1024, [], [(0, {"constants": 99})], 0, {"constants": 99}),
+    ]
+    write_trace(tmp_path / "t", Timeline(SPANS), OPS, 10**9, memories)
+    counters = Decoded(read(tmp_path / "t")).counters
+    assert counters["core0.sram: value"] == [(0, 0), (1, 64), (3, 0)]
+    assert counters["core0.sram: tile"] == [(0, 0), (3, 16), (5, 0)]
+    assert counters["device.dram: constants"] == [(0, 99)]
+    assert len(counters) == 2 + 3

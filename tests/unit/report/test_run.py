@@ -1,5 +1,7 @@
 """The report of a run."""
 
+from dataclasses import replace
+
 from npusim.hw.config import load_config
 from npusim.report.run import text
 from tests.support.sample_run import sample
@@ -31,6 +33,19 @@ def test_totals() -> None:
     assert "2.20 us = 2 200 cycles of 1 GHz, 454 545 runs/s" in report
     assert "22.7 % of its peak used, 32 kMAC" in report
     assert "8.40 kB read, 0 B written, 3.82 GB/s = 47.7 % of the pins" in report
+
+
+def test_how_full_a_memory_was() -> None:
+    (line,) = [line for line in lines() if line.strip().startswith("SRAM")]
+    assert line.split(maxsplit=1)[1] == ("8.19 kB = 50.0 % at most, at 1 us: values 5 kB, tiles 3 kB, weights 192 B")
+    assert not any("accumulators" in line for line in lines())
+
+
+def test_of_several_cores_the_fullest_is_told() -> None:
+    run = sample()
+    (first,) = run.memory
+    run.memory.append(replace(first, memory="core1.sram", at_peak={"tile": 16000}))
+    assert "of core1, the fullest, 16 kB = 97.7 % at most" in text(run, CONFIG, "")
 
 
 def test_outputs_count_what_is_not_finite() -> None:

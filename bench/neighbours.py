@@ -1,0 +1,213 @@
+"""Whether more is never slower: SRAM, DMA channels, cores, DRAM bandwidth, one step at a time.
+
+Run as ``python -m bench.neighbours``. Each network is compiled and timed, without arithmetic, for each value of a knob;
+each pair of neighbouring values in which the larger one is slower by more than the limit is told. ``--write`` keeps a
+table of all of them. Exit code 1 if there is such a pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import gettempdir
+
+from bench.networks import NETWORKS, network
+from npusim.compiler.forecast import forecast
+from npusim.compiler.pipeline import compile_graph
+from npusim.errors import CompileError, ConfigError
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import decode
+from npusim.runtime import Session
+
+KIB, MIB = 1 << 10, 1 << 20
+LIMIT = 0.005
+"""Slower by this share of the time at most: what the estimates of the compiler may err by."""
+SRAM = (
+    *(size * KIB for size in (64, 96, 128, 192, 256, 384, 512, 768)),
+    *(size * MIB // 2 for size in (2, 3, 4, 6, 8, 12, 16, 32)),
+)
+COUNTS = range(1, 9)
+TIMES = ("1/4", "1/2", "1", "2", "4", "8")
+"""Of the bandwidth that the config has."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """A device, made of a config by one key, and the time of a network on it; None where it does not fit."""
+
+    label: str
+    time_ps: int | None
+    traffic: int = 0
+    forecast_ps: int = 0
+    """What the compiler thought of it."""
+
+
+@dataclass
+class Walk:
+    """One network on one config along one knob."""
+
+    network: str
+    config: str
+    knob: str
+    designs: list[Design] = field(default_factory=list)
+
+    def pairs(self) -> Iterator[tuple[Design, Design, float]]:
+        """Neighbouring designs that both work: (less, more, how much slower more is, as a share)."""
+        for less, more in pairwise(design for design in self.designs if design.time_ps is not None):
+            assert less.time_ps is not None
+            assert more.time_ps is not None
+            yield less, more, more.time_ps / less.time_ps - 1
+
+    def lost(self) -> Iterator[str]:
+        """Designs that do not work though a smaller one does."""
+        works = False
+        for design in self.designs:
+            if works and design.time_ps is None:
+                yield f"{self.network} on {self.config}, {self.knob}: {design.label} does not compile, less does"
+            works = works or design.time_ps is not None
+
+
+def size_text(size: int) -> str:
+    """A power of two of bytes for people."""
+    return f"{size / MIB:g} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+def values(knob: str, config: Config) -> list[tuple[str, int]]:
+    """(label, value) of a knob's steps, smallest first."""
+    match knob:
+        case "sram.bytes":
+            return [(size_text(size), size) for size in SRAM]
+        case "dram.bandwidth":
+            found = []
+            for text in TIMES:
+                up, _, down = text.partition("/")
+                found.append((f"{text} x", config.dram.bandwidth * int(up) // int(down or 1)))
+            return found
+        case _:
+            return [(str(count), count) for count in COUNTS]
+
+
+KNOBS = ("sram.bytes", "dma.channels", "cores", "dram.bandwidth")
+
+
+class Timer:
+    """Compiles and times networks, each design once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Design] = {}
+        self.designs = 0
+
+    def measure(self, graph: Graph, config: Config, label: str) -> Design:
+        """The time of a network on a device."""
+        key = (graph.name, config.fingerprint())
+        if key not in self._known:
+            self.designs += 1
+            self._known[key] = self._measure(graph, config, label)
+        known = self._known[key]
+        return replace(known, label=label)
+
+    def _measure(self, graph: Graph, config: Config, label: str) -> Design:
+        try:
+            program = compile_graph(graph, config)
+        except CompileError:
+            return Design(label, None)
+        session = Session(config, cache_dir=False)
+        result = session.run(program, timing_only=True)
+        session.close()
+        thought = forecast(list(decode(program.code)), config)
+        return Design(label, result.time_ps, result.dram_read_bytes + result.dram_write_bytes, thought)
+
+
+def walk(timer: Timer, graph: Graph, config: Config, knob: str) -> Walk:
+    """A network on all values of a knob."""
+    found = Walk(graph.name, config.name, knob)
+    for label, value in values(knob, config):
+        try:
+            design = config.with_(**{knob: value})
+        except ConfigError:
+            continue  # more banks than bytes, more SRAM than the device has addresses for
+        found.designs.append(timer.measure(graph, design, label))
+    return found
+
+
+def slower(walks: Sequence[Walk], limit: float) -> list[str]:
+    """A line for each pair in which more is slower than the limit allows, the worst first."""
+    found = [
+        (more_by, f"{walk.network:18} {walk.config:8} {walk.knob:15} {less.label:>8} -> {more.label:8} {more_by:+8.2%}"
+                  f"  {(less.time_ps or 0) / 1e6:12.1f} -> {(more.time_ps or 0) / 1e6:10.1f} us"
+                  f"  {less.traffic / 1e6:8.2f} -> {more.traffic / 1e6:8.2f} MB")
+        for walk in walks for less, more, more_by in walk.pairs() if more_by > limit
+    ]  # fmt: skip
+    return [line for _, line in sorted(found, key=lambda each: -each[0])]
+
+
+def table(walks: Sequence[Walk]) -> str:
+    """Markdown: of each walk the time and the traffic."""
+    lines: list[str] = []
+    for one in walks:
+        lines += [
+            f"### {one.network} on {one.config}: {one.knob}",
+            "",
+            "| | " + " | ".join(design.label for design in one.designs) + " |",
+            "|---|" + "---:|" * len(one.designs),
+            "| us | " + " | ".join(number(d.time_ps and d.time_ps / 1e6) for d in one.designs) + " |",
+            "| MB | " + " | ".join(number(d.time_ps and d.traffic / 1e6) for d in one.designs) + " |",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def number(value: float | None) -> str:
+    """Four digits, or a dash for what does not work."""
+    return "-" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def summary(walks: Sequence[Walk], limit: float) -> str:
+    """How many pairs, how many break the limit, and which."""
+    count = sum(1 for walk in walks for _ in walk.pairs())
+    bad, lost = slower(walks, limit), [line for walk in walks for line in walk.lost()]
+    head = f"{count} neighbouring pairs, {len(bad)} slower by more than {limit:.1%}, {len(lost)} lost"
+    off = sorted(d.forecast_ps / d.time_ps - 1 for walk in walks for d in walk.designs if d.time_ps)
+    if off:
+        head += f"; forecasts are off by {off[0]:+.1%} to {off[-1]:+.1%}, {off[len(off) // 2]:+.1%} in the middle"
+    return "\n".join([head, *bad, *lost])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Walk, print what is slower, write the tables; 1 if more was slower somewhere."""
+    parser = argparse.ArgumentParser(prog="python -m bench.neighbours", description=__doc__)
+    parser.add_argument("--network", choices=NETWORKS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--config", action="append", help="a device to start from; may be repeated")
+    parser.add_argument("--knob", choices=KNOBS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="share of the time (default: %(default)s)")
+    parser.add_argument(
+        "--models", type=Path, default=Path(gettempdir()) / "npusim-networks", help="where models are kept"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the result there, after every walk")
+    options = parser.parse_args(arguments)
+    timer, walks = Timer(), []
+    begun = time.process_time()
+    for config in [load_config(name) for name in options.config or ("edge", "mobile", "server")]:
+        for name in options.network or NETWORKS:
+            graph = network(name, options.models)
+            for knob in options.knob or KNOBS:
+                one = walk(timer, graph, config, knob)
+                walks.append(one)
+                times = " ".join(number(d.time_ps and d.time_ps / 1e6) for d in one.designs)
+                print(f"{time.process_time() - begun:7.0f} s {one.network} {one.config} {knob}: {times}", flush=True)
+                for line in (*slower([one], options.limit), *one.lost()):
+                    print(f"    {line}", flush=True)
+                if options.write:
+                    text = f"{summary(walks, options.limit)}\n\n{table(walks)}"
+                    options.write.write_text(text, encoding="utf-8")
+    print(summary(walks, options.limit))
+    return int(any(True for _ in slower(walks, options.limit)) or any(True for one in walks for _ in one.lost()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,154 @@
+"""Why values live where they live: what the planner has chosen, and what the next best would cost.
+
+Asked after planning, of the plan as it stands: one value is moved to another home, all others stay where they are, and
+the stretches of its life are estimated again, with the estimates that the planner itself goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npusim.compiler.groups import Group, outside
+from npusim.compiler.memory import LONGEST_LIFE, Stretch, Trial
+from npusim.compiler.record import Record
+from npusim.compiler.stripes import Segment
+from npusim.compiler.values import Buffer, align
+from npusim.program import FIRST_IO
+
+DRAM, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "SRAM", "window", "tile", "input", "output"
+"""Homes: an input and an output are in DRAM, where the client has them; on a tile a value is never whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One value: its ``nbytes``, which operators ``made`` and ``used`` it (indices; made is -1 for an input).
+
+    ``home``: one of the above; ``offset`` in SRAM, and the bytes ``taken`` there, with ``rows`` of a window. ``other``
+    is the next best home and ``other_ps`` what it would add by estimate, for all windows of a segment at once; "" and
+    None where there is none.
+    """
+
+    value: str
+    nbytes: int
+    made: int
+    used: tuple[int, ...]
+    home: str
+    why: str
+    other: str = ""
+    other_ps: int | None = None
+    offset: int = 0
+    taken: int = 0
+    rows: int = 0
+
+    @property
+    def first(self) -> int:
+        return self.made if self.made >= 0 else self.used[0] if self.used else 0
+
+    @property
+    def last(self) -> int:
+        return max(self.made, *self.used, 0)
+
+
+def decisions(record: Record) -> list[Decision]:
+    """Every value that is not a constant, in the order in which they are made."""
+    return sorted(_Judge(record).all(), key=lambda each: (each.first, each.last))
+
+
+class _Judge:
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._planner = record.planner
+        self._stretch_of = {
+            group.index: number for number, each in enumerate(record.stretches) for group in each.groups
+        }
+        self._makers: dict[Buffer, int] = {}
+        self._users: dict[Buffer, set[int]] = {}
+        for group in record.groups:
+            self._look(group)
+
+    def _look(self, group: Group) -> None:
+        """Who makes what, and who uses it; of several makers of parts the first."""
+        made = {tensor for op in group.ops for tensor in op.outputs}
+        for tensor in outside(group.ops, made):
+            view = self._record.context.views.get(tensor)
+            if view is not None:
+                self._users.setdefault(view.buffer, set()).add(group.index)
+        for tensor in group.outputs:
+            self._makers.setdefault(self._record.context.view(tensor).buffer, group.index)
+
+    def all(self) -> Iterator[Decision]:
+        for buffer in self._record.buffers:
+            if buffer.is_constant or not buffer.nbytes:
+                continue
+            if buffer.region >= FIRST_IO and buffer.core is None:
+                home = OUTPUT if buffer in self._makers else INPUT
+                yield self._decision(buffer, buffer.nbytes, home, "is where the client has it")
+            elif buffer.on_chip:
+                yield self._in_sram(buffer)
+            else:
+                yield self._in_dram(buffer)
+        for stretch in self._record.stretches:
+            if stretch.segment is not None:
+                yield from self._in_windows(stretch, stretch.segment)
+        for group in self._record.groups:
+            last = set(group.outputs)
+            for tensor in dict.fromkeys(tensor for op in group.ops for tensor in op.outputs if tensor not in last):
+                why = f"is made and used on the tiles of {group.name}"
+                yield Decision(tensor.name, tensor.nbytes, group.index, (group.index,), TILE, why)
+
+    def _decision(self, buffer: Buffer, nbytes: int, home: str, why: str, **more: Any) -> Decision:
+        used = tuple(sorted(self._users.get(buffer, ())))
+        return Decision(buffer.name, nbytes, self._makers.get(buffer, -1), used, home, why, **more)
+
+    def _life(self, buffer: Buffer) -> Sequence[Stretch]:
+        return self._record.stretches[self._stretch_of[buffer.born] : self._stretch_of[buffer.dies] + 1]
+
+    def _in_sram(self, buffer: Buffer) -> Decision:
+        life = self._life(buffer)
+        trial = self._planner.in_dram(buffer, life) if self._planner else Trial(None)
+        why = f"fits beside the tiles of {life[0].groups[0].name} to {life[-1].groups[-1].name}"
+        taken = align(buffer.nbytes)
+        more = {"other": DRAM, "other_ps": trial.added_ps, "offset": buffer.offset, "taken": taken}
+        return self._decision(buffer, buffer.nbytes, SRAM, why, **more)
+
+    def _in_dram(self, buffer: Buffer) -> Decision:
+        if self._planner is None:
+            return self._decision(buffer, buffer.nbytes, DRAM, "several cores work on it")
+        life = self._life(buffer)
+        trials = {SRAM: self._planner.in_sram(buffer, life)}
+        if all(stretch.segment is None for stretch in life):
+            trials[WINDOW] = self._planner.in_window(buffer, life)
+        else:
+            trials[WINDOW] = Trial(None, "a segment begins or ends in its life")
+        reasons = [f"{home}: {trial.obstacle}" for home, trial in trials.items() if trial.obstacle]
+        if len(life) > LONGEST_LIFE:
+            reasons.insert(0, f"{SRAM}: not tried for more than {LONGEST_LIFE} steps")
+        possible = {home: trial.added_ps for home, trial in trials.items() if trial.added_ps is not None}
+        if not possible:
+            return self._decision(buffer, buffer.nbytes, DRAM, "; ".join(reasons))
+        other = min(possible, key=lambda home: possible[home])
+        if possible[other] >= 0:
+            reasons.insert(0, f"{other}: the tiles beside it would be smaller")
+        else:
+            reasons.insert(0, f"{other}: was worse when it was tried, before others had their homes")
+        return self._decision(buffer, buffer.nbytes, DRAM, "; ".join(reasons), other=other, other_ps=possible[other])
+
+    def _in_windows(self, stretch: Stretch, segment: Segment) -> Iterator[Decision]:
+        assert self._planner is not None
+        trial = self._planner.apart(stretch)
+        why = (
+            f"{stretch.groups[0].name} to {stretch.groups[-1].name} run together, "
+            f"in {len(segment.stripes) * segment.images} stripes"
+        )
+        # What is loaded into a window has its home in DRAM.
+        for window in (window for window in segment.windows if window.source is None):
+            tensor, buffer = window.inner.tensor, window.buffer
+            more = {
+                "other": "apart",
+                "other_ps": trial.added_ps,
+                "offset": buffer.offset,
+                "taken": align(buffer.nbytes),
+            }
+            yield self._decision(buffer, tensor.nbytes, WINDOW, why, rows=buffer.nbytes // window.pitch, **more)

@@ -1,0 +1,100 @@
+"""What a program says of its memories: which bytes hold what, from which operator to which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from npusim.compiler.groups import Group
+from npusim.compiler.lower.base import Context, SlotSpec, total_bytes
+from npusim.compiler.memory import Fitted, Planner, Stretch
+from npusim.compiler.values import Buffer, align
+from npusim.isa.base import Space
+from npusim.program import EVERY, Place
+
+MOST_PLACES = 1 << 16
+"""A program with more does without: a table of them would be larger than its instructions."""
+
+
+class Slots(NamedTuple):
+    """The slots of a stretch, by group: what they are for, and where those in SRAM begin."""
+
+    stretch: Stretch
+    specs: Sequence[Sequence[SlotSpec]]
+    starts: Sequence[Sequence[int]]
+
+
+@dataclass(slots=True)
+class Record:
+    """What an order of execution has put where, and who has chosen that; ``planner`` is None where nobody had to."""
+
+    groups: Sequence[Group]
+    context: Context
+    planner: Planner | None
+    buffers: Sequence[Buffer]
+    stretches: Sequence[Stretch]
+    slots: list[Slots] = field(default_factory=list)
+
+    def add(self, stretch: Stretch, fitted: Fitted) -> None:
+        """A stretch comes next, and its slots are these."""
+        self.slots.append(Slots(stretch, fitted.specs, fitted.starts))
+
+    def places(self) -> tuple[Place, ...]:
+        """The table of a program, by the operators from which on the bytes are taken; nothing if it would be too
+        long."""
+        found = [
+            Place("dram", 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
+            for buffer in self.buffers
+            if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
+        ]
+        found.extend(_residents(self.stretches))
+        for each in self.slots:
+            if len(found) > MOST_PLACES:
+                return ()
+            found.extend(_slots(each))
+        return tuple(sorted(found, key=lambda place: (place.first, place.last)))
+
+
+def _residents(stretches: Sequence[Stretch]) -> Iterable[Place]:
+    """What lives in SRAM beside the slots, each from its first stretch to its last."""
+    lives: dict[Buffer, tuple[Stretch, Stretch]] = {}
+    for stretch in stretches:
+        for buffer in stretch.resident:
+            lives[buffer] = (lives.get(buffer, (stretch,))[0], stretch)
+    for buffer, (first, last) in lives.items():
+        kind = "window" if buffer.is_window else "value"
+        ops = first.groups[0].index, last.groups[-1].index
+        yield Place("sram", buffer.core or 0, kind, buffer.name, buffer.offset, buffer.nbytes, *ops)
+
+
+def _slots(slots: Slots) -> Iterable[Place]:
+    """The slots of a stretch; neighbours of one kind are one place. One group after the other has the accumulators."""
+    groups = slots.stretch.groups
+    ops = groups[0].index, groups[-1].index
+    sums = 0
+    for specs, starts in zip(slots.specs, slots.starts, strict=True):
+        sums = max(sums, total_bytes(specs, Space.ACC))
+        begins = iter(starts)
+        taken = [
+            (_kind(spec), next(begins), align(max(spec.nbytes, 1)))
+            for spec in specs
+            if spec.space is Space.SRAM
+            for _ in range(spec.copies)
+        ]
+        runs: list[tuple[str, int, int]] = []
+        for kind, low, size in sorted(taken):
+            if runs and runs[-1][0] == kind and runs[-1][2] == low:
+                runs[-1] = (kind, runs[-1][1], low + size)
+            else:
+                runs.append((kind, low, low + size))
+        yield from (Place("sram", EVERY, kind, "", low, high - low, *ops) for kind, low, high in runs)
+    if sums:
+        yield Place("accumulators", EVERY, "sums", "", 0, sums, *ops)
+
+
+def _kind(spec: SlotSpec) -> str:
+    if spec.name == "acc":
+        return "sums"
+    # Of matrix work: weights by tile, and biases, scales and shifts, which go where the weights go.
+    return "weights" if spec.name[:2] in ("w", "w(", "p", "p(") else "tile"

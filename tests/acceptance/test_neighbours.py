@@ -1,0 +1,101 @@
+"""More of something is never slower: the bench's verdicts, and some dozens of steps on a small network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import knobs, neighbours
+from bench.neighbours import LIMIT, Design, Timer, Walk, slower, summary, table, values, walk
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from tests.support.graphs.samples import residual_net
+
+EDGE, TINY = load_config("edge"), load_config("tiny")
+
+
+def made(*times: int | None) -> Walk:
+    designs = [Design(str(number), None if time is None else time * 10**6, 10**6) for number, time in enumerate(times)]
+    return Walk("net", "edge", "cores", designs)
+
+
+def test_what_is_slower_is_told_the_worst_first() -> None:
+    lines = slower([made(1000, 1006, 1004), made(500, 505, 505)], LIMIT)
+    assert [line.split()[6] for line in lines] == ["+1.00%", "+0.60%"]
+    assert slower([made(1000, 1005, 1000, 900)], LIMIT) == []
+
+
+def test_designs_that_do_not_work() -> None:
+    """Those before the first that does are too small; one after it is lost. Its neighbours are compared."""
+    one = made(None, 10, None, 20)
+    assert [*one.lost()] == ["net on edge, cores: 2 does not compile, less does"]
+    assert [(less.label, more.label) for less, more, _ in one.pairs()] == [("1", "3")]
+    assert summary([one], LIMIT).startswith("1 neighbouring pairs, 1 slower by more than 0.5%, 1 lost")
+
+
+def test_the_table() -> None:
+    assert table([made(None, 10)]).splitlines() == [
+        "### net on edge: cores", "", "| | 0 | 1 |", "|---|---:|---:|", "| us | - | 10 |", "| MB | - | 1 |",
+    ]  # fmt: skip
+
+
+def test_values_begin_with_the_smallest() -> None:
+    for knob in neighbours.KNOBS:
+        steps = [value for _, value in values(knob, EDGE)]
+        assert steps == sorted(set(steps))
+    assert dict(values("dram.bandwidth", EDGE))["1 x"] == EDGE.dram.bandwidth
+
+
+def test_a_design_is_measured_once() -> None:
+    timer, graph = Timer(), residual_net(8, 8, 1)
+    first = timer.measure(graph, TINY, "one")
+    assert timer.measure(graph, TINY.with_(cores=1), "again") == Design(
+        "again", first.time_ps, first.traffic, first.forecast_ps
+    )
+    assert timer.designs == 1
+    assert timer.measure(graph, TINY.with_(**{"sram.bytes": 1024}), "small").time_ps is None
+
+
+def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(neighbours, "network", lambda name, folder: residual_net(8, 8, 1))
+    for times, code in (((2, 1), 0), ((1, 2), 1), ((1, None), 1)):
+        monkeypatch.setattr(neighbours, "walk", lambda *arguments, times=times: made(*times))
+        options = ["--network", "yolo-int8", "--config", "tiny", "--knob", "cores", "--write", str(tmp_path / "out")]
+        assert neighbours.main(options) == code
+        assert (tmp_path / "out").read_text().count("### net on edge") == 1
+
+
+def test_the_page_of_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fixed(Timer):
+        def measure(self, graph: Graph, config: Config, label: str) -> Design:
+            return Design(label, config.cores * 10**6, config.sram.bytes)
+
+    lines = [*knobs.page(Fixed(), EDGE, [(residual_net(8, 8, 1), "a net")])]
+    assert "| | 128 KiB | 256 KiB | 512 KiB | **1 MiB** | 2 MiB | 4 MiB |" in lines
+    assert "| a net: us | 1 | 2 | 4 | 8 |" in lines
+    assert sum(line.startswith("## ") for line in lines) == 4
+    page = knobs.PAGE.read_text("utf-8").splitlines()
+    assert [line for line in page if line.startswith(("#", "<!--"))] == [
+        line for line in lines if line.startswith(("#", "<!--"))
+    ]
+
+
+@pytest.fixture(scope="module")
+def timer() -> Timer:
+    return Timer()
+
+
+SLACK = {"sram.bytes": 0.055, "dma.channels": 0.02, "cores": 0.04, "dram.bandwidth": LIMIT}
+"""What is reached on this network; LIMIT is what is wanted of all. Lower one where a change allows it."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("knob", neighbours.KNOBS)
+@pytest.mark.parametrize("base", [{}, {"matrix.rows": 16, "matrix.cols": 16}], ids=["tiny", "16x16"])
+def test_more_is_never_slower(timer: Timer, base: dict[str, Any], knob: str) -> None:
+    one = walk(timer, residual_net(40, 24, 4), TINY.with_(**base), knob)
+    assert len([*one.pairs()]) >= 5
+    assert [*one.lost()] == []
+    assert slower([one], SLACK[knob]) == []

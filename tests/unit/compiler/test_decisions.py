@@ -1,0 +1,150 @@
+"""Why values live where they live: what is said of each, and that asking changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npusim.compiler.decisions import DRAM, INPUT, OUTPUT, SRAM, TILE, WINDOW, Decision, decisions
+from npusim.compiler.memory import LONGEST_LIFE, Planner
+from npusim.compiler.pipeline import Explained, compile_graph, explain_graph
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import load_config
+from npusim.isa.functions import Unary
+from npusim.ops.build import GraphBuilder
+from tests.support.graphs.samples import conv, relu, residual_net
+
+TINY, EDGE = load_config("tiny"), load_config("edge")
+
+
+def convolutions(height: int, layers: int) -> Graph:
+    build = GraphBuilder("chain")
+    value = build.input("x", (1, 4, height, 12), DType.FLOAT32)
+    for number in range(layers):
+        value = conv(build, value, 4, seed=number)
+    return build.finish([value])
+
+
+def skipped(layers: int) -> Graph:
+    """A value that is read again after so many products."""
+    build = GraphBuilder("skipped")
+    weights = build.const(np.eye(32, dtype=np.float32))
+    first = value = build.add("matmul", [build.input("x", (32, 32), DType.FLOAT32), weights])
+    for _ in range(layers):
+        value = build.add("matmul", [value, weights])
+    return build.finish([build.add("matmul", [first, value])])
+
+
+def of(graph: Graph, **overrides: Any) -> tuple[Explained, list[Decision]]:
+    """What is decided for a graph on ``tiny``, values on tiles left out."""
+    found = explain_graph(graph, TINY.with_(**overrides))
+    return found, [each for each in found.decisions if each.home != TILE]
+
+
+def test_with_room_for_all_values_live_in_sram() -> None:
+    found = explain_graph(residual_net(16, 8, 2), EDGE)
+    homes = [each.home for each in found.decisions if each.home != TILE]
+    assert homes == [INPUT, *[SRAM] * (len(homes) - 2), OUTPUT]
+    for each in found.decisions:
+        if each.home == SRAM:
+            assert each.other == DRAM
+            assert each.other_ps is not None
+            assert each.other_ps > 0
+            assert each.taken >= each.nbytes
+            assert each.made < min(each.used)
+
+
+def test_windows_say_what_runs_together_and_what_it_would_take_apart() -> None:
+    _, found = of(convolutions(128, 4), **{"sram.bytes": 12 << 10, "dram.bandwidth": "600 MB/s"})
+    assert [each.home for each in found] == [INPUT, WINDOW, WINDOW, WINDOW, OUTPUT]
+    (why,) = {each.why for each in found[1:-1]}
+    assert "run together, in" in why
+    (added,) = {each.other_ps for each in found[1:-1]}
+    # Three values of 24 kB, each written and read at 600 MB/s instead of staying; rows at the edges of tiles twice.
+    assert added is not None
+    assert added > 2 * 3 * 24576 / 600e6 * 1e12
+    assert all(0 < each.taken < each.nbytes for each in found[1:-1])
+
+
+def test_cores_that_share_nothing() -> None:
+    _, found = of(convolutions(64, 3), cores=2, **{"matrix.rows": 2, "matrix.cols": 2})
+    assert {(each.home, each.why) for each in found if each.home == DRAM} == {(DRAM, "several cores work on it")}
+
+
+def test_too_large_for_what_is_there() -> None:
+    build = GraphBuilder("large")
+    value = build.input("x", (64, 1024), DType.FLOAT32)
+    for _ in range(2):
+        value = build.add("softmax", [value], {"axis": 1, "log": False})
+    _, found = of(build.finish([value]), **{"sram.bytes": 64 << 10})
+    (between,) = [each for each in found if each.home == DRAM]
+    assert f"SRAM: no run of {between.nbytes} bytes is free" in between.why
+    assert "has no rows to stripe" in between.why
+    assert (between.other, between.other_ps) == ("", None)
+
+
+def test_a_value_that_is_wanted_for_long() -> None:
+    _, found = of(skipped(LONGEST_LIFE + 4))
+    first = next(each for each in found if each.made == 0)
+    assert first.home == DRAM
+    assert f"SRAM: not tried for more than {LONGEST_LIFE} steps" in first.why
+
+
+def test_values_of_fused_operators_are_on_tiles() -> None:
+    build = GraphBuilder("fused")
+    value = relu(build, build.input("x", (4096,), DType.FLOAT32))
+    found = explain_graph(build.finish([build.add("unary", [value], {"fn": Unary.NEG})]), TINY)
+    (tile,) = [each for each in found.decisions if each.home == TILE]
+    assert tile.nbytes == 4096 * 4
+    assert "on the tiles of" in tile.why
+
+
+def record_of(graph: Graph, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -> Any:
+    kept: list[Any] = []
+
+    def keeping(record: Any) -> list[Decision]:
+        kept.append(record)
+        return decisions(record)
+
+    monkeypatch.setattr("npusim.compiler.pipeline.decisions", keeping)
+    explain_graph(graph, TINY.with_(**overrides))
+    return kept[0]
+
+
+@pytest.mark.parametrize("kib", [8, 12, 24, 64, 256])
+def test_asking_changes_nothing(kib: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, sram = residual_net(40, 12, 3), {"sram.bytes": kib << 10}
+    record = record_of(graph, monkeypatch, **sram)
+    before = record.places()
+    assert decisions(record) == decisions(record)
+    assert record.places() == before
+    compiled = compile_graph(graph, TINY.with_(**sram))
+    assert compiled.places == before
+    assert explain_graph(graph, TINY.with_(**sram)).program.code == compiled.code
+
+
+@pytest.mark.parametrize("kib", [8, 16, 64])
+def test_each_value_is_told_once(kib: int) -> None:
+    """Every result of every operator, and the input."""
+    graph = residual_net(40, 12, 3)
+    found, _ = of(graph, **{"sram.bytes": kib << 10})
+    names = [each.value for each in found.decisions]
+    assert len(names) == len(set(names))
+    assert {tensor.name for op in graph.ops for tensor in op.outputs} <= {*names}
+
+
+def test_the_next_best_is_what_planning_without_that_home_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of two steps with one value between: in DRAM, it costs what a planner that may not keep it estimates."""
+    build = GraphBuilder("two")
+    value = conv(build, build.input("x", (1, 8, 16, 16), DType.FLOAT32), 8)
+    graph = build.finish([conv(build, value, 8, seed=2)])
+    record = record_of(graph, monkeypatch)
+    (between,) = [each for each in decisions(record) if each.home == SRAM]
+    kept = record.planner._total(record.stretches)
+    monkeypatch.setattr(Planner, "_place", lambda *arguments: None)
+    monkeypatch.setattr(Planner, "_segments", lambda *arguments: [])
+    without = record_of(graph, monkeypatch)
+    assert between.other_ps == without.planner._total(without.stretches) - kept

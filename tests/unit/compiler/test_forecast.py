@@ -1,0 +1,70 @@
+"""The compiler's forecast of a stream against the simulator's time for it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+from npusim.compiler.forecast import forecast
+from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import decode
+from npusim.runtime import Session
+from tests.support.graphs.golden import GRAPHS
+from tests.support.graphs.samples import increment, product, residual_net
+
+TINY, EDGE, SERVER = map(load_config, ("tiny", "edge", "server"))
+NO_BANKS = {"sram.banks": 1, "sram.bytes_per_cycle": 1 << 12}
+"""SRAM that units never wait for."""
+TABLE = 4000
+"""Picoseconds for a few rows more."""
+
+
+def both(graph: Graph, config: Config) -> tuple[int, int]:
+    """(forecast, simulated end of the last command), from the device's taking of the job."""
+    program = compile_graph(graph, config)
+    timeline = Session(config, cache_dir=False).run(program, timing_only=True).timeline
+    end = max(span.end_ps for span in timeline.spans if "." in span.unit)
+    return forecast(list(decode(program.code)), config), end
+
+
+@lru_cache
+def lead(config: Config) -> int:
+    """What a device does before it fetches: read the ring's entry, and so on."""
+    thought, simulated = both(increment(), config)
+    return simulated - thought
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+@pytest.mark.parametrize("channels", [1, 2, 4])
+@pytest.mark.parametrize("rate", ["1 GB/s", "8 GB/s", "64 GB/s"])
+def test_exact_wherever_the_bottleneck_lies(cores: int, channels: int, rate: str) -> None:
+    config = TINY.with_(**NO_BANKS, **{"cores": cores, "dma.channels": channels, "dram.bandwidth": rate})
+    thought, simulated = both(residual_net(32, 16, 2), config)
+    assert thought + lead(config) == simulated
+
+
+@pytest.mark.parametrize("depth", [1, 2, 8])
+def test_a_full_queue_holds_the_others_up(depth: int) -> None:
+    config = TINY.with_(**NO_BANKS, queue_depth=depth)
+    thought, simulated = both(product(256, 512, 64, DType.FLOAT32), config)
+    assert thought + lead(config) == simulated
+
+
+@pytest.mark.parametrize("config", [TINY, EDGE, SERVER], ids=lambda config: config.name)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_banks_cost_little(graph: str, config: Config) -> None:
+    """They are all that is left out."""
+    thought, simulated = both(GRAPHS[graph](), config)
+    assert 0.98 * simulated < thought + lead(config) <= simulated
+    config = config.with_(**NO_BANKS)
+    thought, simulated = both(GRAPHS[graph](), config)
+    # The table of regions is read before; with each input and output it has a row more.
+    assert 0 <= simulated - thought - lead(config) <= TABLE
+
+
+def test_nothing_to_do() -> None:
+    assert forecast([], TINY) == 0
