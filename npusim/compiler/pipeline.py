@@ -212,7 +212,8 @@ def _spread(graph: Graph, config: Config, budget: Budget) -> _Order | None:
         values = (parts.scratch_bytes, *(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)))
         _check_capacity(graph, (0, *values), config)
         first = parts.contexts[0]
-        record = Record(placement.groups, first, parts.layout.planner, placement.buffers, parts.layout.stretches)
+        # Without a planner: what it could say of other homes is of the first core's parts alone.
+        record = Record(placement.groups, first, None, placement.buffers, parts.layout.stretches)
         commands = _schedule_spread(placement, parts, copy(budget), record)
         sizes = (align(context.constants.size), *values)
         _check_capacity(graph, sizes, config)

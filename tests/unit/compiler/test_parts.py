@@ -12,7 +12,7 @@ from npusim.compiler import schedule
 from npusim.compiler.groups import form_groups
 from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.parts import axes_of, interval, operand_axes, part_of
-from npusim.compiler.pipeline import compile_graph, prepare
+from npusim.compiler.pipeline import compile_graph, explain_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.schedule import Item, Scheduler, Slot, Tile
 from npusim.compiler.spread import Spread, spread
@@ -114,6 +114,12 @@ def test_what_all_need_is_read_once() -> None:
     assert reads[CONSTANTS] == (32 * 32 + 32 * 16 + 16) * 4
     assert reads[SCRATCH] == 0
     assert masks == {0b1111}
+
+
+def test_where_values_of_parts_live_can_be_asked() -> None:
+    explained = explain_graph(tokens_net(), FOUR)
+    assert explained.orders[0][0] == "4 cores, parts of their own"
+    assert explained.program.places
 
 
 def commands_of(code: bytes) -> list[Command]:
