@@ -2,8 +2,9 @@
 
 Commands are fetched from DRAM and go to the queues of their units in order, one a cycle; a full queue holds all of them
 up. A unit takes its commands in order, each when the counts that it waits for are reached. Transfers that use the DRAM
-at the same time share it fairly, each at its channel's rate at most. Left out is what units of a core take from each
-other at the banks of its SRAM, and what the device does before the first fetch and after the last command.
+at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most. Left out is
+what units of a core take from each other at the banks of its SRAM, and what the device does before the first fetch and
+after the last command.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class _Step(NamedTuple):
     charge: _Charge
     end: int
     """Where the next command begins in the stream."""
+    rank: int
+    """Of its transfer among others."""
 
 
 _FLOW, _FETCH = -1, -2
@@ -66,10 +69,14 @@ class _Course:
                     charges[work] = _charge(work, config)
                 unit = numbers.setdefault((command.core, command.unit), len(numbers))
                 found.append((unit, command.waits, charges[work], self._total))
-        self._steps = [
-            _Step(unit, [(numbers[core, other], count) for core, other, count in waits if count], charge, end)
+        steps = [
+            (unit, [(numbers[core, other], count) for core, other, count in waits if count], charge, end)
             for unit, waits, charge, end in found
         ]
+        by_need = config.interconnect.arbitration == "need"
+        ranks = _ranks(steps, len(numbers)) if by_need else [0] * len(steps)
+        self._steps = [_Step(*step, rank) for step, rank in zip(steps, ranks, strict=True)]
+        self._code_rank = -1 if by_need else 0
         self._capacity = min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
         self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
         self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
@@ -79,7 +86,7 @@ class _Course:
         self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
         self._serial = self._next = self._dispatched = self._since = self._timer = 0
         self._full = -1
-        self._flows: list[list[int]] = []  # [left, most, unit, rate], by most
+        self._flows: list[list[int]] = []  # [left, most, unit, rate, rank], by rank and most
         self._latency, self._fetch_rate = dma.latency_ps(config), dma.interconnect_bandwidth(config)
         self._fetched = self._requested = 0
         self._fetching = False
@@ -100,7 +107,7 @@ class _Course:
                 head = self._heads[unit]
                 assert head is not None
                 if head.charge.flow:
-                    self._start_flow(unit, head.charge, now)
+                    self._start_flow(unit, head.charge, head.rank, now)
                 else:
                     self._complete(unit, now)
         return self._end
@@ -120,7 +127,7 @@ class _Course:
     def _fetch(self, now: int) -> None:
         size = min(_HALF, self._total - self._requested)
         self._requested += size
-        self._start_flow(_FETCH, _Charge(0, size * PS_PER_S, self._fetch_rate), now)
+        self._start_flow(_FETCH, _Charge(0, size * PS_PER_S, self._fetch_rate), self._code_rank, now)
 
     def _fetch_over(self, now: int) -> None:
         self._fetched, self._fetching = self._requested, False
@@ -189,10 +196,10 @@ class _Course:
 
     # transfers
 
-    def _start_flow(self, unit: int, charge: _Charge, now: int) -> None:
+    def _start_flow(self, unit: int, charge: _Charge, rank: int, now: int) -> None:
         self._flow(now)
-        place = sum(flow[1] <= charge.rate for flow in self._flows)
-        self._flows.insert(place, [charge.flow, charge.rate, unit, 0])
+        place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in self._flows)
+        self._flows.insert(place, [charge.flow, charge.rate, unit, 0, rank])
         self._share(now)
 
     def _flow(self, now: int) -> None:
@@ -203,9 +210,12 @@ class _Course:
                 flow[0] -= flow[3] * elapsed
 
     def _share(self, now: int) -> None:
-        """New rates: those who can take least first, what they leave is for the others."""
-        left, count, first = self._capacity, len(self._flows), -1
+        """New rates, by rank; of equals those who can take least first, what they leave is for the others."""
+        left, count, first, rank = self._capacity, 0, -1, None
         for flow in self._flows:
+            if flow[4] != rank:
+                rank = flow[4]
+                count = sum(other[4] == rank for other in self._flows)
             rate = flow[3] = min(flow[1], left // count)
             left -= rate
             count -= 1
@@ -231,6 +241,24 @@ class _Course:
 
 _ARRIVED, _PASSED = range(2)
 """What happens to the head of a unit: it has come from the front, or its fixed time is over."""
+
+
+def _ranks(steps: Sequence[tuple[int, list[tuple[int, int]], _Charge, int]], units: int) -> list[int]:
+    """For each command where the first one stands that waits for it, or for one behind it on its unit."""
+    needs: list[list[int]] = [[] for _ in range(units)]
+    places: list[list[int]] = [[] for _ in range(units)]
+    last = len(steps)
+    for number, (unit, waits, _, _) in enumerate(steps):
+        for other, count in waits:
+            needs[other][count - 1] = min(needs[other][count - 1], number)
+        needs[unit].append(last)
+        places[unit].append(number)
+    ranks = [last] * len(steps)
+    for wanted, queue in zip(needs, places, strict=True):
+        need = last
+        for at, number in zip(reversed(wanted), reversed(queue), strict=True):
+            ranks[number] = need = min(need, at)
+    return ranks
 
 
 def _charge(work: Work, config: Config) -> _Charge:

@@ -23,10 +23,11 @@ from npusim.compiler.place import Placement, place
 from npusim.compiler.record import Record
 from npusim.compiler.resident import body, candidates, choices
 from npusim.compiler.schedule import Item, Scheduler, Tile
+from npusim.compiler.spread import Spread, spread
 from npusim.compiler.state import growths
 from npusim.compiler.stripes import before_stripe, load_stripe
 from npusim.compiler.tile import acc_bytes
-from npusim.compiler.values import align
+from npusim.compiler.values import Buffer, align
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
@@ -82,9 +83,11 @@ def _compile(
         best = _with_residents(prepared, config, budget, best)
     commands, sizes = _marked(best), best.sizes
     # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
-    verify(
-        commands, Limits(sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units)
-    )
+    limits = Limits(
+        sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
+        config.interconnect.multicast,
+    )  # fmt: skip
+    verify(commands, limits)
     count = len(prepared.inputs)
     bindings = [
         Binding(name, FIRST_IO + index, tensor.shape, tensor.dtype)
@@ -120,6 +123,8 @@ class _Order:
     record: Record
     flows: bool
     prologue: int = 0
+    parts: int = 0
+    """Cores that have parts of their own; 0: tiles are shared out."""
 
     @property
     def resident_bytes(self) -> int:
@@ -137,27 +142,23 @@ class _Order:
     @property
     def label(self) -> str:
         """What distinguishes it from others, in words."""
+        if self.parts:
+            return f"{self.parts} cores, parts of their own"
         cores = self.record.context.config.cores
         striped = any(stretch.segment for stretch in self.layout.stretches)
         return f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values"
 
 
 def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
-    """The order that is done first, by forecast. Few cores may be faster than many: each loads its own weights, and one
-    alone keeps values in its SRAM; there, whole values may be faster than stripes."""
+    """The order that is done first, by forecast. Few cores may be faster than many: they share one DRAM, and have as
+    many pieces of work to wait for; one alone may go by stripes, and there whole values may be faster than stripes."""
     best = _ordered(graph, config, copy(budget))
     if config.cores == 1 and not best.layout.is_close:
         return best
     orders = [(forecast(best.commands, config), best)]
     alone: _Order | None = best
     if config.cores > 1:
-        count = config.cores // 2
-        # Where half of the cores are slower than twice as many, so is a quarter: then only one by itself may be faster.
-        while count > 1 and (order := _other(graph, replace(config, cores=count), budget)) is not None:
-            orders.append((forecast(order.commands, config), order))
-            if orders[-1][0] > orders[-2][0]:
-                break
-            count //= 2
+        orders += _on_fewer(graph, config, budget, orders[0][0])
         alone = _other(graph, replace(config, cores=1), budget)
     if alone is not None and alone is not best:
         orders.append((forecast(alone.commands, config), alone))
@@ -226,6 +227,29 @@ def _traffic(commands: Iterable[Command], config: Config) -> int:
     return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
+def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iterator[tuple[int, _Order]]:
+    """Orders with their forecasts: parts for all cores or for fewer of them, tiles shared out among fewer.
+
+    ``shared``: the forecast where the tiles are shared out among all.
+    """
+    falling = True
+    for count in sorted({config.cores, *filter(lambda count: count < config.cores, _COUNTS)}, reverse=True):
+        fewer = replace(config, cores=count)
+        parts = _spread(graph, fewer, budget)
+        if parts is not None:
+            yield forecast(parts.commands, config), parts
+        # Where half of the cores are slower than twice as many, so is a quarter. Of parts that is not true: they may
+        # fit into the SRAM of so many cores only.
+        if falling and count < config.cores and (order := _other(graph, fewer, budget)) is not None:
+            predicted = forecast(order.commands, config)
+            yield predicted, order
+            falling, shared = predicted < shared, predicted
+
+
+_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+"""Numbers of cores that one with more looks at, too: so that it is not slower for having them."""
+
+
 def _other(
     graph: Graph,
     config: Config,
@@ -279,18 +303,72 @@ def _planned(
     context = Context(config, ConstantPool(), pinned=pinned or Pinned())
     placement = place(graph, groups, context)
     layout = plan(placement, context, known)
-    # An output that lies where an input does takes no region of its own.
-    io = {
-        buffer.region: buffer for tensor in (*graph.inputs, *graph.outputs) for buffer in [context.view(tensor).buffer]
-    }
-    regions = range(FIRST_IO, FIRST_IO + len(graph.inputs) + len(graph.outputs))
-    values = (layout.scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions))
+    values = _region_bytes(graph, context, layout.scratch_bytes)
     _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
     record = Record(placement.groups, context, layout.planner, placement.buffers, layout.stretches)
     commands, prologue = _schedule(placement, layout, context, budget, record)
     sizes = (align(context.constants.size), *values)
     _check_capacity(graph, sizes, config)
     return _Order(commands, sizes, context.constants, placement.groups, layout, record, flows, prologue)
+
+
+def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[int, ...]:
+    """The sizes of the regions behind that of constants."""
+    tensors = (*graph.inputs, *graph.outputs)
+    # An output that lies where an input does takes no region of its own.
+    io = {buffer.region: buffer for buffer in (context.view(tensor).buffer for tensor in tensors)}
+    regions = range(FIRST_IO, FIRST_IO + len(tensors))
+    return scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions)
+
+
+def _spread(graph: Graph, config: Config, budget: Budget) -> _Order | None:
+    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is."""
+    try:
+        context = Context(config, ConstantPool())
+        placement = place(graph, form_groups(graph.ops, graph.outputs), context)
+        parts = spread(placement, context)
+        if parts is None:
+            return None
+        values = _region_bytes(graph, context, parts.scratch_bytes)
+        _check_capacity(graph, (0, *values), config)
+        first = parts.contexts[0]
+        # Without a planner: what it could say of other homes is of the first core's parts alone.
+        record = Record(placement.groups, first, None, placement.buffers, parts.layout.stretches)
+        commands = _schedule_spread(placement, parts, copy(budget), record)
+        sizes = (align(context.constants.size), *values)
+        _check_capacity(graph, sizes, config)
+    except CompileError:
+        return None
+    return _Order(
+        commands, sizes, context.constants, placement.groups, parts.layout, record, flows=False, parts=config.cores
+    )
+
+
+def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> list[Command]:
+    scheduler = Scheduler(parts.whole.config, budget)
+    born: dict[int, list[Buffer]] = {}
+    for buffer in placement.buffers:
+        born.setdefault(buffer.born, []).append(buffer)
+    low_end = True
+    for stretch in parts.layout.stretches:
+        (group,) = stretch.groups
+        for buffer in born.get(group.index, ()):
+            scheduler.born(buffer)
+        if stretch.is_empty:
+            continue
+        fitted, lowerings = parts.fit(stretch, low_end=low_end)
+        record.add(stretch, fitted)
+        low_end = not low_end
+        tables = [SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)]
+        if parts.parts[group.index] is None:
+            streams = _streams(lowerings[0], tables)
+        else:
+            streams = [lowering.steps(table, 0, 1) for lowering, table in zip(lowerings, tables, strict=False)]
+        try:
+            scheduler.add(group.index, group.name, streams)
+        except TooManyError as error:
+            raise CompileError(f"{group.name} ({group.kind}): {error}") from None
+    return scheduler.finish()
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:

@@ -16,15 +16,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import NamedTuple
 
+from npusim.compiler.course import Course
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
-from npusim.isa.base import Command, Instruction, Space, Unit, Wait, acc, sram
+from npusim.hw.units.dma import channel_bandwidth, latency_ps
+from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, Wait, acc, is_dram, space_of, sram
 from npusim.isa.control import Halt
+from npusim.isa.dma import Copy, Multicast
 from npusim.ops.budget import Budget
+from npusim.units import ceil_div
 
 Key = tuple[int, int]
 """(core, unit)."""
@@ -177,6 +182,99 @@ def raise_fences(fences: Fences, others: Fences) -> None:
         raise_fence(fences, key, count)
 
 
+def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
+    """Take the loads out of the steps of one turn, each with its core, that several of them have: the same bytes of
+    DRAM to the same place. Those that do it for all come before the others.
+
+    No lowering knows of this. All cores have the same slots at the same addresses, and those that work on neighbouring
+    tiles ask for the same weights or the same pixels in the same turn.
+    """
+    wanted: dict[bytes, list[tuple[int, Item]]] = {}
+    for core, step in turn:
+        for item in step.loads:
+            if (key := _shared_key(item)) is not None:
+                wanted.setdefault(key, []).append((core, item))
+    shared = {key for key, items in wanted.items() if len({core for core, _ in items}) > 1}
+    # What a load that stays has filled before must not be overtaken; with each that stays for that there may be more.
+    while late := {key for _, step in turn for key in _overtaking(step, shared)}:
+        shared -= late
+    if shared:
+        for _, step in turn:
+            step.loads = [item for item in step.loads if _shared_key(item) not in shared]
+    return [_for_several(items) for key, items in wanted.items() if key in shared]
+
+
+def _shared_key(item: Item) -> bytes | None:
+    """Equal for loads of the same bytes to the same place; None for what only one core can do."""
+    instruction = item.instruction
+    plain = type(instruction) is Copy and is_dram(instruction.src) and space_of(instruction.dst) == Space.SRAM
+    # A value in SRAM is a core's own.
+    return instruction.to_bytes() if plain and all(isinstance(resource, Slot) for resource in item.writes) else None
+
+
+def _overtaking(step: Tile, shared: Set[bytes]) -> Iterator[bytes]:
+    """The loads among those that are shared which write where one that is not shared has been before them."""
+    kept: list[Resource] = []
+    for item in step.loads:
+        key = _shared_key(item)
+        if key is None or key not in shared:
+            kept += (*item.reads, *item.writes)
+        elif any(resource in kept for resource in item.writes):
+            yield key
+
+
+def _halves(item: Item) -> list[Item]:
+    """A load for several cores as two, each for half of them."""
+    load = item.instruction
+    assert isinstance(load, Multicast)
+    cores = load.targets(0)
+    return [
+        Item(
+            replace(load, cores=sum(1 << core for core in half)), item.reads,
+            tuple(slot for slot in item.writes if isinstance(slot, Slot) and slot.core in half),
+        )
+        for half in (cores[: len(cores) // 2], cores[len(cores) // 2 :])
+    ]  # fmt: skip
+
+
+def _pieces(item: Item, most: int, config: Config) -> list[Item]:
+    """A load as several that run side by side, each worth a transfer of its own: one alone keeps a channel busy, while
+    those of other cores have nothing to do."""
+    load = item.instruction
+    assert isinstance(load, Copy)
+    nbytes = prod(load.dims) * load.itemsize
+    # A transfer that is shorter than what its channel moves in one latency is mostly waiting.
+    most = min(most, nbytes * 10**12 // max(1, channel_bandwidth(config) * latency_ps(config)))
+    axis = next((axis for axis, dim in enumerate(load.dims) if dim > 1), None)
+    if most < 2 or axis is None or any(load.before) or any(load.after):
+        return [item]
+    size = ceil_div(load.dims[axis], most)
+    return [
+        Item(
+            replace(
+                load,
+                dst=load.dst + first * load.dst_strides[axis],
+                src=load.src + first * load.src_strides[axis],
+                dims=_at(load.dims, axis, min(size, load.dims[axis] - first)),
+            ),
+            item.reads, item.writes,
+        )
+        for first in range(0, load.dims[axis], size)
+    ]  # fmt: skip
+
+
+def _at(values: Sequence[int], axis: int, value: int) -> tuple[int, ...]:
+    return tuple(value if index == axis else old for index, old in enumerate(values))
+
+
+def _for_several(items: Sequence[tuple[int, Item]]) -> Item:
+    copy = items[0][1].instruction
+    fields = {field.name: getattr(copy, field.name) for field in copy.fields}
+    cores = sum(1 << core for core in {core for core, _ in items})
+    writes = dict.fromkeys(resource for _, item in items for resource in item.writes)
+    return Item(Multicast(**fields, cores=cores), items[0][1].reads, tuple(writes))
+
+
 def _buffers_read(items: Iterable[Item]) -> set[Buffer]:
     return {resource.buffer for item in items for resource in item.reads if isinstance(resource, View)}
 
@@ -198,7 +296,9 @@ class Scheduler:
         self._histories: dict[Buffer, _History] = {}
         self._occupants: dict[tuple[int, Space], list[tuple[Place, Slot | Buffer]]] = {}
         self._pending: dict[int, tuple[int, Tile]] = {}
-        self._queued: dict[int, list[int]] = {}
+        self._course = Course(config)
+        # Where there is no choice, nobody needs to know when a channel will be free.
+        self._chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
         self._owners: list[tuple[int, int, Buffer]] = []
         """Runs of scratch bytes (first, end, the buffer that was born there last), in order and apart."""
 
@@ -206,22 +306,36 @@ class Scheduler:
         """Issue the steps of one operator: one stream per core, in turn. Raises CompileError beyond the budget."""
         running = [(core, iter(stream)) for core, stream in enumerate(streams)]
         while running:
-            rest = []
-            for core, steps in running:
-                step = next(steps, None)
-                if step is not None:
-                    self._budget.take_steps(len(step.loads) + len(step.compute) + len(step.stores), name)
-                    self._push(core, op, step)
-                    rest.append((core, steps))
-            running = rest
+            turn = [(core, steps, step) for core, steps in running if (step := next(steps, None)) is not None]
+            for _, _, step in turn:
+                self._budget.take_steps(len(step.loads) + len(step.compute) + len(step.stores), name)
+            if self._config.interconnect.multicast and len(turn) > 1:
+                self._load_for_several(op, [(core, step) for core, _, step in turn])
+            for core, _, step in turn:
+                self._push(core, op, step)
+            running = [(core, steps) for core, steps, _ in turn]
+
+    def _load_for_several(self, op: int, turn: Sequence[tuple[int, Tile]]) -> None:
+        """Read once what several cores load in one turn; the channel that has least to do writes it to all of them."""
+        loads = _take_shared(turn)
+        while loads:
+            self._flush_conflicts(Tile(loads))
+            item = loads.pop(0)
+            cores = item.instruction.targets(0)
+            too_much = item.instruction.elements() > item.instruction.limit
+            if len(cores) > 1 and (too_much or len(self._needs(op, item)) > MOST_WAITS):
+                loads[:0] = _halves(item)
+                continue
+            pieces = _pieces(item, len(cores), self._config)
+            self._issue_together(op, [(cores, piece) for piece in pieces])
 
     def prologue(self, op: int, items: Sequence[tuple[int, Iterable[Item]]]) -> int:
         """Before anything else: load what stays in SRAM, (core, items) of each; how many commands that takes."""
         for core, loads in items:
             for item in loads:
-                self._issue(core, self._load_channel(core, item), op, item)
+                self._issue_together(op, [((core,), item)])
         # What comes then is not held against it: in most inferences it is left out.
-        self._queued.clear()
+        self._course = Course(self._config)
         return len(self.commands)
 
     def finish(self) -> list[Command]:
@@ -265,7 +379,7 @@ class Scheduler:
         # Commands leave the stream in order, and one that finds its unit's queue full holds up all behind it: loads
         # come ahead of the compute of the step before, or they could not start until that has left the stream.
         for item in step.loads:
-            self._issue(core, self._load_channel(core, item), op, item)
+            self._issue_together(op, [((core,), item)])
         self._flush(core)
         self._pending[core] = (op, step)
 
@@ -294,30 +408,56 @@ class Scheduler:
             # A store waits for the compute before it. On a channel that also loads, the next tile would wait with it.
             self._issue(core, Unit.DMA + self._config.dma.channels - 1, op, item)
 
-    def _load_channel(self, core: int, item: Item) -> int:
-        """The least loaded channel; the last one is kept for stores when there are several."""
-        queued = self._queued.setdefault(core, [0] * max(1, self._config.dma.channels - 1))
-        channel = min(range(len(queued)), key=lambda index: (queued[index], index))
-        work = item.instruction.work()
-        queued[channel] += getattr(work, "bytes", 0) + _TRANSFER_OVERHEAD
-        return Unit.DMA + channel
+    def _load_channel(self, cores: Sequence[int], ready: int) -> Key:
+        """The core and the channel where a load that may begin at a time begins first."""
+        # The last channel is kept for stores when there are several.
+        channels = range(Unit.DMA, Unit.DMA + max(1, self._config.dma.channels - 1))
+        if len(cores) * len(channels) == 1:
+            return cores[0], Unit.DMA
+        # Of several that are free in time the one that was busy longest: the others may begin something earlier.
+        frees = [(self._course.free((core, channel)), core, channel) for core in cores for channel in channels]
+        _, _, core, channel = min((max(free, ready), -min(free, ready), core, channel) for free, core, channel in frees)
+        return core, channel
 
     def _issue(self, core: int, unit: int, op: int, item: Item) -> None:
-        key = (core, int(unit))
-        count = self._issued.get(key, 0) + 1
-        needs: Fences = {}
+        needs = self._needs(op, item)
+        self._record_all(op, [item], self._emit((core, int(unit)), op, item, needs))
+
+    def _issue_together(self, op: int, loads: Sequence[tuple[Sequence[int], Item]]) -> None:
+        """Issue loads, each to a channel of one of some cores, in no order of their own, whatever they write."""
         # All needs first, then the records: a command that reads what it writes must not wait for itself.
+        needs: Fences = {}
+        for _, item in loads:
+            raise_fences(needs, self._needs(op, item))
+        ready = self._course.ready(needs.items()) if self._chooses else 0
+        fences: Fences = {}
+        for cores, item in loads:
+            fences.update(self._emit(self._load_channel(cores, ready), op, item, needs))
+        self._record_all(op, [item for _, item in loads], fences)
+
+    def _emit(self, key: Key, op: int, item: Item, needs: Fences) -> Fences:
+        """Put a command into the stream; what to wait for by those who wait for it."""
+        count = self._issued[key] = self._issued.get(key, 0) + 1
+        waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
+        self.commands.append(Command(*key, op, waits, item.instruction))
+        if self._chooses:
+            self._course.add(self.commands[-1], self._course.ready(needs.items()))
+        return {key: count}
+
+    def _record_all(self, op: int, items: Sequence[Item], fences: Fences) -> None:
+        for resource in dict.fromkeys(resource for item in items for resource in item.reads):
+            self._record(resource, fences, op, write=False)
+        for resource in dict.fromkeys(resource for item in items for resource in item.writes):
+            self._record(resource, fences, op, write=True)
+
+    def _needs(self, op: int, item: Item) -> Fences:
+        """What must be over before an item of an operator begins."""
+        needs: Fences = {}
         for resource in item.reads:
             self._need_for_read(resource, needs)
         for resource in item.writes:
             self._need_for_write(resource, op, needs)
-        self._issued[key] = count
-        for resource in item.reads:
-            self._record(resource, key, count, op, write=False)
-        for resource in item.writes:
-            self._record(resource, key, count, op, write=True)
-        waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
-        self.commands.append(Command(core, int(unit), op, waits, item.instruction))
+        return needs
 
     def _prune(self, key: Key, needs: Fences) -> Fences:
         """Leave out what an earlier command of the same unit has waited for, and the unit's own order: a unit starts a
@@ -353,18 +493,19 @@ class Scheduler:
         for uses in (history.reads, history.writes):
             uses.raise_into(needs, *resource.extent(), but=own)
 
-    def _record(self, resource: Resource, key: Key, count: int, op: int, *, write: bool) -> None:
+    def _record(self, resource: Resource, fences: Fences, op: int, *, write: bool) -> None:
         if isinstance(resource, Slot):
             if write:
-                # It has waited for all who used the slot before: who waits for it, waits for them.
-                resource.writers, resource.readers = {key: count}, {}
+                # They have waited for all who used the slot before: who waits for them, waits for those.
+                resource.writers, resource.readers = fences, {}
             else:
-                resource.readers[key] = count
+                raise_fences(resource.readers, fences)
             return
         if resource.buffer.is_constant:
             return
         history = self._history(resource.buffer)
-        (history.writes if write else history.reads).add(*resource.extent(), key, count, op)
+        for key, count in fences.items():
+            (history.writes if write else history.reads).add(*resource.extent(), key, count, op)
 
     def _history(self, buffer: Buffer) -> _History:
         history = self._histories.get(buffer)
@@ -403,7 +544,3 @@ class Scheduler:
         fences = dict(occupant.writers)
         raise_fences(fences, occupant.readers)
         return fences
-
-
-_TRANSFER_OVERHEAD = 256
-"""Bytes that a transfer's set-up is worth when channels are balanced."""

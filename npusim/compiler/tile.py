@@ -48,9 +48,10 @@ class MatrixProblem:
     ``ic``, ``oc``: channels of one group; ``in_place``: the accumulators are the output tile; ``main``: the sums leave
     into a slot, whether or not the result of the chain does; ``held``: so many copies of all weights stay in SRAM,
     since tiles of other operators come in between, 0 where they do not; ``pinned``: they do from one inference to the
-    next, in a place of their own. ``w_bits``: of a packed weight, else 0; ``w_block``: weights of a channel that share
-    a scale, 0: they have none; ``w_zeros``: and a zero point; ``sum_bytes``: of an accumulator; ``parameters``: bytes
-    of bias, scale and shift of a channel.
+    next, in a place of their own; ``beside``: as many cores have a problem like this at the same time; ``x_serves``,
+    ``w_serves``: of those, how many one load of an operand is for. ``w_bits``: of a packed weight, else 0; ``w_block``:
+    weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``sum_bytes``: of an
+    accumulator; ``parameters``: bytes of bias, scale and shift of a channel.
     """
 
     images: int
@@ -77,6 +78,9 @@ class MatrixProblem:
     main: bool = True
     held: int = 0
     pinned: bool = False
+    beside: int = 1
+    x_serves: int = 1
+    w_serves: int = 1
     w_bits: int = 0
     w_block: int = 0
     w_zeros: bool = False
@@ -318,10 +322,12 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     w = None if problem.held else _dma(bytes_.w, bytes_.w, constants=True)
     out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
     operands = [_dma(elements * item, out_run * item) for item in problem.epilogue.operands]
-    moves = [(x_loads, x), (w_loads, w), *((spatial * channels, operand) for operand in operands)]
-    # The scheduler keeps one channel of a core free for stores, so loads have the others.
+    x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
+    moves = [(x_loads / x_cores, x), (w_loads / w_cores, w)]
+    moves += [(float(spatial * channels), operand) for operand in operands]
+    # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
+    # error of this estimate could make a network slower with more of them.
     loading = int(share * sum(count * model.cost(work).ps for count, work in moves if work))
-    loading //= max(1, config.dma.channels - 1)
     if x and not config.dma.inputs_ahead:
         compute += int(share * x_loads * model.cost(x).ps)
     storing = per_core * model.cost(out).ps if out else 0
@@ -329,10 +335,10 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
     traffic = sum(count * model.dram_bytes(work) for count, work in (*moves, (spatial * channels, out)) if work)
-    apart = w_loads * model.dram_bytes(w) if w and config.constants else 0
+    apart = w_loads / w_cores * model.dram_bytes(w) if w and config.constants else 0
     shared = max(
-        (traffic - apart) * 10**12 // dram_model(config).bandwidth,
-        apart * 10**12 // dram_model(constants_side(config)).bandwidth,
+        int((traffic - apart) * problem.beside) * 10**12 // dram_model(config).bandwidth,
+        int(apart * problem.beside) * 10**12 // dram_model(constants_side(config)).bandwidth,
     )
     behind = chain_time(problem, tile)
     chain = per_core * behind
@@ -370,6 +376,27 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
     # Output channels of one group use the same input, those of the next group other channels of it.
     grouped = ceil_div(problem.groups, tile.groups)
     return spatial * grouped, w
+
+
+def _loaded_for(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, config: Config) -> tuple[int, int]:
+    """How many cores each load of an input tile and of a weight tile serves, where one load can serve several.
+
+    What is counted by :func:`_loads` is once for a run of tasks with the same outer part, although several cores may
+    have a part of that run: that they share it is no gain over the count.
+    """
+    if not config.interconnect.multicast or config.cores == 1 or (problem.x_home, problem.held) != (Home.DRAM, False):
+        return problem.x_serves, problem.w_serves
+    outer, inner = (channels, spatial) if tile.weights_outer else (spatial, channels)
+    if outer * inner % config.cores:
+        return 1, 1  # the cores drift apart: none asks for what another one does at that moment
+    tasks = outer * inner // config.cores
+    if tasks % inner and inner % tasks:
+        return 1, 1
+    # As many cores walk the same inner parts at the same time.
+    together = config.cores // max(1, inner // tasks)
+    if tile.weights_outer:
+        return together, 1
+    return 1, together if problem.shared_weights else 1
 
 
 def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:

@@ -206,6 +206,12 @@ class InterconnectConfig:
 
     bytes_per_cycle: int = key(Count(1, 1 << 16), "width, shared by all cores", 64)
     latency_cycles: int = key(Count(0, 65536), "cycles that a request spends in it", 8)
+    arbitration: str = key(
+        Choice(("need", "fair")),
+        "which transfer in flight has the bandwidth: that which is waited for first, or all the same share of it",
+        "need",
+    )
+    multicast: bool = key(Flag(), "what is read from DRAM once can be written to the SRAM of several cores", False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,6 +60,9 @@ MAX_PRODUCTS = 1 << 33
 MAX_ROUTINE_STEPS = 1 << 32
 """Elements of one call of a routine, which may not be possible to cut: pairs of boxes, samples of regions."""
 
+MOST_WAITS = 255
+"""Waits of one command, by the width of their number in its header."""
+
 ITEM_SIZES = (1, 2, 4, 8)
 """Bytes of what is moved without being looked at."""
 
@@ -262,6 +265,10 @@ class Instruction(ABC):
 
     def check(self) -> None:  # noqa: B027 - most instructions have nothing more to check
         """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this."""
+
+    def targets(self, core: int) -> Sequence[int]:
+        """The cores in whose memories lies what it writes on the chip; ``core`` is the one that it was issued to."""
+        return (core,)
 
     def operands(self, memory: Memory, core: int, *names: str) -> list[Strided]:
         """The operands of these names as kernels take them: at ``name``, with the strides ``name_strides``."""

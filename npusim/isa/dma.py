@@ -7,6 +7,7 @@ from math import prod
 from typing import ClassVar, NamedTuple
 
 from npusim import _core
+from npusim.errors import ProgramError
 from npusim.isa.base import (
     I64,
     MAX_ITEMS,
@@ -26,6 +27,7 @@ from npusim.isa.base import (
     Unit,
     check_index_type,
     check_itemsize,
+    describe_address,
     instruction,
     is_dram,
     loops,
@@ -112,7 +114,7 @@ class Copy(Instruction):
         yield span(self.src, self.dims, self.src_strides, self.itemsize, False)
         yield span(self.dst, self.padded, self.dst_strides, self.itemsize, True)
 
-    def work(self) -> Work:
+    def work(self) -> DmaWork:
         """Padding is written like the rest; the side in DRAM with more pieces decides how well bursts are used."""
         reads, source, at = _side(self.src, self.src_strides, self.dims, self.itemsize)
         writes, target, to = _side(self.dst, self.dst_strides, self.padded, self.itemsize)
@@ -124,17 +126,49 @@ class Copy(Instruction):
         return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place, constants)
 
     def execute(self, memory: Memory, core: int) -> None:
-        dst = memory.at(core, self.dst, self.dst_strides)
-        if self.before != _NONE or self.after != _NONE:
-            # The whole target, frame and inside: simpler than four strips, and the price is that
-            # of the padded size anyway.
-            _core.fill(dst, self.padded, self.itemsize, self.pattern)
-        # A source without elements has no checked address, so it must not be looked up.
-        if 0 not in self.dims:
-            if self.before != _NONE:
-                inside = sum(b * s for b, s in zip(self.before, self.dst_strides, strict=True))
-                dst = memory.at(core, self.dst + inside, self.dst_strides)
-            _core.copy(dst, memory.at(core, self.src, self.src_strides), self.dims, self.itemsize)
+        _copy(self, memory, core)
+
+
+def _copy(copy: Copy, memory: Memory, core: int) -> None:
+    """Do the arithmetic of a copy as if this core had issued it."""
+    dst = memory.at(core, copy.dst, copy.dst_strides)
+    if copy.before != _NONE or copy.after != _NONE:
+        # The whole target, frame and inside: simpler than four strips, and the price is that
+        # of the padded size anyway.
+        _core.fill(dst, copy.padded, copy.itemsize, copy.pattern)
+    # A source without elements has no checked address, so it must not be looked up.
+    if 0 not in copy.dims:
+        if copy.before != _NONE:
+            inside = sum(b * s for b, s in zip(copy.before, copy.dst_strides, strict=True))
+            dst = memory.at(core, copy.dst + inside, copy.dst_strides)
+        _core.copy(dst, memory.at(core, copy.src, copy.src_strides), copy.dims, copy.itemsize)
+
+
+@instruction(0x13, "dma.multicast", Unit.DMA)
+class Multicast(Copy):
+    """The same from DRAM into the SRAM of several cores, at the same place in each: ``cores`` has bit c for core c."""
+
+    cores: U64
+
+    def targets(self, core: int) -> Sequence[int]:
+        return [number for number in range(self.cores.bit_length()) if self.cores >> number & 1]
+
+    def check(self) -> None:
+        check_itemsize(self.itemsize)
+        if not self.cores:
+            raise ProgramError("cores must name at least one core")
+        # What a core has of its own could not be told from what the others have at the same place.
+        if not is_dram(self.src):
+            raise ProgramError(f"src must be in DRAM, got {describe_address(self.src)}")
+        if space_of(self.dst) != Space.SRAM:
+            raise ProgramError(f"dst must be in SRAM, got {describe_address(self.dst)}")
+
+    def elements(self) -> int:
+        return loops(len(self.targets(0)), *self.padded)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        for target in self.targets(core):
+            _copy(self, memory, target)
 
 
 @instruction(0x11, "dma.fill", Unit.DMA)

@@ -17,6 +17,7 @@ from itertools import pairwise
 from npusim.errors import ProgramError
 from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
 from npusim.isa.control import Residents
+from npusim.isa.dma import Multicast
 from npusim.program import CONSTANTS
 
 READ_ONLY_REGIONS = frozenset({CONSTANTS})
@@ -25,8 +26,8 @@ READ_ONLY_REGIONS = frozenset({CONSTANTS})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels, and which
-    of the matrix, vector and scalar unit every core has."""
+    """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels, which of
+    the matrix, vector and scalar unit every core has, and whether its interconnect writes to several cores at once."""
 
     region_bytes: Sequence[int]
     sram_bytes: int
@@ -34,6 +35,7 @@ class Limits:
     cores: int
     dma_channels: int
     units: Collection[str]
+    multicast: bool = False
 
 
 def verify(commands: Iterable[Command], limits: Limits) -> None:
@@ -52,6 +54,7 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
             # windows.
             command.instruction.check()
             _check_elements(command.instruction)
+            _check_targets(command.instruction, limits)
             # An operand without elements touches no byte, so there is none to bound.
             accesses = [access for access in command.instruction.accesses() if access is not None]
             for access in accesses:
@@ -144,6 +147,15 @@ def _check_issue(
                 f"waits for {count} commands of {unit_name(core, unit)}, "
                 f"{issued.get((core, unit), 0)} were issued before it"
             )
+
+
+def _check_targets(instruction: Instruction, limits: Limits) -> None:
+    if not isinstance(instruction, Multicast):
+        return
+    if not limits.multicast:
+        raise ProgramError("the device's interconnect writes to one core at a time")
+    if (last := instruction.cores.bit_length()) > limits.cores:
+        raise ProgramError(f"writes to core {last - 1}: the device has {limits.cores}")
 
 
 def _check_unit(core: int, unit: int, limits: Limits, present: Collection[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from npusim.hw.config import Config, EnergyConfig
 from npusim.isa.base import decode
+from npusim.isa.dma import Multicast
 from npusim.program import Program
 from npusim.timeline import Counters
 from npusim.work import MatrixWork, ScalarWork, VectorWork, Work
@@ -19,10 +20,16 @@ def energy_fj(config: Config, program: Program, counters: Counters) -> int | Non
     if table is None:
         return None
     arithmetic = sum(arithmetic_fj(table, command.instruction.work()) for command in decode(program.code))
-    sram = sum(unit.bytes for unit in counters.units.values())
+    sram = sum(unit.bytes for unit in counters.units.values()) + _repeated(program)
     dram = counters.dram_read_bytes + counters.dram_write_bytes
     leakage = table.leakage_uw * counters.duration_ps // UW_PS_PER_FJ
     return arithmetic + sram * table.sram_byte_fj + dram * table.dram_byte_fj + leakage
+
+
+def _repeated(program: Program) -> int:
+    """Bytes that are written to more SRAMs than the one that a unit counts."""
+    loads = [command.instruction for command in decode(program.code) if isinstance(command.instruction, Multicast)]
+    return sum((len(load.targets(0)) - 1) * load.work().bytes for load in loads)
 
 
 def arithmetic_fj(table: EnergyConfig, work: Work) -> int:

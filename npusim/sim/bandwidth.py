@@ -1,7 +1,9 @@
-"""A link whose bandwidth concurrent transfers share: max-min fair, exact in integers, one event per change.
+"""A link whose bandwidth concurrent transfers share: by rank, among equals max-min fair; exact in integers, one event
+per change.
 
-A transfer is a fluid with a rate cap of its own. Between two changes of the set of transfers the rates are constant, so
-nothing needs to be simulated but the changes: the next one is the earliest end of a transfer.
+Who has a lower rank gets all that it can use, the others what is left. A transfer is a fluid with a rate cap of its
+own. Between two changes of the set of transfers the rates are constant, so nothing needs to be simulated but the
+changes: the next one is the earliest end of a transfer.
 
 Rates are whole bytes per second. What is left of a transfer is kept in bytes * 10**12, which a rate of r bytes/s lowers
 by r for each picosecond: no rounding, ever, except that a transfer ends at a whole picosecond (the first at which
@@ -13,6 +15,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter
 
 from simpy.events import Event
@@ -20,7 +23,8 @@ from simpy.events import Event
 from npusim.sim.clock import Clock
 from npusim.units import PS_PER_S, ceil_div
 
-_ORDER = attrgetter("cap", "serial")
+_ORDER = attrgetter("rank", "cap", "serial")
+_RANK = attrgetter("rank")
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +35,7 @@ class Transfer:
     cap: int
     done: Callable[[], None]
     serial: int
+    rank: int = 0
     rate: int = 0
 
 
@@ -41,14 +46,14 @@ class SharedLink:
         self.capacity = capacity
         self.busy_ps = 0
         self._clock = clock
-        self._transfers: list[Transfer] = []  # by (cap, serial)
+        self._transfers: list[Transfer] = []  # by (rank, cap, serial)
         self._updated = self._serial = self._timer = 0
 
-    def start(self, size: int, cap: int, done: Callable[[], None]) -> Transfer:
+    def start(self, size: int, cap: int, done: Callable[[], None], rank: int = 0) -> Transfer:
         """Begin a transfer of ``size`` bytes at no more than ``cap`` bytes/s; ``done()`` is called at its end."""
         self._flow()
         self._serial += 1
-        transfer = Transfer(size * PS_PER_S, cap, done, self._serial)
+        transfer = Transfer(size * PS_PER_S, cap, done, self._serial, rank)
         insort(self._transfers, transfer, key=_ORDER)
         self._share()
         return transfer
@@ -76,17 +81,20 @@ class SharedLink:
 
     def _share(self) -> None:
         """New rates, and a timer for the first transfer that will end at them."""
-        left, count = self.capacity, len(self._transfers)
+        left = self.capacity
         first: int | None = None
-        for transfer in self._transfers:  # those with the lowest caps first: what they cannot use is for the others
-            rate = min(transfer.cap, left // count)
-            left -= rate
-            count -= 1
-            transfer.rate = rate
-            if rate:  # 0: more transfers than bytes per second; its turn comes when another one ends
-                delay = ceil_div(transfer.left, rate) if transfer.left > 0 else 0
-                if first is None or delay < first:
-                    first = delay
+        for _, equals in groupby(self._transfers, _RANK):
+            transfers = list(equals)
+            count = len(transfers)
+            for transfer in transfers:  # those with the lowest caps first: what they cannot use is for the others
+                rate = min(transfer.cap, left // count)
+                left -= rate
+                count -= 1
+                transfer.rate = rate
+                if rate or transfer.left <= 0:  # else nothing is left for it; its turn comes when another one ends
+                    delay = ceil_div(transfer.left, rate) if transfer.left > 0 else 0
+                    if first is None or delay < first:
+                        first = delay
         # SimPy cannot take a timeout back, so one that is overtaken comes all the same and finds another number.
         self._timer += 1
         if first is not None:

@@ -44,6 +44,7 @@ class Progress(ABC):
         self.steps = steps
         self.latency_ps = machine.fabric.latency_ps
         self.fetch_rate = machine.fabric.fetch_rate
+        self.by_need = machine.config.interconnect.arbitration == "need"
         self.cycle_ps, self.layer_ps = machine.cycle_ps, machine.layer_ps
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
@@ -180,7 +181,7 @@ class Engine:
             return
         assert step is not None
         link = job.constants_link if step.charge.apart else job.link
-        link.start(step.charge.bus_bytes, step.charge.rate, self._finish)
+        link.start(step.charge.bus_bytes, step.charge.rate, self._finish, step.rank if job.by_need else 0)
 
     def _finish(self, event: Event | None = None) -> None:
         job, step = self.job, self.step

@@ -22,6 +22,9 @@ from npusim.timeline import NO_OP, UnitCounters
 FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
 
+CODE_RANK = -1
+"""Code comes before all data: nothing goes on without it."""
+
 SEQUENCER = "sequencer"
 
 
@@ -72,7 +75,7 @@ class Sequencer:
         # In halves: while one is dispatched the other is filled, which hides the latency of all but the first.
         size = min(FETCH_BYTES, self.total - self.requested)
         self.requested += size
-        job.link.start(size, job.fetch_rate, self._fetched)
+        job.link.start(size, job.fetch_rate, self._fetched, CODE_RANK if job.by_need else 0)
 
     def _fetched(self) -> None:
         job = self.job

@@ -59,6 +59,7 @@ class Step:
     core: int
     op: int
     instruction: Instruction
+    rank: int = 0  # of its transfer among others, by need
 
     @property
     def kind(self) -> str:
@@ -86,6 +87,24 @@ class Steps:
             )
             for step in self.all[self.prologue :]
         ]
+
+
+def _set_ranks(steps: Sequence[Step], engines: int) -> None:
+    """Rank transfers by need: by where the first command stands that waits for one, or for one behind it in its
+    channel."""
+    queues: list[list[Step]] = [[] for _ in range(engines)]
+    needs: list[list[int]] = [[] for _ in range(engines)]
+    end = steps[-1].end if steps else 0
+    for step in steps:
+        for number, count in step.waits:
+            needs[number][count - 1] = min(needs[number][count - 1], step.begin)
+        if step.engine != HALT:
+            queues[step.engine].append(step)
+            needs[step.engine].append(end)
+    for queue, wanted in zip(queues, needs, strict=True):
+        need = end
+        for step, at in zip(reversed(queue), reversed(wanted), strict=True):
+            step.rank = need = min(need, at)
 
 
 class Layout:
@@ -123,7 +142,10 @@ class Decoder:
         """The steps of a stream. Raises RefusedError for what cannot be decoded or breaks a rule of ``isa.verify``."""
         config = self._config
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        limits = Limits(region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units)
+        limits = Limits(
+            region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
+            config.interconnect.multicast,
+        )  # fmt: skip
         steps: list[Step] = []
         found = Steps(steps)
         offset = over = 0
@@ -145,6 +167,7 @@ class Decoder:
             verify(checked(), limits)
         except NpusimError as error:
             raise RefusedError(offset, str(error)) from None
+        _set_ranks(steps, len(self._layout.names))
         return found
 
     def _step(self, command: Command, begin: int, end: int) -> Step:

@@ -10,29 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import acc_bytes
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.isa.base import Command, Unit, Wait, decode, region
 from npusim.isa.control import Halt
 from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
-from npusim.program import Program
 from tests.support.graphs.execution import compiled
 from tests.support.graphs.random_graphs import QUIET, graphs, graphs_with
 from tests.support.graphs.random_operators import STEPS
 from tests.support.graphs.random_values import RandomGraph
-from tests.support.programs.race_detector import find_races
+from tests.support.programs.race_detector import find_races, limits_of
 from tests.support.programs.streams import add, copy
 from tests.support.random_devices import TINY, Device, devices
 
 LIMITS = Limits((64, 256, 256, 256), 1024, 0, 2, 2, ("matrix", "vector", "scalar"))
-
-
-def limits_of(program: Program, config: Config) -> Limits:
-    return Limits(
-        program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units
-    )
 
 
 def check(case: RandomGraph, config: Config) -> None:

@@ -39,6 +39,7 @@ def _overrides(draw: st.DrawFn, sram: Sequence[int], accumulators: Sequence[int]
         "matrix.dataflow": draw(st.sampled_from(DATAFLOWS)),
         "matrix.accumulator_bytes": draw(st.sampled_from(accumulators)) * cols * 4,
         "dma.channels": draw(st.integers(1, 3)),
+        "interconnect.multicast": draw(st.booleans()),
     }
 
 

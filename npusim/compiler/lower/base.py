@@ -98,6 +98,12 @@ class Context:
     """In a segment: as many rows of the group's result as are made at once; 0: all."""
     pinned: Pinned = field(default_factory=Pinned)
     """Weights that stay in SRAM from one inference to the next."""
+    beside: int = 1
+    """Cores that work on parts like this at the same time, on the same DRAM."""
+    whole: Context | None = None
+    """Where a core has parts of its own: the context of all cores, where constants are placed that all of them need."""
+    own: set[Tensor] = field(default_factory=set)
+    """Tensors of which this core has a part; of all others it needs the whole, and so do those beside it."""
 
     def __post_init__(self) -> None:
         self.room = self.room or self.sram_bytes
@@ -113,8 +119,15 @@ class Context:
         if view is None:
             if tensor.data is None:
                 raise CompileError(f"internal: tensor {tensor.name!r} has no place in memory")
+            if self.whole is not None and tensor not in self.own:
+                return self.whole.view(tensor)
             view = self.views[tensor] = self.constants.add(tensor.data, tensor.name, tensor.dtype)
         return view
+
+    def served(self, tensor: Tensor) -> int:
+        """How many cores one load of an operand serves."""
+        alike = self.whole is not None and tensor not in self.own and self.config.interconnect.multicast
+        return self.beside if alike else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +241,21 @@ class Lowering(ABC):
         """Picoseconds to move values once between their homes and the slots of tiles."""
         config = self.config
         near = (config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle) * config.clock_hz
+        # Were DRAM taken to be faster than a channel is, values would be left there for nothing.
+        far = min(config.dram.bandwidth // self.context.beside, dma.channel_bandwidth(config))
         total = 0
         for view in views:
             nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride)
-            rate = near if view.buffer.on_chip else config.dram.bandwidth
+            rate = near if view.buffer.on_chip else far
             total += nbytes * view.dtype.itemsize * 10**12 // rate
         return total
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
         """How many elements the largest instruction on a tile of these sizes goes through."""
         return prod(tile)
+
+    def follow(self, first: Lowering) -> None:  # noqa: B027 - what has no tiles has nothing to take over
+        """Take over the tiles of the first core, which has as large a part as any, or a larger one."""
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
         """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far

@@ -48,7 +48,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
             in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
-            int(bool(context.rows) or self._pinned), self._pinned, **self.narrow(),
+            int(bool(context.rows) or self._pinned), self._pinned, context.beside, context.served(x),
+            context.served(w), **self.narrow(),
         )  # fmt: skip
         self.tile = self.choose_tile()
 

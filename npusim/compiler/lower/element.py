@@ -344,6 +344,10 @@ class Elementwise(Lowering):
     def slots(self) -> list[SlotSpec]:
         return self._slots_for(self._tile)
 
+    def follow(self, first: Lowering) -> None:
+        assert isinstance(first, Elementwise)
+        self._tile = first._tile
+
     def computing(self) -> int:
         tiles = prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))
         return tiles * self._chain.estimate(prod(self._tile))

@@ -243,6 +243,13 @@ class MatrixLowering(Lowering):
             # few bytes less would mean thousands of searches; only between the last two parts by what is too much.
             asked, budget = budget, budget - max(excess, step)
 
+    def follow(self, first: Lowering) -> None:
+        assert isinstance(first, MatrixLowering)
+        self.tile = first.tile
+        # The same weights are packed once.
+        if self.op.input(1) is first.op.input(1):
+            self._packed = first._packed
+
     def estimate(self) -> int:
         return estimate(self.problem, self.tile, self.config) * self.height // self.problem.oh
 

@@ -37,6 +37,10 @@ class TiledLowering(Lowering):
     def slots(self) -> list[SlotSpec]:
         return self.slots_for(self._tile)
 
+    def follow(self, first: Lowering) -> None:
+        assert isinstance(first, TiledLowering)
+        self._tile = first._tile
+
     @abstractmethod
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         """Slots for a tile of these sizes."""

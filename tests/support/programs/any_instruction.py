@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from npusim.dtypes import DEVICE_DTYPES, DType
-from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait
+from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
 from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Extras
 from npusim.isa.routine import Call, Operand
 from npusim.routines import canonical
@@ -112,7 +112,7 @@ class Executable:
         for name, (code, count, enumeration) in field_codes(self.cls).items():
             if code == TAIL:
                 values[name] = self._extras(area) if self.cls.unit is Unit.MATRIX else self._call()
-            elif code == "Q" and name != "pattern":
+            elif code == "Q" and name not in ("pattern", "cores"):
                 optional = name in ("bias", "scale") and self.cls.mnemonic.startswith("matrix.")
                 values[name] = NOTHING if optional and self.rng.random() < 0.4 else area * AREA + AREA // 2
                 area += 1
@@ -169,6 +169,8 @@ class Executable:
             return float(self._pick([0.0, 0.5, 1.0, 2.0, -1.0]))
         if code == "q":
             return int(self._pick([0, 8, 8, 16, 24, 40, 72, -8, -16]))
+        if name == "cores":
+            return int(self.rng.integers(1, 8))
         if code == "Q":
             return int(self.rng.integers(0, 2**63))
         if name == "itemsize":
@@ -198,6 +200,8 @@ class Executable:
             values["scale_stride"] = self._pick([0, 4])
             values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])
             values["out_scale"] = self._pick([1.0, 0.5])
+        if "cores" in values:
+            values["src"] = region(0, values["src"])
         if "index_type" in values:
             values["index_type"] = self._pick([DType.INT32, DType.INT64])
         for name in ("k", "ih", "iw"):

@@ -15,9 +15,12 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.tile import acc_bytes
+from npusim.hw.config import Config
 from npusim.isa import dma, matrix, reduction, scalar, vector
 from npusim.isa.base import Access, Command, Space, describe_address, offset_of, space_of, span, unit_name
 from npusim.isa.verify import Limits
+from npusim.program import Program
 
 Bytes = npt.NDArray[np.int64]
 Key = tuple[int, int]
@@ -84,6 +87,14 @@ class _Shadow:
         self.readers = np.full((units, size), -1, np.int64)
 
 
+def limits_of(program: Program, config: Config) -> Limits:
+    """What a device offers to a program."""
+    return Limits(
+        program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
+        config.interconnect.multicast,
+    )  # fmt: skip
+
+
 class Detector:
     """Walks a program in stream order; ``races`` are the pairs that nothing orders."""
 
@@ -120,14 +131,17 @@ class Detector:
         self._commands.append(command)
         self._place.append((self._number[key], len(history)))
         touched = [(access, bytes_of(access)) for access in command.instruction.accesses() if access is not None]
+        cores = command.instruction.targets(command.core)
         for access, where in touched:
-            self._compare(index, clock, access, where)
+            for core in cores if access.write else (command.core,):
+                self._compare(index, clock, access, where, core)
         for access, where in touched:
-            shadow = self._shadow(command.core, access.address)
-            if access.write:
-                shadow.writer[where] = index
-            else:
-                shadow.readers[self._number[key], where] = index
+            for core in cores if access.write else (command.core,):
+                shadow = self._shadow(core, access.address)
+                if access.write:
+                    shadow.writer[where] = index
+                else:
+                    shadow.readers[self._number[key], where] = index
 
     def _shadow(self, core: int, address: int) -> _Shadow:
         space = space_of(address)
@@ -141,8 +155,8 @@ class Detector:
             shadow = self._shadows[owner, space] = _Shadow(size, len(self._units))
         return shadow
 
-    def _compare(self, index: int, clock: npt.NDArray[np.int64], access: Access, where: Bytes) -> None:
-        shadow = self._shadow(self._commands[index].core, access.address)
+    def _compare(self, index: int, clock: npt.NDArray[np.int64], access: Access, where: Bytes, core: int) -> None:
+        shadow = self._shadow(core, access.address)
         rivals = set(np.unique(shadow.writer[where]).tolist())
         if access.write:
             rivals.update(np.unique(shadow.readers[:, where]).tolist())

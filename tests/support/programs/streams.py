@@ -9,7 +9,7 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.isa.base import Command, Instruction, Unit, Wait, encode, region
 from npusim.isa.control import Halt, Residents
-from npusim.isa.dma import Copy, Fill, Gather
+from npusim.isa.dma import Copy, Fill, Gather, Multicast
 from npusim.isa.functions import Binary, Unary
 from npusim.isa.vector import BinaryOp, UnaryOp
 from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
@@ -26,6 +26,11 @@ LINE = (0, 0, 0, 1)
 def copy(dst: int, src: int, size: int) -> Copy:
     """A contiguous copy of bytes."""
     return Copy(dst, LINE, src, LINE, (1, 1, 1, size), 1, ZERO4, ZERO4, 0)
+
+
+def multicast(dst: int, src: int, size: int, cores: int) -> Multicast:
+    """A contiguous copy of bytes to the cores of a mask."""
+    return Multicast(dst, LINE, src, LINE, (1, 1, 1, size), 1, ZERO4, ZERO4, 0, cores)
 
 
 def fill(dst: int, size: int, value: int) -> Fill:

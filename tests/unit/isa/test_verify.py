@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -10,11 +11,12 @@ from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import Command, Instruction, Unit, Wait, acc, encode, region
 from npusim.isa.control import Halt, Residents, resident_bytes
+from npusim.isa.dma import Multicast
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import ArgReduce, Pool
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.verify import Limits, verify
-from tests.support.programs.streams import add, copy, fill, gather
+from tests.support.programs.streams import add, copy, fill, gather, multicast
 
 LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2, ("matrix", "vector", "scalar"))
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())
@@ -58,6 +60,24 @@ def test_the_last_byte_of_every_memory_may_be_used() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (multicast(0, region(2), 4, 0), "cores must name at least one core"),
+        (multicast(0, region(2), 4, 4), "writes to core 2: the device has 2"),
+        (multicast(0, 64, 4, 3), "src must be in DRAM, got sram+0x40"),
+        (multicast(acc(0), region(2), 4, 3), "dst must be in SRAM, got acc+0x0"),
+        (multicast(region(3), region(2), 4, 3), "dst must be in SRAM, got r3+0x0"),
+        (multicast(510, region(2), 4, 3), "writes bytes 510..514 of sram+0x1fe: the memory has 512"),
+    ],
+)
+def test_what_is_written_to_several_cores(instruction: Multicast, message: str) -> None:
+    limits = dataclasses.replace(LIMITS, multicast=True)
+    verify([dma(multicast(0, region(2), 4, 3)), HALT], limits)
+    with pytest.raises(ProgramError, match=re.escape(f"command 0 (dma.multicast): {message}")):
+        verify([dma(instruction), HALT], limits)
+
+
 def test_operands_without_elements_may_be_anywhere() -> None:
     verify([dma(copy(5000, region(9), 0)), HALT], LIMITS)
 
@@ -98,6 +118,10 @@ TOPK = TopK(DType.INT8, 64, ZERO3, 128, ZERO3, 0, (0, 1, 0), (1, 3, 1), 4, True)
             "command 0 (vector.binary): waits for 3 commands of core1.dma0, 0 were issued before it",
         ),
         (vector(add(0, 0, 0, 4), Wait(3, Unit.DMA, 0)), "command 0 (vector.binary): core 3: the device has 2"),
+        (
+            dma(multicast(0, region(2), 4, 1)),
+            "command 0 (dma.multicast): the device's interconnect writes to one core at a time",
+        ),
         (dma(copy(510, 0, 4)), "command 0 (dma.copy): writes bytes 510..514 of sram+0x1fe: the memory has 512"),
         (dma(copy(0, 510, 4)), "command 0 (dma.copy): reads bytes 510..514 of sram+0x1fe: the memory has 512"),
         (dma(copy(acc(126), 0, 4)), "command 0 (dma.copy): writes bytes 126..130 of acc+0x7e: the memory has 128"),

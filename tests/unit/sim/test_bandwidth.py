@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,11 @@ FLOWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60), st.integers(1
 CAPACITY = st.integers(1, 20)
 
 
-def simulate(flows: list[Flow], capacity: int) -> tuple[list[int], SharedLink]:
+RANKS = st.lists(st.integers(-1, 2), min_size=6, max_size=6)
+EQUAL = (0,) * 6
+
+
+def simulate(flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL) -> tuple[list[int], SharedLink]:
     """The end of each flow; capacity in bytes/ps."""
     clock = Clock()
     link = SharedLink(clock, capacity * PS_PER_S)
@@ -24,7 +30,7 @@ def simulate(flows: list[Flow], capacity: int) -> tuple[list[int], SharedLink]:
 
     def start(number: int) -> None:
         _, size, cap = flows[number]
-        link.start(size, cap * PS_PER_S, lambda: ends.__setitem__(number, clock.now))
+        link.start(size, cap * PS_PER_S, lambda: ends.__setitem__(number, clock.now), ranks[number])
 
     for number, (arrival, _, _) in enumerate(flows):
         clock.after(arrival, lambda _, number=number: start(number))  # type: ignore[misc]
@@ -55,7 +61,7 @@ def fair_rates(caps: dict[int, int], capacity: int) -> dict[int, int]:
     return rates
 
 
-def twin(flows: list[Flow], capacity: int) -> list[int]:
+def twin(flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL) -> list[int]:
     """The same ends, one picosecond at a time."""
     arrivals = sorted(range(len(flows)), key=lambda number: flows[number][0])
     rank = {number: position for position, number in enumerate(arrivals)}
@@ -68,10 +74,13 @@ def twin(flows: list[Flow], capacity: int) -> list[int]:
             ends[number] = now
             del left[number]
             here.remove(number)
-        caps = {rank[number]: flows[number][2] * PS_PER_S for number in here}
-        rates = fair_rates(caps, capacity * PS_PER_S)
-        for number in here:
-            left[number] -= rates[rank[number]]
+        rest = capacity * PS_PER_S
+        for level in sorted({ranks[number] for number in here}):
+            equals = [number for number in here if ranks[number] == level]
+            rates = fair_rates({rank[number]: flows[number][2] * PS_PER_S for number in equals}, rest)
+            rest -= sum(rates.values())
+            for number in equals:
+                left[number] -= rates[rank[number]]
         now += 1
     return ends
 
@@ -81,9 +90,23 @@ def test_every_flow_ends_when_the_twin_says(flows: list[Flow], capacity: int) ->
     assert simulate(flows, capacity)[0] == twin(flows, capacity)
 
 
-@given(FLOWS, CAPACITY, st.integers(1, 5))
-def test_more_bandwidth_never_makes_a_flow_end_later(flows: list[Flow], capacity: int, more: int) -> None:
-    slow, fast = simulate(flows, capacity)[0], simulate(flows, capacity + more)[0]
+@given(FLOWS, CAPACITY, RANKS)
+def test_every_flow_of_a_rank_ends_when_the_twin_says(flows: list[Flow], capacity: int, ranks: list[int]) -> None:
+    assert simulate(flows, capacity, ranks)[0] == twin(flows, capacity, ranks)
+
+
+def test_the_lower_rank_has_all_that_it_can_use() -> None:
+    flows = [(0, 40, 10), (2, 16, 4)]
+    # 20 bytes before it comes, then the other one has 4 of 10 bytes for 4 ps.
+    assert simulate(flows, 10, (1, 0, 0))[0] == [6, 6]
+    assert simulate(flows, 10, (0, 1, 0))[0] == [4, 8]
+
+
+@given(FLOWS, CAPACITY, st.integers(1, 5), RANKS)
+def test_more_bandwidth_never_makes_a_flow_end_later(
+    flows: list[Flow], capacity: int, more: int, ranks: list[int]
+) -> None:
+    slow, fast = simulate(flows, capacity, ranks)[0], simulate(flows, capacity + more, ranks)[0]
     assert all(after <= before for before, after in zip(slow, fast, strict=True))
 
 

@@ -15,7 +15,7 @@ from npusim.program import Program
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.stepper import Stepper
-from tests.support.programs.streams import Stream, add, copy, fill, round_trip
+from tests.support.programs.streams import Stream, add, copy, fill, multicast, round_trip
 
 NS = 1000
 TINY = load_config("tiny")
@@ -72,18 +72,55 @@ def test_commands_leave_the_sequencer_one_cycle_apart() -> None:
     assert starts == {"core0.dma0": begin, "core0.vector": begin + 1 * NS}
 
 
-def test_two_channels_share_the_dram() -> None:
-    config = TINY.with_(**{"dma.channels": 2})
+TWO_CHANNELS = TINY.with_(**{"dma.channels": 2})
+
+
+def two_transfers(first_wanted: int | None) -> Program:
+    """1024 bytes on each of two channels; a command waits for one of them, and behind it another for both."""
     stream = Stream()
-    stream.dma(copy(0, region(1), 1024), channel=0)
-    stream.dma(copy(2048, region(1), 1024), channel=1)
-    program = stream.program(scratch=1024)
+    loads = [stream.dma(copy(2048 * number, region(1), 1024), channel=number) for number in range(2)]
+    if first_wanted is not None:
+        stream.vector(add(0x1800, 0x1800, 0x1800, 8), loads[first_wanted])
+    stream.vector(add(0x1800, 0x1800, 0x1800, 8), *loads)
+    return stream.program(scratch=1024)
+
+
+def loads_of(program: Program, config: Config = TWO_CHANNELS) -> list[tuple[str, int, int]]:
+    return [span for span in spans(run(program, config)) if ".dma" in span[0]]
+
+
+def test_the_transfer_that_is_waited_for_first_has_the_dram() -> None:
+    program = two_transfers(0)
     begin = first_dispatch(program)
+    first = begin + START + LATENCY + 128 * NS
+    assert loads_of(program) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, first + 128 * NS)]
+    program = two_transfers(1)
+    second = begin + NS + START + LATENCY + 128 * NS
+    # Channel 0 has had 8 bytes when the other one's begin to flow.
+    assert loads_of(program) == [("core0.dma1", begin + NS, second), ("core0.dma0", begin, second + 127 * NS)]
+
+
+def test_transfers_that_are_waited_for_at_once_share_the_dram() -> None:
+    fair = TWO_CHANNELS.with_(**{"interconnect.arbitration": "fair"})
     alone = 1 * NS  # channel 1 gets its command 1 ns later: 8 bytes flow, 1016 are left
     shared = 254 * NS  # 1016 bytes at half the bandwidth
     rest = 1 * NS  # the other one's last 8 bytes
-    first = begin + START + LATENCY + alone + shared
-    assert spans(run(program, config)) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, first + rest)]
+    for program, config in ((two_transfers(None), TWO_CHANNELS), (two_transfers(None), fair), (two_transfers(1), fair)):
+        begin = first_dispatch(program)
+        first = begin + START + LATENCY + alone + shared
+        assert loads_of(program, config) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, first + rest)]
+
+
+def test_a_transfer_to_two_cores_takes_the_time_of_one() -> None:
+    config = TINY.with_(**{"cores": 2, "interconnect.multicast": True})
+    stream = Stream()
+    stream.dma(multicast(0, region(1), 1024, 3))
+    program = stream.program(scratch=1024)
+    begin = first_dispatch(program)
+    device = run(program, config)
+    assert spans(device) == [("core0.dma0", begin, begin + START + LATENCY + 128 * NS)]
+    assert device.last_job is not None
+    assert device.last_job.counters.dram_read_bytes == 1024 + len(program.code)
 
 
 def test_a_channel_is_not_faster_than_itself() -> None:

@@ -1,0 +1,181 @@
+"""What a part of a group's result needs of its operands: how a group is cut along an axis, one part for each core.
+
+A part is a group by itself, on tensors that are slices of the whole ones; whoever lowers it need not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+from npusim.compiler.groups import ELEMENTWISE, Group
+from npusim.graph import Op, Tensor
+from npusim.ops.base import REGISTRY, Rows
+
+Axes = Mapping[Tensor, int | None]
+"""Along which of its dimensions each operand is cut; None: all parts need the whole of it."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One core's part of a group, and of which slice of which tensor each of its own tensors is a copy."""
+
+    group: Group
+    slices: dict[Tensor, tuple[Tensor, tuple[int, ...]]] = field(default_factory=dict)
+    """By tensor of the part: the whole one, and where the part begins in it. Whole tensors are not listed."""
+
+
+def axes_of(group: Group) -> list[int]:
+    """The dimensions of a group's result along which it can be cut."""
+    shape = group.outputs[0].shape
+    return [axis for axis in range(len(shape)) if shape[axis] > 1 and operand_axes(group, axis) is not None]
+
+
+def operand_axes(group: Group, axis: int) -> Axes | None:
+    """How all tensors of a group are cut where its result is cut along an axis; None if that cannot be."""
+    if len(group.outputs) > 1:
+        return None
+    found: dict[Tensor, int | None] = {group.outputs[0]: axis}
+    anchor, shape = group.anchor, group.outputs[0].shape
+    for op in group.chain:
+        if op.kind not in ELEMENTWISE or op.output.shape != shape:
+            return None
+        for tensor in (*op.inputs, op.output):
+            if tensor is not None and not _agree(found, tensor, _aligned(tensor, len(shape), axis)):
+                return None
+    if anchor is None:
+        return found
+    rule = _rule(anchor)
+    cut = None if rule is None or anchor.output.shape != shape else rule(anchor, axis)
+    if cut is None:
+        return None
+    for tensor, at in ((anchor.output, axis), *cut):
+        if not _agree(found, tensor, at):
+            return None
+    return found
+
+
+def _agree(found: dict[Tensor, int | None], tensor: Tensor, axis: int | None) -> bool:
+    return found.setdefault(tensor, axis) == axis
+
+
+def _aligned(tensor: Tensor, rank: int, axis: int) -> int | None:
+    """The dimension of an operand that numpy's broadcast brings to an axis of the result."""
+    at = axis - (rank - len(tensor.shape))
+    return at if at >= 0 and tensor.shape[at] > 1 else None
+
+
+_Cut = list[tuple[Tensor, int | None]]
+_Rule = Callable[[Op, int], _Cut | None]
+
+
+def _rule(anchor: Op) -> _Rule | None:
+    form = REGISTRY[anchor.kind].form
+    if isinstance(form, Rows):
+        return _rows
+    return _RULES.get(anchor.kind)
+
+
+def _rows(op: Op, axis: int) -> _Cut | None:
+    form, row = REGISTRY[op.kind].form, op.attrs["axis"]
+    assert isinstance(form, Rows)
+    if form.single and not op.attrs["keepdims"]:
+        axis += axis >= row
+    inside = axis >= row if form.trailing else axis == row
+    return None if inside or any(op.inputs[1:]) else [(op.input(0), axis)]
+
+
+def _matmul(op: Op, axis: int) -> _Cut | None:
+    a, b, bias, rank = op.input(0), op.input(1), op.optional(2), len(op.output.shape)
+    cut: _Cut
+    if axis == rank - 1:
+        cut = [(a, None), (b, len(b.shape) - 1)]
+    elif axis == rank - 2:
+        cut = [(a, len(a.shape) - 2), (b, None)]
+    else:
+        cut = [(a, _aligned(a, rank, axis)), (b, _aligned(b, rank, axis))]
+    if bias is not None:
+        cut.append((bias, _aligned(bias, rank, axis)))
+    return cut
+
+
+def _conv(op: Op, axis: int) -> _Cut | None:
+    x, w, bias = op.input(0), op.input(1), op.optional(2)
+    channels = 1 if op.attrs["layout"] == "NCHW" else 3
+    cut: _Cut
+    if axis == 0:
+        cut = [(x, 0), (w, None)]
+    elif axis == channels and op.attrs["groups"] == 1:
+        cut = [(x, None), (w, 0)]
+    else:
+        return None
+    if bias is not None:
+        cut.append((bias, 0 if axis else None))
+    return cut
+
+
+def _pool(op: Op, axis: int) -> _Cut | None:
+    return [(op.input(0), axis)] if axis in (0, 1 if op.attrs["layout"] == "NCHW" else 3) else None
+
+
+def _reshape(op: Op, axis: int) -> _Cut | None:
+    source, target = op.input(0).shape, op.output.shape
+    before = prod(target[:axis])
+    for at, dim in enumerate(source):
+        if dim == target[axis] and prod(source[:at]) == before:
+            return [(op.input(0), at)]
+    return None
+
+
+def _transpose(op: Op, axis: int) -> _Cut | None:
+    return [(op.input(0), op.attrs["perm"][axis])]
+
+
+_RULES: dict[str, _Rule] = {
+    "matmul": _matmul,
+    "conv": _conv,
+    "pool": _pool,
+    "reshape": _reshape,
+    "transpose": _transpose,
+}
+
+
+def interval(size: int, part: int, parts: int, unit: int = 1) -> tuple[int, int]:
+    """(first, end) of a part of a dimension: the first parts are the largest, and all but the last whole units."""
+    units, rest = divmod(-(-size // unit), parts)
+    first = part * units + min(part, rest)
+    return min(size, first * unit), min(size, (first + units + (part < rest)) * unit)
+
+
+def part_of(group: Group, axes: Axes, first: int, end: int) -> Part:
+    """The group on what lies between two positions of the dimensions that are cut."""
+    part = Part(group)
+    made: dict[Tensor, Tensor] = {}
+
+    def own(tensor: Tensor) -> Tensor:
+        axis = axes.get(tensor)
+        if axis is None:
+            return tensor
+        if tensor not in made:
+            shape = tuple(end - first if at == axis else dim for at, dim in enumerate(tensor.shape))
+            where = tuple(slice(first, end) if at == axis else slice(None) for at in range(len(shape)))
+            data = None if tensor.data is None else tensor.data[where]
+            made[tensor] = Tensor(tensor.name, shape, tensor.dtype, data)
+            starts = tuple(first if at == axis else 0 for at in range(len(shape)))
+            part.slices[made[tensor]] = tensor, starts
+        return made[tensor]
+
+    def cut(op: Op) -> Op:
+        inputs = tuple(None if tensor is None else own(tensor) for tensor in op.inputs)
+        outputs = tuple(map(own, op.outputs))
+        return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs), op.origin)
+
+    part.group = Group(group.index, group.anchor and cut(group.anchor), tuple(map(cut, group.chain)))
+    return part
+
+
+def _attrs(op: Op, outputs: Sequence[Tensor]) -> Mapping[str, Any]:
+    return MappingProxyType({**op.attrs, "shape": outputs[0].shape}) if op.kind == "reshape" else op.attrs

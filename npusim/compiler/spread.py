@@ -1,0 +1,325 @@
+"""One part of each group for each core, so that what a core makes it reads again itself: such values live in its SRAM,
+as they would if there were one core.
+
+Each group's result is cut along one of its dimensions, or the group's tiles are shared out as they come. A value is a
+core's own where all groups that touch it are cut so that no core touches bytes of another's; then each core has a
+buffer for its part alone. All other values lie in DRAM, where the cores meet. The axes are those of least estimated
+time, found along the order of the groups; the memory planner then works on the first core's parts, which are as large
+as any, and every core has the same homes at the same addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from npusim.compiler.groups import Group
+from npusim.compiler.kinds import lower
+from npusim.compiler.lower.base import Context, Lowering
+from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
+from npusim.compiler.parts import Part, axes_of, interval, operand_axes, part_of
+from npusim.compiler.place import Placement
+from npusim.compiler.values import Arena, Buffer, View
+from npusim.errors import CompileError
+from npusim.graph import Tensor
+
+Span = tuple[int, int]
+"""First byte and the one after the last."""
+
+
+@dataclass(slots=True)
+class Spread:
+    """Parts of groups for the cores of a device.
+
+    ``parts``: of each group; None where its tiles are shared out. ``layout`` is that of the first core.
+    """
+
+    whole: Context
+    contexts: list[Context]
+    parts: list[list[Part] | None]
+    layout: Layout = field(default_factory=lambda: Layout([]))
+    scratch_bytes: int = 0
+
+    def fit(self, stretch: Stretch, *, low_end: bool) -> tuple[Fitted, list[Lowering]]:
+        """The first core's lowering with its slots, which are everybody's, and each core's own; a single one if the
+        group is not cut. Raises CompileError if nothing fits."""
+        (group,) = stretch.groups
+        parts = self.parts[group.index]
+        if parts is None:
+            fitted = fit(stretch, self.whole, low_end=low_end)
+            return fitted, fitted.lowerings
+        first = self.contexts[0]
+        fitted = fit(stretch, first, low_end=low_end)
+        lowerings = fitted.lowerings[:]
+        for part, context in zip(parts[1:], self.contexts[1:], strict=False):
+            context.room = first.room
+            lowering = lower(context, part.group)
+            lowering.follow(lowerings[0])
+            lowerings.append(lowering)
+        return fitted, lowerings
+
+
+def spread(placement: Placement, whole: Context) -> Spread | None:
+    """The parts of all cores and the homes of values; None where no group can be cut. The placement's buffers become
+    those that are left, and those of the cores."""
+    axes = _Search(placement, whole).run()
+    if not any(axis is not None for axis in axes):
+        return None
+    cores = whole.config.cores
+    contexts = [part_context(whole, whole.views) for _ in range(cores)]
+    parts = [
+        None if axis is None else make_parts(group, axis, whole, contexts) for group, axis in _both(placement, axes)
+    ]
+    result = Spread(whole, contexts, parts)
+    own = _make_own(placement, result)
+    first = [group if part is None else part[0].group for group, part in zip(placement.groups, parts, strict=True)]
+    # With something known: without stripes.
+    result.layout = plan(Placement(first, [buffers[0] for buffers in own]), contexts[0], {})
+    for buffers in own:
+        for core, buffer in enumerate(buffers):
+            buffer.born, buffer.dies, buffer.offset = buffers[0].born, buffers[0].dies, buffers[0].offset
+            buffer.core = None if buffers[0].core is None else core
+    placement.buffers = _left(placement, result) + [buffer for buffers in own for buffer in buffers]
+    arena = Arena()
+    for buffer in sorted(filter(lambda each: each.is_scratch, placement.buffers), key=lambda each: each.born):
+        arena.place(buffer)
+    result.scratch_bytes = arena.nbytes
+    return result
+
+
+def _both(placement: Placement, axes: Sequence[int | None]) -> Iterable[tuple[Group, int | None]]:
+    return zip(placement.groups, axes, strict=True)
+
+
+def part_context(whole: Context, views: Mapping[Tensor, View]) -> Context:
+    """A context for the parts of one core; ``views``: those of the whole tensors that it will be asked for."""
+    config = replace(whole.config, cores=1)
+    return Context(config, whole.constants, dict(views), beside=whole.config.cores, whole=whole)
+
+
+def make_parts(group: Group, axis: int, whole: Context, contexts: Sequence[Context]) -> list[Part]:
+    """A group's parts, those of the first cores if there are not enough for all."""
+    axes = operand_axes(group, axis)
+    assert axes is not None
+    size, unit = group.outputs[0].shape[axis], _unit(group, axis, whole)
+    parts = []
+    for core, context in enumerate(contexts):
+        first, end = interval(size, core, whole.config.cores, unit)
+        if first < end:
+            parts.append(part_of(group, axes, first, end))
+            _give_places(parts[-1], context)
+    return parts
+
+
+def _unit(group: Group, axis: int, whole: Context) -> int:
+    """Positions of a dimension that stay together: output channels by columns of the array."""
+    matrix, anchor = whole.config.matrix, group.anchor
+    if matrix is None or anchor is None or anchor.kind not in ("matmul", "conv"):
+        return 1
+    axes = operand_axes(group, axis)
+    return matrix.cols if axes is not None and axes[anchor.input(0)] is None else 1
+
+
+def _give_places(part: Part, context: Context) -> None:
+    for tensor, (source, starts) in part.slices.items():
+        context.own.add(tensor)
+        if tensor.data is None and source in context.views:
+            context.views[tensor] = context.views[source].slice(starts, tensor.shape)
+
+
+# values
+
+
+def _make_own(placement: Placement, result: Spread) -> list[list[Buffer]]:
+    """Buffers of its own for each core, for values of which no core touches what is another's."""
+    spans: dict[Buffer, list[Span | None] | None] = {}
+    for group in placement.groups:
+        for buffer, touched in _touched(group, result.parts[group.index], result.whole, result.contexts).items():
+            known = spans.get(buffer, [None] * len(result.contexts))
+            both = None if known is None or touched is None else list(map(_join, known, touched))
+            spans[buffer] = both
+    own: dict[Buffer, tuple[list[Buffer], list[Span | None]]] = {}
+    for buffer in placement.buffers:
+        found = spans.get(buffer)
+        if buffer.is_scratch and buffer.nbytes and found is not None and _apart(found):
+            size = max(high - low for low, high in filter(None, found))
+            buffers = [replace(buffer, nbytes=size) for span in found if span is not None]
+            own[buffer] = buffers, found
+    for core, context in enumerate(result.contexts):
+        for tensor, view in context.views.items():
+            if view.buffer not in own or tensor not in context.own:
+                continue
+            buffers, found = own[view.buffer]
+            span = found[core]
+            assert span is not None
+            context.views[tensor] = replace(view, buffer=buffers[core], offset=view.offset - span[0])
+    return [buffers for buffers, _ in own.values()]
+
+
+def _touched(
+    group: Group, parts: Sequence[Part] | None, whole: Context, contexts: Sequence[Context]
+) -> dict[Buffer, list[Span | None] | None]:
+    """Which bytes of a buffer each core touches for a group; None: any of them."""
+    made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
+    if parts is None:
+        return dict.fromkeys((view.buffer for _, view in _views(group, whole, made)), None)
+    found: dict[Buffer, list[Span | None] | None] = {}
+    for core, (part, context) in enumerate(zip(parts, contexts, strict=False)):
+        inside = {tensor for op in part.group.ops for tensor in op.outputs} - set(part.group.outputs)
+        for tensor, view in _views(part.group, context, inside):
+            if tensor not in part.slices:
+                found[view.buffer] = None
+            elif (spans := found.setdefault(view.buffer, [None] * len(contexts))) is not None:
+                spans[core] = _join(spans[core], view.extent())
+    return found
+
+
+def _views(group: Group, context: Context, made: set[Tensor]) -> list[tuple[Tensor, View]]:
+    tensors = dict.fromkeys(t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made)
+    return [(tensor, context.views[tensor]) for tensor in tensors if tensor in context.views]
+
+
+def _join(one: Span | None, other: Span | None) -> Span | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _apart(spans: Sequence[Span | None]) -> bool:
+    """No core touches what lies between the first and the last byte of another one."""
+    order = sorted(filter(None, spans))
+    return all(low[1] <= high[0] for low, high in pairwise(order))
+
+
+def _left(placement: Placement, result: Spread) -> list[Buffer]:
+    """The buffers that somebody still touches."""
+    used: set[Buffer] = set()
+    for group in placement.groups:
+        parts = result.parts[group.index]
+        used.update(_touched(group, parts, result.whole, result.contexts))
+    return [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
+
+
+# axes
+
+
+@dataclass(slots=True)
+class _Path:
+    """Axes for the groups so far, and what they take."""
+
+    axes: tuple[int | None, ...] = ()
+    cost: int = 0
+
+
+class _Search:
+    """Looks for the axes along the order of the groups; of all that end in the same axis the best is kept."""
+
+    def __init__(self, placement: Placement, whole: Context) -> None:
+        self._groups = placement.groups
+        self._whole = whole
+        self._cores = whole.config.cores
+        self._touched: dict[tuple[int, int | None], Mapping[Buffer, list[Span | None] | None]] = {}
+        self._known: dict[tuple[int, int | None, frozenset[Buffer]], int | None] = {}
+        self._parts: dict[tuple[int, int], tuple[list[Part], list[Context]]] = {}
+        self._makers: dict[Buffer, list[int]] = {}
+        for group in self._groups:
+            buffer = whole.view(group.outputs[0]).buffer
+            self._makers.setdefault(buffer, []).append(group.index)
+
+    def run(self) -> tuple[int | None, ...]:
+        """The axis of each group; None where its tiles are shared out."""
+        paths = [_Path()]
+        for group in self._groups:
+            options: list[int | None] = [*axes_of(group), None]
+            following = []
+            for option in options:
+                ways = [self._extend(path, group, option) for path in paths]
+                found = [way for way in ways if way is not None]
+                if found:
+                    following.append(min(found, key=lambda path: path.cost))
+            if not following:
+                raise CompileError(f"internal: no part of {group.name} ({group.kind}) fits")
+            paths = following
+        return min(paths, key=lambda path: path.cost).axes
+
+    def _extend(self, path: _Path, group: Group, axis: int | None) -> _Path | None:
+        """A path with one more group; None if that does not fit."""
+        touched = self._touches(group.index, axis)
+        near, extra = set(), 0
+        for buffer, spans in touched.items():
+            makers = self._makers.get(buffer, ())
+            small = buffer.is_scratch and spans is not None and self._is_small(spans)
+            if group.index in makers:
+                if small:
+                    near.add(buffer)
+                continue
+            before = [self._touches(number, path.axes[number]).get(buffer) for number in makers if number < group.index]
+            alike = spans is not None and all(other is not None for other in before)
+            if (
+                small
+                and alike
+                and _apart([_all(each) for each in zip(spans or (), *(b or () for b in before), strict=True)])
+            ):
+                near.add(buffer)
+            elif before and all(other is not None and _apart(other) and self._is_small(other) for other in before):
+                # It was taken for the makers' own, and now has to be written for others.
+                extra += buffer.nbytes * 10**12 // self._whole.config.dram.bandwidth
+        cost = self._estimate(group, axis, frozenset(near))
+        return None if cost is None else _Path((*path.axes, axis), path.cost + cost + extra)
+
+    def _is_small(self, spans: Sequence[Span | None]) -> bool:
+        most = max((high - low for low, high in filter(None, spans)), default=0)
+        return _apart(spans) and most <= self._whole.config.sram.bytes // _SHARE
+
+    def _touches(self, number: int, axis: int | None) -> Mapping[Buffer, list[Span | None] | None]:
+        key = number, axis
+        if key not in self._touched:
+            group = self._groups[number]
+            parts, contexts = (None, []) if axis is None else self._parts_of(group, axis)
+            self._touched[key] = _touched(group, parts, self._whole, contexts)
+        return self._touched[key]
+
+    def _parts_of(self, group: Group, axis: int) -> tuple[list[Part], list[Context]]:
+        key = group.index, axis
+        if key not in self._parts:
+            # Of this group alone: with those of all groups the search would take a time that is quadratic in them.
+            tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None)
+            views = {tensor: self._whole.views[tensor] for tensor in tensors if tensor in self._whole.views}
+            contexts = [part_context(self._whole, views) for _ in range(self._cores)]
+            self._parts[key] = make_parts(group, axis, self._whole, contexts), contexts
+        return self._parts[key]
+
+    def _estimate(self, group: Group, axis: int | None, near: frozenset[Buffer]) -> int | None:
+        """Picoseconds of a group with these buffers in SRAM; None if it does not fit."""
+        key = group.index, axis, near
+        if key not in self._known:
+            self._known[key] = self._estimate_new(group, axis, near)
+        return self._known[key]
+
+    def _estimate_new(self, group: Group, axis: int | None, near: frozenset[Buffer]) -> int | None:
+        context = self._whole
+        if axis is not None:
+            parts, contexts = self._parts_of(group, axis)
+            group, context = parts[0].group, copy(contexts[0])
+            places = {buffer: replace(buffer, core=0) for buffer in near}
+            context.views = {
+                tensor: replace(view, buffer=places.get(view.buffer, view.buffer))
+                for tensor, view in context.views.items()
+            }
+        try:
+            return fit(Stretch([group]), context).lowerings[0].estimate()
+        except CompileError:
+            return None
+
+
+_SHARE = 4
+"""A value that takes more than one of so many parts of SRAM is not expected to find room there."""
+
+
+def _all(spans: Iterable[Span | None]) -> Span | None:
+    found: Span | None = None
+    for span in spans:
+        found = _join(found, span)
+    return found
