@@ -102,6 +102,9 @@ def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
                 graph = NETWORKS[wanted].make(key[2])
             program = session.compile(graph)
             known[key] = session.run(program, timing_only=True)
+            if machine(chip.config).sram.resident_weights:
+                # What was published is the mean of many inferences, of which the first one alone loads what stays.
+                known[key] = session.run(program, timing_only=True)
             session.unload(program)
         result = known[key]
         taken = result.total_ps if chip.hosted else result.time_ps
