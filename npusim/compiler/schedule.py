@@ -334,8 +334,7 @@ class Scheduler:
         for core, loads in items:
             for item in loads:
                 self._issue_together(op, [((core,), item)])
-        # What comes then is not held against it: in most inferences it is left out.
-        self._course = Course(self._config)
+        self._course.forget_time()
         return len(self.commands)
 
     def finish(self) -> list[Command]:
