@@ -216,7 +216,7 @@ def _marked(order: _Order) -> list[Command]:
     return [Command(0, Unit.CONTROL, order.commands[0].op, (), mark), *order.commands]
 
 
-_SLACK = 8
+_SLACK = 4
 """In thousandths."""
 
 

@@ -348,7 +348,8 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     first += behind if chain <= compute else compute // per_core
     parts = (compute, chain, loading, storing, shared)
     longest = max(parts)
-    return longest + (sum(parts) - longest) // OVERLAP + first
+    # What is hidden shows a little, and traffic as much again: it costs energy, and of equals the least is wanted.
+    return longest + (sum(parts) - longest + shared) // OVERLAP + first
 
 
 def chain_time(problem: MatrixProblem, tile: Tiling) -> int:
