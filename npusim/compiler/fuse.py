@@ -22,7 +22,10 @@ _MOVEMENT = VIEWS | {"gather"}
 
 
 def integerize(graph: Graph, config: Config) -> Graph:
-    """Compute on quantised values where the model only dequantises and quantises around an operator."""
+    """Compute on quantised values where the model only dequantises and quantises around an operator; a graph that
+    dequantises nothing is returned as it is."""
+    if not [op for op in graph.ops if op.kind == "dequantize"]:
+        return graph
     matrix = config.matrix
     # A unit with floats, and without integers of 16 bits, computes with the floats that these stand for.
     pixels = _PIXELS if matrix is None or matrix.rate("int16") or not matrix.rate("float32") else _BYTES

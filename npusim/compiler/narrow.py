@@ -30,20 +30,30 @@ _BYTES = frozenset({DType.INT8, DType.UINT8})
 def narrow_weights(graph: Graph, config: Config) -> Graph:
     """Subtract zero points where int8 holds the result; split int16 weights of 9 bits into two of int8 where the matrix
     unit multiplies int8, and not int16."""
-    # Where the unit could subtract the zero point itself, this is for the host: its kernel for int8 without one is the
-    # fastest (ADR 0017).
     matrix = config.matrix
     least = _WHOLE if matrix is None else matrix.weight_bits
-    graph = Rewriter(graph).run(lambda rewriter, op: _centre(rewriter, op, least))
+    # Most graphs have nothing for most of the rules: to look for it first is cheaper than to write the graph anew.
+    # Where the unit could subtract the zero point itself, this is for the host: its kernel for int8 without one is the
+    # fastest (ADR 0017).
+    if [op for op in _products(graph) if op.attrs["w_zero"]]:
+        graph = Rewriter(graph).run(lambda rewriter, op: _centre(rewriter, op, least))
     if matrix is None:
         return graph
-    if not matrix.rate("int16") and matrix.rate("int8"):
+    if not matrix.rate("int16") and matrix.rate("int8") and DType.INT16 in _weight_types(graph):
         graph = Rewriter(graph).run(_split)
-    if matrix.weight_scales:
+    if matrix.weight_scales and [op for op in graph.ops if op.kind == "dequantize"]:
         graph = Rewriter(graph).run(_scaled)
-    if matrix.weight_bits < _WHOLE:
+    if matrix.weight_bits < _WHOLE and not _BYTES.isdisjoint(_weight_types(graph)):
         graph = Rewriter(graph).run(lambda rewriter, op: _packed(rewriter, op, matrix.weight_bits))
     return graph
+
+
+def _products(graph: Graph) -> list[Op]:
+    return [op for op in graph.ops if op.kind in ANCHORS]
+
+
+def _weight_types(graph: Graph) -> set[DType]:
+    return {op.input(1).dtype for op in _products(graph)}
 
 
 _WHOLE = 8

@@ -14,6 +14,7 @@ from typing import Any
 from npusim.cache import FORMAT_VERSION
 from npusim.errors import ProgramError
 from npusim.isa.base import ISA_VERSION, MAX_ITEMS, TAIL, Command, Instruction, Unit, Wait, acc, encode, region
+from npusim.isa.matrix import NOTHING, PACKED_BITS, Extras
 from npusim.isa.routine import Call, Operand
 from tests.support.fuzz.sample_programs import CONFIGS, Sample, samples
 from tests.support.programs.any_instruction import field_codes
@@ -27,6 +28,9 @@ ODD = (
 BITS = {"B": 8, "H": 16, "I": 32, "Q": 64, "h": 15, "i": 31, "q": 63}
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 64, 255, 2**15, 2**16 - 1, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
 STEPS = (-64, -8, -4, -1, 1, 2, 4, 8, 64, 4096)
+_NUMBERS_OF_64_BITS = ("pattern", "cores", "sram_bytes")
+_EXTRA_ADDRESSES = ("w_scale", "w_zeros", "shift")
+_EXTRA_NUMBERS = ("w_skip", "w_block")
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-310, 1e30, 1e308, float("inf"), float("-inf"), float("nan"))
 
 
@@ -74,6 +78,10 @@ def _wrapped(value: int, code: str) -> int:
     return (value + 2**bits) % 2 ** (bits + 1) - 2**bits if code.islower() else value % 2**bits
 
 
+def _is_address(code: str, name: str) -> bool:
+    return code == "Q" and name not in _NUMBERS_OF_64_BITS
+
+
 def _item(
     value: Any, name: str, code: str, enumeration: Any, others: list[int], sample: Sample, rng: random.Random
 ) -> Any:
@@ -83,7 +91,7 @@ def _item(
         return not value
     if code in "fd":
         return struct.unpack(code, struct.pack(code, _float(value, code, rng)))[0]
-    if code == "Q" and name != "pattern":
+    if _is_address(code, name):
         return _wrapped(_address(value, others, sample, rng), code)
     return _wrapped(_integer(value, others, rng), code)
 
@@ -98,10 +106,12 @@ def _numbers(instruction: Instruction, addresses: bool) -> list[int]:
     found: list[int] = [0]
     for name, (code, _, enumeration) in field_codes(type(instruction)).items():
         value = getattr(instruction, name)
-        if code == TAIL:
+        if code == TAIL and isinstance(value, Extras):
+            found += [getattr(value, each) for each in (_EXTRA_ADDRESSES if addresses else _EXTRA_NUMBERS)]
+        elif code == TAIL:
             operands = (*value.inputs, *value.outputs)
             found += [each.address for each in operands] if addresses else [n for each in operands for n in each.shape]
-        elif code not in "?fd" and enumeration is None and (code == "Q" and name != "pattern") == addresses:
+        elif code not in "?fd" and enumeration is None and _is_address(code, name) == addresses:
             found += value if isinstance(value, tuple) else [value]
     return found
 
@@ -114,10 +124,13 @@ def _field(instruction: Instruction, sample: Sample, rng: random.Random) -> Inst
     name = rng.choice(list(codes))
     code, count, enumeration = codes[name]
     value = getattr(instruction, name)
-    if code == TAIL:
+    if code == TAIL and isinstance(value, Call):
         return dataclasses.replace(instruction, **{name: _call(value, sample, rng)})
-    addresses = code == "Q" and name != "pattern"
-    others = _numbers(instruction if rng.random() < 0.7 else rng.choice(sample.commands).instruction, addresses)
+    other = instruction if rng.random() < 0.7 else rng.choice(sample.commands).instruction
+    if code == TAIL:
+        return dataclasses.replace(instruction, **{name: _extras(value, other, sample, rng)})
+    addresses = _is_address(code, name)
+    others = _numbers(other, addresses)
     if not count:
         changed = _item(value, name, code, enumeration, others, sample, rng)
     else:
@@ -152,6 +165,31 @@ def _still(instruction: Instruction, sample: Sample, rng: random.Random) -> Inst
                 size if index == at else item for index, item in enumerate(getattr(instruction, name))
             )
     return dataclasses.replace(instruction, **changes)
+
+
+def _extras(extras: Extras, other: Instruction, sample: Sample, rng: random.Random) -> Extras:
+    """Other sums, fewer bits, or scales, zero points and a shift from anywhere, alone and as they belong together."""
+    kind = rng.randrange(6)
+    if kind == 0:
+        return dataclasses.replace(extras, wide=not extras.wide)
+    if kind == 1:
+        return dataclasses.replace(extras, w_bits=rng.choice((0, *PACKED_BITS, 1, 8, 255)))
+    if kind == 2:
+        name = rng.choice(_EXTRA_NUMBERS)
+        changes: dict[str, Any] = {name: _wrapped(_integer(getattr(extras, name), _numbers(other, False), rng), "I")}
+        return dataclasses.replace(extras, **changes)
+    addresses = _numbers(other, True)
+    if kind == 3 and extras.w_scale == NOTHING:
+        block = rng.choice((1, 2, 3, 4, 8, 32, 2**31))
+        scale, zeros = (_wrapped(_address(0, addresses, sample, rng), "Q") for _ in range(2))
+        skip = rng.choice((0, 0, 1, block - 1))
+        return dataclasses.replace(
+            extras, w_skip=skip, w_block=block, w_scale=scale, w_zeros=rng.choice((NOTHING, zeros))
+        )
+    name = rng.choice(_EXTRA_ADDRESSES)
+    chosen = NOTHING if rng.random() < 0.2 else _address(getattr(extras, name), addresses, sample, rng)
+    changes = {name: _wrapped(chosen, "Q")}
+    return dataclasses.replace(extras, **changes)
 
 
 def _call(call: Call, sample: Sample, rng: random.Random) -> Call:

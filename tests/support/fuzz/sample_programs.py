@@ -13,17 +13,21 @@ import numpy.typing as npt
 
 from npusim.cache import describe
 from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
 from npusim.isa.base import Command, decode, region
+from npusim.isa.functions import Binary
 from npusim.ops.routine import routine_attrs
 from npusim.program import Program
 from tests.support.graphs.every_kind import CASES, Maker
-from tests.support.programs.streams import Stream, copy, fill, keeper
+from tests.support.programs.streams import Stream, copy, fill, keeper, multicast
 from tests.support.shipped_routines import TYPES
 
-CONFIGS = tuple(load_config(name).with_(**{"dram.bytes": 1 << 20}) for name in ("tiny", "edge"))
-"""Little DRAM: it is cleared for each case, and no case may ask for more of the host."""
+_LITTLE = {"dram.bytes": 1 << 20, "sram.bytes": 128 << 10, "interconnect.multicast": True}
+CONFIGS = (load_config("tiny").with_(**_LITTLE), load_config("edge").with_(**_LITTLE, cores=2))
+"""Little DRAM: it is cleared for each case, and no case may ask for more of the host. All instructions may be used."""
+_BLOCKS = np.repeat([[7], [8]], 8, axis=0) + np.zeros((1, 5), np.int32)
 Array = npt.NDArray[Any]
 
 
@@ -58,6 +62,18 @@ def _graphs() -> Iterator[tuple[Graph, dict[str, Array]]]:
     grown = maker.build.finish([maker.add("concat", maker.x(2, 3, 4), maker.x(2, 1, 4), axis=1)])
     grown.cache_rows = 6
     yield grown, maker.feeds
+    maker = Maker()  # packed weights with scales and zero points, a pair of them for 8 of the 16
+    numbers = maker.quantised(maker.c(16, 5, dtype=DType.UINT8, high=16), np.full((16, 5), 0.5), _BLOCKS)
+    yield maker.build.finish([maker.add("matmul", maker.x(3, 16), numbers)]), maker.feeds
+    maker = Maker()  # sums of 64 bits
+    pixels = maker.quantised(maker.x(2, 600, dtype=DType.INT16), 0.25, 0)
+    numbers = maker.quantised(maker.build.const(np.full((600, 3), -128, np.int8)), 0.5, 0)
+    product = maker.add("matmul", pixels, numbers)
+    yield maker.build.finish([maker.quantise(product, 64.0, 0, DType.INT16)]), maker.feeds
+    maker = Maker()  # numbers for each channel, added behind the scales
+    pixels, numbers = (maker.quantised(make(6, 6, dtype=DType.INT8), 0.25, 0) for make in (maker.x, maker.c))
+    shift = maker.build.const(np.linspace(0.1, 0.7, 6, dtype=np.float32).reshape(1, 6))
+    yield maker.build.finish([maker.bi(Binary.ADD, maker.add("matmul", pixels, numbers), shift)]), maker.feeds
 
 
 def _filled() -> tuple[Program, dict[str, Array]]:
@@ -66,6 +82,14 @@ def _filled() -> tuple[Program, dict[str, Array]]:
     filled = stream.dma(fill(0, 64, 7))
     stream.dma(copy(region(2), 0, 64), filled)
     return stream.program([], [64]), {}
+
+
+def _sent(cores: int) -> tuple[Program, dict[str, Array]]:
+    """What the compiler has no use for where there is one core: a copy to each core of a mask."""
+    stream = Stream()
+    sent = stream.dma(multicast(0, region(2), 64, (1 << cores) - 1))
+    stream.dma(copy(region(3), 0, 64), sent, core=cores - 1)
+    return stream.program([64], [64]), {"x0": np.arange(64, dtype=np.uint8)}
 
 
 def _sample(program: Program, number: int, feeds: dict[str, Array]) -> Sample:
@@ -80,6 +104,6 @@ def samples() -> tuple[Sample, ...]:
     for number, config in enumerate(CONFIGS):
         for graph, feeds in _graphs():
             made.append(_sample(compile_graph(graph, config, "key"), number, feeds))
-        for program, feeds in (_filled(), (keeper(bytes(range(64))), {})):
+        for program, feeds in (_filled(), _sent(config.cores), (keeper(bytes(range(64))), {})):
             made.append(_sample(program, number, feeds))
     return tuple(made)

@@ -13,11 +13,15 @@ from tests.support.bare_device import TINY, BareDevice
 from tests.support.programs.streams import round_trip
 
 GARBAGE = 0xEE
+SMALL = TINY.with_(**{"sram.bytes": 32 << 10})
+"""With so little SRAM that values of the demo lie in DRAM: each of its regions has bytes."""
 
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return npusim.Session(TINY, cache_dir=False).compile(network())
+    program = npusim.Session(SMALL, cache_dir=False).compile(network())
+    assert all(program.region_bytes)
+    return program
 
 
 def place(bare: BareDevice, program: Program, misalignment: int, spare: int) -> list[int]:
@@ -35,9 +39,9 @@ def place(bare: BareDevice, program: Program, misalignment: int, spare: int) -> 
 def test_regions_lie_anywhere_and_only_constants_and_inputs_have_to_be_filled(
     program: Program, misalignment: int, spare: int
 ) -> None:
-    bare = BareDevice(TINY)
+    bare = BareDevice(SMALL)
     image = np.random.default_rng(1).standard_normal(program.inputs[0].shape, np.float32)
-    wanted = npusim.Session(TINY, cache_dir=False).run(program, {program.inputs[0].name: image})
+    wanted = npusim.Session(SMALL, cache_dir=False).run(program, {program.inputs[0].name: image})
     addresses = place(bare, program, misalignment, spare)
     sizes = [size + spare for size in program.region_bytes]
     bare.bus.write_memory(addresses[program.inputs[0].region], image.tobytes())
@@ -58,7 +62,7 @@ def test_regions_lie_anywhere_and_only_constants_and_inputs_have_to_be_filled(
 
 
 def test_a_region_that_is_smaller_than_the_program_says_is_a_fault(program: Program) -> None:
-    bare = BareDevice()
+    bare = BareDevice(SMALL)
     addresses = place(bare, program, 0, 0)
     sizes = [size - (region == SCRATCH) * size for region, size in enumerate(program.region_bytes)]
     table = bare.store(b"".join(REGION_ROW.pack(*row) for row in zip(addresses, sizes, strict=True)))

@@ -15,7 +15,7 @@ from tests.support.onnxifi import models
 from tests.support.onnxifi.engine_client import status_of
 
 MOST_CALLS = 1300
-"""For a model of one node; bench.onnxifi tells what that is in time. Up to 1153 here."""
+"""For a model of one node; bench.onnxifi tells what that is in time. Up to 1088 here."""
 
 
 def compatible(model, device=0):
