@@ -127,7 +127,7 @@ def join_ranges(groups: Sequence[Group]) -> list[Group]:
         # Another view of the same elements has the same range.
         if maker is not None and op.kind in _SAME and len(group.ops) == 1:
             makers[op.output] = maker
-        elif (group.anchor is None or group.anchor.kind in ANCHORS) and group.outputs[0].size:
+        elif not group.parts and (group.anchor is None or group.anchor.kind in ANCHORS) and group.outputs[0].size:
             makers[group.outputs[0]] = group
     return list(kept)
 
@@ -144,8 +144,9 @@ def _joinable(
     members: list[Op], users: dict[Tensor, list[Op]], kept: set[Tensor], group_of: dict[Tensor, list[Op]]
 ) -> list[Op] | None:
     """A group whose last result has the shape of this one's and is read by this one alone."""
-    # The value between never leaves SRAM, so nobody outside may want it: neither another operator nor the caller.
-    inside = set(members)
+    # The value between never leaves SRAM, so nobody outside may want it: neither another operator nor the caller. Nor may
+    # the anchor, which comes first.
+    inside = {member for member in members if member.kind in ELEMENTWISE}
     made = {tensor for member in members for tensor in member.outputs}
     shape = members[-1].output.shape
     for tensor in (tensor for member in members if member.kind in ELEMENTWISE for tensor in member.inputs):

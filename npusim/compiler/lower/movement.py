@@ -65,6 +65,11 @@ class CopyLowering(Lowering):
         sizes = [self._slot(pairs[number][0], tile)[0].nbytes for number, tile in self._rows.items()]
         return [SlotSpec("x", max(sizes))] if sizes else []
 
+    def follow(self, first: Lowering) -> None:
+        # Also which copies go by way of SRAM: a smaller part might not ask for it, or ask where there is no slot.
+        assert isinstance(first, CopyLowering)
+        self._rows = {number: first._rows[number] for number in range(len(self.pairs())) if number in first._rows}
+
     def pairs(self) -> list[tuple[View, View]]:
         """What to copy where."""
         op = self.group.ops[0]

@@ -55,6 +55,13 @@ def test_fusion_stops_where_somebody_else_reads_the_value() -> None:
     assert kinds(build.finish([one, two])) == ["conv", "relu", "tanh"]
 
 
+def test_what_the_anchor_reads_is_made_before_it() -> None:
+    build = GraphBuilder("around one layer")
+    value = relu(build, image(build))
+    graph = build.finish([build.add("binary", [conv(build, value, 4), value], {"fn": Binary.ADD})])
+    assert kinds(graph) == ["relu", "conv+add"]
+
+
 def test_fusion_stops_at_an_output() -> None:
     build = GraphBuilder("seen")
     total = conv(build, image(build), 4)
