@@ -211,7 +211,8 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
     limit = acc_bytes(config)
     for groups, oc, ic in _channel_cuts(problem, config):
         found = 0
-        # Large cuts first. Either loop may be the outer one: that decides whether weights or pixels are loaded again.
+        # Large cuts first. Either loop may be the outer one, if there are two: that decides whether weights or pixels
+        # are loaded again.
         for oh, ow in _spatial_cuts(problem):
             tile = Tiling(groups, oh, ow, oc, ic, False)
             if limit and footprint(problem, tile).acc > limit:
@@ -224,7 +225,8 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
             if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
                 continue
             yield tile
-            yield tile._replace(weights_outer=True)
+            if _ordered(problem, tile) or (config.cores > 1 and config.interconnect.multicast):
+                yield tile._replace(weights_outer=True)
             found += 1
             if found == _SPATIAL_CHOICES:
                 break
@@ -235,6 +237,12 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
 
 _SPATIAL_CHOICES = 3
 """Spatial cuts tried for each cut of the channels: the largest that fits and the next ones, which overlap better."""
+
+
+def _ordered(problem: MatrixProblem, tile: Tiling) -> bool:
+    """Whether it may be better to have weights outermost; see :func:`_loads`."""
+    several = _spatial(problem, tile) > 1 and _channel_tiles(problem, tile) > 1
+    return several and _chunks(problem, tile) == 1
 
 
 def _channel_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int, int, int]]:
@@ -294,6 +302,9 @@ def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
 
 
 def _computing(problem: MatrixProblem, tile: Tiling, model: CostModel) -> int:
+    if _divides(problem, tile):
+        tiles = _spatial(problem, tile) * _channel_tiles(problem, tile)
+        return tiles * _chunks(problem, tile) * model.cost(_work(problem, tile)).ps
     total = 0
     for groups, oh, ow, oc, ic in product(
         _sizes(problem.groups, tile.groups), _sizes(problem.oh, tile.oh), _sizes(problem.ow, tile.ow),
@@ -303,6 +314,12 @@ def _computing(problem: MatrixProblem, tile: Tiling, model: CostModel) -> int:
         part = Tiling(groups[1], oh[1], ow[1], oc[1], ic[1], tile.weights_outer)
         total += steps * model.cost(_work(problem, part)).ps
     return problem.images * total
+
+
+def _divides(problem: MatrixProblem, tile: Tiling) -> bool:
+    """Whether no tile is smaller than others."""
+    pixels, channels = problem.oh % tile.oh or problem.ow % tile.ow, problem.oc % tile.oc or problem.ic % tile.ic
+    return not (pixels or channels or problem.groups % tile.groups)
 
 
 def _sizes(full: int, size: int) -> tuple[tuple[int, int], ...]:
@@ -321,6 +338,8 @@ class Filled(NamedTuple):
 
 def filled(problem: MatrixProblem, tile: Tiling) -> Filled:
     """Means over all tiles of a problem, of bytes in a tile over those of a whole one."""
+    if _divides(problem, tile):
+        return Filled(1, 1, 1)
     groups, ic = _fullness(problem.groups, tile.groups), _fullness(problem.ic, tile.ic)
     oh, ow = _fullness(problem.oh, tile.oh), _fullness(problem.ow, tile.ow)
     oc = groups * _fullness(problem.oc, tile.oc)
