@@ -33,6 +33,7 @@ TURNS: dict[str, Turn] = {
     "clock": Turn("2 GHz", FASTER),
     "cores": Turn(2, FASTER),
     "queue_depth": Turn(1),
+    "layer_cycles": Turn(1000, SLOWER),
     "matrix": Turn(False),
     "matrix.rows": Turn(8, SLOWER),
     "matrix.cols": Turn(8, SLOWER),
@@ -48,6 +49,8 @@ TURNS: dict[str, Turn] = {
     "matrix.arrays": Turn(4),
     "matrix.port_bytes_per_cycle": Turn(1, SLOWER),
     "matrix.sums_shift_out": Turn(False, MOVES, {"matrix.dataflow": "output_stationary"}),
+    "matrix.weight_bits": Turn(8, SLOWER),
+    "matrix.weight_scales": Turn(False, SLOWER),
     "vector": Turn(False),
     "vector.lanes": Turn(4, SLOWER),
     "vector.lane_bytes": Turn(1, SLOWER),
@@ -64,6 +67,8 @@ TURNS: dict[str, Turn] = {
     "sram.banks": Turn(1, SLOWER),
     "sram.bytes_per_cycle": Turn(1, SLOWER),
     "sram.latency_cycles": Turn(200, SLOWER),
+    "sram.keeps_values": Turn(False, SLOWER),
+    "sram.resident_weights": Turn(True, FASTER),
     "dma.channels": Turn(1, SLOWER),
     "dma.setup_cycles": Turn(500, SLOWER),
     "dma.bytes_per_cycle": Turn(2, SLOWER),
@@ -74,6 +79,7 @@ TURNS: dict[str, Turn] = {
     "dma.gather_bytes": Turn("4 KiB", SLOWER),
     "dma.write_latency": Turn("5 us", SLOWER),
     "dma.duplex": Turn(True, FASTER, {"interconnect.bytes_per_cycle": 4}),
+    "dma.inputs_ahead": Turn(False, SLOWER),
     "dram.bytes": Turn("1 MiB"),
     "dram.bandwidth": Turn("1 GB/s", SLOWER),
     "dram.latency": Turn("2 us", SLOWER),
@@ -115,7 +121,8 @@ SILENT = {
 
 
 def _network() -> Graph:
-    """Every kind of unit at work: 8-bit and float products, vector and row functions, the scalar unit, copies."""
+    """Every kind of unit at work: 8-bit and float products, weights of 4 bits and by scales, vector and row functions,
+    the scalar unit, copies."""
     rng = np.random.default_rng(0)
     build = GraphBuilder("probe")
     image = build.input("image", (1, 16, 24, 24), DType.FLOAT32)
@@ -133,7 +140,13 @@ def _network() -> Graph:
     patch = build.const(np.ones((1, 2, 24, 24), np.float32), "patch")
     mended = build.add("scatter_elements", [best, places, patch], {"axis": 1, "reduction": "add"})
     wide = build.add("pad", [image], {"before": (0, 0, 0, 3), "after": (0, 0, 0, 2), "mode": "constant", "value": 0})
-    return build.finish([rows, mended, doubled, wide])
+    fours = build.const(rng.integers(-8, 8, (160, 512)).astype(np.int8), "fours")
+    packed = build.add("matmul", [doubled, fours])
+    reals = build.add("cast", [doubled], {"to": DType.FLOAT32})
+    eights = build.const(rng.integers(-128, 128, (160, 512)).astype(np.int8), "eights")
+    scales = [build.const(np.full((1, 512), 0.25, np.float32)), build.const(np.zeros((1, 512), np.int32))]
+    scaled = build.add("matmul", [reals, build.add("dequantize", [eights, *scales], {"to": DType.FLOAT32})])
+    return build.finish([rows, mended, doubled, wide, packed, scaled])
 
 
 GRAPH = _network()

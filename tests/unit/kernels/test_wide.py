@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from npusim import _core
 from npusim.dtypes import DType
 from tests.support.kernel_operands import assert_same, levels, place
-from tests.unit.kernels.test_matrix import Data, Problem, as_bytes, columns, data, problems, values, weight_zeros
+from tests.support.kernel_tiles import Data, Problem, as_bytes, columns, data, problems, values, weight_zeros
 
 PIXELS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
