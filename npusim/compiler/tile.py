@@ -6,6 +6,7 @@ import enum
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 from npusim.compiler.values import align
@@ -210,7 +211,8 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
     limit = acc_bytes(config)
     for groups, oc, ic in _channel_cuts(problem, config):
         found = 0
-        # Large cuts first. Either loop may be the outer one: that decides whether weights or pixels are loaded again.
+        # Large cuts first. Either loop may be the outer one, if there are two: that decides whether weights or pixels
+        # are loaded again.
         for oh, ow in _spatial_cuts(problem):
             tile = Tiling(groups, oh, ow, oc, ic, False)
             if limit and footprint(problem, tile).acc > limit:
@@ -223,7 +225,8 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
             if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
                 continue
             yield tile
-            yield tile._replace(weights_outer=True)
+            if _ordered(problem, tile) or (config.cores > 1 and config.interconnect.multicast):
+                yield tile._replace(weights_outer=True)
             found += 1
             if found == _SPATIAL_CHOICES:
                 break
@@ -234,6 +237,12 @@ def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator
 
 _SPATIAL_CHOICES = 3
 """Spatial cuts tried for each cut of the channels: the largest that fits and the next ones, which overlap better."""
+
+
+def _ordered(problem: MatrixProblem, tile: Tiling) -> bool:
+    """Whether it may be better to have weights outermost; see :func:`_loads`."""
+    several = _spatial(problem, tile) > 1 and _channel_tiles(problem, tile) > 1
+    return several and _chunks(problem, tile) == 1
 
 
 def _channel_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int, int, int]]:
@@ -289,8 +298,59 @@ def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
 
 def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     """Picoseconds of the matrix unit for all tiles, one after the other."""
-    steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
-    return steps * cost_model(config).cost(_work(problem, tile)).ps
+    return _computing(problem, tile, cost_model(config))
+
+
+def _computing(problem: MatrixProblem, tile: Tiling, model: CostModel) -> int:
+    if _divides(problem, tile):
+        tiles = _spatial(problem, tile) * _channel_tiles(problem, tile)
+        return tiles * _chunks(problem, tile) * model.cost(_work(problem, tile)).ps
+    total = 0
+    for groups, oh, ow, oc, ic in product(
+        _sizes(problem.groups, tile.groups), _sizes(problem.oh, tile.oh), _sizes(problem.ow, tile.ow),
+        _sizes(problem.oc, tile.oc), _sizes(problem.ic, tile.ic),
+    ):  # fmt: skip
+        steps = groups[0] * oh[0] * ow[0] * oc[0] * ic[0]
+        part = Tiling(groups[1], oh[1], ow[1], oc[1], ic[1], tile.weights_outer)
+        total += steps * model.cost(_work(problem, part)).ps
+    return problem.images * total
+
+
+def _divides(problem: MatrixProblem, tile: Tiling) -> bool:
+    """Whether no tile is smaller than others."""
+    pixels, channels = problem.oh % tile.oh or problem.ow % tile.ow, problem.oc % tile.oc or problem.ic % tile.ic
+    return not (pixels or channels or problem.groups % tile.groups)
+
+
+def _sizes(full: int, size: int) -> tuple[tuple[int, int], ...]:
+    """(how many, how large) of the parts of ``full``: whole ones, and what is left at its end."""
+    count, rest = divmod(full, size)
+    return tuple(part for part in ((count, size), (1, rest)) if part[0] and part[1])
+
+
+class Filled(NamedTuple):
+    """How full the tiles of each kind are on average, those at the edges included: 1 is full."""
+
+    x: float
+    w: float
+    out: float
+
+
+def filled(problem: MatrixProblem, tile: Tiling) -> Filled:
+    """Means over all tiles of a problem, of bytes in a tile over those of a whole one."""
+    if _divides(problem, tile):
+        return Filled(1, 1, 1)
+    groups, ic = _fullness(problem.groups, tile.groups), _fullness(problem.ic, tile.ic)
+    oh, ow = _fullness(problem.oh, tile.oh), _fullness(problem.ow, tile.ow)
+    oc = groups * _fullness(problem.oc, tile.oc)
+    whole = input_extent(problem, tile.oh, tile.ow)
+    rows = 1 - (1 - oh) * tile.oh * problem.sh / whole[0]
+    cols = 1 - (1 - ow) * tile.ow * problem.sw / whole[1]
+    return Filled(groups * ic * rows * cols, oc * ic, oc * oh * ow)
+
+
+def _fullness(whole: int, size: int) -> float:
+    return whole / (ceil_div(whole, size) * size)
 
 
 def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
@@ -306,9 +366,10 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     per_core = ceil_div(spatial * channels, config.cores)
     # Loads are counted for the whole problem. A core that has most tasks is taken to have the same part of the loads.
     share = per_core / (spatial * channels)
-    # Tiles at the edges are charged as whole ones: this ranks cuts, the price of each step
-    # is what the simulator charges.
-    compute = per_core * chunks * model.cost(_work(problem, tile)).ps
+    # Charged as whole ones, the tiles at the edges would make a cut seem dear that leaves small ones. A core that has
+    # a part of all tiles is taken to have whole ones.
+    compute = min(per_core * chunks * model.cost(_work(problem, tile)).ps, _computing(problem, tile, model))
+    full = filled(problem, tile)
     # Channels are innermost: all of them make one run of a whole row of pixels.
     run = tile.groups * tile.ic * problem.x_type.itemsize
     if tile.groups * tile.ic == problem.groups * problem.ic:
@@ -323,25 +384,26 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
     operands = [_dma(elements * item, out_run * item) for item in problem.epilogue.operands]
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
-    moves = [(x_loads / x_cores, x), (w_loads / w_cores, w)]
-    moves += [(float(spatial * channels), operand) for operand in operands]
+    moves = [(x_loads / x_cores * full.x, x), (w_loads / w_cores * full.w, w)]
+    moves += [(spatial * channels * full.out, operand) for operand in operands]
     # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
     # error of this estimate could make a network slower with more of them.
     loading = int(share * sum(count * model.cost(work).ps for count, work in moves if work))
     if x and not config.dma.inputs_ahead:
-        compute += int(share * x_loads * model.cost(x).ps)
-    storing = per_core * model.cost(out).ps if out else 0
+        compute += int(share * x_loads * full.x * model.cost(x).ps)
+    stores = spatial * channels * full.out
+    storing = int(min(per_core, stores) * model.cost(out).ps) if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = sum(count * model.dram_bytes(work) for count, work in (*moves, (spatial * channels, out)) if work)
-    apart = w_loads / w_cores * model.dram_bytes(w) if w and config.constants else 0
+    traffic = sum(count * model.dram_bytes(work) for count, work in (*moves, (stores, out)) if work)
+    apart = w_loads / w_cores * full.w * model.dram_bytes(w) if w and config.constants else 0
     shared = max(
         int((traffic - apart) * problem.beside) * 10**12 // dram_model(config).bandwidth,
         int(apart * problem.beside) * 10**12 // dram_model(constants_side(config)).bandwidth,
     )
     behind = chain_time(problem, tile)
-    chain = per_core * behind
+    chain = int(min(per_core, stores) * behind)
     # Nothing overlaps the first loads and the last store, nor what the chain does to the last tile; where the chain
     # takes longest, the first tile's sums show instead.
     first = sum(model.cost(work).ps for work in (x, w, out) if work)

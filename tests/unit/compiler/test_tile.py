@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import Epilogue, MatrixProblem, Tiling, acc_bytes, choose, footprint, sram_bytes
+from npusim.compiler.tile import (
+    Epilogue,
+    MatrixProblem,
+    Tiling,
+    acc_bytes,
+    choose,
+    computing,
+    filled,
+    footprint,
+    sram_bytes,
+)
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config
@@ -68,6 +82,39 @@ def test_more_memory_is_never_a_worse_plan(problem: MatrixProblem) -> None:
     """What fits in little fits in more."""
     if choose(problem, TINY, 16 << 10) is not None:
         assert choose(problem, TINY, 64 << 10) is not None
+
+
+def parts(problem: MatrixProblem, tile: Tiling) -> Iterator[Tiling]:
+    """Every tile of an image as large as it is."""
+    for group, row, col, channel, depth in itertools.product(
+        range(0, problem.groups, tile.groups), range(0, problem.oh, tile.oh), range(0, problem.ow, tile.ow),
+        range(0, problem.oc, tile.oc), range(0, problem.ic, tile.ic),
+    ):  # fmt: skip
+        yield Tiling(
+            min(tile.groups, problem.groups - group), min(tile.oh, problem.oh - row), min(tile.ow, problem.ow - col),
+            min(tile.oc, problem.oc - channel), min(tile.ic, problem.ic - depth), tile.weights_outer,
+        )  # fmt: skip
+
+
+@given(problems(), st.sampled_from([16, 64]))
+@settings(max_examples=40)
+def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: int) -> None:
+    """A cut that leaves small tiles at the edges is no dearer than they are."""
+    tile = choose(problem, TINY, kib << 10)
+    assume(tile is not None)
+    assert tile is not None
+    every = list(parts(problem, tile))
+    # A problem of one part alone costs what its one tile does.
+    alone = [
+        replace(problem, groups=part.groups, oh=part.oh, ow=part.ow, oc=part.oc, ic=part.ic, images=1) for part in every
+    ]
+    cost = sum(computing(small, part, TINY) for small, part in zip(alone, every, strict=True))
+    assert computing(problem, tile, TINY) == problem.images * cost
+    full, whole = filled(problem, tile), footprint(problem, tile)
+    each = [footprint(problem, part) for part in every]
+    assert full.x * whole.x * len(every) == pytest.approx(sum(part.x for part in each))
+    assert full.w * whole.w * len(every) == pytest.approx(sum(part.w for part in each))
+    assert full.out * whole.out * len(every) == pytest.approx(sum(part.out for part in each))
 
 
 @pytest.mark.parametrize("kib", [8, 16, 32, 128])
