@@ -4,8 +4,8 @@ where the slots lie between.
 A value in SRAM costs no traffic, and the room that it takes from the tiles of every group that runs meanwhile. So each
 is tried, those first whose bytes are moved most for the room that they take, and kept where the estimates of all groups
 of its life together fall. What is left in DRAM between neighbours is the reason for segments (see ``stripes``): the
-cuts between them are those of least estimated time. With the segments known, values are tried once more. A device of
-several cores keeps values in DRAM: its cores have no way into each other's SRAM.
+cuts between them are those of least estimated time. With the segments known, values are tried once more. All of this is
+for one core; where several have parts of their own, ``spread`` plans one for all of them.
 """
 
 from __future__ import annotations
