@@ -4,8 +4,8 @@ from libc.math cimport INFINITY, ceil, floor, rint
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_INT64, NPU_UINT8, NPU_UINT16, Operand, Strided, Window, dense, interrupted,
-    is_empty, is_float, item_size, operand, reach, settle, take, take_window, type_name, weight_zero,
+    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_INT64, NPU_UINT8, NPU_UINT16, Operand, Strided, Window,
+    dense, interrupted, is_empty, is_float, item_size, operand, reach, settle, take, take_window, type_name, weight_zero,
 )
 from npusim._simd cimport level
 
@@ -264,7 +264,8 @@ cdef bint _wide_image(const Wide *t, long long *done) noexcept nogil:
                 if interrupted(done, taps * n // 4):
                     return False
                 _wide_columns(
-                    t, t.x + i * t.win.sh * t.xs[1] + j * t.win.sw * t.xs[2], t.acc + i * t.cs[1] + j * t.cs[2], start, n
+                    t, t.x + i * t.win.sh * t.xs[1] + j * t.win.sw * t.xs[2], t.acc + i * t.cs[1] + j * t.cs[2],
+                    start, n,
                 )
     return True
 
@@ -451,7 +452,8 @@ def finish(
     int acc_dtype, int out_dtype, Strided dst not None, Strided acc not None, dims, Strided bias, Strided scale,
     long long out_zero, double lo, double hi, float out_scale=1.0, Strided shift=None,
 ):
-    """dst = (acc + bias) * scale + shift; for integer results / out_scale, rint, + out_zero; clamped to [lo, hi] and the type.
+    """dst = (acc + bias) * scale + shift; for integer results / out_scale, rint, + out_zero; clamped to [lo, hi] and
+    the type.
 
     dims: (batch, oh, ow, oc); strides of dst and acc (batch, row, pixel) in bytes, channels contiguous. bias: the
     accumulators' type, int32 for int64, contiguous channels at stride (batch); scale: float32 at strides (batch,

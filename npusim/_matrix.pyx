@@ -3,8 +3,8 @@
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, NPU_UINT16, Operand, Strided, Window, dense, interrupted, is_empty, is_float,
-    item_size, npu_interrupted, reach, settle, take, take_window, type_name, weight_zero,
+    NPU_INT8, NPU_INT16, NPU_INT32, NPU_UINT8, NPU_UINT16, Operand, Strided, Window, dense, interrupted, is_empty,
+    is_float, item_size, npu_interrupted, reach, settle, take, take_window, type_name, weight_zero,
 )
 from npusim._simd cimport level
 
@@ -326,8 +326,8 @@ def conv(
     included, at strides (batch, row, pixel) in bytes. w: dense [K][oc] at stride (batch), with k in the order of
     summation - blocks of ``block`` channels, kernel rows, kernel columns, channels of the block. acc: ``oc`` contiguous
     accumulators per pixel: float32 for floats, a chain of fused multiply-adds in that order; int32, wrapping, for int8,
-    uint8 and int16 pairs, uint16 pixels, and for int32 by int32, of x - x_zero. int8 and uint8 weights may have a zero point, too:
-    w - w_zero is multiplied.
+    uint8 and int16 pairs, uint16 pixels, and for int32 by int32, of x - x_zero. int8 and uint8 weights may have a zero
+    point, too: w - w_zero is multiplied.
     """
     cdef Conv t
     cdef long long[5] n

@@ -3,7 +3,7 @@
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BFLOAT16, NPU_FLOAT16, NPU_FLOAT32, NPU_INT8, NPU_UINT8, Operand, Strided, dense, interrupted, is_empty, is_float,
+    NPU_BFLOAT16, NPU_FLOAT16, NPU_FLOAT32, NPU_INT8, NPU_UINT8, Operand, Strided, dense, interrupted, is_empty,
     item_size, settle, take, type_name,
 )
 
@@ -27,8 +27,8 @@ def weights(
 
     dims: (batch, k, oc). w: dense [k][oc] of int8 or uint8 in so many bits each, at stride (batch) in bytes; out: dense
     [batch][k][oc]. Without ``scale``: the integers as ``w_dtype``. With it: (w - zero) * scale in float32, rounded to
-    ``out_dtype``, a float; scale (float32) and zero (``w_dtype``, a byte each; None is 0) are dense rows of oc, the first
-    one for ``block - skip`` rows of weights, each other for ``block``; at strides (batch).
+    ``out_dtype``, a float; scale (float32) and zero (``w_dtype``, a byte each; None is 0) are dense rows of oc, the
+    first one for ``block - skip`` rows of weights, each other for ``block``; at strides (batch).
     """
     cdef Operand a, o, s, z
     cdef long long[3] n

@@ -144,8 +144,8 @@ def _joinable(
     members: list[Op], users: dict[Tensor, list[Op]], kept: set[Tensor], group_of: dict[Tensor, list[Op]]
 ) -> list[Op] | None:
     """A group whose last result has the shape of this one's and is read by this one alone."""
-    # The value between never leaves SRAM, so nobody outside may want it: neither another operator nor the caller. Nor may
-    # the anchor, which comes first.
+    # The value between never leaves SRAM, so nobody outside may want it: neither another operator nor the caller. Nor
+    # may the anchor, which comes first.
     inside = {member for member in members if member.kind in ELEMENTWISE}
     made = {tensor for member in members for tensor in member.outputs}
     shape = members[-1].output.shape

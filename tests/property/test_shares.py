@@ -94,11 +94,13 @@ def check_memory(program: Program, result: Result) -> None:
     for place in program.places:
         for op in range(place.first, place.last + 1):
             taken.setdefault((place.memory, op), []).append((place.offset, place.offset + place.nbytes))
+    # What loads residents, under the last number, comes before the first operator.
+    numbers = {len(program.ops) - 1: 0} if program.resident_bytes else {}
     for command in decode(program.code):
         for access in command.instruction.accesses():
             if access is not None and space_of(access.address) in names:
                 low, high = offset_of(access.address) + access.low, offset_of(access.address) + access.high
-                spans = sorted(taken.get((names[space_of(access.address)], command.op), []))
+                spans = sorted(taken.get((names[space_of(access.address)], numbers.get(command.op, command.op)), []))
                 for start, end in spans:
                     low = max(low, end) if start <= low else low
                 assert low >= high, (command, access, spans)
