@@ -4,8 +4,9 @@ from libc.math cimport INFINITY, ceil, floor, rint
 from libc.string cimport memcpy
 
 from npusim._operand cimport (
-    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_INT64, NPU_UINT8, NPU_UINT16, Operand, Strided, Window,
-    dense, interrupted, is_empty, is_float, item_size, operand, reach, settle, take, take_window, type_name, weight_zero,
+    NPU_BLOCK, NPU_FLOAT32, NPU_INT8, NPU_INT16, NPU_INT32, NPU_INT64, NPU_UINT8, NPU_UINT16, Operand, Strided,
+    Window, dense, interrupted, is_empty, is_float, item_size, operand, reach, settle, take, take_window, type_name,
+    weight_zero,
 )
 from npusim._simd cimport level
 
