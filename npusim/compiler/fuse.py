@@ -30,7 +30,7 @@ def integerize(graph: Graph, config: Config) -> Graph:
     # A unit with floats, and without integers of 16 bits, computes with the floats that these stand for.
     pixels = _PIXELS if matrix is None or matrix.rate("int16") or not matrix.rate("float32") else _BYTES
     # Movement first: a reshape between the dequantisation and the product would hide it from the second rule.
-    for rule in (_sink_dequantize, lambda rewriter, op: _integer_matrix(rewriter, op, pixels)):
+    for rule in (_sink_dequantize, lambda rewriter, op: _integer_matrix(rewriter, op, pixels), _raise_rank):
         graph = Rewriter(graph).run(rule)
     return graph
 
@@ -65,6 +65,34 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
     if known is not None:
         moved = rewriter.const(moved.name, np.ascontiguousarray(known), moved.dtype)
     rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *parameters), source.attrs))
+    return True
+
+
+def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
+    """A quantised product has the dimensions that its result is given next. Exporters make products of matrices of those
+    with more dimensions, and what follows could not join a product of another shape."""
+    if op.kind != "reshape":
+        return False
+    quantize = rewriter.made_by(op.input(0), "quantize")
+    dequantize = rewriter.made_by(quantize.input(0), "dequantize") if quantize else None
+    product = rewriter.made_by(dequantize.input(0), "matmul") if dequantize else None
+    if quantize is None or dequantize is None or product is None or len(product.output.shape) != 2:
+        return False
+    *outer, rows, columns = op.output.shape if len(op.output.shape) > 2 else (0, 0)
+    alone = all(rewriter.uses.get(each.output) == 1 for each in (product, dequantize, quantize))
+    parameters = (*dequantize.inputs[1:], *quantize.inputs[1:])
+    # Of columns or of all elements, as they are with more dimensions in front, too.
+    plain = all(tensor is None or tensor.size in (1, *tensor.shape[-1:]) for tensor in parameters)
+    if not alone or not plain or set(outer) != {1} or (rows, columns) != product.output.shape:
+        return False
+    a, *others = product.inputs
+    assert a is not None
+    a = rewriter.add(f"{product.name}.matrix", "reshape", (a,), {"shape": (*outer, *a.shape)})
+    value = rewriter.add(product.name, "matmul", (a, *others), product.attrs)
+    value = rewriter.add(dequantize.name, "dequantize", (value, *dequantize.inputs[1:]), dequantize.attrs)
+    rewriter.substitute(
+        op.output, rewriter.add(quantize.name, "quantize", (value, *quantize.inputs[1:]), quantize.attrs)
+    )
     return True
 
 

@@ -26,9 +26,6 @@ NARROW: dict[str, Made] = {
     ),
     "dynamic": lambda model, inputs, path: narrow_types.dynamic(model, path),
 }
-MORE = {("bert", "uint16"): 1.03, ("bert", "int16"): 1.03}
-"""What is not faster yet: onnxruntime puts a reshape between a product and its GELU, whose many Q/DQ pairs keep the
-vector unit busy while the matrix unit waits; in float32 both overlap."""
 MULTIPLIED = {"int4": "float32", "uint16": "uint16", "int16": "int16", "dynamic": "uint8"}
 
 
@@ -64,5 +61,4 @@ def test_each_is_faster_than_float32(name: str, tmp_path: Path) -> None:
 
     plain = cycles(model)
     taken = {kind: cycles(make(model, inputs, tmp_path / kind)) for kind, make in NARROW.items()}
-    slower = {kind: count for kind, count in taken.items() if count >= plain * MORE.get((name, kind), 1)}
-    assert slower == {}, f"float32: {plain}, {taken}"
+    assert {kind: count for kind, count in taken.items() if count >= plain} == {}, f"float32: {plain}, {taken}"

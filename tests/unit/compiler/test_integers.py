@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from npusim.compiler.groups import form_groups
 from npusim.compiler.pipeline import prepare
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
@@ -72,6 +73,21 @@ def test_movement_moves_integers(kind: str) -> None:
         graph = build.finish([quantized(build, moved, scale, zero, to)])
         assert shown(graph) == [(kind, U8), *left]
         agrees(graph)
+
+
+@pytest.mark.parametrize(("shape", "joined"), [((1, 6, 4), True), ((1, 1, 6, 4), True), ((2, 3, 4), False)])
+def test_a_product_has_the_dimensions_of_what_follows(shape: tuple[int, ...], joined: bool) -> None:
+    """Between a product of matrices and a chain of more dimensions there is no view that would keep them apart."""
+    build = GraphBuilder("g")
+    weights = dequantized(build, build.const(RNG.integers(-9, 9, (8, 4)).astype(np.int8)), [[0.5, 0.25, 0.125, 1.0]], 0)
+    value = build.add("matmul", [dequantized(build, build.input("x", (6, 8), U8)), weights])
+    value = build.add("reshape", [dequantized(build, quantized(build, value))], {"shape": shape})
+    graph = build.finish([build.add("unary", [value], {"fn": Unary.TANH})])
+    prepared = prepare(graph, TINY)
+    groups = [group.kind for group in form_groups(prepared.ops, prepared.outputs) if group.kind != "reshape"]
+    whole = "matmul+dequantize+quantize+dequantize+tanh"
+    assert groups == ([whole] if joined else ["matmul+dequantize+quantize", "dequantize+tanh"])
+    agrees(graph)
 
 
 def test_what_computes_does_not_move_before_the_conversion() -> None:
