@@ -69,8 +69,8 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
-    """A quantised product has the dimensions that its result is given next. Exporters make products of matrices of those
-    with more dimensions, and what follows could not join a product of another shape."""
+    """A quantised product has the dimensions that its result is given next. Exporters make products of matrices of
+    those with more dimensions, and what follows could not join a product of another shape."""
     if op.kind != "reshape":
         return False
     quantize = rewriter.made_by(op.input(0), "quantize")
