@@ -269,7 +269,8 @@ class Planner:
 
     def _place(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> dict[Buffer, int] | None:
         """Where a buffer may lie, and where others have to go for it; None if there is no room."""
-        rivals = {other for number in life for other in stretches[number].resident}
+        # In an order that does not depend on where objects lie: of equals the first one is placed first.
+        rivals = dict.fromkeys(other for number in life for other in stretches[number].resident)
         offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
         if offset is not None:
             return {buffer: offset}
