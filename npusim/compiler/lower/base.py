@@ -254,8 +254,10 @@ class Lowering(ABC):
         """How many elements the largest instruction on a tile of these sizes goes through."""
         return prod(tile)
 
-    def follow(self, first: Lowering) -> None:  # noqa: B027 - what has no tiles has nothing to take over
-        """Take over the tiles of the first core, which has as large a part as any, or a larger one."""
+    def follow(self, first: Lowering) -> None:
+        """Take over the tiles of the first core, which has as large a part as any, or a larger one; what has no tiles
+        has nothing to take over."""
+        assert type(first) is type(self)
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
         """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far

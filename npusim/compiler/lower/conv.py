@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from itertools import product
 from typing import Any
 
@@ -77,8 +76,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         )  # fmt: skip
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> ConvLowering:
-        lowering = copy(self)
-        lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
+        lowering = self._of_rows(image, rows, moved)
         lowering._x, lowering._out = self._x.moved(moved), self._out.moved(moved)
         return lowering
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -75,8 +74,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         return None if a is None or flat_out is None else (a, flat_out, views)
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> MatMulLowering:
-        lowering = copy(self)
-        lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
+        lowering = self._of_rows(image, rows, moved)
         lowering._a, lowering._out = self._a.moved(moved), self._out.moved(moved)
         return lowering
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ from npusim.compiler.tile import (
     input_copies,
     input_extent,
 )
-from npusim.compiler.values import View
+from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
@@ -245,7 +246,8 @@ class MatrixLowering(Lowering):
 
     def follow(self, first: Lowering) -> None:
         assert isinstance(first, MatrixLowering)
-        self.tile = first.tile
+        # Also how the chain works on them: what lies between has the first core's slots.
+        self.tile, self.chain.in_pieces = first.tile, first.chain.in_pieces
         # The same weights are packed once.
         if self.op.input(1) is first.op.input(1):
             self._packed = first._packed
@@ -255,6 +257,12 @@ class MatrixLowering(Lowering):
 
     def tail(self) -> int:
         return chain_time(self.problem, self.tile)
+
+    def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:
+        """A copy for some rows of an image, whose chain finds buffers where they have moved to."""
+        lowering = copy(self)
+        lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
+        return lowering
 
     @property
     def can_pin(self) -> bool:

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, version_converter
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from tests.support.onnx_models.oracle import Array
+from tests.support.onnx_models.qdq import Samples
 
 INT4_OPSET = 21
 """The first one with tensors of 4 bits."""
@@ -28,7 +28,7 @@ def activations_of_16_bits(
         prepared = cache / "prepared.onnx"
         quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
         quantize_static(
-            str(prepared), str(target), _One(inputs), quant_format=QuantFormat.QDQ, per_channel=True,
+            str(prepared), str(target), Samples([inputs]), quant_format=QuantFormat.QDQ, per_channel=True,
             activation_type=activation, weight_type=QuantType.QInt8,
         )  # fmt: skip
         return onnx.load(target)
@@ -75,14 +75,6 @@ def weights_of_4_bits(model: onnx.ModelProto, *, block: int) -> onnx.ModelProto:
     model.graph.initializer.extend(kept)
     model.ir_version = max(model.ir_version, 10)
     return model
-
-
-class _One(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, inputs: dict[str, Array]) -> None:
-        self._left = [inputs]
-
-    def get_next(self) -> dict[str, Any] | None:
-        return self._left.pop() if self._left else None
 
 
 @contextmanager

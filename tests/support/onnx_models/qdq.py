@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def quantised(model: onnx.ModelProto, cache: Path, *, activation: str, seed: int
         quantize_static(
             model,
             target,
-            _RandomReader(model, seed),
+            _random_samples(model, seed),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             activation_type=ACTIVATIONS[activation],
@@ -73,21 +74,26 @@ def output_scale(model: onnx.ModelProto) -> float:
     raise ValueError(f"output {name!r}: must come from a DequantizeLinear")
 
 
-class _RandomReader(CalibrationDataReader):  # type: ignore[misc]
-    """A few seeded samples for every input, in order."""
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    """Some inputs to calibrate with, in order."""
 
-    def __init__(self, model: onnx.ModelProto, seed: int) -> None:
-        rng = np.random.default_rng([seed, 1])
-        feeds = graph_inputs(model)
-        self._samples = iter(
-            [
-                {name: rng.standard_normal(shape, np.float32) for name, (_, shape) in feeds.items()}
-                for _ in range(CALIBRATION_SAMPLES)
-            ]
-        )
+    def __init__(self, samples: Iterable[dict[str, npt.NDArray[Any]]]) -> None:
+        self._samples = iter(samples)
 
     def get_next(self) -> dict[str, npt.NDArray[Any]] | None:
         return next(self._samples, None)
+
+
+def _random_samples(model: onnx.ModelProto, seed: int) -> Samples:
+    """A few seeded samples for every input."""
+    rng = np.random.default_rng([seed, 1])
+    feeds = graph_inputs(model)
+    return Samples(
+        [
+            {name: rng.standard_normal(shape, np.float32) for name, (_, shape) in feeds.items()}
+            for _ in range(CALIBRATION_SAMPLES)
+        ]
+    )
 
 
 def _store(model: onnx.ModelProto, path: Path) -> None:
