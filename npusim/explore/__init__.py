@@ -1,0 +1,1 @@
+"""Architecture exploration: many designs and models, what each costs, which are best, and why."""
