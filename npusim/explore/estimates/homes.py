@@ -7,6 +7,7 @@ where its bytes do.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index
 from npusim.explore.estimates.layers import Layer, Plain
 from npusim.explore.estimates.network import Network, Span, Stripes
 from npusim.explore.estimates.prices import PS
-from npusim.explore.estimates.tilings import Case, Rooms, Table, pick, table
+from npusim.explore.estimates.tilings import Case, Rooms, Table, binding, pick, table
 
 _BUT_SRAM = tuple(key for key in VECTORISED if key != "sram.bytes")
 _PARTS = 64
@@ -63,7 +64,8 @@ class Planner:
         self._tables: dict[Case, Table] = {}
         self._plain: dict[Plain, Array] = {}
         self._striped: dict[tuple[int, int, int, bool], _Striped | None] = {}
-        self._picked: dict[Case, _Striped] = {}
+        self._picked: dict[tuple[Case, int], _Striped] = {}
+        self._asked: dict[tuple[Case, bool], set[int]] = {}
         self._rooms = Rooms(float(self.capacity.min()) / _LEAST_PART, float(self.capacity.max()))
 
     # one layer
@@ -77,7 +79,7 @@ class Planner:
     def figures(self, layer: Layer, near: Index, room: Array, rows: Index) -> Figures:
         """Of a layer on the designs whose numbers are ``rows``, whose values are ``near`` and who have ``room``."""
         result = Figures.empty(len(rows))
-        codes = np.unique(near)
+        codes = np.flatnonzero(np.bincount(near))
         for code in codes:
             some = slice(None) if len(codes) == 1 else np.flatnonzero(near == code)
             case = layer.case(int(code))
@@ -88,8 +90,8 @@ class Planner:
                 part, left = self._part[rows[some]], room[some]
                 left = np.where(left >= part, np.floor(left / part) * part, left)
                 ps, best = pick(found, left, columns)
-                result.ps[some], result.dram[some] = ps, found.dram[best, columns]
-                result.steps[some], result.bound[some] = found.steps[best, columns], found.bound[best, columns]
+                result.ps[some], result.dram[some] = ps, found.dram.at(best, columns)
+                result.steps[some], result.bound[some] = found.steps.at(best, columns), binding(found, best, columns)
             else:
                 self._of_plain(case, result, some, room[some], rows[some])
         return result
@@ -242,6 +244,8 @@ class Planner:
         self, number: int, near: int, rows: int, *, direct: bool
     ) -> _Striped | None:
         """(picoseconds, tail of a tile, bytes of slots, traffic, steps) of a layer in stripes."""
+        case = self._network.layers[number].case(near)
+        rows = min(rows, case.height) if isinstance(case, Case) else rows
         key = (number, near, rows, direct)
         if key not in self._striped:
             self._striped[key] = self._new_striped(number, near, rows, direct=direct)
@@ -258,19 +262,27 @@ class Planner:
             ps = self._computing(case)[self._columns]
             nothing = np.zeros(count)
             return ps, nothing, nothing + case.slots, nothing + case.far, nothing + case.tiles
-        striped = layer.striped(case, rows, window=direct)
-        if striped not in self._picked:
+        striped = layer.striped(case, self._rows_of(case, direct=direct), window=direct)
+        if (striped, rows) not in self._picked:
             found = self.table(striped)
-            held = weights_held(striped)
-            ps, best = pick(found, held + self.capacity / _OF_SEGMENT, self._columns)
+            ps, best = pick(found, weights_held(striped) + self.capacity / _OF_SEGMENT, self._columns, rows)
             at = (best, self._columns)
-            self._picked[striped] = ps, found.tail[at], found.nbytes[at], found.dram[at], found.steps[at] * (
-                striped.height / striped.problem.oh
-            )
-        return self._picked[striped]
+            more = (each.at(*at) for each in (found.tail, found.nbytes, found.dram, found.steps))
+            self._picked[striped, rows] = (ps, *more)
+        return self._picked[striped, rows]
+
+    def _rows_of(self, case: Case, *, direct: bool) -> tuple[int, ...]:
+        """All numbers of rows that segments ask of a layer, so that it is asked once."""
+        if not self._asked:
+            for span in self._network.spans:
+                for stripes, at in product(span.heights, range(span.last - span.first + 1)):
+                    one = self._network.layers[span.first + at].case(span.near[at])
+                    if isinstance(one, Case):
+                        self._asked.setdefault((one, span.direct[at]), set()).add(min(stripes.rows[at], one.height))
+        return tuple(sorted(self._asked[case, direct]))
 
 
-_Striped = tuple[Array, Array, Array, Array, Array]
+_Striped = tuple[Array, ...]
 """(picoseconds, tail of a tile, bytes of slots, traffic, steps) of a layer in stripes."""
 
 _OF_SEGMENT = 4
