@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from npusim import notebook
 from npusim.dtypes import DType, raw_bytes
-from npusim.errors import shown
+from npusim.errors import UsageError, shown
+from npusim.weights import owner
 
 CONSTANTS = 0
 """Region of the constants: read only, written once when the program is loaded."""
@@ -38,16 +39,18 @@ class ConstantData:
     """The contents of the constants region: ``nbytes`` bytes, zeros where no piece lies.
 
     ``pieces``: (offset, array) in order. An array need not be dense and may belong to somebody else - weights in a
-    mapped file, say: it is read where the bytes are needed, not before, and must not change.
+    mapped file, say: it is read where the bytes are needed, not before, and must not change. ``left_out``: of a
+    program for timing nobody needs them, and it has none.
     """
 
-    __slots__ = ("_files", "nbytes", "pieces")
+    __slots__ = ("_files", "left_out", "nbytes", "pieces")
 
-    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, npt.NDArray[Any]]]) -> None:
+    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, npt.NDArray[Any]]], *, left_out: bool = False) -> None:
         self.nbytes = nbytes
         self.pieces = tuple(pieces)
+        self.left_out = left_out
         # Each file once, however many pieces are views of it: looking whether it was cut is a system call.
-        sources = {id(source): source for source in (_source(piece) for _, piece in pieces)}
+        sources = {id(source): source for source in (owner(piece) for _, piece in pieces)}
         self._files = [source for source in sources.values() if isinstance(source, Cuttable)]
 
     @classmethod
@@ -55,8 +58,14 @@ class ConstantData:
         """All of it in one piece."""
         return cls(data.size, [(0, data)])
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that they may take in memory."""
+        return 0 if self.left_out else self.nbytes
+
     def fill(self, out: npt.NDArray[np.uint8]) -> None:
-        """Write everything into ``nbytes`` bytes. Raises FileCutError."""
+        """Write everything into ``nbytes`` bytes. Raises FileCutError; UsageError if they were left out."""
+        self.check_there()
         end = 0
         for offset, piece in self.pieces:
             out[end:offset] = 0
@@ -64,6 +73,11 @@ class ConstantData:
             out[offset:end].view(piece.dtype).reshape(piece.shape)[...] = piece
         out[end:] = 0
         self.check()
+
+    def check_there(self) -> None:
+        """Raise UsageError if they were left out."""
+        if self.left_out:
+            raise UsageError("the program was compiled for timing alone, without its constants: compile it to compute")
 
     def check(self) -> None:
         """Raise FileCutError if bytes were read of a file that has lost them."""
@@ -76,7 +90,9 @@ class ConstantData:
         return any(file.cut for file in self._files)
 
     def parts(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes from the beginning to the end, one piece or gap after the other."""
+        """The bytes from the beginning to the end, one piece or gap after the other. None that were left out."""
+        if self.left_out:
+            return
         end = 0
         for offset, piece in self.pieces:
             if offset > end:
@@ -87,17 +103,9 @@ class ConstantData:
             yield np.zeros(self.nbytes - end, np.uint8)
 
     def joined(self) -> npt.NDArray[np.uint8]:
-        """All bytes as one array; no copy where they are one already."""
+        """All bytes as one array; no copy where they are one already. None if they were left out."""
         parts = list(self.parts())
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])
-
-
-def _source(array: npt.NDArray[Any]) -> object:
-    """Whose memory an array is a view of, at the end."""
-    source: object = array
-    while isinstance(source, np.ndarray | memoryview):
-        source = source.base if isinstance(source, np.ndarray) else source.obj
-    return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +217,11 @@ class Program:
     resident_bytes: int = 0
     from_cache: bool = False
     places: tuple[Place, ...] = ()
+
+    @property
+    def timing_only(self) -> bool:
+        """Whether it can be timed, and not compute: its constants were left out."""
+        return self.constants.left_out
 
     @property
     def states(self) -> tuple[tuple[Binding, Binding], ...]:
