@@ -102,6 +102,8 @@ class Context:
     """Cores that work on parts like this at the same time, on the same DRAM."""
     whole: Context | None = None
     """Where a core has parts of its own: the context of all cores, where constants are placed that all of them need."""
+    tiles: bool = True
+    """Whether tiles are looked for; else a lowering of the matrix unit has its problem alone, for who solves that."""
     own: set[Tensor] = field(default_factory=set)
     """Tensors of which this core has a part; of all others it needs the whole, and so do those beside it."""
 

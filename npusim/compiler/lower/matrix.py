@@ -211,6 +211,9 @@ class MatrixLowering(Lowering):
 
     def choose_tile(self) -> Tiling:
         """Pick the tiling; small operands of the chain that the search left out shrink its budget until all fits."""
+        if not self.context.tiles:
+            p = self.problem
+            return Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False)
         if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
             # Without loads a single tile seems best, beside which the chain and the groups before and after may have
             # nothing to do.
