@@ -1,0 +1,5 @@
+"""Pages for any browser, each one file that needs no network: a run, a study's front, two runs side by side."""
+
+from npusim.report.html.front import front_page
+
+__all__ = ["front_page"]
