@@ -43,6 +43,9 @@ function show(value, unit) {
 }
 const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "-");
 const grouped = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u00a0");
+const indices = (count) => Array.from({ length: count }, (_, index) => index);
+// A column in which each text stands once.
+const decoded = ({ texts, rows }, index) => texts[rows === 0 ? 0 : rows[index]];
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
 // What is selected, on every picture at once.
@@ -76,12 +79,14 @@ const tip = {
 
 // Pictures are drawn for the width that they have; the view box lets print and zoom scale them.
 const pictures = [];
-function picture(host, height, label, draw) {
+// ``least``: the width below which the picture is scrolled and not squeezed.
+function picture(host, height, label, draw, least = 320) {
   const root = svg("svg", { class: "picture", tabindex: 0, role: "group", "aria-label": label });
   const keys = html("p", { class: "keys" });
   host.append(root, keys);
   const redraw = () => {
-    const width = Math.max(320, host.clientWidth || 960);
+    const width = Math.max(least, host.clientWidth || 960);
+    root.style.width = width > (host.clientWidth || 960) ? `${width}px` : "";
     const tall = typeof height === "function" ? height(width) : height;
     root.setAttribute("viewBox", `0 0 ${width} ${tall}`);
     root.replaceChildren(...draw(width, tall));

@@ -15,7 +15,7 @@ from npusim.report.html.pareto import undominated
 UNITS = {"latency": "ps", "cycles": "", "dram_bytes": "B", "energy": "fJ", "area": "um2", "power": "uW"}
 """Of the metrics that every study has; a row's ``units`` add others."""
 
-SCRIPTS = ("base", "axes", "scatter", "parallel", "effects", "design", "front")
+SCRIPTS = ("base", "axes", "table", "study", "scatter", "parallel", "effects", "design", "front")
 
 
 def front_page(

@@ -2,7 +2,6 @@
 
 const LAYERS = DATA.layers;
 const COUNT = LAYERS.name.length;
-const decoded = ({ texts, rows }, index) => texts[rows === 0 ? 0 : rows[index]];
 const bound = (index) => (index < 0 ? "none" : decoded(LAYERS.bound, index));
 const duration = (ps) => show(ps, "ps");
 const stay = (index) => LAYERS.end[index] - LAYERS.start[index];

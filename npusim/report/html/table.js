@@ -88,7 +88,6 @@ function table(host, { label, count, columns, filters, order }) {
   fill();
   return { fill };
 }
-const indices = (count) => Array.from({ length: count }, (_, index) => index);
 function compare(a, b, down) {
   // What is not known comes last, whichever way the rest is sorted.
   if (a === null || b === null) return (a === null) - (b === null);
