@@ -190,7 +190,8 @@ class Program:
     ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
     the program's, and the value that it was compiled for; ``resident_bytes``: weights that stay in SRAM from one run to
     the next, which the first loads; ``from_cache``: read from a file, not compiled now.
-    ``places``: what is where in the memories; none where there are more than are worth keeping.
+    ``places``: what is where in the memories; none where there are more than are worth keeping. ``emitted``: what
+    remembers how the code came to be, for as long as the program lives; none for one that was read from a file.
     """
 
     name: str
@@ -209,6 +210,7 @@ class Program:
     resident_bytes: int = 0
     from_cache: bool = False
     places: tuple[Place, ...] = ()
+    emitted: object = field(default=None, repr=False)
 
     @property
     def states(self) -> tuple[tuple[Binding, Binding], ...]:
