@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -34,20 +34,52 @@ class Cuttable(Protocol):
         """Raise FileCutError if they were."""
 
 
+class Deferred:
+    """A piece that is computed where it is read, each time: as NumPy sees it, an array that is not there yet.
+
+    ``make(*arrays)`` gives its bytes, ``nbytes`` of them.
+    """
+
+    __slots__ = ("_make", "arrays", "nbytes")
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self, make: Callable[..., npt.NDArray[np.uint8]], arrays: Sequence[npt.NDArray[Any]], nbytes: int
+    ) -> None:
+        self._make = make
+        self.arrays = tuple(arrays)
+        self.nbytes = nbytes
+
+    @property
+    def size(self) -> int:
+        return self.nbytes
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.nbytes,)
+
+    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.asarray(self._make(*self.arrays), dtype)
+
+
+Piece = npt.NDArray[Any] | Deferred
+
+
 class ConstantData:
     """The contents of the constants region: ``nbytes`` bytes, zeros where no piece lies.
 
-    ``pieces``: (offset, array) in order. An array need not be dense and may belong to somebody else - weights in a
+    ``pieces``: (offset, array) in order. An array may be :class:`Deferred`, need not be dense and may belong to somebody else - weights in a
     mapped file, say: it is read where the bytes are needed, not before, and must not change.
     """
 
     __slots__ = ("_files", "nbytes", "pieces")
 
-    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, npt.NDArray[Any]]]) -> None:
+    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, Piece]]) -> None:
         self.nbytes = nbytes
         self.pieces = tuple(pieces)
         # Each file once, however many pieces are views of it: looking whether it was cut is a system call.
-        sources = {id(source): source for source in (_source(piece) for _, piece in pieces)}
+        sources = {id(source): source for source in map(_source, _arrays(pieces))}
         self._files = [source for source in sources.values() if isinstance(source, Cuttable)]
 
     @classmethod
@@ -82,7 +114,7 @@ class ConstantData:
             if offset > end:
                 yield np.zeros(offset - end, np.uint8)
             end = offset + piece.nbytes
-            yield raw_bytes(piece)
+            yield raw_bytes(np.asarray(piece))
         if end < self.nbytes:
             yield np.zeros(self.nbytes - end, np.uint8)
 
@@ -90,6 +122,12 @@ class ConstantData:
         """All bytes as one array; no copy where they are one already."""
         parts = list(self.parts())
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])
+
+
+def _arrays(pieces: Iterable[tuple[int, Piece]]) -> Iterator[npt.NDArray[Any]]:
+    """All arrays that are read for pieces."""
+    for _, piece in pieces:
+        yield from piece.arrays if isinstance(piece, Deferred) else (piece,)
 
 
 def _source(array: npt.NDArray[Any]) -> object:
