@@ -96,17 +96,58 @@ class Spread(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What each cut takes on each design: bytes of SRAM, picoseconds, bytes on the pins of the DRAM, steps, and what
-    the chain shows behind the last tile; for a whole layer by how much ``whole`` more."""
+    """What each cut takes on each design: bytes of SRAM, picoseconds as the tiler sees them, and all else that may be
+    asked of the cut that is picked."""
 
     nbytes: Spread
     ps: Array
-    dram: Spread
-    steps: Spread
-    tail: Spread
+    rows: Array
+    """That a cut makes at once."""
+    whole: Spread
+    """How often so many rows are made."""
     parts: tuple[Spread, ...]
     """Picoseconds of the matrix unit, the chain, loads, stores, and the DRAM."""
-    rows: Array
+    begin: Spread
+    """Before anything overlaps, the chain aside."""
+    tail: Spread
+    """Of the chain, behind a tile."""
+    per_core: Spread
+    counts: tuple[Spread, ...]
+    """As ``COUNTS`` names them."""
+
+
+COUNTS = ("steps", "dram", "moved", "sram", "accumulators")
+"""Tiles with their parts, bytes over the pins, bytes through the channels of DMA, bytes that the matrix unit reads from
+SRAM and writes to it, those of sums."""
+
+
+class Picked(NamedTuple):
+    """Cuts that were picked, one for each design, and the columns of the designs in the table."""
+
+    table: Table
+    best: Index
+    columns: Index
+
+    def at(self, each: Spread) -> Array:
+        """Of these."""
+        return each.at(self.best, self.columns)
+
+    def parts(self) -> Array:
+        """[matrix unit, chain, loads, stores, DRAM][designs], in picoseconds for all of the layer."""
+        whole = self.at(self.table.whole)
+        return np.stack([np.broadcast_to(self.at(part) * whole, self.best.shape) for part in self.table.parts])
+
+    def begin(self) -> Array:
+        """Picoseconds before anything overlaps, and behind the last tile."""
+        compute, chain = (self.at(part) for part in self.table.parts[:2])
+        exposed = np.where(chain <= compute, self.at(self.table.tail), compute / self.at(self.table.per_core))
+        found: Array = (self.at(self.table.begin) + exposed) * self.at(self.table.whole)
+        return found
+
+    def counts(self) -> Array:
+        """[``COUNTS``][designs]."""
+        whole = self.at(self.table.whole)
+        return np.stack([np.broadcast_to(self.at(count) * whole, self.best.shape) for count in self.table.counts])
 
 
 _ORDERS = (0.0, 1.0)
@@ -316,8 +357,8 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int = 1) -> Table:
         first[mine] = columns
         return [Spread(each.astype(np.float32), mine) for each in ask(case, shapes.at(first), some)]
 
-    (computing,) = of(_COMPUTE, _compute)
-    *moving, traffic, inputs = of(_MOVE, _moves)
+    computing, streams, sums = of(_COMPUTE, _compute)
+    *moving, traffic, moved, inputs = of(_MOVE, _moves)
     chaining, tail = of(_CHAIN, _behind)
     compute, chain, behind = (_taken(*each) for each in (computing, chaining, tail))
     loading, storing, shared, begin = (_taken(*each) for each in moving)
@@ -325,17 +366,18 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int = 1) -> Table:
         compute = compute + _taken(*inputs)
     alone = designs["dma.channels"] == 1
     loading, storing = loading + alone * storing, np.where(alone, 0.0, storing)
-    per_core = _taken(shapes.tasks.per_core.astype(np.float32), columns)
-    begin = begin + np.where(chain <= compute, behind, compute / per_core)
+    per_core = Spread(shapes.tasks.per_core.astype(np.float32), columns)
+    begin = begin + np.where(chain <= compute, behind, compute / _taken(*per_core))
     longest, total = compute, compute + chain + loading + storing + shared
     for part in (chain, loading, storing, shared):
         longest = np.maximum(longest, part)
     whole = (case.height / shapes.cut.rows).astype(np.float32)
     ps = (longest + (total - longest + shared) / OVERLAP + begin) * whole
-    steps = Spread(shapes.tasks.all * shapes.tasks.chunks * whole, columns)
-    parts = (computing, chaining, *moving[:3])
-    dram = Spread(traffic.values * whole, traffic.columns)
-    return Table(Spread(shapes.nbytes.astype(np.float32), columns), ps, dram, steps, tail, parts, shapes.cut.rows[:, 0])
+    steps = Spread(shapes.tasks.all * shapes.tasks.chunks, columns)
+    return Table(
+        Spread(shapes.nbytes.astype(np.float32), columns), ps, shapes.cut.rows[:, 0], Spread(whole, columns),
+        (computing, chaining, *moving[:3]), moving[3], tail, per_core, (steps, traffic, moved, streams, sums),
+    )  # fmt: skip
 
 
 def _tasks(problem: MatrixProblem, cut: Cuts, cores: int) -> Tasks:
@@ -352,15 +394,15 @@ def _tasks(problem: MatrixProblem, cut: Cuts, cores: int) -> Tasks:
 
 
 def _compute(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
-    """Picoseconds of a core's matrix unit."""
-    tasks = shapes.tasks
-    all_cores = _computing(case.problem, shapes.cut, designs, tasks.all * tasks.chunks)
-    return (np.where(np.isfinite(shapes.nbytes), tasks.per_core / tasks.all * all_cores, np.inf),)
+    """Picoseconds of a core's matrix unit, and the bytes that all read and write in SRAM and in accumulators."""
+    tasks, tiles = shapes.tasks, shapes.tasks.all * shapes.tasks.chunks
+    all_cores, streams, sums = _computing(case.problem, shapes.cut, designs, tiles)
+    return tasks.per_core / tasks.all * all_cores, streams, sums
 
 
 def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     """Picoseconds of a core's channels to load and to store, and of the DRAM for all; of the first tile; bytes on the
-    pins; picoseconds of the inputs alone."""
+    pins and through the channels; picoseconds of the inputs alone."""
     problem, (cut, size, elements, tasks, _) = case.problem, shapes
     x_each, x_pins = _moving(problem.x_home, size.x, _run(problem, cut), designs)
     out_run = cut.groups * cut.oc
@@ -369,11 +411,15 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     w_each, w_pins = np.zeros((1, 1)), np.zeros((1, 1))
     if not problem.held:
         w_each, w_pins = prices.transfer(designs, size.w, size.w, constants=True)
+    near_x, near_out = problem.x_home is Home.DIRECT, problem.out_home is Home.DIRECT
+    moved = (0.0 if near_x else tasks.x * size.x) + (0.0 if near_out else tasks.stores * size.out) + np.zeros((1, 1))
+    moved = moved + (0.0 if problem.held else tasks.w * size.w)
     loading = tasks.x * x_each + tasks.w * w_each
     traffic, constant = tasks.x * x_pins + tasks.stores * out_pins, tasks.w * w_pins
     for item in problem.epilogue.operands:
         each, pins = prices.transfer(designs, elements * item, out_run * item)
         loading, traffic = loading + tasks.stores * each, traffic + tasks.stores * pins
+        moved = moved + tasks.stores * elements * item
     share = tasks.per_core / tasks.all
     storing = np.minimum(tasks.per_core, tasks.stores) * out_each
     tick = problem.beside * PS
@@ -382,7 +428,8 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     else:
         apart = constant * (tick / prices.bandwidth(designs, constants=True))
         shared = np.maximum(traffic * (tick / prices.bandwidth(designs)), apart)
-    return share * loading, storing, shared, x_each + w_each + out_each, traffic + constant, share * tasks.x * x_each
+    first = x_each + w_each + out_each
+    return share * loading, storing, shared, first, traffic + constant, moved, share * tasks.x * x_each
 
 
 def _behind(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
@@ -406,12 +453,6 @@ def pick(found: Table, room: Array, columns: Index, rows: int = 0) -> tuple[Arra
 
 
 _NEVER = np.float32(np.inf)
-
-
-def binding(found: Table, best: Index, columns: Index) -> npt.NDArray[np.int8]:
-    """Which of a table's parts is the longest, for the cuts that were picked."""
-    parts = np.stack([np.broadcast_to(part.at(best, columns), best.shape) for part in found.parts])
-    return parts.argmax(0).astype(np.int8)
 
 
 def _align(nbytes: Array) -> Array:
@@ -526,12 +567,11 @@ def _filled(problem: MatrixProblem, cut: Cuts) -> tuple[Array, Array, Array]:
     return x, oc * ic, oc * oh * ow
 
 
-def _computing(problem: MatrixProblem, cut: Cuts, designs: Designs, tiles: Array) -> Array:
+def _computing(problem: MatrixProblem, cut: Cuts, designs: Designs, tiles: Array) -> tuple[Array, Array, Array]:
     """Twin of ``tile.computing``: picoseconds for all tiles. Of the tiles at the edges it knows how much less there is
-    of each dimension, not that another of the unit's limits may hold for them."""
+    of each dimension, not that another of the unit's limits may hold for them. And the bytes of operands and results
+    in SRAM, and of sums in accumulators."""
     dtype = rate_type(problem.x_type, problem.w_type)
-    if designs.config.matrix is not None and designs.config.matrix.model != "systolic":
-        return _asked(problem, cut, designs, dtype) * tiles * _edges(problem, cut)
     groups, oc, ic = cut.groups, cut.oc, cut.ic
     if problem.depthwise:
         groups, oc, ic = np.ones((1, 1)), cut.groups * cut.oc, cut.groups
@@ -539,17 +579,21 @@ def _computing(problem: MatrixProblem, cut: Cuts, designs: Designs, tiles: Array
         dtype.label, dtype.itemsize, groups, cut.oh * cut.ow, oc, ic, problem.kh * problem.kw, problem.depthwise,
         problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
     )  # fmt: skip
-    taken = prices.systolic(designs, work)
     pixels = cut.rows * problem.ow / (up(cut.rows, cut.oh) * up(problem.ow, cut.ow) * cut.oh * cut.ow)
-    groups_full = problem.groups / (up(problem.groups, cut.groups) * cut.groups)
-    oc_full = groups_full * problem.oc / (up(problem.oc, cut.oc) * cut.oc)
-    ic_full = problem.ic / (up(problem.ic, cut.ic) * cut.ic)
+    channels = problem.groups / (up(problem.groups, cut.groups) * cut.groups)
+    channels = channels * problem.oc / (up(problem.oc, cut.oc) * cut.oc)
+    depth = problem.ic / (up(problem.ic, cut.ic) * cut.ic)
+    streams, sums = prices.touched(designs, work)
+    counts = tiles * streams * pixels * channels * depth, tiles * sums * pixels * channels
+    if designs.config.matrix is not None and designs.config.matrix.model != "systolic":
+        return (_asked(problem, cut, designs, dtype) * tiles * pixels * channels * depth, *counts)
+    taken = prices.systolic(designs, work)
     folds = pixels * _folds_filled(problem, cut, designs)
-    spread = tiles * np.maximum(
-        np.maximum(taken.once + taken.array * folds, taken.drain * pixels * oc_full),
-        taken.traffic * pixels * oc_full * ic_full,
+    spread = np.maximum(
+        np.maximum(taken.once + taken.array * folds, taken.drain * pixels * channels),
+        taken.traffic * pixels * channels * depth,
     )
-    return tiles * taken.begin + spread
+    return (tiles * (taken.begin + spread), *counts)
 
 
 def _folds_filled(problem: MatrixProblem, cut: Cuts, designs: Designs) -> Array:
@@ -571,12 +615,6 @@ def _parts(whole: int, size: Array, unit: Array) -> Array:
     rest = whole - count * size
     filled: Array = (count * up(size, unit) + up(rest, unit)) / (up(whole, size) * up(size, unit))
     return filled
-
-
-def _edges(problem: MatrixProblem, cut: Cuts) -> Array:
-    x, w, out = _filled(problem, cut)
-    del x, w
-    return out
 
 
 def _asked(problem: MatrixProblem, cut: Cuts, designs: Designs, dtype: DType) -> Array:
