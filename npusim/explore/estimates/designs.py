@@ -45,6 +45,11 @@ def known_keys() -> Mapping[str, tuple[str, Key]]:
     return found
 
 
+def fields_of(key: str) -> tuple[str, ...]:
+    """The attributes of a Config that lead to a key's value, by its name in TOML."""
+    return _fields()[key]
+
+
 @functools.cache
 def _fields() -> Mapping[str, tuple[str, ...]]:
     """The attributes that lead to a key's value, by its name in TOML."""

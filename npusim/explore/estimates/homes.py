@@ -330,7 +330,7 @@ def _beside(one: Array, other: Array) -> Array:
 
 def _counts(case: Plain) -> Array:
     """``COUNTS`` of a layer without products, as a column."""
-    found = {"steps": case.tiles, "dram": case.far, "moved": case.far + case.near, "sram": case.near}
+    found = {"dram": case.far, "moved": case.far + case.near, "sram": case.near, "code": case.code}
     return np.array([[float(found.get(name, 0))] for name in COUNTS])
 
 

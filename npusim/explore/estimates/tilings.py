@@ -20,8 +20,11 @@ from npusim.explore.estimates import prices
 from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.prices import PS, Product, up
 from npusim.hw.cost import cost_model
-from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
-from npusim.isa.matrix import CHANNEL_BLOCK, rate_type
+from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS, Command, Unit, Wait
+from npusim.isa.control import Halt
+from npusim.isa.dma import Copy
+from npusim.isa.matrix import CHANNEL_BLOCK, Conv, rate_type
+from npusim.isa.vector import BinaryOp
 from npusim.units import ceil_div
 from npusim.work import MatrixWork, VectorWork
 
@@ -116,9 +119,14 @@ class Table(NamedTuple):
     """As ``COUNTS`` names them."""
 
 
-COUNTS = ("steps", "dram", "moved", "sram", "accumulators")
-"""Tiles with their parts, bytes over the pins, bytes through the channels of DMA, bytes that the matrix unit reads from
-SRAM and writes to it, those of sums."""
+COUNTS = ("dram", "moved", "sram", "accumulators", "code")
+"""Bytes over the pins, bytes through the channels of DMA, those that the matrix unit reads from SRAM and writes to it,
+those of sums, and those of commands."""
+
+_FRAME = len(Command(0, Unit.CONTROL, 0, (Wait(0, Unit.CONTROL, 0),), Halt()).to_bytes()) - Halt.layout.size
+"""Bytes of a command that waits once, but for its instruction."""
+_PRODUCT, _COPY, _CHAINED = (_FRAME + kind.layout.size for kind in (Conv, Copy, BinaryOp))
+"""Bytes of commands: of the matrix unit, of DMA, and of the vector unit behind it."""
 
 
 class Picked(NamedTuple):
@@ -185,8 +193,11 @@ _LEVELS = 7
 """Cuts of the output channels that are looked at; the tiler goes on to a single one."""
 
 
-def cuts(case: Case, designs: Designs) -> Cuts:
-    """The cuts of a problem; those of pixels from large to small, of which the tiler tries the first that fit."""
+def cuts(case: Case, designs: Designs, *, turning: bool = False) -> Cuts:
+    """The cuts of a problem; those of pixels from large to small, of which the tiler tries the first that fit.
+
+    ``turning``: each with either loop outermost, since one load may serve several cores.
+    """
     problem, cols = case.problem, designs["matrix.cols"]
     spots = [(rows, *spot) for rows in case.asked for spot in _spots(rows, problem.ow)]
     ways: list[tuple[int, Array, int, Array, int, Array]] = []
@@ -212,7 +223,7 @@ def cuts(case: Case, designs: Designs) -> Cuts:
     several: list[int] = []
     for number, (groups, _, ic, *_) in enumerate(ways):
         for height, oh, ow in spots:
-            for outer in _ORDERS if _may_turn(problem, ic, oh < height or ow < problem.ow) else _ORDERS[:1]:
+            for outer in _ORDERS if turning or _may_turn(problem, ic, oh < height or ow < problem.ow) else _ORDERS[:1]:
                 for pieces in (0.0, 1.0) if problem.epilogue.between else (0.0,):
                     rows.append((height, groups, oh, ow, ic, outer, pieces))
                     several.append(number)
@@ -292,7 +303,8 @@ def worth(case: Case, designs: Designs, rooms: Rooms, cores: int) -> Shapes:
     """The cuts of a problem that the tiler would look at in some room: of each way to cut the channels the first ones
     that fit, parts of the sum where the whole of it might not, pieces of the chain where a whole tile might not."""
     problem = case.problem
-    cut = cuts(case, designs)
+    several = designs.config.interconnect.multicast and cores > 1 and problem.x_home is Home.DRAM
+    cut = cuts(case, designs, turning=several)
     size, elements = _footprint(problem, cut), cut.oh * cut.ow * cut.groups * cut.oc
     allowed = _allowed(problem, cut, size, elements, designs)
     nbytes = np.where(allowed, _sram_bytes(case, cut, size, elements, designs), np.inf)
@@ -321,7 +333,8 @@ def worth(case: Case, designs: Designs, rooms: Rooms, cores: int) -> Shapes:
     keep = keep[np.argsort(cut.rows[keep, 0], kind="stable")]
     cut = Cuts(*(each[keep] for each in cut))
     size = Size(*(each if each.shape[0] == 1 else each[keep] for each in size))
-    return Shapes(cut, size, elements[keep], _tasks(problem, cut, cores), nbytes[keep])
+    tasks = _tasks(problem, cut, cores, several=several)
+    return Shapes(cut, size, elements[keep], tasks, nbytes[keep])
 
 
 _TRIED = 3
@@ -358,7 +371,7 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int = 1) -> Table:
         return [Spread(each.astype(np.float32), mine) for each in ask(case, shapes.at(first), some)]
 
     computing, streams, sums = of(_COMPUTE, _compute)
-    *moving, traffic, moved, inputs = of(_MOVE, _moves)
+    *moving, traffic, moved, code, inputs = of(_MOVE, _moves)
     chaining, tail = of(_CHAIN, _behind)
     compute, chain, behind = (_taken(*each) for each in (computing, chaining, tail))
     loading, storing, shared, begin = (_taken(*each) for each in moving)
@@ -373,24 +386,36 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int = 1) -> Table:
         longest = np.maximum(longest, part)
     whole = (case.height / shapes.cut.rows).astype(np.float32)
     ps = (longest + (total - longest + shared) / OVERLAP + begin) * whole
-    steps = Spread(shapes.tasks.all * shapes.tasks.chunks, columns)
     return Table(
         Spread(shapes.nbytes.astype(np.float32), columns), ps, shapes.cut.rows[:, 0], Spread(whole, columns),
-        (computing, chaining, *moving[:3]), moving[3], tail, per_core, (steps, traffic, moved, streams, sums),
+        (computing, chaining, *moving[:3]), moving[3], tail, per_core, (traffic, moved, streams, sums, code),
     )  # fmt: skip
 
 
-def _tasks(problem: MatrixProblem, cut: Cuts, cores: int) -> Tasks:
+def _tasks(problem: MatrixProblem, cut: Cuts, cores: int, *, several: bool) -> Tasks:
     spatial = problem.images * up(cut.rows, cut.oh) * up(problem.ow, cut.ow)
     channels = up(problem.groups, cut.groups) * up(problem.oc, cut.oc)
     chunks = up(problem.ic, cut.ic)
     tasks = spatial * channels
     full_x, full_w, full_out = _filled(problem, cut)
     x, w = _loads(problem, cut, spatial, channels, chunks, tasks)
+    x_cores, w_cores = _loaded_for(problem, cut, spatial, channels, cores) if several else (1.0, 1.0)
     return Tasks(
-        chunks, tasks, np.ceil(tasks / cores), x / problem.x_serves * full_x, w / problem.w_serves * full_w,
-        tasks * full_out,
-    )  # fmt: skip
+        chunks, tasks, np.ceil(tasks / cores), x / x_cores * full_x, w / w_cores * full_w, tasks * full_out
+    )
+
+
+def _loaded_for(
+    problem: MatrixProblem, cut: Cuts, spatial: Array, channels: Array, cores: int
+) -> tuple[Array, Array]:
+    """Twin of ``tile._loaded_for``, with a bus that serves several cores."""
+    outer = np.where(cut.outer > 0, channels, spatial)
+    inner = np.where(cut.outer > 0, spatial, channels)
+    mine = np.floor(outer * inner / cores)
+    even = (outer * inner % cores == 0) & ((mine % inner == 0) | (inner % np.maximum(mine, 1) == 0))
+    together = np.where(even, np.floor(cores / np.maximum(1, np.floor(inner / np.maximum(mine, 1)))), 1.0)
+    x = np.where(cut.outer > 0, together, 1.0)
+    return x, np.where((cut.outer > 0) | (not problem.shared_weights), 1.0, together)
 
 
 def _compute(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
@@ -402,7 +427,7 @@ def _compute(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
 
 def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     """Picoseconds of a core's channels to load and to store, and of the DRAM for all; of the first tile; bytes on the
-    pins and through the channels; picoseconds of the inputs alone."""
+    pins, through the channels, and of commands; picoseconds of the inputs alone."""
     problem, (cut, size, elements, tasks, _) = case.problem, shapes
     x_each, x_pins = _moving(problem.x_home, size.x, _run(problem, cut), designs)
     out_run = cut.groups * cut.oc
@@ -429,7 +454,11 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
         apart = constant * (tick / prices.bandwidth(designs, constants=True))
         shared = np.maximum(traffic * (tick / prices.bandwidth(designs)), apart)
     first = x_each + w_each + out_each
-    return share * loading, storing, shared, first, traffic + constant, moved, share * tasks.x * x_each
+    # With the weights come their parameters.
+    copies = tasks.stores * (1 + len(problem.epilogue.operands) - near_out) + (not near_x) * tasks.x
+    copies = copies + (0 if problem.held else 2) * tasks.w
+    code = copies * _COPY + tasks.all * tasks.chunks * _PRODUCT + tasks.all * len(case.chain.many) * _CHAINED
+    return share * loading, storing, shared, first, traffic + constant, moved, code, share * tasks.x * x_each
 
 
 def _behind(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
