@@ -66,7 +66,9 @@ class Estimator:
         self._graph = graph
         self._base = base
         self._networks: dict[Config, Network] = {}
-        self._network(base)
+        network = self._network(base)
+        if base.sram.keeps_values:
+            network.spans  # noqa: B018 - found now, so that the first estimate is as fast as others
 
     def estimate(self, columns: Mapping[str, Sequence[object]], *, layers: bool = False) -> Estimates:
         """One design for each row of the columns: values as in TOML, or plain numbers in base units, by dotted key.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +57,14 @@ class Case:
     chain: ChainWorks
     height: int
     rows: tuple[int, ...] = ()
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Tables are looked up by case thousands of times, and a problem has thirty fields.
+        object.__setattr__(self, "_hash", hash((self.problem, self.chain, self.height, self.rows)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def asked(self) -> tuple[int, ...]:
@@ -358,10 +366,27 @@ _CHAIN = (
 """What each part of an estimate follows from: worked out once for designs that are alike in that."""
 
 
-def table(case: Case, designs: Designs, rooms: Rooms, cores: int = 1) -> Table:
-    """Twin of ``tile._estimate``, for all cuts that are worth it."""
+Known = dict[tuple[object, ...], Shapes]
+"""Shapes of cases on designs that were asked about before."""
+
+
+def _shapes(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) -> Shapes:
+    key = (case, rooms, cores, *(designs[each].tobytes() for each in _SHAPE))
+    if key not in known:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[key] = worth(case, designs, rooms, cores)
+    return known[key]
+
+
+_MOST_KNOWN = 2048
+
+
+def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) -> Table:
+    """Twin of ``tile._estimate``, for all cuts that are worth it. ``known``: what was worked out for other designs of
+    the same kind; it is added to."""
     narrow, columns = designs.alike(_SHAPE)
-    shapes = worth(case, narrow, rooms, cores)
+    shapes = _shapes(case, narrow, rooms, cores, known)
 
     def of(keys: tuple[str, ...], ask: Callable[[Case, Shapes, Designs], tuple[Array, ...]]) -> list[Spread]:
         """What follows from some keys."""
