@@ -28,7 +28,10 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
         facts(
             [
-                ("inputs", inputs), *totals(result, config), *_first(first, config), *memories(result),
+                ("inputs", inputs),
+                *totals(result, config),
+                *_first(first, config),
+                *memories(result),
                 *energy_rows(result.energy, result.time_ps),
             ]
         ),  # fmt: skip
