@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -35,22 +35,54 @@ class Cuttable(Protocol):
         """Raise FileCutError if they were."""
 
 
+class Deferred:
+    """A piece that is computed where it is read, each time: as NumPy sees it, an array that is not there yet.
+
+    ``make(*arrays)`` gives its bytes, ``nbytes`` of them.
+    """
+
+    __slots__ = ("_make", "arrays", "nbytes")
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self, make: Callable[..., npt.NDArray[np.uint8]], arrays: Sequence[npt.NDArray[Any]], nbytes: int
+    ) -> None:
+        self._make = make
+        self.arrays = tuple(arrays)
+        self.nbytes = nbytes
+
+    @property
+    def size(self) -> int:
+        return self.nbytes
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.nbytes,)
+
+    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.asarray(self._make(*self.arrays), dtype)
+
+
+Piece = npt.NDArray[Any] | Deferred
+
+
 class ConstantData:
     """The contents of the constants region: ``nbytes`` bytes, zeros where no piece lies.
 
-    ``pieces``: (offset, array) in order. An array need not be dense and may belong to somebody else - weights in a
-    mapped file, say: it is read where the bytes are needed, not before, and must not change. ``left_out``: of a
-    program for timing nobody needs them, and it has none.
+    ``pieces``: (offset, array) in order. An array may be :class:`Deferred`, need not be dense and may belong to
+    somebody else - weights in a mapped file, say: it is read where the bytes are needed, not before, and must not
+    change. ``left_out``: of a program for timing nobody needs them, and it has none.
     """
 
     __slots__ = ("_files", "left_out", "nbytes", "pieces")
 
-    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, npt.NDArray[Any]]], *, left_out: bool = False) -> None:
+    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, Piece]], *, left_out: bool = False) -> None:
         self.nbytes = nbytes
         self.pieces = tuple(pieces)
         self.left_out = left_out
         # Each file once, however many pieces are views of it: looking whether it was cut is a system call.
-        sources = {id(source): source for source in (owner(piece) for _, piece in pieces)}
+        sources = {id(source): source for source in map(owner, _arrays(pieces))}
         self._files = [source for source in sources.values() if isinstance(source, Cuttable)]
 
     @classmethod
@@ -98,7 +130,7 @@ class ConstantData:
             if offset > end:
                 yield np.zeros(offset - end, np.uint8)
             end = offset + piece.nbytes
-            yield raw_bytes(piece)
+            yield raw_bytes(np.asarray(piece))
         if end < self.nbytes:
             yield np.zeros(self.nbytes - end, np.uint8)
 
@@ -106,6 +138,12 @@ class ConstantData:
         """All bytes as one array; no copy where they are one already. None if they were left out."""
         parts = list(self.parts())
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])
+
+
+def _arrays(pieces: Iterable[tuple[int, Piece]]) -> Iterator[npt.NDArray[Any]]:
+    """All arrays that are read for pieces."""
+    for _, piece in pieces:
+        yield from piece.arrays if isinstance(piece, Deferred) else (piece,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +236,8 @@ class Program:
     ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
     the program's, and the value that it was compiled for; ``resident_bytes``: weights that stay in SRAM from one run to
     the next, which the first loads; ``from_cache``: read from a file, not compiled now.
-    ``places``: what is where in the memories; none where there are more than are worth keeping.
+    ``places``: what is where in the memories; none where there are more than are worth keeping. ``emitted``: what
+    remembers how the code came to be, for as long as the program lives; none for one that was read from a file.
     """
 
     name: str
@@ -217,6 +256,7 @@ class Program:
     resident_bytes: int = 0
     from_cache: bool = False
     places: tuple[Place, ...] = ()
+    emitted: object = field(default=None, repr=False)
 
     @property
     def timing_only(self) -> bool:
