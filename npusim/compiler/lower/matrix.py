@@ -35,11 +35,10 @@ from npusim.compiler.tile import (
     Tiling,
     acc_bytes,
     chain_time,
-    choose,
-    estimate,
     footprint,
     input_copies,
     input_extent,
+    tilings,
 )
 from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
@@ -224,14 +223,15 @@ class MatrixLowering(Lowering):
         # Whole parts of SRAM, so that neighbouring choices of homes ask the same questions.
         part = self.config.sram.bytes // _PARTS
         budget = available // part * part
-        if choose(problem, self.config, budget) is None:
+        choose = tilings(problem, self.config).choose
+        if choose(budget) is None:
             budget = available
         asked, step = budget, part
         while True:
-            tile = choose(problem, self.config, budget)
+            tile = choose(budget)
             if tile is None and step:
                 budget, step = asked, 0
-                tile = choose(problem, self.config, budget)
+                tile = choose(budget)
             if tile is None:
                 ic = problem.ic if problem.depthwise else min(problem.ic, CHANNEL_BLOCK)
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
@@ -253,7 +253,7 @@ class MatrixLowering(Lowering):
             self._packed = first._packed
 
     def estimate(self) -> int:
-        return estimate(self.problem, self.tile, self.config) * self.height // self.problem.oh
+        return tilings(self.problem, self.config).estimate(self.tile) * self.height // self.problem.oh
 
     def tail(self) -> int:
         return chain_time(self.problem, self.tile)
