@@ -248,6 +248,13 @@ class MatrixLowering(Lowering):
             # few bytes less would mean thousands of searches; only between the last two parts by what is too much.
             asked, budget = budget, budget - max(excess, step)
 
+    def in_room(self) -> Self:
+        lowering = copy(self)
+        lowering.chain = copy(self.chain)
+        lowering.chain.in_pieces = False
+        lowering.tile = lowering.choose_tile()
+        return lowering
+
     def follow(self, first: Lowering) -> None:
         assert isinstance(first, MatrixLowering)
         # Also how the chain works on them: what lies between has the first core's slots.
