@@ -190,10 +190,12 @@ class Tilings:
         """``config``: as :func:`pricing` leaves it."""
         self._problem, self._config = problem, config
         self._chosen: dict[int, Tiling | None] = {}
+        device = _searched(
+            config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
+            problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
+        )  # fmt: skip
         try:
-            self._search = Search(
-                problem, _searched(problem, config), list(_channel_cuts(problem, config)), list(_spatial_cuts(problem))
-            )
+            self._search = Search(problem, device, list(_channel_cuts(problem, config)), list(_spatial_cuts(problem)))
         except OverflowError:
             self._search = None  # beyond machine integers: as slow as it is
 
@@ -245,11 +247,13 @@ class _Searched(NamedTuple):
     dram: int
 
 
-def _searched(problem: MatrixProblem, config: Config) -> _Searched:
-    kind = rate_type(problem.x_type, problem.w_type)
-    shape = problem.kh, problem.kw, problem.depthwise, problem.out_type.itemsize, problem.sum_bytes, problem.w_width
+@functools.lru_cache(maxsize=256)
+def _searched(
+    config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes_: int, w_bits: int
+) -> _Searched:
+    """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
     return _Searched(
-        matrix_prices(config, kind, *shape), move_prices(config), acc_bytes(config), config.cores, input_copies(config),
+        matrix_prices(config, dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits), move_prices(config), acc_bytes(config), config.cores, input_copies(config),
         dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth, config.interconnect.multicast,
         config.dma.inputs_ahead, config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP,
         SLACK_PERCENT, _SPATIAL_CHOICES, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
@@ -346,17 +350,17 @@ def _channel_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int,
             yield 1, oc, ic
 
 
-def _halvings(full: int, least: int, multiple: int = 1) -> Iterator[int]:
+@functools.lru_cache(maxsize=1024)
+def _halvings(full: int, least: int, multiple: int = 1) -> tuple[int, ...]:
     """full, then halves rounded up to a multiple while that is smaller, down to ``least``."""
-    size = full
-    yield size
-    while size > least:
-        half = ceil_div(size, 2)
+    sizes = [full]
+    while sizes[-1] > least:
+        half = ceil_div(sizes[-1], 2)
         rounded = max(least, ceil_div(half, multiple) * multiple if half > multiple else half)
-        if rounded >= size:
-            return
-        size = rounded
-        yield size
+        if rounded >= sizes[-1]:
+            break
+        sizes.append(rounded)
+    return tuple(sizes)
 
 
 def _spatial_cuts(problem: MatrixProblem) -> Iterator[tuple[int, int]]:

@@ -142,10 +142,11 @@ class SlotSpec:
     nbytes: int
     copies: int = 2
     space: Space = Space.SRAM
+    total: int = field(init=False, repr=False, compare=False)
+    """Bytes of all copies, each aligned."""
 
-    @property
-    def total(self) -> int:
-        return align(max(self.nbytes, 1)) * self.copies
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", align(max(self.nbytes, 1)) * self.copies)
 
 
 def total_bytes(specs: Sequence[SlotSpec], space: Space = Space.SRAM) -> int:
