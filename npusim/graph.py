@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from npusim.dtypes import DType, raw_bytes
@@ -46,6 +47,11 @@ class Tensor:
     def is_constant(self) -> bool:
         return self.data is not None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What a view repeats is written once.
+        data = self.data if self.data is None else _once(self.data)
+        return _tensor, (self.name, self.shape, self.dtype, data)
+
     def __repr__(self) -> str:
         kind = "const" if self.is_constant else "value"
         return f"<{kind} {self.name!r} {self.dtype.label}{list(self.shape)}>"
@@ -65,6 +71,10 @@ class Op:
     outputs: tuple[Tensor, ...]
     attrs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     origin: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Attributes are views of dictionaries, which pickle does not take.
+        return _op, (self.name, self.kind, self.inputs, self.outputs, dict(self.attrs), self.origin)
 
     @property
     def output(self) -> Tensor:
@@ -151,12 +161,33 @@ class Graph:
 
 def _digest_data(digest: hashlib._Hash, data: npt.NDArray[Any]) -> None:
     """The bytes of a constant; of one that a view repeats, the shape and the bytes that are there."""
-    once = tuple(
-        slice(None) if stride or dim <= 1 else slice(1) for dim, stride in zip(data.shape, data.strides, strict=True)
-    )
-    if any(part.stop for part in once):
+    once = _once(data)
+    if once.shape != data.shape:
         digest.update(repr(("repeated", data.shape)).encode())
-    digest.update(raw_bytes(data[once]).data)
+    digest.update(raw_bytes(once).data)
+
+
+def _once(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The part of an array that its strides repeat."""
+    parts = [
+        slice(None) if stride or dim <= 1 else slice(1) for dim, stride in zip(data.shape, data.strides, strict=True)
+    ]
+    return data[tuple(parts)]
+
+
+def _tensor(name: str, shape: tuple[int, ...], dtype: DType, data: npt.NDArray[Any] | None) -> Tensor:
+    return Tensor(name, shape, dtype, data if data is None else np.broadcast_to(data, shape))
+
+
+def _op(
+    name: str,
+    kind: str,
+    inputs: tuple[Tensor | None, ...],
+    outputs: tuple[Tensor, ...],
+    attrs: Mapping[str, Any],
+    origin: int | None,
+) -> Op:
+    return Op(name, kind, inputs, outputs, MappingProxyType(attrs), origin)
 
 
 def _define(known: dict[str, Tensor], tensor: Tensor, where: str) -> None:
