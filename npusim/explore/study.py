@@ -210,10 +210,10 @@ class Study:
                 found = self.values(row)[metric]
             return None if found is None or found != found else found
 
-        valued = [(found, row.number, row) for row in rows if (found := value(row)) is not None]
+        valued = [(found, self.question.objectives(row), row.number, row) for row in rows if (found := value(row)) is not None]
         if not valued:
             raise UsageError(f"no feasible design has a figure {metric!r}")
-        return min(valued, key=lambda each: each[:2])[2]
+        return min(valued, key=lambda each: each[:3])[3]
 
     def reasons(self) -> dict[str, int]:
         """Why designs are no answer, and how many of them, most frequent first; those that were not looked at are not
