@@ -88,17 +88,13 @@ def simulate(graph: Graph, config: Config, digest: str = "") -> Result:
 
 def area_um2(config: Config) -> int | None:
     """Square micrometres of a device, as far as all parts of it are known."""
-    try:
-        from npusim.hw.area import area
-    except ImportError:
-        return config.sram.bytes + (config.matrix.elements * 1000 if config.matrix else 0)  # INTERIM
+    from npusim.hw.area import area
+
     return area(config).total
 
 
 def _figures(model: str, result: Result) -> Figures:
-    from npusim.report.energy import energy_fj  # INTERIM
-
-    energy = energy_fj(result.device, result.program, result.counters)
+    energy = result.energy.total
     traffic = result.dram_read_bytes + result.dram_write_bytes
     return Figures(
         model, result.time_ps, result.cycles, traffic, energy, power_uw(energy, result.time_ps),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from npusim.explore.formula import AREA, DIMENSIONS, NUMBER, SQUARE_UM, Name
+from npusim.explore.formula import DIMENSIONS, NUMBER, Name
 from npusim.units import Dimension
 
 FIGURES: dict[str, Name] = {
@@ -17,7 +17,7 @@ FIGURES: dict[str, Name] = {
     "dram_bytes": Name(*DIMENSIONS[Dimension.SIZE]),
     "energy": Name(*DIMENSIONS[Dimension.ENERGY]),
     "power": Name(*DIMENSIONS[Dimension.POWER]),
-    "area": Name(AREA, SQUARE_UM),
+    "area": Name(*DIMENSIONS[Dimension.AREA]),
 }
 """Every figure, in base units: ps, cycles, B, fJ, uW, um2. Area is of the device, the others of a model on it."""
 OF_MODELS = tuple(name for name in FIGURES if name != "area")

@@ -24,7 +24,6 @@ from npusim.units import Dimension
 Dim = tuple[int, int, int, int] | str
 """Exponents of byte, second, joule and metre; ``text`` and ``flag`` are what cannot be calculated with."""
 NUMBER: Dim = (0, 0, 0, 0)
-AREA: Dim = (0, 0, 0, 2)
 TEXT: Dim = "text"
 FLAG: Dim = "flag"
 LONGEST = 1000
@@ -37,21 +36,22 @@ DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
     Dimension.BANDWIDTH: ((1, -1, 0, 0), Fraction(1)),
     Dimension.ENERGY: ((0, 0, 1, 0), Fraction(1, 10**15)),
     Dimension.POWER: ((0, -1, 1, 0), Fraction(1, 10**6)),
+    Dimension.AREA: ((0, 0, 0, 2), Fraction(1, 10**12)),
+    Dimension.LENGTH: ((0, 0, 0, 1), Fraction(1, 10**9)),
 }
 """Exponents, and what one base unit of ``npusim.units`` is in bytes, seconds, joules and metres."""
-SQUARE_UM = Fraction(1, 10**12)
-AREAS = {"um2": SQUARE_UM, "mm2": Fraction(1, 10**6)}
+_LARGE = {"uJ": Fraction(1, 10**6), "mJ": Fraction(1, 10**3), "J": Fraction(1)}
+"""Of energy: single actions need none of them, runs do."""
 _UNITS: dict[str, tuple[Fraction, Dim]] = {
     **{
         suffix: (size * scale, dim)
         for dimension, (dim, scale) in DIMENSIONS.items()
         for suffix, size in dimension.suffixes.items()
     },
-    **{suffix: (size, AREA) for suffix, size in AREAS.items()},
+    **{suffix: (size, DIMENSIONS[Dimension.ENERGY][0]) for suffix, size in _LARGE.items()},
 }
 _NOUNS: dict[Dim, str] = {
     NUMBER: "a plain number",
-    AREA: "an area",
     TEXT: "text",
     FLAG: "a flag",
     **{dim: dimension.noun for dimension, (dim, _) in DIMENSIONS.items()},

@@ -33,6 +33,9 @@ class Texts(Kind):
         refuse("", f"must be {'text or ' if self.alone else ''}a list of texts, got {shown(value)}")
         return None
 
+    def text(self, value: Any) -> str:
+        return "[" + ", ".join(f'"{each}"' for each in value) + "]"
+
     def allowed(self) -> str:
         return "text or list of texts" if self.alone else "list of texts"
 
@@ -104,6 +107,7 @@ class Anything(Kind):
     """A table that is read later, when it is known which device it is about."""
 
     texts: bool = False
+    fixed: bool = False
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         if isinstance(value, Mapping):
@@ -112,11 +116,14 @@ class Anything(Kind):
         return None
 
     def allowed(self) -> str:
-        return "table of formulas by key" if self.texts else "table of lists and ranges by key"
+        what = "values" if self.fixed else "formulas" if self.texts else "lists and ranges"
+        return f"table of {what} by key"
 
     def schema(self) -> dict[str, Any]:
-        if self.texts:
-            element: dict[str, Any] = {"type": ["string", "number", "boolean", "object"]}
+        if self.fixed:
+            element: dict[str, Any] = {}
+        elif self.texts:
+            element = {"type": ["string", "number", "boolean", "object"]}
         else:
             bound = {"type": ["string", "number"]}
             names = ("from", "to", "step", "times")
@@ -204,6 +211,7 @@ class SpaceFile:
         Texts(alone=True), "what is to be small: figures, or formulas of them", ("latency", "area")
     )
     constraints: tuple[str, ...] | None = key(Texts(alone=True), "conditions that a design must meet", None)
+    set: dict[str, Any] | None = key(Anything(fixed=True), "keys of the device that are other than in every base", None)
     vary: dict[str, Any] | None = key(Anything(), "keys of the device, or names for formulas, and their values", None)
     derive: dict[str, Any] | None = key(Anything(texts=True), "keys of the device that follow from others", None)
     model: tuple[ModelConfig, ...] = key(Rows(ModelConfig), "what runs on the devices")

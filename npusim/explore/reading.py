@@ -10,14 +10,14 @@ from typing import Any
 from npusim.errors import ConfigError, shown
 from npusim.explore.axes import RANGE, Axis, config_key, config_keys, name_of, read_axis
 from npusim.explore.figures import FIGURES
-from npusim.explore.formula import FLAG, NUMBER, TEXT, Formula, FormulaError, Name, Scope, condition, formula, noun
+from npusim.explore.formula import FLAG, TEXT, Formula, FormulaError, Name, Scope, condition, formula, noun
 from npusim.explore.kinds import SpaceFile
 from npusim.explore.space import Derived, Space
 from npusim.explore.workloads import Workload, workloads
 from npusim.hw.build import Reading, read_section
 from npusim.hw.config import Config, load_config
 from npusim.hw.files import read_toml
-from npusim.hw.keys import Kind, Section, unknown
+from npusim.hw.keys import Kind, Section
 
 
 def read_space(source: str | os.PathLike[str]) -> Space:
@@ -79,16 +79,36 @@ class _Maker:
 
     def _bases(self) -> list[Config]:
         found: list[Config] = []
+        changes = self._changes()
         for source in self._file.base:
             beside = self._folder / source
             try:
-                found.append(load_config(beside if source.endswith(".toml") and beside.is_file() else source))
+                config = load_config(beside if source.endswith(".toml") and beside.is_file() else source)
+                found.append(config.with_(**changes) if changes else config)
             except ConfigError as error:
                 for problem in error.problems:
                     self._reading.refuse("base", problem)
         names = [config.name for config in found]
         for again in sorted({name for name in names if names.count(name) > 1}):
             self._reading.refuse("base", f"must name each device once, got {shown(again)} again")
+        return found
+
+    def _changes(self) -> dict[str, Any]:
+        """The values of ``[set]``, read as a file's are: with their units."""
+        found = {}
+        for key, value in _flat(self._file.set or {}):
+            kind = config_key(key)
+            if isinstance(kind, str):
+                self._reading.refuse(f"set.{key}", kind)
+            elif isinstance(kind, Section):
+                found[key] = None if value is False and kind.optional else value
+            else:
+                problems: list[str] = []
+                read = kind.read(value, lambda _, problem, found=problems: found.append(problem), False)  # type: ignore[misc]
+                for problem in problems:
+                    self._reading.refuse(f"set.{key}", problem)
+                if not problems:
+                    found[key] = kind.raw(read)
         return found
 
     def _load_workloads(self) -> None:
@@ -171,7 +191,7 @@ class _Maker:
                 names[last] = names[key]
         return Scope(names, FIGURES, tuple(each.name for each in self._workloads))
 
-    def _formulas(self, key: str, texts: Sequence[str], scope: Scope) -> Iterator[Formula] | list[Formula]:
+    def _formulas(self, key: str, texts: Sequence[str], scope: Scope) -> list[Formula]:
         found = []
         for place, text in enumerate(texts, 1):
             try:
@@ -215,5 +235,3 @@ def _text(raw: object) -> str:
         return str(raw)
     return str(raw) if isinstance(raw, str | int | float) else shown(raw)
 
-
-__all__ = ["NUMBER", "make_space", "read_space", "unknown"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from npusim.errors import UsageError
 from npusim.explore.axes import config_key
 from npusim.explore.figures import FIGURES, Row
-from npusim.explore.formula import AREA, DIMENSIONS, Formula
+from npusim.explore.formula import DIMENSIONS, Formula
 from npusim.hw.keys import Quantity
 from npusim.report.format import counted, duration, grouped, percent, quantity, table
 from npusim.units import Dimension, show
@@ -154,11 +154,12 @@ def _small(value: float, units: Sequence[tuple[str, float]]) -> str:
 
 def si_text(formula: Formula, value: float) -> str:
     """An objective's value in SI units, as people write it."""
-    if formula.dim == AREA:
-        return figure_text("area", value * 1e12)
     by_dim = {dim: (dimension, scale) for dimension, (dim, scale) in DIMENSIONS.items()}
     known = by_dim.get(formula.dim)
-    names = {Dimension.TIME: "latency", Dimension.SIZE: "dram_bytes", Dimension.ENERGY: "energy", Dimension.POWER: "power"}
+    names = {
+        Dimension.TIME: "latency", Dimension.SIZE: "dram_bytes", Dimension.ENERGY: "energy", Dimension.POWER: "power",
+        Dimension.AREA: "area",
+    }  # fmt: skip
     if known is not None and known[0] in names:
         return figure_text(names[known[0]], value / float(known[1]))
     return f"{value:.4g}"
