@@ -4,7 +4,7 @@ function layerBars(host, title, of, unit) {
   const values = indices(COUNT).map(of);
   const total = values.reduce((sum, value) => sum + (value || 0), 0);
   if (values.every((value) => value === null)) {
-    host.append(html("p", { class: "note" }, `${title}: unknown. ${DATA.unknown || ""}`));
+    host.append(html("p", { class: "note" }, `${title}: unknown.`));
     return;
   }
   let slot = 1;

@@ -9,6 +9,7 @@ from npusim.report.device import changes, summary
 from npusim.report.format import percent, quantity
 from npusim.report.html import page
 from npusim.report.html.columns import coded
+from npusim.report.html.energies import energies
 from npusim.report.html.held import held
 from npusim.report.html.lanes import lanes
 from npusim.report.html.roofs import roofs
@@ -43,6 +44,7 @@ def run_page(result: Run, *, notes: Sequence[tuple[str, str]] = ()) -> str:
     data = {
         "time": result.timeline.time_ps,
         "layers": _layers(found, config),
+        "energy": energies(result, found),
         "roofs": roofs(config, result.program),
         "lanes": lanes(result.timeline.spans, {layer.op: number for number, layer in enumerate(found)}),
         "memory": held(result.memory),
