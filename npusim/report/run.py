@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.report.device import changes, summary
+from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, shorten, table
 from npusim.report.layers import Layer, layers, slowest, why
 from npusim.report.result import Result
@@ -25,7 +26,15 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
     """
     blocks = [
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
-        facts([("inputs", inputs), *totals(result, config), *first_run(first, config), *memories(result)]),
+        facts(
+            [
+                ("inputs", inputs),
+                *totals(result, config),
+                *first_run(first, config),
+                *memories(result),
+                *energy_rows(result.energy, result.time_ps),
+            ]
+        ),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),

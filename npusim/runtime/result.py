@@ -12,9 +12,12 @@ import numpy.typing as npt
 from npusim import notebook
 from npusim.driver import HostCounters
 from npusim.dtypes import DType
+from npusim.energy import Energy, energy
 from npusim.errors import shown
+from npusim.hw.area import area
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
+from npusim.hw.prices import Breakdown
 from npusim.occupancy import Occupancy, occupancy
 from npusim.program import Program
 from npusim.summary import OpReport, summarize
@@ -41,6 +44,7 @@ class Result:
     host: HostCounters
     _ops: list[OpReport] = field(default_factory=list)
     _memory: list[Occupancy] | None = None
+    _energy: Energy | None = None
 
     def __repr__(self) -> str:
         what = f"{shown(self.model)} on {shown(self.config)}"
@@ -57,6 +61,12 @@ class Result:
         from npusim.report.html.still import pictures
 
         return notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows) + pictures(self)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page with pictures of this run, for any browser, without a network. Raises OSError."""
+        from npusim.report.html import run_page
+
+        Path(path).write_text(run_page(self), "ascii")
 
     def _arrays(self) -> list[tuple[str, str]]:
         return [(shown(name), f"{x.dtype.name}{list(x.shape)}") for name, x in self.outputs.items()]
@@ -149,11 +159,17 @@ class Result:
             self._memory = occupancy(self.program, self.timeline, self.device)
         return self._memory
 
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page with pictures of this run, for any browser, without a network. Raises OSError."""
-        from npusim.report.html import run_page
+    @property
+    def energy(self) -> Energy:
+        """Femtojoules by action, by unit and by operator; an action whose price is not known has none."""
+        if self._energy is None:
+            self._energy = energy(self)
+        return self._energy
 
-        Path(path).write_text(run_page(self), "ascii")
+    @property
+    def area(self) -> Breakdown:
+        """Square micrometres of the device, by part."""
+        return area(self.device)
 
     def to_json_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON values."""
@@ -173,4 +189,6 @@ class Result:
             "residents_held": self.residents_held,
             "ops": [op.to_json_dict() for op in self.ops],
             "memory": [each.to_json_dict() for each in self.memory],
+            "energy": self.energy.to_json_dict(),
+            "area": self.area.to_json_dict(),
         }

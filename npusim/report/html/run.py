@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npusim.report.device import changes, summary
+from npusim.report.energy import energy_rows
 from npusim.report.format import percent, quantity
 from npusim.report.html import page
 from npusim.report.html.columns import coded
@@ -77,6 +78,7 @@ def _body(result: Run, config: Config, notes: Sequence[tuple[str, str]]) -> str:
         *notes,
         *totals(result, config),
         *memories(result),
+        *energy_rows(result.energy, result.time_ps),
         ("digest", f"{result.timeline.digest()[:16]} of the timeline; equal digests are equal runs"),
     ]
     description = f"<details><summary>Description of the device, complete</summary><pre>{_toml(config)}</pre></details>"
