@@ -47,7 +47,11 @@ if TYPE_CHECKING:
     "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a trace that opens in ui.perfetto.dev."
 )
 @click.option(
-    "--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with pictures; it needs no network."
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page with pictures; it needs no network.",
 )
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
 @cache_options

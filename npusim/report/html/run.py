@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from npusim.report.device import changes, summary
 from npusim.report.energy import energy_rows
-from npusim.report.format import percent, quantity
 from npusim.report.html import page
 from npusim.report.html.columns import coded
 from npusim.report.html.energies import energies

@@ -54,7 +54,8 @@ def _units(result: Run, found: Sequence[Layer]) -> str:
 def _legend(y: int) -> Iterator[str]:
     for number, (bound, colour) in enumerate(COLOURS.items()):
         x = LEFT + number * 150
-        yield f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>{_label(x + 14, y, f"bound by {bound}")}'
+        yield f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>'
+        yield _label(x + 14, y, f"bound by {bound}")
 
 
 def _roofline(result: Run, found: Sequence[Layer]) -> str:
@@ -83,7 +84,9 @@ def _roofline(result: Run, found: Sequence[Layer]) -> str:
         f'<path d="M{LEFT} 8V186H{WIDTH - 8}" fill="none" stroke="#888"/>',
         f'<path d="{roof}" fill="none" stroke="currentColor" stroke-width="1.5"/>',
         _label(WIDTH - 8, round(y(peak)) - 5, quantity(peak, "MAC/s"), "end"),
-        _label(LEFT + 6, 200, f"{quantity(slope, 'B/s')} of DRAM; MACs for each byte, {across[0]:.2g} to {across[1]:.2g}"),
+        _label(
+            LEFT + 6, 200, f"{quantity(slope, 'B/s')} of DRAM; MACs for each byte, {across[0]:.2g} to {across[1]:.2g}"
+        ),
         _label(LEFT - 6, 186, quantity(up[0], "MAC/s"), "end"),
     ]
     parts += [
