@@ -44,5 +44,5 @@ function chosenBar(values, [left, , , bottom], y, slot, wide) {
   const index = selection.index;
   if (index < 0) return [];
   const top = y(values[index] || 0);
-  return [svg("path", { d: box(left + index * slot, top, Math.max(wide, 2), Math.max(bottom - top, 1)), class: `${bound(index)} chosen` })];
+  return [svg("path", { d: box(left + index * slot, top, Math.max(wide, 2), Math.max(bottom - top, 1)), class: `${bound(index)} chosen outlined` })];
 }
