@@ -125,7 +125,9 @@ def test_the_table_filters_by_words_and_by_choice(page: Browser) -> None:
     page.find("#layers input").clear()
     page.find("#layers input").send_keys("no such layer")
     assert page.count("#layers tbody tr") == 0
-    page.ask("const box = document.querySelector('#layers input'); box.value = ''; box.dispatchEvent(new Event('input'))")
+    page.ask(
+        "const box = document.querySelector('#layers input'); box.value = ''; box.dispatchEvent(new Event('input'))"
+    )
     page.ask(
         "const box = document.querySelectorAll('#layers select')[1];"
         "box.value = 'memory'; box.dispatchEvent(new Event('change'))"
@@ -150,7 +152,9 @@ def test_all_of_it_is_reached_with_the_tab_key(page: Browser) -> None:
         reached.add(page.ask(script))
     pictures = {f"{part} svg" for part in ("roofline", "lanes", "bars")}
     assert reached >= pictures | {"layers button", "layers input", "layers select", "layers tr", "summary summary"}
-    unnamed = "return [...document.querySelectorAll('svg.picture')].filter((each) => !each.getAttribute('aria-label')).length"
+    unnamed = (
+        "return [...document.querySelectorAll('svg.picture')].filter((each) => !each.getAttribute('aria-label')).length"
+    )
     assert page.ask(unnamed) == 0
 
 

@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 ARGUMENTS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--disable-dev-shm-usage", "--window-size=1300,900",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--disable-dev-shm-usage",
+    "--window-size=1300,900",
 )  # fmt: skip
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @contextlib.contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """A browser with an empty profile in the folder. Skips the test unless Chromium, its driver and selenium are there."""
+    """A browser with an empty profile in the folder. Skips the test if Chromium, its driver or selenium is missing."""
     pytest.importorskip("selenium", reason="selenium is not installed: pages are not tried in a browser")
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service

@@ -77,7 +77,8 @@ function mouseBrush(view, ranges, told_, focus) {
   const partAt = (event) => {
     const [, py] = placeIn(view.root, event);
     const height = view.root.viewBox.baseVal.height;
-    return clamp((height - PLOT[3] - py) / (height - PLOT[1] - PLOT[3]), 0, 1);
+    const part = (height - PLOT[3] - py) / (height - PLOT[1] - PLOT[3]);
+    return part > 0.97 ? 1 : part < 0.03 ? 0 : part; // who aims at an end means the end
   };
   view.root.addEventListener("pointerdown", (event) => {
     const axis = event.target.closest("[data-axis]");
