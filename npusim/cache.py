@@ -44,7 +44,7 @@ from npusim.program import (
     Program,
 )
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of the file's layout; raise it with any change to the layout or the description."""
 SUFFIX = ".npu"
 KEY_NAME = "program-cache.key"
@@ -287,7 +287,7 @@ def describe(program: Program) -> dict[str, Any]:
         "regions": program.region_bytes,
         "inputs": [_binding(*item) for item in enumerate(program.inputs, FIRST_IO)],
         "outputs": [_binding(*item) for item in enumerate(program.outputs, FIRST_IO + len(program.inputs))],
-        "ops": [(entry.name, entry.kind) for entry in program.ops],
+        "ops": [(entry.name, entry.kind, entry.members) for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
@@ -461,7 +461,7 @@ _DTYPES = {dtype.label: dtype for dtype in DType}
 _BINDINGS = _many(_row(_text, _size, _shape, _dtype))
 _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
-    "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
+    "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text, _many(_text))), "commands": _size,
     "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
     "states": _many(_row(_size, _size, _size, _size)),
     "places": _many(

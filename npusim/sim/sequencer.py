@@ -17,15 +17,13 @@ from simpy.events import Event
 
 from npusim.sim.engine import PREEMPTED, Engine, Progress
 from npusim.sim.steps import HALT
-from npusim.timeline import NO_OP, UnitCounters
+from npusim.timeline import NO_OP, SEQUENCER, UnitCounters
 
 FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
 
 CODE_RANK = -1
 """Code comes before all data: nothing goes on without it."""
-
-SEQUENCER = "sequencer"
 
 
 class Sequencer:
