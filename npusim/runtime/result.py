@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy.typing as npt
@@ -15,7 +15,8 @@ from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
 from npusim.occupancy import Occupancy, occupancy
 from npusim.program import Program
-from npusim.summary import OpReport, summarize
+from npusim.runtime.provenance import Origin, provenance
+from npusim.summary import OpReport, critical_path, summarize
 from npusim.timeline import Counters, Timeline
 from npusim.units import cycles_spanned
 
@@ -28,6 +29,8 @@ class Result:
 
     All times are simulated. ``queued_ps``: from submission to the first work of the host, and from the doorbell to the
     beginning; ``total_ps``: from submission to the last byte read back. ``host``: what the host did for it.
+    ``origin``: what the program was made of, ``seed``: of random inputs, None where nobody knows; ``arithmetic``:
+    whether it was done; ``state``: whether inputs lay on the device from a run before.
     """
 
     program: Program
@@ -37,6 +40,10 @@ class Result:
     queued_ps: int
     total_ps: int
     host: HostCounters
+    origin: Origin | None = None
+    seed: int | None = None
+    arithmetic: bool = True
+    state: bool = False
     _ops: list[OpReport] = field(default_factory=list)
     _memory: list[Occupancy] | None = None
 
@@ -145,6 +152,11 @@ class Result:
             self._memory = occupancy(self.program, self.timeline, self.device)
         return self._memory
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What it takes to get this result again, as JSON values; ``npusim rerun`` reads them."""
+        return provenance(self)
+
     def to_json_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON values."""
         return {
@@ -162,5 +174,8 @@ class Result:
             "resident_bytes": self.resident_bytes,
             "residents_held": self.residents_held,
             "ops": [op.to_json_dict() for op in self.ops],
+            "units": {name: asdict(unit) for name, unit in sorted(self.counters.units.items())},
+            "critical_path": critical_path(self.timeline, self.program.ops),
             "memory": [each.to_json_dict() for each in self.memory],
+            "provenance": self.provenance,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
+from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
 from npusim.runtime.state import State
@@ -59,6 +61,7 @@ class Session:
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
         self._deciding: dict[str, list[str]] = {}
+        self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
         self._dispatcher: Dispatcher | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -106,16 +109,34 @@ class Session:
                     "input_shapes: the shapes" if input_shapes else "bind: the inputs" if bind else "cache_rows: those"
                 )
                 raise UsageError(f"{what} of a Graph are fixed")
-            return self._store.compile(self._key(_identity(source, self.config), {}, {}, 0), lambda: source)
+            return self._compile(source, _identity(source, self.config), {}, {}, 0)
         shapes: Mapping[str, Sequence[int]] = input_shapes or {}
         bound = dict(bind or {})
         model = _identity(source, self.config)
         if inputs is None:
-            return self._store.compile(
-                self._key(model, shapes, bound, cache_rows),
-                lambda: _graph(source, shapes, bound, self.config, cache_rows),
-            )
+            return self._compile(source, model, shapes, bound, cache_rows)
         return self._compile_for(source, model, inputs, shapes, bound, cache_rows, ())
+
+    def _compile(
+        self,
+        source: Source,
+        model: tuple[str, str],
+        shapes: Mapping[str, Sequence[int]],
+        bound: Mapping[str, Any],
+        cache_rows: int,
+    ) -> Program:
+        """The program for a model of which nothing is open, and what it comes from."""
+
+        def graph() -> Graph:
+            if isinstance(source, Graph):
+                return source
+            return _graph(source, shapes, bound, self.config, cache_rows)
+
+        program = self._store.compile(self._key(model, shapes, bound, cache_rows), graph)
+        file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+        kind = "graph" if isinstance(source, Graph) else "onnx"
+        self._origins[program] = Origin(kind, file, model[0], dict(shapes), dict(bound), cache_rows)
+        return program
 
     def _compile_for(
         self,
@@ -140,10 +161,7 @@ class Session:
         while True:
             reads += 1
             try:
-                return self._store.compile(
-                    self._key(model, shapes, bound, cache_rows),
-                    lambda: _graph(source, shapes, bound, self.config, cache_rows),
-                )
+                return self._compile(source, model, shapes, bound, cache_rows)
             except NeedsValueError as error:
                 _check_held(error.values, held)
                 if reads == MOST_READS:
@@ -213,6 +231,7 @@ class Session:
             request = Request(program, {**arrays, **buffers}, kept, timing_only=timing_only, budget_ps=TIMEOUT_PS)
             result = self._powered().run(request)
             state.advance(kept, after)
+        result.origin, result.state = self._origins.get(program), state is not None
         kinds = {binding.name: binding.dtype for binding in program.outputs}
         result.outputs = {name: from_storage(array, kinds[name]) for name, array in result.outputs.items()}
         return result
