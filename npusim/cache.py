@@ -44,7 +44,7 @@ from npusim.program import (
     Program,
 )
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 """Of the file's layout; raise it with any change to the layout or the description."""
 SUFFIX = ".npu"
 KEY_NAME = "program-cache.key"
@@ -287,7 +287,8 @@ def describe(program: Program) -> dict[str, Any]:
         "regions": program.region_bytes,
         "inputs": [_binding(*item) for item in enumerate(program.inputs, FIRST_IO)],
         "outputs": [_binding(*item) for item in enumerate(program.outputs, FIRST_IO + len(program.inputs))],
-        "ops": [(entry.name, entry.kind, entry.members) for entry in program.ops],
+        "ops": [(entry.name, entry.kind) for entry in program.ops],
+        "members": [entry.members for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
@@ -345,8 +346,8 @@ def _binding(number: int, binding: Binding) -> tuple[str, int, tuple[int, ...], 
 
 def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
     """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
-    # Files from before inputs could be bound, places told, or inputs grow where they lie have no row for it.
-    rows = _fields({"bound": [], "places": [], "states": [], **meta} if isinstance(meta, dict) else meta)
+    # Files from before inputs could be bound or grow where they lie, places or members were told, have no row for it.
+    rows = _fields({"bound": [], "members": [], "places": [], "states": [], **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
     if len(regions) != FIRST_IO + len(bindings):
@@ -366,6 +367,12 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     last = max(operators(code), default=-1)
     if last >= len(rows["ops"]):
         raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
+    if len(rows["members"]) not in (0, len(rows["ops"])):
+        raise CacheError(
+            f"members: there must be a list for each of {len(rows['ops'])} operators, got {len(rows['members'])}"
+        )
+    told = rows["members"] or [()] * len(rows["ops"])
+    entries = tuple(OpEntry(name, kind, members) for (name, kind), members in zip(rows["ops"], told, strict=True))
     places = tuple(Place(*row) for row in rows["places"])
     for number, place in enumerate(places):
         if not place.first <= place.last < len(rows["ops"]):
@@ -375,7 +382,7 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
             )
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
-        inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
+        inputs, outputs, entries, rows["commands"], rows["macs"],
         rows["bound"], resident_bytes(code), places=places,
     )  # fmt: skip
 
@@ -461,8 +468,8 @@ _DTYPES = {dtype.label: dtype for dtype in DType}
 _BINDINGS = _many(_row(_text, _size, _shape, _dtype))
 _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
-    "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text, _many(_text))), "commands": _size,
-    "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
+    "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
+    "members": _many(_many(_text)), "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
     "states": _many(_row(_size, _size, _size, _size)),
     "places": _many(
         _row(_one_of(MEMORIES), _core, _one_of(PLACE_KINDS), _text, _size, _size, _upto(32), _upto(32))

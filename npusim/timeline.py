@@ -216,14 +216,18 @@ def _critical_path(timeline: Timeline) -> list[Stretch]:
             path.append(Stretch(NO_OP, SEQUENCER, "fetch", 0, until))
             break
         end = ends[last]
-        own = after.unit if after is not None else ""
-        together = spans[bisect_left(ends, end) : last + 1]
-        chosen = min(together, key=lambda span, own=own: (span.unit != own, span.start_ps, span.unit))
+        chosen = _waited_for(spans[bisect_left(ends, end) : last + 1], after)
         if end < until:
             path.append(_between(chosen, after, end, until))
         path.append(Stretch(chosen.op, chosen.unit, _cause(chosen), chosen.start_ps, end))
         until, after = chosen.start_ps, chosen
     return path[::-1]
+
+
+def _waited_for(together: Iterable[Span], after: Span | None) -> Span:
+    """Of spans that end together, the one that the next waited for."""
+    own = after.unit if after is not None else ""
+    return min(together, key=lambda span: (span.unit != own, span.start_ps, span.unit))
 
 
 def _between(before: Span, after: Span | None, start: int, end: int) -> Stretch:

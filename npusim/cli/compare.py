@@ -58,6 +58,7 @@ def compare(
       npusim compare model.onnx --config edge --with dram.bandwidth='8 GB/s'
       npusim compare model.onnx --config edge --with-config mobile --json -
     """
+    from npusim.cli.models import load_run
     from npusim.explore.compare import compare as compared
     from npusim.explore.compare_text import text
 
@@ -69,22 +70,17 @@ def compare(
         for option, value in given.items():
             if value:
                 raise UsageError(f"{option}: is for a MODEL; {files[0]} and {files[1]} are runs that have been made")
-        found = compared(*_runs(files), (str(files[0]), str(files[1])))
+        first, second = (load_run(file) for file in files)
+        found = compared(first, second, (str(files[0]), str(files[1])))
     elif len(files) == 1:
         if not changes and not with_config:
             raise UsageError("compare: say with what: --with KEY=VALUE, --with-config NAME, or a second run's JSON")
         devices = [(config, overrides), (with_config or config, (*overrides, *changes))]
-        runs = [_run(files[0], *each, (input_shapes, bound), cache_dir, no_cache) for each in devices]
-        found = compared(*runs, _labels(devices))
+        first, second = (_run(files[0], *each, (input_shapes, bound), cache_dir, no_cache) for each in devices)
+        found = compared(first, second, _labels(devices))
     else:
         raise UsageError(f"compare: takes two files of runs or one MODEL, got {len(files)} files")
     answer(json_file, found.to_json_dict, lambda: text(found, top))
-
-
-def _runs(files: tuple[Path, ...]) -> list[dict[str, Any]]:
-    from npusim.cli.models import load_run
-
-    return [load_run(file) for file in files]
 
 
 def _run(

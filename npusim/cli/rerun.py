@@ -13,7 +13,10 @@ from npusim.cli.output import answer, progress
 @click.command(cls=Command, short_help="Run again what a JSON of a run describes.")
 @click.argument("record", type=click.Path(path_type=Path, dir_okay=False), metavar="RUN.json")
 @click.option(
-    "--model", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The model, if it lies elsewhere now."
+    "--model",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The model, if it lies elsewhere now.",
 )
 @json_option("what came of it")
 @click.pass_context

@@ -171,13 +171,12 @@ def _check(run: Mapping[str, Any], label: str) -> None:
 
 
 def _amount(run: Mapping[str, Any], name: str) -> int | None:
+    found: object = run.get(name)
     if name == "instructions":
-        return sum(unit["instructions"] for unit in run["units"].values())
-    if name == "energy_fj":
+        found = sum(unit["instructions"] for unit in run["units"].values())
+    elif name == "energy_fj":
         energy = run.get("energy")
         found = energy.get("total_fj") if isinstance(energy, Mapping) else None
-    else:
-        found = run.get(name)
     return found if isinstance(found, int) else None
 
 
@@ -288,7 +287,7 @@ def _pair_leftovers(sides: Sequence[Sequence[Mapping[str, Any]]], owners: _Owner
         for side, rows in enumerate(sides)
     ]
     kinds = [[rows[number]["kind"] for number in alone[side]] for side, rows in enumerate(sides)]
-    for block in SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
+    for block in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks():
         for step in range(block.size):
             owners.join((0, alone[0][block.a + step]), (1, alone[1][block.b + step]))
 

@@ -94,7 +94,9 @@ def _shares(title: str, deltas: Mapping[str, int], found: Comparison, meanings: 
     """The largest differences, the others in a row, and their sum."""
     ordered = sorted(deltas.items(), key=lambda item: (-abs(item[1]), item[0]))
     rest = sum(delta for _, delta in ordered[MOST_UNITS:])
-    rows = [(name, _signed(delta), _share(delta, found), meanings.get(name, "")) for name, delta in ordered[:MOST_UNITS]]
+    rows = [
+        (name, _signed(delta), _share(delta, found), meanings.get(name, "")) for name, delta in ordered[:MOST_UNITS]
+    ]
     if ordered[MOST_UNITS:]:
         rows.append((counted(len(ordered) - MOST_UNITS, "other"), _signed(rest), _share(rest, found), ""))
     if not rows:

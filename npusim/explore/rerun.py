@@ -51,7 +51,9 @@ def rerun(record: Mapping[str, Any], label: str, model: str | os.PathLike[str] |
     try:
         config = config_of(told["config"], label)
     except ConfigError as error:
-        raise ConfigError([f"the device of this run is not valid any more: {each}" for each in error.problems]) from None
+        raise ConfigError(
+            [f"the device of this run is not valid any more: {each}" for each in error.problems]
+        ) from None
     file = _model_file(told["model"], label, model)
     changed = _changed(told, config, file)
     with Session(config, cache_dir=False) as session:
@@ -94,7 +96,9 @@ def _changed(told: Mapping[str, Any], config: Config, file: Path) -> tuple[str, 
     found = []
     digest = digest_file(file, config.dram.bytes)
     if told["model"].get("digest") not in (None, digest):
-        found.append(f"model: {file} is not what it was: SHA-256 {digest[:16]}..., was {told['model']['digest'][:16]}...")
+        found.append(
+            f"model: {file} is not what it was: SHA-256 {digest[:16]}..., was {told['model']['digest'][:16]}..."
+        )
     now = versions()
     for name, version in told["versions"].items():
         if now.get(name) != version:

@@ -73,8 +73,8 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One device's run. ``total_ps``: with the host's part; ``binds``: ps of the critical path by (sort of unit, cause);
-    ``energy_fj``: None where the description does not price it."""
+    """One device's run. ``total_ps``: with the host's part; ``binds``: ps of the critical path by (unit, cause), units of
+    a sort as one; ``energy_fj``: None where the description does not price it."""
 
     time_ps: int
     total_ps: int
@@ -113,9 +113,7 @@ class Row:
     @property
     def moves(self) -> bool:
         """Whether any change alters anything."""
-        return any(
-            not isinstance(point, str) and _told(point) != _told(self.base) for point in self.points.values()
-        )
+        return any(not isinstance(point, str) and _told(point) != _told(self.base) for point in self.points.values())
 
     def share(self, change: str) -> float | None:
         """``gain_ps`` as part of the time that it takes now."""
@@ -224,9 +222,7 @@ def what_if(config: Config, measure: Measure, model: str = "", only: Sequence[st
         raise NpusimError(base)
     rows = []
     for resource, variants in tried:
-        found = {
-            change: points[v.fingerprint()] if isinstance(v, Config) else v for change, v in variants.items()
-        }
+        found = {change: points[v.fingerprint()] if isinstance(v, Config) else v for change, v in variants.items()}
         values = {
             change: next(value for key, value, *_ in v.resolved() if key == resource.key)
             for change, v in variants.items()

@@ -36,7 +36,9 @@ def _facts(found: WhatIf) -> list[tuple[str, str]]:
         behind = best.points[INFINITE]
         assert isinstance(behind, Point)
         left = duration(behind.latency_ps(best.resource))
-        rows.append(("behind it", f"with {best.resource.key} = {best.values[INFINITE]}: {left}, then {_binding(behind, 0)}"))
+        rows.append(
+            ("behind it", f"with {best.resource.key} = {best.values[INFINITE]}: {left}, then {_binding(behind, 0)}")
+        )
     return rows
 
 
@@ -58,7 +60,10 @@ def _table(rows: list[Row]) -> list[str]:
         moved, spent = _best_of_others(row)
         cells.append((row.resource.key, shorten(row.resource.value, 16), *changes, moved, spent, behind))
     header = ("resource", "is", "infinite: time", "doubled", "halved", "DRAM", "energy", "then binds")
-    return ["time, and for the best of the three DRAM traffic and energy, against now", *table(header, cells, right="<<>>>>><")]
+    return [
+        "time, and for the best of the three DRAM traffic and energy, against now",
+        *table(header, cells, right="<<>>>>><"),
+    ]
 
 
 def _change(row: Row, change: str) -> str:

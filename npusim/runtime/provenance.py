@@ -5,16 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
-
-if TYPE_CHECKING:
-    from npusim.runtime.result import Result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +51,18 @@ def overrides(config: Config) -> dict[str, str]:
     return {key: value for key, value, origin, _ in config.resolved() if origin == "override"}
 
 
-def provenance(result: Result) -> dict[str, Any]:
+class Run(Protocol):
+    """What is told of a result."""
+
+    program: Program
+    device: Config
+    origin: Origin | None
+    seed: int | None
+    arithmetic: bool
+    state: bool
+
+
+def provenance(result: Run) -> dict[str, Any]:
     """As JSON values; the schema is in npusim/report/run.schema.json."""
     return {
         "config": result.device.to_table(),

@@ -17,7 +17,7 @@ from simpy.events import Event
 
 from npusim.sim.engine import PREEMPTED, Engine, Progress
 from npusim.sim.steps import HALT
-from npusim.timeline import NO_OP, SEQUENCER, UnitCounters
+from npusim.timeline import NO_OP, UnitCounters
 
 FETCH_BYTES = 4096
 """Half of the fetch buffer; larger than any command."""
