@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from npusim import notebook
 from npusim.dtypes import DType, raw_bytes
-from npusim.errors import shown
+from npusim.errors import UsageError, shown
+from npusim.weights import owner
 
 CONSTANTS = 0
 """Region of the constants: read only, written once when the program is loaded."""
@@ -34,20 +35,54 @@ class Cuttable(Protocol):
         """Raise FileCutError if they were."""
 
 
+class Deferred:
+    """A piece that is computed where it is read, each time: as NumPy sees it, an array that is not there yet.
+
+    ``make(*arrays)`` gives its bytes, ``nbytes`` of them.
+    """
+
+    __slots__ = ("_make", "arrays", "nbytes")
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self, make: Callable[..., npt.NDArray[np.uint8]], arrays: Sequence[npt.NDArray[Any]], nbytes: int
+    ) -> None:
+        self._make = make
+        self.arrays = tuple(arrays)
+        self.nbytes = nbytes
+
+    @property
+    def size(self) -> int:
+        return self.nbytes
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.nbytes,)
+
+    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.asarray(self._make(*self.arrays), dtype)
+
+
+Piece = npt.NDArray[Any] | Deferred
+
+
 class ConstantData:
     """The contents of the constants region: ``nbytes`` bytes, zeros where no piece lies.
 
-    ``pieces``: (offset, array) in order. An array need not be dense and may belong to somebody else - weights in a
-    mapped file, say: it is read where the bytes are needed, not before, and must not change.
+    ``pieces``: (offset, array) in order. An array may be :class:`Deferred`, need not be dense and may belong to
+    somebody else - weights in a mapped file, say: it is read where the bytes are needed, not before, and must not
+    change. ``left_out``: of a program for timing nobody needs them, and it has none.
     """
 
-    __slots__ = ("_files", "nbytes", "pieces")
+    __slots__ = ("_files", "left_out", "nbytes", "pieces")
 
-    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, npt.NDArray[Any]]]) -> None:
+    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, Piece]], *, left_out: bool = False) -> None:
         self.nbytes = nbytes
         self.pieces = tuple(pieces)
+        self.left_out = left_out
         # Each file once, however many pieces are views of it: looking whether it was cut is a system call.
-        sources = {id(source): source for source in (_source(piece) for _, piece in pieces)}
+        sources = {id(source): source for source in map(owner, _arrays(pieces))}
         self._files = [source for source in sources.values() if isinstance(source, Cuttable)]
 
     @classmethod
@@ -55,8 +90,14 @@ class ConstantData:
         """All of it in one piece."""
         return cls(data.size, [(0, data)])
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that they may take in memory."""
+        return 0 if self.left_out else self.nbytes
+
     def fill(self, out: npt.NDArray[np.uint8]) -> None:
-        """Write everything into ``nbytes`` bytes. Raises FileCutError."""
+        """Write everything into ``nbytes`` bytes. Raises FileCutError; UsageError if they were left out."""
+        self.check_there()
         end = 0
         for offset, piece in self.pieces:
             out[end:offset] = 0
@@ -64,6 +105,11 @@ class ConstantData:
             out[offset:end].view(piece.dtype).reshape(piece.shape)[...] = piece
         out[end:] = 0
         self.check()
+
+    def check_there(self) -> None:
+        """Raise UsageError if they were left out."""
+        if self.left_out:
+            raise UsageError("the program was compiled for timing alone, without its constants: compile it to compute")
 
     def check(self) -> None:
         """Raise FileCutError if bytes were read of a file that has lost them."""
@@ -76,28 +122,28 @@ class ConstantData:
         return any(file.cut for file in self._files)
 
     def parts(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes from the beginning to the end, one piece or gap after the other."""
+        """The bytes from the beginning to the end, one piece or gap after the other. None that were left out."""
+        if self.left_out:
+            return
         end = 0
         for offset, piece in self.pieces:
             if offset > end:
                 yield np.zeros(offset - end, np.uint8)
             end = offset + piece.nbytes
-            yield raw_bytes(piece)
+            yield raw_bytes(np.asarray(piece))
         if end < self.nbytes:
             yield np.zeros(self.nbytes - end, np.uint8)
 
     def joined(self) -> npt.NDArray[np.uint8]:
-        """All bytes as one array; no copy where they are one already."""
+        """All bytes as one array; no copy where they are one already. None if they were left out."""
         parts = list(self.parts())
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])
 
 
-def _source(array: npt.NDArray[Any]) -> object:
-    """Whose memory an array is a view of, at the end."""
-    source: object = array
-    while isinstance(source, np.ndarray | memoryview):
-        source = source.base if isinstance(source, np.ndarray) else source.obj
-    return source
+def _arrays(pieces: Iterable[tuple[int, Piece]]) -> Iterator[npt.NDArray[Any]]:
+    """All arrays that are read for pieces."""
+    for _, piece in pieces:
+        yield from piece.arrays if isinstance(piece, Deferred) else (piece,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +240,8 @@ class Program:
     ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
     the program's, and the value that it was compiled for; ``resident_bytes``: weights that stay in SRAM from one run to
     the next, which the first loads; ``from_cache``: read from a file, not compiled now.
-    ``places``: what is where in the memories; none where there are more than are worth keeping.
+    ``places``: what is where in the memories; none where there are more than are worth keeping. ``emitted``: what
+    remembers how the code came to be, for as long as the program lives; none for one that was read from a file.
     """
 
     name: str
@@ -213,6 +260,12 @@ class Program:
     resident_bytes: int = 0
     from_cache: bool = False
     places: tuple[Place, ...] = ()
+    emitted: object = field(default=None, repr=False)
+
+    @property
+    def timing_only(self) -> bool:
+        """Whether it can be timed, and not compute: its constants were left out."""
+        return self.constants.left_out
 
     @property
     def states(self) -> tuple[tuple[Binding, Binding], ...]:

@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 @click.option(
     "--resident-weights", is_flag=True, help="Keep weights in SRAM from run to run: --set sram.resident_weights=true."
 )
-@click.option("--timing-only", is_flag=True, help="Same times, no arithmetic, no outputs: faster.")
+@click.option(
+    "--timing-only",
+    is_flag=True,
+    help="Same times, no arithmetic, no outputs: faster. Files of weights may be missing.",
+)
 @click.option(
     "--output-dir", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write each output as DIR/NAME.npy."
 )
@@ -90,7 +94,9 @@ def run(
         raise UsageError("--input: not used with --timing-only")
     if resident_weights:
         overrides = (*overrides, "sram.resident_weights=true")
-    session, program, found = prepare(model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs)
+    session, program, found = prepare(
+        model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs, timing_only=timing_only
+    )
     arrays = None
     if not timing_only:
         arrays = (
@@ -164,6 +170,8 @@ def prepare(
     cache_dir: Path | None,
     no_cache: bool,
     inputs: tuple[str, ...] = (),
+    *,
+    timing_only: bool = False,
 ) -> tuple[Any, Program, Config]:
     """A session, the program of a model file on it, and the device: what commands that simulate start with.
 
@@ -204,4 +212,5 @@ def prepare(
         for name in arrays.keys() & values(given[1]).keys():
             raise UsageError(f"--bind {name}=...: input {name!r} has an array already")
     with progress(f"compiling {model.name} for {found.name}"):
-        return session, session.compile(model, shapes(given[0]), bind=values(given[1]), inputs=arrays), found
+        dims, bound = shapes(given[0]), values(given[1])
+        return session, session.compile(model, dims, bind=bound, inputs=arrays, timing_only=timing_only), found

@@ -33,9 +33,10 @@ from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
-from npusim.isa.base import Command, Unit, encode
+from npusim.isa.base import Command, Unit
 from npusim.isa.control import Residents
-from npusim.isa.verify import Limits, verify
+from npusim.isa.emitted import emit
+from npusim.isa.verify import Limits
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
@@ -82,12 +83,12 @@ def _compile(
     if config.sram.resident_weights:
         best = _with_residents(prepared, config, budget, best)
     commands, sizes = _marked(best), best.sizes
-    # Our own output is not trusted more than a file's: a bug in a lowering ends here, not in a fault on the device.
     limits = Limits(
         sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
         config.interconnect.multicast,
     )  # fmt: skip
-    verify(commands, limits)
+    # Nothing is verified here: whoever executes a stream does that first, whoever has made it.
+    emitted = emit(commands, limits)
     count = len(prepared.inputs)
     bindings = [
         Binding(name, FIRST_IO + index, tensor.shape, tensor.dtype)
@@ -101,11 +102,11 @@ def _compile(
                 bindings[number], region=FIRST_IO + cache.source, axis=cache.axis, capacity=cache.capacity
             )
     program = Program(
-        graph.name, config.name, config.fingerprint(), key, encode(commands),
+        graph.name, config.name, config.fingerprint(), key, emitted.code,
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(best.entries()), len(commands), _macs(commands), graph.bound, best.resident_bytes,
-        places=best.record.places(),
+        places=best.record.places(), emitted=emitted,
     )  # fmt: skip
     return program, best
 

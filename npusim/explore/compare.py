@@ -176,7 +176,7 @@ def _amount(run: Mapping[str, Any], name: str) -> int | None:
         found = sum(unit["instructions"] for unit in run["units"].values())
     elif name == "energy_fj":
         energy = run.get("energy")
-        found = energy.get("total_fj") if isinstance(energy, Mapping) else None
+        found = energy.get("total") if isinstance(energy, Mapping) else None
     return found if isinstance(found, int) else None
 
 

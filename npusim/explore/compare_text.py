@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from npusim.explore.compare import Comparison, LayerDelta
+from npusim.report.energy import joules
 from npusim.report.format import counted, duration, facts, grouped, percent, quantity, shorten, table
 from npusim.timeline import CAUSES
 
@@ -32,7 +33,7 @@ def _facts(found: Comparison) -> list[tuple[str, str]]:
         "instructions": ("instructions", grouped),
         "dram_read_bytes": ("DRAM read", lambda value: quantity(value, "B")),
         "dram_write_bytes": ("DRAM written", lambda value: quantity(value, "B")),
-        "energy_fj": ("energy", energy),
+        "energy_fj": ("energy", joules),
     }
     for name, (before, after) in found.amounts.items():
         label, show = shows[name]
@@ -50,14 +51,6 @@ def _facts(found: Comparison) -> list[tuple[str, str]]:
     if waits:
         rows.append(("waits", "; ".join(waits)))
     return rows
-
-
-def energy(femtojoules: int) -> str:
-    """``1.25 mJ``: an energy in the largest unit that leaves at least 1."""
-    for size, unit in ((10**15, "J"), (10**12, "mJ"), (10**9, "uJ"), (10**6, "nJ"), (10**3, "pJ")):
-        if abs(femtojoules) >= size:
-            return f"{femtojoules / size:.3g} {unit}"
-    return f"{femtojoules} fJ"
 
 
 def _changes(changes: Mapping[str, tuple[str, str]]) -> str:

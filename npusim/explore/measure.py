@@ -38,6 +38,6 @@ class Measurer:
 
         try:
             with Session(device, cache_dir=False) as session:
-                return point(session, session.compile(self.model, self.shapes, bind=self.bind))
+                return point(session, session.compile(self.model, self.shapes, bind=self.bind, timing_only=True))
         except (NpusimError, MemoryError) as error:
             return str(error).splitlines()[0] if str(error) else "this machine has too little memory for that"

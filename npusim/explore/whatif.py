@@ -73,8 +73,8 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One device's run. ``total_ps``: with the host's part; ``binds``: ps of the critical path by (unit, cause), units of
-    a sort as one; ``energy_fj``: None where the description does not price it."""
+    """One device's run. ``total_ps``: with the host's part; ``binds``: ps of the critical path by (unit, cause), units
+    of a sort as one; ``energy_fj``: None where the description does not price it."""
 
     time_ps: int
     total_ps: int
@@ -246,13 +246,7 @@ def point(session: Any, program: Any) -> Point:
         binds[unit_kind(stretch.unit), stretch.cause] += stretch.end_ps - stretch.start_ps
     ordered = sorted(binds.items(), key=lambda item: (-item[1], item[0]))
     traffic = result.dram_read_bytes + result.dram_write_bytes
-    return Point(result.time_ps, result.total_ps, traffic, _energy(result), tuple(ordered))
-
-
-def _energy(result: Any) -> int | None:
-    from npusim.report.energy import energy_fj
-
-    return energy_fj(result.device, result.program, result.counters)
+    return Point(result.time_ps, result.total_ps, traffic, result.energy.total, tuple(ordered))
 
 
 def _told(found: Point) -> tuple[int, int, int, int | None]:

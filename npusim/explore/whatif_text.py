@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npusim.explore.compare_text import energy
 from npusim.explore.whatif import CHANGES, INFINITE, Point, Row, WhatIf
+from npusim.report.energy import joules
 from npusim.report.format import duration, facts, percent, quantity, shorten, table
 from npusim.timeline import CAUSES
 
@@ -29,7 +29,7 @@ def _facts(found: WhatIf) -> list[tuple[str, str]]:
         ("DRAM", quantity(base.dram_bytes, "B")),
     ]
     if base.energy_fj is not None:
-        rows.append(("energy", energy(base.energy_fj)))
+        rows.append(("energy", joules(base.energy_fj)))
     rows.append(("binds", "; ".join(_binding(base, number) for number in range(min(MOST_BINDING, len(base.binds))))))
     best = next((row for row in found.rows if isinstance(row.points[INFINITE], Point)), None)
     if best is not None and best.best_ps > 0:

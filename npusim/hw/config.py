@@ -23,12 +23,12 @@ from npusim.hw.dram._parts import MAPPING, PARTS, bad_mapping
 from npusim.hw.files import config_names, read_description, read_resolved
 from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
 from npusim.hw.sections import DirectConfig, GridConfig, MeshConfig
+from npusim.hw.technology import AreaConfig, EnergyConfig, TechnologyConfig
 from npusim.units import Dimension, bytes_to_ps, show
 
 CLOCK = Quantity(Dimension.FREQUENCY, 1_000, 100 * 10**9)
 TIME = Quantity(Dimension.TIME, 0, 10**12)
 BANDWIDTH = Quantity(Dimension.BANDWIDTH, 10**6, 10**15)
-ENERGY = Quantity(Dimension.ENERGY, 0, 10**9)
 
 MATRIX_DTYPES = ("int8", "int16", "int32", "float16", "bfloat16", "float32")
 FUNCTIONS = ("simple", "divide", "sqrt", "transcendental", "convert", "reduce")
@@ -236,21 +236,6 @@ class HostConfig:
         return self.link_latency_ps + bytes_to_ps(nbytes, self.link_bandwidth)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class EnergyConfig:
-    """Energy of one action each; absent = the device's energy is not known, and none is reported."""
-
-    mac: Table[int] = table(MapOf(MATRIX_DTYPES, ENERGY), "one multiply-accumulate, for every type of throughput")
-    vector_fj: int = key(ENERGY, "one vector lane operation")
-    sram_byte_fj: int = key(ENERGY, "one byte read from or written to SRAM")
-    dram_byte_fj: int = key(ENERGY, "one byte over the DRAM pins")
-    leakage_uw: int = key(Quantity(Dimension.POWER, 0, 10**9), "power of the idle chip", 0)
-
-    def mac_fj(self, dtype: str) -> int:
-        """Of one multiply-accumulate, by an element type's label; there is a price for all that the unit computes."""
-        return self.mac[_STORED_AS.get(dtype, dtype)]
-
-
 @functools.lru_cache(64)
 def _fingerprint(config: Config) -> str:
     import hashlib
@@ -283,7 +268,9 @@ class Config:
     constants: ConstantsConfig | None = section(ConstantsConfig, "memory for constants beside the DRAM", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
     host: HostConfig = section(HostConfig, "the host's link to the device")
+    technology: TechnologyConfig | None = section(TechnologyConfig, "process of the chip", optional=True)
     energy: EnergyConfig | None = section(EnergyConfig, "energy of one action each", optional=True)
+    area: AreaConfig | None = section(AreaConfig, "area of one part each", optional=True)
     origin: str = dataclasses.field(default="", compare=False)
     origins: Table[str] = dataclasses.field(default_factory=Table, compare=False, repr=False)
 
@@ -349,7 +336,7 @@ class Config:
         """Every (dotted key, value as TOML, where it comes from, what it means), defaults included."""
         rows = []
         for path, entry, value in walk(self):
-            shown = "(the device's clock)" if value is None else entry.kind.text(value)
+            shown = _left_out(path) if value is None else entry.kind.text(value)
             rows.append((path, shown, self._origin_of(path), entry.doc))
         return rows
 
@@ -370,6 +357,11 @@ class Config:
             if value is not None:
                 lines.append(f"{entry.name} = {entry.kind.text(value)}  # {self._origin_of(path)}")
         return "\n".join(lines) + "\n"
+
+
+def _left_out(path: str) -> str:
+    """What holds where a key that may be left out is."""
+    return "(the device's clock)" if path.endswith("clock") else "(left out)"
 
 
 def load_config(source: str | os.PathLike[str] | Config) -> Config:
@@ -422,10 +414,6 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
     if config.matrix is not None:
         yield from _bad_matrix(config.matrix)
     yield from _bad_dram(config.dram)
-    if config.energy is not None and config.matrix is not None:
-        for dtype, rate in config.matrix.throughput.items():
-            if rate and dtype not in config.energy.mac:
-                yield f"energy.mac.{dtype}", "missing; must be given for every type of matrix.throughput"
 
 
 def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
+from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -239,6 +240,8 @@ class Instruction(ABC):
     unit: ClassVar[Unit] = Unit.CONTROL
     layout: ClassVar[struct.Struct] = struct.Struct("<")
     fields: ClassVar[tuple[_Field, ...]] = ()
+    read: ClassVar[Callable[[Any], tuple[Any, ...]]] = staticmethod(lambda _: ())
+    """The values of all of them."""
     tail: ClassVar[_Tail | None] = None
     limit: ClassVar[int] = MAX_ELEMENTS
     data_decides: ClassVar[bool] = False
@@ -287,14 +290,13 @@ class Instruction(ABC):
 
     def to_bytes(self) -> bytes:
         values: list[Any] = []
-        for field in self.fields:
-            value = getattr(self, field.name)
+        for value, field in zip(self.read(self), self.fields, strict=True):
             if field.length:
-                values.extend(value)
+                values += value
             else:
                 values.append(value)
         try:
-            return self.layout.pack(*values) + self._tail_bytes()
+            return self.layout.pack(*values) + (self._tail_bytes() if self.tail else b"")
         except struct.error as error:
             raise ProgramError(f"{self.mnemonic}: {error} in {self}") from None
 
@@ -303,7 +305,7 @@ class Instruction(ABC):
 
     def encoded_bytes(self) -> int:
         """The length of the fields in the stream."""
-        return self.layout.size + len(self._tail_bytes())
+        return self.layout.size + (len(self._tail_bytes()) if self.tail else 0)
 
 
 INSTRUCTIONS: dict[int, type[Instruction]] = {}
@@ -336,10 +338,18 @@ def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], 
             position += count or 1
         made.opcode, made.mnemonic, made.unit = opcode, mnemonic, unit
         made.layout, made.fields = struct.Struct("".join(formats)), tuple(fields)
+        made.read = _reader([field.name for field in fields])
         INSTRUCTIONS[opcode] = made
         return made
 
     return register
+
+
+def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What gives the attributes of these names."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return staticmethod(lambda instruction: tuple([getattr(instruction, name) for name in names]))
 
 
 @dataclasses.dataclass(slots=True)

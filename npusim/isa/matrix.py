@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -84,7 +84,11 @@ class Extras:
         return f"[{','.join(parts)}]"
 
     def to_bytes(self) -> bytes:
-        return b"" if self == NO_EXTRAS else _EXTRAS.pack(*astuple(self))
+        if self is NO_EXTRAS or self == NO_EXTRAS:
+            return b""
+        return _EXTRAS.pack(
+            self.wide, self.w_bits, self.w_skip, self.w_block, self.w_scale, self.w_zeros, self.shift
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Extras:

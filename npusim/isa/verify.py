@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import le
 
 from npusim.errors import ProgramError
 from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
@@ -36,6 +37,12 @@ class Limits:
     dma_channels: int
     units: Collection[str]
     multicast: bool = False
+
+    def within(self, other: Limits) -> bool:
+        """Whether what keeps to these limits keeps to others: those of the same device, whose regions may be larger."""
+        sizes, others = tuple(self.region_bytes), tuple(other.region_bytes)
+        same = replace(self, region_bytes=()) == replace(other, region_bytes=())
+        return same and len(sizes) == len(others) and all(map(le, sizes, others))
 
 
 def verify(commands: Iterable[Command], limits: Limits) -> None:

@@ -20,13 +20,14 @@ class Origin:
 
     ``kind``: ``onnx`` (a model), ``graph`` (one in memory) or ``program`` (a compiled file); ``file``: its path as it
     was given, None where there is none; ``digest``: SHA-256 of the file, then of each run of bytes that it names in
-    other files, in the order of their names. ``shapes``, ``bind``, ``cache_rows``: what was said for what it leaves
-    open.
+    other files, in the order of their names; without ``values``, which is for timing alone, large weights count by
+    their file and when it was written. ``shapes``, ``bind``, ``cache_rows``: what was said for what it leaves open.
     """
 
     kind: str
     file: str | None
     digest: str
+    values: bool = True
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     bind: Mapping[str, Any] = field(default_factory=dict)
     cache_rows: int = 0
@@ -88,6 +89,7 @@ def _model(origin: Origin | None, program: Program) -> dict[str, Any]:
         "kind": origin.kind,
         "file": origin.file,
         "digest": origin.digest,
+        "digest_of_values": origin.values,
         "input_shapes": {name: list(shape) for name, shape in sorted(origin.shapes.items())},
         "bind": {name: _values(value) for name, value in sorted(origin.bind.items())},
         "cache_rows": origin.cache_rows,

@@ -10,9 +10,12 @@ import numpy.typing as npt
 from npusim import notebook
 from npusim.driver import HostCounters
 from npusim.dtypes import DType
+from npusim.energy import Energy, energy
 from npusim.errors import shown
+from npusim.hw.area import area
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
+from npusim.hw.prices import Breakdown
 from npusim.occupancy import Occupancy, occupancy
 from npusim.program import Program
 from npusim.runtime.provenance import Origin, provenance
@@ -46,6 +49,7 @@ class Result:
     state: bool = False
     _ops: list[OpReport] = field(default_factory=list)
     _memory: list[Occupancy] | None = None
+    _energy: Energy | None = None
 
     def __repr__(self) -> str:
         what = f"{shown(self.model)} on {shown(self.config)}"
@@ -157,6 +161,18 @@ class Result:
         """What it takes to get this result again, as JSON values; ``npusim rerun`` reads them."""
         return provenance(self)
 
+    @property
+    def energy(self) -> Energy:
+        """Femtojoules by action, by unit and by operator; an action whose price is not known has none."""
+        if self._energy is None:
+            self._energy = energy(self)
+        return self._energy
+
+    @property
+    def area(self) -> Breakdown:
+        """Square micrometres of the device, by part."""
+        return area(self.device)
+
     def to_json_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON values."""
         return {
@@ -178,4 +194,6 @@ class Result:
             "critical_path": critical_path(self.timeline, self.program.ops),
             "memory": [each.to_json_dict() for each in self.memory],
             "provenance": self.provenance,
+            "energy": self.energy.to_json_dict(),
+            "area": self.area.to_json_dict(),
         }

@@ -27,8 +27,8 @@ Player = Stepper | Replayer
 """What carries a job through the machine."""
 
 
-class Decoded:
-    """A program: the courses of jobs that load its residents and, if it has any, of those that find them in SRAM."""
+class _Courses:
+    """The courses of jobs that load residents and, if there are any, of those that find them in SRAM."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -38,6 +38,27 @@ class Decoded:
     @cached_property
     def body(self) -> Course:
         return Course(self._steps.body())
+
+
+class Decoded:
+    """A program. Raises RefusedError for one that breaks a rule; what the compiler of this process has written is
+    decoded and verified when a job computes, and only then."""
+
+    def __init__(self, decoder: Decoder, code: bytes, sizes: tuple[int, ...]) -> None:
+        known = decoder.known(code, sizes)
+        self._decode = lambda: _Courses(decoder.steps(code, sizes))
+        self._timed = _Courses(known) if known is not None else self.verified
+
+    @cached_property
+    def verified(self) -> _Courses:
+        """What may be executed."""
+        return self._decode()
+
+    def courses(self, *, arithmetic: bool) -> _Courses:
+        """How jobs of it go, with or without what they compute."""
+        if arithmetic:
+            self._timed = self.verified  # which serves both
+        return self._timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +85,7 @@ class Machine(Parts):
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
-        self._decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder.steps(code, sizes)))
+        self._decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
         memory = self.memory
         self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
@@ -79,15 +100,16 @@ class Machine(Parts):
 
         # By the bytes, not by the address: software may write another program to the same place.
         program, memory = self._decoded_of(job), self._memory_of(job.regions)
+        courses = program.courses(arithmetic=job.arithmetic)
         found, left = self._residents, None
-        if program.has_residents and job.residents:
+        if courses.has_residents and job.residents:
             left = Residents(program, job.regions[CONSTANTS], job.residents, job.arithmetic)
             job.held = found is not None and found.serve(left)
             left = found if job.held else left
         # Whoever runs writes where it likes. Only a job that comes to its end, and had the machine to itself, leaves
         # what it has loaded: nobody need know what a fault, an abort or another job in between has done.
         self._residents = None
-        course = program.body if job.held else program.whole
+        course = courses.body if job.held else courses.whole
 
         def ended(player: Player) -> None:
             self.leave(player)
@@ -124,8 +146,9 @@ class Machine(Parts):
         None if the course of such jobs is not known, or depends on what was before, or if the machine is told to
         break."""
         program = self._decoded_of(job)
-        course = program.whole
-        if course.timeline is None or program.has_residents or self.injection.active:
+        courses = program.verified
+        course = courses.whole
+        if course.timeline is None or courses.has_residents or self.injection.active:
             return None
         self.forget_residents()
         memory, order = self._memory_of(job.regions), course.order

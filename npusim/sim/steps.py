@@ -1,9 +1,12 @@
-"""From the bytes of a program to the steps that the units take: decoded, verified and priced once per program."""
+"""From the bytes of a program to the steps that the units take: decoded, verified and priced once per program.
+
+Of what this process has compiled the steps are known without that, as long as nobody executes them (ADR 0033).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from npusim.errors import NpusimError
@@ -11,6 +14,7 @@ from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
 from npusim.isa.control import Residents
+from npusim.isa.emitted import emitted
 from npusim.isa.verify import Limits, verify
 from npusim.sim.banks import WHOLE
 from npusim.sim.fabric import Fabric
@@ -128,6 +132,27 @@ class RefusedError(Exception):
         self.explanation = explanation
 
 
+class _Draft:
+    """Steps as far as a stream has come, ``end`` bytes; ``step`` makes one of a command that begins and ends at bytes."""
+
+    def __init__(self, step: Callable[[Command, int, int], Step]) -> None:
+        self._step = step
+        self._steps: list[Step] = []
+        self.made = Steps(self._steps)
+        self.end = self._over = 0
+
+    def add(self, command: Command, end: int) -> None:
+        """The next command, which ends at a byte."""
+        made = self.made
+        if isinstance(command.instruction, Residents):  # for the sequencer, which reads it as it fetches
+            self._over = end + command.instruction.stream_bytes
+            made.prologue_bytes, made.sram_bytes = self._over - end, command.instruction.sram_bytes
+        else:
+            self._steps.append(self._step(command, self.end, end))
+            made.prologue += end <= self._over
+        self.end = end
+
+
 class Decoder:
     """Makes the steps of programs for one device; looks at each distinct piece of work once."""
 
@@ -140,35 +165,41 @@ class Decoder:
 
     def steps(self, stream: bytes, region_bytes: Sequence[int]) -> Steps:
         """The steps of a stream. Raises RefusedError for what cannot be decoded or breaks a rule of ``isa.verify``."""
+        draft = _Draft(self._step)
+
+        def checked() -> Iterator[Command]:
+            for command in decode(stream):
+                yield command  # comes back here when verify has passed it
+                draft.add(command, draft.end + command.size)
+
+        try:
+            verify(checked(), self._limits(region_bytes))
+        except NpusimError as error:
+            raise RefusedError(draft.end, str(error)) from None
+        return self._ranked(draft.made)
+
+    def known(self, stream: bytes, region_bytes: Sequence[int]) -> Steps | None:
+        """The steps of a stream that the compiler of this process has written for such a device, not to be executed:
+        neither decoded nor verified. None for any other."""
+        found = emitted(stream, self._limits(region_bytes))
+        if found is None:
+            return None
+        draft = _Draft(self._step)
+        for command, end in zip(found.commands, found.ends, strict=True):
+            draft.add(command, end)
+        return self._ranked(draft.made)
+
+    def _limits(self, region_bytes: Sequence[int]) -> Limits:
         config = self._config
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        limits = Limits(
+        return Limits(
             region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
             config.interconnect.multicast,
         )  # fmt: skip
-        steps: list[Step] = []
-        found = Steps(steps)
-        offset = over = 0
 
-        def checked() -> Iterator[Command]:
-            nonlocal offset, over
-            for command in decode(stream):
-                yield command  # comes back here when verify has passed it
-                end = offset + command.size
-                if isinstance(command.instruction, Residents):  # for the sequencer, which reads it as it fetches
-                    over = end + command.instruction.stream_bytes
-                    found.prologue_bytes, found.sram_bytes = over - end, command.instruction.sram_bytes
-                else:
-                    steps.append(self._step(command, offset, end))
-                    found.prologue += end <= over
-                offset = end
-
-        try:
-            verify(checked(), limits)
-        except NpusimError as error:
-            raise RefusedError(offset, str(error)) from None
-        _set_ranks(steps, len(self._layout.names))
-        return found
+    def _ranked(self, steps: Steps) -> Steps:
+        _set_ranks(steps.all, len(self._layout.names))
+        return steps
 
     def _step(self, command: Command, begin: int, end: int) -> Step:
         instruction = command.instruction

@@ -23,7 +23,7 @@ from npusim.graph import Tensor
 from npusim.hw.config import Config
 from npusim.hw.units import dma
 from npusim.isa.base import MAX_ELEMENTS, Space
-from npusim.program import CONSTANTS
+from npusim.program import CONSTANTS, Piece
 from npusim.units import ceil_div
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
@@ -35,7 +35,7 @@ class ConstantPool:
 
     def __init__(self) -> None:
         self.size = 0
-        self.pieces: list[tuple[int, npt.NDArray[Any]]] = []
+        self.pieces: list[tuple[int, Piece]] = []
         self._placed: dict[tuple[str, tuple[int, ...], bytes], View] = {}
 
     def add(self, array: npt.NDArray[Any], name: str, dtype: DType | None = None) -> View:
@@ -52,14 +52,14 @@ class ConstantPool:
             self._placed[key] = view
         return view
 
-    def pack(self, parts: Sequence[npt.NDArray[Any]], name: str, dtype: DType) -> View:
+    def pack(self, parts: Sequence[Piece], name: str, dtype: DType) -> View:
         """Place arrays one after the other, each in row-major order, as one flat array."""
         count = sum(part.size for part in parts)
         if count * dtype.itemsize <= _SHARED_BYTES:
-            return self.add(np.concatenate([part.reshape(-1) for part in parts]), name, dtype)
+            return self.add(np.concatenate([np.asarray(part).reshape(-1) for part in parts]), name, dtype)
         return self._place(parts, (count,), name, dtype)
 
-    def _place(self, parts: Sequence[npt.NDArray[Any]], shape: tuple[int, ...], name: str, dtype: DType) -> View:
+    def _place(self, parts: Sequence[Piece], shape: tuple[int, ...], name: str, dtype: DType) -> View:
         # Only the first piece is aligned: the parts of one packed operand are read as one run.
         start = self.size = align(self.size)
         for part in parts:
@@ -102,6 +102,8 @@ class Context:
     """Cores that work on parts like this at the same time, on the same DRAM."""
     whole: Context | None = None
     """Where a core has parts of its own: the context of all cores, where constants are placed that all of them need."""
+    tiles: bool = True
+    """Whether tiles are looked for; else a lowering of the matrix unit has its problem alone, for who solves that."""
     own: set[Tensor] = field(default_factory=set)
     """Tensors of which this core has a part; of all others it needs the whole, and so do those beside it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import product
@@ -56,6 +56,7 @@ from npusim.isa.matrix import (
     packed_bytes,
     zero_field,
 )
+from npusim.program import Deferred
 from npusim.units import ceil_div
 
 
@@ -184,10 +185,10 @@ class MatrixLowering(Lowering):
         """Constants as one run: the weights of each group, which begin with a byte, then their scales, then their zero
         points. ``channels``: the part of the reduction; ``columns``: first output channel and count of each group."""
         name, dtype, bits, scales = f"{self.op.name}.weights", self.problem.w_type, self.problem.w_bits, self._scales
+        flat: list[Any] = [part for group in parts for part in group]
         if bits:
-            parts = [[_squeezed(np.concatenate([part.reshape(-1) for part in group]), bits)] for group in parts]
+            flat = [_squeezed(group, bits) for group in parts]
             dtype = DType.UINT8
-        flat = [part for group in parts for part in group]
         if scales is not None:
             flat += scales.parts(channels, columns)
             flat = [part.reshape(-1).view(np.uint8) for part in map(np.ascontiguousarray, flat)]
@@ -211,6 +212,9 @@ class MatrixLowering(Lowering):
 
     def choose_tile(self) -> Tiling:
         """Pick the tiling; small operands of the chain that the search left out shrink its budget until all fits."""
+        if not self.context.tiles:
+            p = self.problem
+            return Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False)
         if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
             # Without loads a single tile seems best, beside which the chain and the groups before and after may have
             # nothing to do.
@@ -584,11 +588,17 @@ class _Scales(NamedTuple):
         return [array[low:high, first : first + count] for array in arrays for first, count in columns]
 
 
-def _squeezed(values: npt.NDArray[Any], bits: int) -> npt.NDArray[np.uint8]:
-    """Bytes of so many bits of each value, low bits first."""
-    each = 8 // bits
-    full = np.zeros(ceil_div(values.size, each) * each, np.uint8)
-    full[: values.size] = values.view(np.uint8) & np.uint8((1 << bits) - 1)
-    places = np.arange(0, 8, bits, dtype=np.uint8)
-    packed: npt.NDArray[np.uint8] = np.bitwise_or.reduce(full.reshape(-1, each) << places, axis=1)
-    return packed
+def _squeezed(group: Sequence[npt.NDArray[Any]], bits: int) -> Deferred:
+    """Bytes of so many bits of each value, low bits first: of arrays, each in row-major order. Most are large, and a
+    job that only times has no need of them."""
+
+    def make(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        each = 8 // bits
+        values = np.concatenate([array.reshape(-1) for array in arrays]).view(np.uint8)
+        full = np.zeros(ceil_div(values.size, each) * each, np.uint8)
+        full[: values.size] = values & np.uint8((1 << bits) - 1)
+        places = np.arange(0, 8, bits, dtype=np.uint8)
+        packed: npt.NDArray[np.uint8] = np.bitwise_or.reduce(full.reshape(-1, each) << places, axis=1)
+        return packed
+
+    return Deferred(make, group, ceil_div(sum(array.size for array in group) * bits, 8))
