@@ -26,8 +26,8 @@ CHANGES = (INFINITE, DOUBLED, HALVED)
 MOST = 1 << 10
 """How many times as much stands for infinitely much; where so much is not legal, half of it, and so on."""
 
-_PRICES = (Dimension.ENERGY, Dimension.POWER)
-"""What actions cost buys no time; how many there are is what is asked here."""
+_OF_TIME = (Dimension.TIME, Dimension.SIZE, Dimension.FREQUENCY, Dimension.BANDWIDTH)
+"""Quantities that decide times; what an action or a part of the chip costs decides none."""
 _COUNTS_CYCLES = re.compile(r"(^|_)(cycles|latencies|cost)(_|$)")
 _ONLY_OF_KIND = re.compile(r"kind (\w+):")
 """How a key's meaning begins that only one kind of its section has."""
@@ -167,7 +167,7 @@ def resources(config: Config) -> list[Resource]:
 
 def _is_resource(path: str, entry: Key, number: Any, config: Config) -> bool:
     element = entry.kind.element if isinstance(entry.kind, MapOf) else entry.kind
-    if not isinstance(element, Count | Quantity | Ratio) or _dimension(entry) in _PRICES:
+    if not isinstance(element, Count | Quantity | Ratio) or _dimension(entry) not in (None, *_OF_TIME):
         return False
     # 0 is no cost, or says that there is no such thing; twice nothing is nothing.
     if not number or (isinstance(number, Mapping) and not any(number.values())):
