@@ -12,6 +12,7 @@ import numpy as np
 
 from npusim.explore.estimates.designs import Array, Designs
 from npusim.hw.config import ACCUMULATOR_BYTES
+from npusim.hw.memory import dram_model
 from npusim.work import ScalarWork, VectorWork
 
 PS = 1e12
@@ -195,13 +196,19 @@ def bandwidth(designs: Designs, *, constants: bool = False) -> Array:
     memory = designs.config.constants
     if constants and memory is not None:
         return np.array([float(memory.bandwidth)])
+    if designs.config.dram.kind != "fixed":
+        return np.array([float(dram_model(designs.config).bandwidth)])
     return np.floor(designs["dram.bandwidth"] * designs["dram.efficiency"])
 
 
 def latency(designs: Designs, *, constants: bool = False) -> Array:
     """Twin of ``dma.latency_ps``."""
     memory = designs.config.constants
-    behind = np.array([float(memory.latency_ps)]) if constants and memory is not None else designs["dram.latency"]
+    behind = designs["dram.latency"]
+    if constants and memory is not None:
+        behind = np.array([float(memory.latency_ps)])
+    elif designs.config.dram.kind != "fixed":
+        behind = np.array([float(dram_model(designs.config).latency_ps)])
     way: Array = np.ceil(designs["interconnect.latency_cycles"] * PS / designs["clock"]) + behind
     return way
 
