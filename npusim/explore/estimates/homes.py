@@ -54,10 +54,12 @@ class Figures:
 
 @dataclass(slots=True)
 class Plan:
-    """What a network takes on each design, layer by layer, and by what its values were chosen: the tiler's estimate."""
+    """What a network takes on each design, layer by layer; by the tiler's estimate, which values were chosen by; and
+    whether all values that a layer touches are in SRAM as a whole."""
 
     layers: list[Figures]
     chosen: list[Array]
+    near: list[npt.NDArray[np.bool_]]
 
     @property
     def chosen_ps(self) -> Array:
@@ -197,7 +199,7 @@ class Planner:
         for number, layer in enumerate(network.layers):
             layers.append(Figures.empty(count))
             self.chosen(layer, near[number], self.capacity - taken[number], everyone, layers[-1])
-        return Plan(layers, costs)
+        return Plan(layers, costs, [n == (1 << len(layer.buffers)) - 1 for n, layer in zip(near, network.layers, strict=True)])
 
     # segments
 
@@ -208,6 +210,9 @@ class Planner:
         taken = [np.full(count, -1, np.intp) for _ in range(size)]
         spans = self._network.spans
         found = [self._segment(span) for span in spans]
+        for span, segment in zip(spans, found, strict=True):
+            if segment is not None:  # where everything is in SRAM as a whole there is nothing to gain
+                segment.chosen[np.all(plan.near[span.first : span.last + 1], axis=0)] = np.inf
         ending: dict[int, list[int]] = {}
         for number, span in enumerate(spans):
             ending.setdefault(span.last, []).append(number)
@@ -244,7 +249,7 @@ class Planner:
                 parts = span.last - span.first + 1
                 for inside in range(span.first, span.last + 1):
                     chosen[inside][rows] = segment.chosen[rows] / parts
-        return Plan(layers, chosen)
+        return Plan(layers, chosen, plan.near)
 
     def _tell(self, span: Span, stripes: Stripes, rows: Index, layers: list[Figures]) -> None:
         """What a segment takes on some designs; each layer what it takes itself, and a part of the loads by its time."""
