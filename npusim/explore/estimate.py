@@ -24,6 +24,8 @@ from npusim.explore.estimates.tilings import COUNTS
 from npusim.graph import Graph
 from npusim.hw.config import ACCUMULATOR_BYTES, Config
 
+Floats = npt.NDArray[np.float64]
+
 __all__ = ["BOUNDS", "UNSEEN", "VECTORISED", "Estimates", "Estimator"]
 
 UNSEEN = (
@@ -42,14 +44,14 @@ class Estimates:
     [layers][designs]; ``bound``: which of ``BOUNDS`` a layer waits for most, -1 where it is not known.
     """
 
-    time_ps: Array
-    dram_bytes: Array
-    energy_fj: Array
+    time_ps: Floats
+    dram_bytes: Floats
+    energy_fj: Floats
     fits: npt.NDArray[np.bool_]
     unseen: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
-    layer_time_ps: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    layer_dram_bytes: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    layer_time_ps: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    layer_dram_bytes: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     bound: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 0), np.int8))
 
     def __len__(self) -> int:
@@ -84,7 +86,9 @@ class Estimator:
             groups.setdefault(tuple(text[row] for text in texts), []).append(row)
         result = _Result(count, layers=layers)
         for rows in groups.values():
-            config = self._base.with_(**{key: values[rows[0]] for key, values in others.items()}) if others else self._base
+            config = (
+                self._base.with_(**{key: values[rows[0]] for key, values in others.items()}) if others else self._base
+            )
             self._estimate_alike(config, arrays, np.array(rows, np.intp), result)
         asked = {known_keys()[key][0] for key in columns if key in known_keys()}
         return result.estimates(tuple(key for key in UNSEEN if key in asked))
@@ -93,11 +97,13 @@ class Estimator:
         self, columns: Mapping[str, Sequence[object]], count: int
     ) -> tuple[dict[str, Array], dict[str, list[object]]]:
         """Numbers of the keys that may differ within a pass, and the values of all others."""
-        arrays, others, problems = {}, {}, []
+        arrays: dict[str, Array] = {}
+        others: dict[str, list[object]] = {}
+        problems: list[str] = []
         for dotted, values in columns.items():
-            plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+            plain: list[object] = [value.item() if isinstance(value, np.generic) else value for value in values]
             name, entry = known_keys().get(dotted, (dotted, None))
-            if entry is None or name not in VECTORISED or not self._may_vary(name):
+            if entry is None or name not in VECTORISED or not self._may_vary(name, columns):
                 others[dotted] = plain
                 continue
             known: dict[tuple[type, object], float] = {}
@@ -107,7 +113,7 @@ class Estimator:
 
             array = np.empty(count)
             for row, value in enumerate(plain):
-                key = (type(value), value if value.__hash__ is not None else repr(value))
+                key = (type(value), value if isinstance(value, int | float | str) else repr(value))
                 if key not in known:
                     optional = entry.nullable and value is None
                     read = None if optional else entry.kind.read(value, refuse, True)
@@ -118,15 +124,15 @@ class Estimator:
             raise ConfigError(problems)
         return arrays, others
 
-    def _may_vary(self, key: str) -> bool:
+    def _may_vary(self, key: str, columns: Mapping[str, Sequence[object]]) -> bool:
         """Whether a key's values are numbers of a formula here; of models without a twin they are the model's."""
-        section, *_ = fields_of(key)
-        config = self._base
-        if getattr(config, section) is None:
+        config, section = self._base, key.partition(".")[0]
+        # A part of the device that is switched on or off, or whose model varies.
+        if getattr(config, fields_of(key)[0]) is None or (section in columns and section != key):
             return False
-        if config.dram.kind != "fixed" and key.startswith("dram."):
+        if section == "dram" and ("dram.kind" in columns or config.dram.kind != "fixed"):
             return False
-        twin = config.matrix is None or config.matrix.model == "systolic"
+        twin = "matrix.model" not in columns and (config.matrix is None or config.matrix.model == "systolic")
         return twin or not key.startswith(("matrix.", "sram.b", "sram.l", "clock"))
 
     def _estimate_alike(self, config: Config, arrays: Mapping[str, Array], rows: Index, result: _Result) -> None:
@@ -211,8 +217,8 @@ class _Result:
         found = Estimates(self._time, self._dram, self._energy, np.isfinite(self._time), unseen)
         if self._rows:
             found.layers = tuple(self._rows)
-            found.layer_time_ps = np.stack([figures.ps for figures in self._rows.values()])
-            found.layer_dram_bytes = np.stack([_dram(figures) for figures in self._rows.values()])
+            found.layer_time_ps = np.stack([figures.ps for figures in self._rows.values()]).astype(np.float64)
+            found.layer_dram_bytes = np.stack([_dram(figures) for figures in self._rows.values()]).astype(np.float64)
             found.bound = np.stack([figures.bound for figures in self._rows.values()])
         return found
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from npusim.hw.config import Config
 from npusim.hw.keys import Key, Section, entries
 
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[np.floating[Any]]
 Index = npt.NDArray[np.intp]
 
 VECTORISED = (

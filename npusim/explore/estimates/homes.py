@@ -64,7 +64,8 @@ class Plan:
     @property
     def chosen_ps(self) -> Array:
         """By the estimate that choices are made with."""
-        return np.sum(self.chosen, axis=0)
+        total: Array = np.sum(self.chosen, axis=0)
+        return total
 
 
 @dataclass(slots=True)
@@ -199,7 +200,9 @@ class Planner:
         for number, layer in enumerate(network.layers):
             layers.append(Figures.empty(count))
             self.chosen(layer, near[number], self.capacity - taken[number], everyone, layers[-1])
-        return Plan(layers, costs, [n == (1 << len(layer.buffers)) - 1 for n, layer in zip(near, network.layers, strict=True)])
+        return Plan(
+            layers, costs, [n == (1 << len(layer.buffers)) - 1 for n, layer in zip(near, network.layers, strict=True)]
+        )
 
     # segments
 
@@ -252,7 +255,7 @@ class Planner:
         return Plan(layers, chosen, plan.near)
 
     def _tell(self, span: Span, stripes: Stripes, rows: Index, layers: list[Figures]) -> None:
-        """What a segment takes on some designs; each layer what it takes itself, and a part of the loads by its time."""
+        """What a segment takes on some designs; each layer has what it takes itself, and a part of the loads."""
         found = []
         for at, number in enumerate(range(span.first, span.last + 1)):
             part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])

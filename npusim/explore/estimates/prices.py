@@ -70,7 +70,8 @@ def systolic(designs: Designs, work: Product) -> Taken:
     stream = up(streamed, rate)
     swap = rows if matrix.sums_shift_out or matrix.dataflow != "output_stationary" else np.zeros(1)
     rounds = up(folds, arrays)
-    exposed, once = rounds * swap, np.zeros(1)
+    exposed: Array = rounds * swap
+    once: Array = np.zeros(1)
     if matrix.preload_hidden:
         exposed = rounds * np.maximum(0, swap - stream)
         once = swap if matrix.weight_buffers <= 2 else once
@@ -242,7 +243,9 @@ def transfer(
         wait = wait + up(np.minimum(nbytes, dma.gather_bytes), designs["dma.bytes_per_cycle"]) * PS / designs["clock"]
     width = designs["dma.bytes_per_cycle"] * designs["clock"]
     between = designs["interconnect.bytes_per_cycle"] * designs["clock"]
-    rate = np.minimum(np.minimum(channel(designs, constants=constants), between), bandwidth(designs, constants=constants))
+    rate = np.minimum(
+        np.minimum(channel(designs, constants=constants), between), bandwidth(designs, constants=constants)
+    )
     moving = pins * (PS / rate)
     # What the channel writes for longer than the bytes flow shows, with the bus free for others.
     taken: Array = start(designs) + wait + np.maximum(moving, nbytes * (PS / width))
@@ -253,7 +256,11 @@ def local(designs: Designs, nbytes: Array, run: Array) -> Array:
     """Picoseconds of transfers within SRAM."""
     dma, clock = designs.config.dma, designs["clock"]
     run = np.maximum(1, np.minimum(run, nbytes))
-    width = np.array([float(dma.local_bytes_per_cycle)]) if dma.local_bytes_per_cycle else designs["dma.bytes_per_cycle"]
+    width = (
+        np.array([float(dma.local_bytes_per_cycle)]) if dma.local_bytes_per_cycle else designs["dma.bytes_per_cycle"]
+    )
     begin = start(designs)
-    taken: Array = begin + np.maximum(up(nbytes, run) * up(run, width) * PS / clock, dma.local_least_cycles * PS / clock - begin)
+    taken: Array = begin + np.maximum(
+        up(nbytes, run) * up(run, width) * PS / clock, dma.local_least_cycles * PS / clock - begin
+    )
     return taken
