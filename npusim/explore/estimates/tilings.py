@@ -127,6 +127,8 @@ class Table(NamedTuple):
     """Picoseconds of the matrix unit, the chain, loads, stores, and the DRAM."""
     begin: Spread
     """Before anything overlaps, the chain aside."""
+    ahead: Spread
+    """Of that the first weights, which are loaded while the layer before still computes."""
     tail: Spread
     """Of the chain, behind a tile."""
     per_core: Spread
@@ -161,10 +163,10 @@ class Picked(NamedTuple):
         return np.stack([np.broadcast_to(self.at(part) * whole, self.best.shape) for part in self.table.parts])
 
     def begin(self) -> Array:
-        """Picoseconds before anything overlaps, and behind the last tile."""
+        """Picoseconds before anything overlaps, and behind the last tile; the first weights have come before."""
         compute, chain = (self.at(part) for part in self.table.parts[:2])
         exposed = np.where(chain <= compute, self.at(self.table.tail), compute / self.at(self.table.per_core))
-        found: Array = (self.at(self.table.begin) + exposed) * self.at(self.table.whole)
+        found: Array = (self.at(self.table.begin) - self.at(self.table.ahead) + exposed) * self.at(self.table.whole)
         return found
 
     def counts(self) -> Array:
@@ -403,7 +405,7 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) 
         return [Spread(each.astype(np.float32), mine) for each in ask(case, shapes.at(first), some)]
 
     computing, streams, sums = of(_COMPUTE, _compute)
-    *moving, traffic, moved, code, inputs = of(_MOVE, _moves)
+    *moving, ahead, traffic, moved, code, inputs = of(_MOVE, _moves)
     chaining, tail = of(_CHAIN, _behind)
     compute, chain, behind = (_taken(*each) for each in (computing, chaining, tail))
     loading, storing, shared, begin = (_taken(*each) for each in moving)
@@ -421,7 +423,7 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) 
     ps = np.broadcast_to(ps, (ps.shape[0], designs.count))  # it may depend on nothing that differs
     return Table(
         Spread(shapes.nbytes.astype(np.float32), columns), ps, shapes.cut.rows[:, 0], Spread(whole, columns),
-        (computing, chaining, *moving[:3]), moving[3], tail, per_core, (traffic, moved, streams, sums, code),
+        (computing, chaining, *moving[:3]), moving[3], ahead, tail, per_core, (traffic, moved, streams, sums, code),
     )  # fmt: skip
 
 
@@ -488,7 +490,7 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     copies = tasks.stores * (1 + len(problem.epilogue.operands) - near_out) + (not near_x) * tasks.x
     copies = copies + (0 if problem.held else 2) * tasks.w
     code = copies * _COPY + tasks.all * tasks.chunks * _PRODUCT + tasks.all * len(case.chain.many) * _CHAINED
-    return share * loading, storing, shared, first, traffic + constant, moved, code, share * tasks.x * x_each
+    return share * loading, storing, shared, first, w_each, traffic + constant, moved, code, share * tasks.x * x_each
 
 
 def _behind(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
