@@ -15,11 +15,12 @@ import numpy.typing as npt
 from npusim.compiler.tile import OVERLAP, Tiling, footprint
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.explore.estimates import prices
+from npusim.explore.estimates.cuts import Case, Rooms
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index
 from npusim.explore.estimates.layers import Layer, Plain
 from npusim.explore.estimates.network import Network, Span, Stripes
 from npusim.explore.estimates.prices import PS
-from npusim.explore.estimates.tilings import COUNTS, Case, Picked, Rooms, Table, pick, table
+from npusim.explore.estimates.tables import COUNTS, Picked, Table, pick, table
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
 """What a layer may be bound by, in the order of the numbers in ``Figures.bound``."""
