@@ -286,22 +286,23 @@ class Planner:
 
     def _segment(self, span: Span) -> _Segment | None:
         """A segment with the stripes of least time; None if it fits on no design."""
-        best: _Segment | None = None
+        count = self._designs.count
+        best = _Segment(np.full(count, np.inf), np.zeros(count, np.intp))
         room = self.capacity - span.weights
+        # Shorter ones are tried as long as they take less: by design, whatever others are estimated beside it.
+        going = np.ones(count, bool)
         for number, stripes in enumerate(span.heights):
             if not (room > stripes.windows).any():
                 continue
             chosen = self._with_stripes(span, stripes)
             if chosen is None:
                 return None
-            if best is None:
-                best = _Segment(chosen, np.full(self._designs.count, number))
-                continue
-            better = chosen < best.chosen
-            if not better.any() and np.isfinite(best.chosen).any():
-                break
+            better = going & (chosen < best.chosen)
             best.chosen[better], best.height[better] = chosen[better], number
-        return best
+            going &= better | np.isinf(best.chosen)
+            if not going.any():
+                break
+        return best if np.isfinite(best.chosen).any() else None
 
     def _with_stripes(self, span: Span, stripes: Stripes) -> Array | None:
         """Picoseconds by the tiler's estimate; infinite where it does not fit."""
