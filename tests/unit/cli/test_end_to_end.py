@@ -64,6 +64,14 @@ def test_a_run_writes_a_page(cli: Cli, here: Path) -> None:
         assert (full.code, full.message) == (1, "/dev/full: No space left on device")
 
 
+def test_a_comparison_writes_a_page(cli: Cli, here: Path) -> None:
+    change = ("--with", "dram.bandwidth='1 GB/s'")
+    outcome = cli("compare", "m.onnx", "--config", "tiny", *change, "--html", "both.html")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "conv1" in (here / "both.html").read_text("ascii")
+    assert cli("compare", "m.onnx", "--config", "tiny", *change, "--html", "nowhere/both.html").code == 2
+
+
 def test_timing_alone_takes_the_same_time(cli: Cli) -> None:
     full = json.loads(cli("run", "m.onnx", "--config", "tiny", "--json", "-").out)
     timing = json.loads(cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--json", "-").out)
