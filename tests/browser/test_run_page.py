@@ -90,6 +90,15 @@ def test_time_is_zoomed_and_moved_with_keys(page: Browser) -> None:
     assert len(page.texts(PANEL)) == 1
 
 
+def test_moments_are_told_apart_however_closely_one_looks(page: Browser) -> None:
+    lanes = "#lanes svg.picture"
+    for _ in range(4):
+        page.press(lanes, *"+++++")
+        ticks = page.texts("#lanes svg.picture:first-of-type .axis text")[:-1]
+        assert len(ticks) >= 2
+        assert len(set(ticks)) == len(ticks)
+
+
 def test_time_is_zoomed_with_the_wheel_only_with_the_focus(page: Browser) -> None:
     lanes = "#lanes svg.picture"
     wheel = (
