@@ -12,10 +12,10 @@ function shares(host, { title, names, values }) {
   const order = indices(names.length).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
   const high = Math.max(...values.map(Math.abs), 1);
   const words = order.map((n) => `${names[n]} ${signed(values[n])}`).join(", ");
-  const wide = 640;
-  const x = linear([-high, high], [230, wide - 90]);
+  const wide = 500;
+  const x = linear([-high, high], [190, wide - 80]);
   const rows = order.map((n, at) => [
-    svg("text", { x: 140, y: 20 + at * 20, "text-anchor": "end" }, names[n]),
+    svg("text", { x: 118, y: 20 + at * 20, "text-anchor": "end" }, names[n]),
     svg("path", { d: box(Math.min(x(0), x(values[n])), 8 + at * 20, Math.max(Math.abs(x(values[n]) - x(0)), 1), 15), class: way(values[n]) }),
     svg("text", { x: values[n] > 0 ? x(values[n]) + 5 : x(values[n]) - 5, y: 20 + at * 20, "text-anchor": values[n] > 0 ? "start" : "end" }, signed(values[n])),
   ]);
