@@ -28,7 +28,10 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
         facts(
             [
-                ("inputs", inputs), *totals(result, config), *_first(first, config), *memories(result),
+                ("inputs", inputs),
+                *totals(result, config),
+                *_first(first, config),
+                *memories(result),
                 *energy_rows(result.energy, result.time_ps),
             ]
         ),  # fmt: skip
@@ -51,6 +54,11 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
         ("program", f"{counted(counters.instructions, 'instruction')}{', from the cache' * result.compile_from_cache}"),
         ("time", f"{duration(result.time_ps)} = {grouped(result.cycles)} cycles of {clock}{rate}"),
     ]
+    if result.made_for is not None:
+        differs = [f"{key} was {was}, is {here}" for key, (was, here) in result.made_elsewhere.items()]
+        rows.append(
+            ("mapping", f"made for {result.made_for.name}, not for this device: {'; '.join(differs) or 'equal'}")
+        )
     if config.matrix is not None:
         used = percent(result.matrix_utilization, 1)
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))
