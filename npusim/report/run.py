@@ -30,11 +30,11 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
             [
                 ("inputs", inputs),
                 *totals(result, config),
-                *_first(first, config),
+                *first_run(first, config),
                 *memories(result),
                 *energy_rows(result.energy, result.time_ps),
             ]
-        ),  # fmt: skip
+        ),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),
@@ -56,9 +56,8 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
     ]
     if result.made_for is not None:
         differs = [f"{key} was {was}, is {here}" for key, (was, here) in result.made_elsewhere.items()]
-        rows.append(
-            ("mapping", f"made for {result.made_for.name}, not for this device: {'; '.join(differs) or 'equal'}")
-        )
+        changed = "; ".join(differs) or "equal"
+        rows.append(("mapping", f"made for {result.made_for.name}, not for this device: {changed}"))
     if config.matrix is not None:
         used = percent(result.matrix_utilization, 1)
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))
@@ -71,7 +70,8 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
     return rows
 
 
-def _first(first: Result | None, config: Config) -> list[tuple[str, str]]:
+def first_run(first: Result | None, config: Config) -> list[tuple[str, str]]:
+    """What the run took that loaded the weights which stay; nothing where there was none."""
     if first is None:
         return []
     time = f"{duration(first.time_ps)} = {grouped(first.cycles)} cycles of {quantity(config.clock_hz, 'Hz')}"
