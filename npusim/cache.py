@@ -203,7 +203,7 @@ class Cache:
         path = self.path(program.key)
         if self._mac_key is None:
             return
-        size = _size(program)
+        size = _file_size(program)
         if size > self.limit:
             _log.warning("%s: is not kept: it takes %d bytes, the cache may take %d", program.name, size, self.limit)
             return
@@ -289,7 +289,7 @@ _WRITTEN: dict[Path, int] = {}
 """Bytes that this process has written since it looked, by directory."""
 
 
-def _size(program: Program) -> int:
+def _file_size(program: Program) -> int:
     """What a program takes in a file, nearly."""
     return program.constants.held_bytes + len(program.code) + 100 * (len(program.ops) + len(program.places))
 

