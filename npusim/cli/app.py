@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from npusim.cli import compile as compiling
-from npusim.cli import config, device, libs, run, setup, validate
+from npusim.cli import config, device, explore, libs, run, setup, validate
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
 from npusim.cli.output import say, terminal_width
@@ -53,6 +53,7 @@ for _command in (
     device.info,
     explaining.explain,
     config.config,
+    explore.explore,
     validate.validate,
     libs.libs,
     setup.demo,

@@ -54,7 +54,7 @@ def file(program: Program, tmp_path: Path) -> Path:
 
 
 def same(one: Program, other: Program) -> bool:
-    fields = [name for name in Program.__slots__ if name not in ("constants", "from_cache")]
+    fields = [name for name in Program.__slots__ if name not in ("constants", "from_cache", "emitted")]
     return bytes(one.constants.joined()) == bytes(other.constants.joined()) and all(
         getattr(one, name) == getattr(other, name) for name in fields
     )
