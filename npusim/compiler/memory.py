@@ -196,9 +196,11 @@ def _made(context: Context, group: Group, made: Made) -> Lowering:
     """A group's lowering for an estimate: what does not depend on the room is made once for all groups that are alike,
     and for homes that are."""
     key = seen(context, group)
-    known = made.get(key)
+    # The first time each is made itself: that places its constants.
+    known = made.get(key) if ("made", group) in context.memo else None
     again = known.in_room() if known is not None else None
     if again is None:
+        context.memo["made", group] = True
         again = lower(context, group)
         if again.can_share:
             made[key] = again
@@ -215,13 +217,15 @@ def seen(context: Context, group: Group) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def alike(context: Context, group: Group) -> Any:
-    """Equal for groups whose operators are, names and the values of constants aside; the group itself where nobody can
+def alike(context: Context, group: Group) -> int:
+    """A number, equal for groups whose operators are, names and the values of constants aside; the group itself where nobody can
     say."""
     key = ("alike", group)
     known = context.memo.get(key)
     if known is None:
-        known = context.memo[key] = _alike(group)
+        # A number is compared more quickly than what it stands for.
+        numbers: dict[Any, int] = context.memo.setdefault("numbers", {})
+        known = context.memo[key] = numbers.setdefault(_alike(group), len(numbers))
     return known
 
 
