@@ -320,19 +320,21 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
 
 def _instructions(
     op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]
-) -> Iterator[Item]:
+) -> list[Item]:
     """One instruction for up to four dimensions that remain after merging, else one for each of the outer ones."""
     form = REGISTRY[op.kind].form
     assert isinstance(form, Elements), f"{op.kind} is in a chain, but its form is {form}"
     operands = (dst, *sources)
     loops = _loops(tuple(sizes), tuple(order), tuple([operand.strides for operand in operands]))
-    reads = tuple(dict.fromkeys([source.resource for source in sources]))
+    reads, writes = tuple(dict.fromkeys([source.resource for source in sources])), (dst.resource,)
+    items = []
     for index in product(*map(range, loops.outer)):
         addresses: list[Place] = [
             (operand.address + sum(map(mul, index, walk)), strides)
             for operand, walk, strides in zip(operands, loops.walks, loops.strides, strict=True)
         ]
-        yield Item(form.instruction(op, addresses, loops.dims), reads, (dst.resource,))
+        items.append(Item(form.instruction(op, addresses, loops.dims), reads, writes))
+    return items
 
 
 class _Loops(NamedTuple):
