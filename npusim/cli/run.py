@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
     from npusim.runtime import Result
+    from npusim.runtime.provenance import Origin
 
 
 @click.command(cls=Command, short_help="Compute and time a model on a device.")
@@ -118,6 +119,9 @@ def run(
         if program.resident_bytes:
             first = session.run(program, arrays, timing_only=timing_only)
         result: Result = session.run(program, arrays, timing_only=timing_only)
+    result.seed = seed if arrays is not None and not inputs else None
+    if result.origin is None:
+        result.origin = _file_origin(model)
     written = _write_files(result, program, found, output_dir, trace)
     if page is not None:
         _write_page(page, result, [("inputs", note), *first_run(first, found)])
@@ -128,6 +132,14 @@ def run(
         written.append(json_file)
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
+
+
+def _file_origin(model: Path) -> Origin:
+    """Where a compiled program comes from."""
+    from npusim.frontends.onnx.external import digest_file
+    from npusim.runtime.provenance import Origin
+
+    return Origin("program", str(model), digest_file(model))
 
 
 def _costs(result: Result) -> dict[str, int]:
@@ -160,7 +172,7 @@ def _write_files(
     written = [] if output_dir is None else list(map(str, write_outputs(output_dir, result.outputs)))
     if trace is not None:
         with replacing(trace) as draft:
-            write_trace(draft, result.timeline, program.ops, found.clock_hz, result.memory)
+            write_trace(draft, result.timeline, program.ops, found.clock_hz, result.memory, result.provenance)
         written.append(str(trace))
     return written
 
