@@ -77,9 +77,9 @@ def between(points: Sequence[tuple[float, float]], at: float) -> float:
     ``points``: (place, value), in order of place, upwards or downwards.
     """
     upwards = points[0][0] < points[-1][0]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        if (at <= x1) if upwards else (at >= x1):
-            break
+    pairs = list(pairwise(points))
+    beyond = (pair for pair in pairs if ((at <= pair[1][0]) if upwards else (at >= pair[1][0])))
+    (x0, y0), (x1, y1) = next(beyond, pairs[-1])
     return float(y0 * (y1 / y0) ** (math.log(at / x0) / math.log(x1 / x0)))
 
 

@@ -26,20 +26,16 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
     """
     blocks = [
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
-        facts(
-            [
-                ("inputs", inputs),
-                *totals(result, config),
-                *_first(first, config),
-                *memories(result),
-                *energy_rows(result.energy, result.time_ps),
-            ]
-        ),  # fmt: skip
+        facts([("inputs", inputs), *totals(result, config), *_first(first, config), *memories(result), *_taken(result)]),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _taken(result: Result) -> list[tuple[str, str]]:
+    return energy_rows(result.energy, result.time_ps)
 
 
 def totals(result: Result, config: Config) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Energies and areas that others have published, by the prices of ``npusim.hw``: of runs, of counted actions, of chips.
 
-NVDLA's are synthesis estimates of the core without its DRAM. Three constants of its config are fitted, to what is said of
-512 and of 32 MACs; the other designs are predictions, and TPU v1's and Eyeriss' power have nothing fitted at all.
+NVDLA's are synthesis estimates of the core without its DRAM. Three constants of its config are fitted, to what is said
+of 512 and of 32 MACs; the other designs are predictions, and TPU v1's and Eyeriss' power have nothing fitted at all.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def tpu_v1(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
 
 
 EYERISS: Mapping[str, Any] = {
-    # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. What a PE's sums and feature maps lie in are
-    # registers, 48 and 24 bytes; filters are in an SRAM, below.
+    # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. A PE's sums and feature maps are in
+    # registers, 48 and 24 bytes; its filters are in an SRAM, below.
     "clock": "200 MHz", "matrix.rows": 12, "matrix.cols": 14, "matrix.throughput": {"int16": 1},
     "matrix.dataflow": "output_stationary", "vector": None, "scalar": None, "sram.bytes": 108 << 10, "sram.banks": 27,
     "sram.bytes_per_cycle": 8, "technology.node": "65 nm", "technology.pe_register_bytes": 72,
@@ -154,7 +154,7 @@ _ROCKET, _WHOLE = "area CPU Rocket", "area total"
 
 
 def gemmini_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
-    """Square micrometres of the parts of Gemmini, and of all but the processor, which the config has units for instead."""
+    """Square micrometres of the parts of Gemmini, and of all but the processor, which the units of vectors stand for."""
     given = {record.text("item"): record.number("value") for record in records if record.text("machine") == "Gemmini"}
     config = machine("gemmini").with_(**{"matrix.throughput": {"int8": 1}, "vector": None, "scalar": None})
     found = area(config)
