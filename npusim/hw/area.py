@@ -83,7 +83,7 @@ class _Parts:
             return Part(name, given * cores * size // 1024, f"the description: area.{key}")
         if self._technology is None:
             return Part(name, None, UNKNOWN)
-        # CACTI's memory has one port: each bank takes an address and data in, and gives data out, by registers of its own.
+        # CACTI has one port; each bank takes an address and data in, and gives data out, by registers of its own.
         cells = nodes.sram_um2(self._technology.node_nm, size) * self._memory
         return Part(name, round(cores * (cells + 2 * 8 * ports * _REGISTER * self._cells)), nodes.CACTI)
 

@@ -37,8 +37,8 @@ PIN_BITS = {"hbm2": 2_430_000_000, "ddr4": 3_200_000_000}
 """Bits a second of a pin: HBM2 as the A100 has it (1555 GB/s over 5120 pins), DDR4-3200 (JEDEC JESD79-4)."""
 
 _AREA = (
-    (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (28, 0.19 * 0.85 / 0.51), (20, 0.21), (16, 0.19), (14, 0.17),
-    (10, 0.1), (7, 0.059),
+    (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (28, 0.19 * 0.85 / 0.51), (20, 0.21), (16, 0.19),
+    (14, 0.17), (10, 0.1), (7, 0.059),
 )  # fmt: skip
 """STILLMAKER: area of the same logic, by that at 45 nm. It has no 28 nm: NVDLA's primer gives the design of 32 MACs as
 0.85 mm2 there and 0.51 mm2 at 16 nm."""

@@ -154,7 +154,7 @@ _ROCKET, _WHOLE = "area CPU Rocket", "area total"
 
 
 def gemmini_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
-    """Square micrometres of the parts of Gemmini, and of all but the processor, which the units of vectors stand for."""
+    """Square micrometres of the parts of Gemmini, and of all but the processor, which the vector unit stands for."""
     given = {record.text("item"): record.number("value") for record in records if record.text("machine") == "Gemmini"}
     config = machine("gemmini").with_(**{"matrix.throughput": {"int8": 1}, "vector": None, "scalar": None})
     found = area(config)

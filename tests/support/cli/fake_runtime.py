@@ -39,6 +39,9 @@ class Result(Run):
     """The sample with the JSON of the real class."""
 
     inputs: dict[str, Any] = field(default_factory=dict)
+    origin: Any = "a model"
+    seed: int | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_json_dict(self) -> dict[str, Any]:
         return {"model": self.model, "config": self.config, "cycles": self.cycles}

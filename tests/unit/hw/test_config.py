@@ -236,7 +236,8 @@ def test_a_device_needs_a_unit(tmp_path):
 
 
 def test_prices_may_be_given_for_some_actions_alone(tmp_path):
-    energy = '[energy]\nmac = { int8 = "1 pJ" }\ndram_byte = "1 pJ"\n[technology]\nnode = "22 nm"\n[area]\npe = "0.001 mm2"\n'
+    energy = '[energy]\nmac = { int8 = "1 pJ" }\ndram_byte = "1 pJ"\n'
+    energy += '[technology]\nnode = "22 nm"\n[area]\npe = "0.001 mm2"\n'
     config = load_config(write(tmp_path, LEAST + energy))
     assert (config.energy.mac["int8"], config.energy.dram_byte_fj, config.energy.sram_byte_fj) == (1000, 1000, None)
     assert (config.technology.node_nm, config.area.pe_um2, config.area.lane_um2) == (22, 1000, None)
