@@ -17,7 +17,7 @@ def test_energies_have_three_digits(fj: int, shown: str) -> None:
 
 
 def test_areas_have_three_digits() -> None:
-    assert [square(116_000), square(3_297_910)] == ["1.16e+05 um2", "3.3 mm2"]
+    assert [square(116), square(1100), square(3_297_910)] == ["116 um2", "0.0011 mm2", "3.3 mm2"]
 
 
 def test_the_largest_part_comes_first_and_power_is_told() -> None:
@@ -34,6 +34,7 @@ def test_what_is_not_known_is_named() -> None:
 def test_parts_of_a_chip_have_their_sources() -> None:
     found = Breakdown((Part("control", 100, "x"), Part("sram", 300, "y"), Part("phy", None, "z")))
     assert area_rows(found) == [
-        ("whole", "not known"), ("sram", "300 um2, y"), ("control", "100 um2, x"), ("phy", "not known, z"),
+        ("whole", "not known"), ("sram", "300 um2"), ("control", "100 um2"), ("phy", "not known"), ("sources", "x; y"),
     ]  # fmt: skip
-    assert area_rows(Breakdown(found.parts[:2]))[0] == ("whole", "400 um2")
+    assert area_rows(Breakdown(found.parts[:2]))[:2] == [("whole", "400 um2"), ("sram", "300 um2 = 75.0 %")]
+    assert area_rows(Breakdown(found.parts[2:])) == [("whole", "not known")]
