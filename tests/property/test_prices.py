@@ -13,7 +13,7 @@ from npusim.hw.area import area
 from npusim.hw.config import Config, load_config
 from npusim.hw.energy import prices
 from npusim.runtime import Session
-from tests.unit.test_energy import PRICES, matrix, priced, product
+from tests.support.priced_device import PRICES, matrix, priced, product
 
 KEYS = {
     "operand_byte": OPERANDS, "accumulator_byte": ACCUMULATORS, "vector": VECTOR, "sram_byte": SRAM, "dma_byte": DMA,
