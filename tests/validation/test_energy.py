@@ -41,6 +41,13 @@ def test_gemmini_as_a_whole() -> None:
     assert abs(error(whole)) < 15
 
 
+def test_what_a_gpu_has_besides_is_not_described() -> None:
+    """PHYs are; the whole is not, and no constant hides that."""
+    phys, whole = points("a100_area")
+    assert abs(error(phys)) < 10
+    assert error(whole) < -50
+
+
 def _given(name: str) -> dict[str, float]:
     """What is published of the designs that constants are fitted to, by MACs, and node for areas."""
     return {
