@@ -18,7 +18,10 @@ from npusim.cli.output import answer, check_destination, progress, write_text
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the device.")
 @click.option("--seed", type=click.IntRange(min=0), help="Another seed than the file says.")
 @click.option(
-    "--times", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write what each operator of each program takes."
+    "--times",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Write what each operator of each program takes.",
 )
 @json_option("all figures")
 def serving(

@@ -63,7 +63,9 @@ def rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
     table = csv.DictReader(lines)
     for name in ("time", *columns):
         if name not in (table.fieldnames or ()):
-            raise UsageError(f"{path}: must have a column {name}; there are {', '.join(table.fieldnames or ()) or 'none'}")
+            raise UsageError(
+                f"{path}: must have a column {name}; there are {', '.join(table.fieldnames or ()) or 'none'}"
+            )
     found = []
     for number, row in enumerate(table, 2):
         try:
@@ -77,4 +79,4 @@ def rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
         found.append((time, more))
     if len(found) > MOST:
         raise UsageError(f"{path}: must have at most {MOST} rows, got {len(found)}")
-    return sorted(found)
+    return sorted(found, key=lambda row: row[0])

@@ -18,7 +18,7 @@ from npusim.explore.serving.times import Timed, next_larger
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``lengths``, ``contexts``, ``batches``: what there are programs for; ``tokens``: what keys and values have room for."""
+    """``lengths``, ``contexts``, ``batches``: what there are programs for; ``tokens``: room for keys and values."""
 
     lengths: Sequence[int]
     contexts: Sequence[int]
@@ -48,8 +48,8 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """``steps``: the programs that ran, with when each began; ``peak_tokens``: of keys and values, as were held at most,
-    those that are promised included."""
+    """``steps``: the programs that ran, with when each began; ``peak_tokens``: of keys and values, held or promised, at
+    most."""
 
     served: list[Served]
     steps: list[tuple[int, Timed]]
@@ -66,7 +66,7 @@ def decode(
 
     Raises UsageError for a request that no program or no memory is large enough for.
     """
-    coming = deque(_Request(*ask) for ask in sorted(asks))
+    coming = deque(_Request(*ask) for ask in sorted(asks, key=lambda ask: ask[0]))
     for request in coming:
         _check(request, limits)
     waiting: deque[_Request] = deque()
@@ -114,6 +114,4 @@ def _check(request: _Request, limits: Limits) -> None:
 
 
 def _served(request: _Request, now: int) -> Served:
-    return Served(
-        "decoder", request.arrived_ps, request.began_ps, now, first_ps=request.first_ps, tokens=request.made
-    )
+    return Served("decoder", request.arrived_ps, request.began_ps, now, first_ps=request.first_ps, tokens=request.made)

@@ -47,13 +47,18 @@ class Load(Source):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Decoder(Source):
-    """A decoder: a model for whole prompts and one for a step. ``lengths``, ``contexts``, ``batches``: what programs are
-    compiled for; a request takes the next larger. ``prompt``, ``output``: tokens of a request, least and most."""
+    """A decoder: a model for whole prompts and one for a step.
+
+    ``lengths``, ``contexts``, ``batches``: what programs are compiled for; a request takes the next larger. ``prompt``,
+    ``output``: tokens of a request, least and most.
+    """
 
     prefill: str = key(Text(), "the model that takes a prompt, beside this file")
     decode: str = key(Text(), "the model that takes a token of each request in the batch")
     kv_cache: int = key(
-        Quantity(Dimension.SIZE, 0, 1 << 48), "room for keys and values; 0 = what the models' constants leave of DRAM", 0
+        Quantity(Dimension.SIZE, 0, 1 << 48),
+        "room for keys and values; 0 = what the models' constants leave of DRAM",
+        0,
     )
     prefill_shapes: Shapes = dataclasses.field(default_factory=dict)
     decode_shapes: Shapes = dataclasses.field(default_factory=dict)
@@ -103,7 +108,8 @@ def read_scenario(path: Path) -> Scenario:
         reading.refuse("model", "there must be [[model]] tables, or a [decoder], and not both")
     if reading.problems or scenario is None:
         raise ConfigError(reading.problems)
-    return dataclasses.replace(scenario, folder=path.parent, models=tuple(loads), decoder=served)
+    found: Scenario = dataclasses.replace(scenario, folder=path.parent, models=tuple(loads), decoder=served)
+    return found
 
 
 def _read(cls: type[Any], plain: object, path: str, reading: Reading) -> Any:
@@ -111,7 +117,8 @@ def _read(cls: type[Any], plain: object, path: str, reading: Reading) -> Any:
     if not isinstance(plain, dict):
         reading.refuse(path, "must be a table")
         return None
-    plain, extra = dict(plain), {}
+    plain = dict(plain)
+    extra: dict[str, Any] = {}
     before = len(reading.problems)
     for field in dataclasses.fields(cls):
         name = field.name
@@ -141,7 +148,9 @@ def _numbers(value: object, count: int, path: str, reading: Reading) -> tuple[in
         and (len(value) == count if count else len(set(value)) == len(value))
     )
     if not legal:
-        wanted = "a whole number, or the least and the most" if count else "whole numbers, each more than the one before"
+        wanted = (
+            "a whole number, or the least and the most" if count else "whole numbers, each more than the one before"
+        )
         reading.refuse(path, f"must be {wanted}, got {value!r}")
         return ()
     assert isinstance(value, list)
@@ -161,6 +170,8 @@ def _table(value: object, name: str, path: str, reading: Reading, words: bool) -
         for dim in shape:
             if isinstance(dim, str) and words and dim not in WORDS:
                 reading.refuse(f"{path}.{tensor}", unknown(dim, WORDS))
-            elif not (words and isinstance(dim, str)) and (isinstance(dim, bool) or not isinstance(dim, int) or dim < 0):
+            elif not (words and isinstance(dim, str)) and (
+                isinstance(dim, bool) or not isinstance(dim, int) or dim < 0
+            ):
                 reading.refuse(f"{path}.{tensor}", f"must be whole numbers, got {dim!r}")
     return {tensor: tuple(shape) if isinstance(shape, list) else () for tensor, shape in value.items()}

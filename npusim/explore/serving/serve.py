@@ -27,9 +27,12 @@ METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """``elapsed_ps``: from 0 to the last end; ``busy_ps`` of it the device worked. ``energy_fj``: of all jobs, None where
-    a price is not known; nothing is counted for the time between them. ``cache_tokens``: of keys and values, at most and
-    that there was room for. ``timed``: the programs."""
+    """What came of a scenario.
+
+    ``elapsed_ps``: from 0 to the last end; ``busy_ps`` of it the device worked. ``energy_fj``: of all jobs, None where
+    a price is not known; nothing is counted for the time between them. ``cache_tokens``: of keys and values, at most, and
+    that there was room for. ``timed``: the programs; ``steps``: how many ran of each phase.
+    """
 
     device: str
     method: str
@@ -63,9 +66,7 @@ class Serving:
             "energy_fj": self.energy_fj,
             "tokens": self.tokens,
             "tokens_per_second": self.tokens * 10**12 / self.elapsed_ps if self.elapsed_ps else 0.0,
-            "energy_per_token_fj": None
-            if self.energy_fj is None or not self.tokens
-            else self.energy_fj // self.tokens,
+            "energy_per_token_fj": None if self.energy_fj is None or not self.tokens else self.energy_fj // self.tokens,
             "cache_tokens_most": self.cache_tokens[0],
             "cache_tokens_room": self.cache_tokens[1],
             "classes": [each.to_json_dict() for each in self.classes],
@@ -115,7 +116,9 @@ def _models(scenario: Scenario, config: Config, timer: Timer, seed: int) -> Serv
         raise UsageError(f"no request comes before {scenario.until_ps} ps")
     served = on_rings(config, asked, asks) if scenario.method == RINGS else by_events(asked, asks)
     energies = [asked[each.name].timed.energy_fj for each in served]
-    return _figures(config, scenario.method, seed, served, list(asked), energies, sum(s.device_ps for s in served), timer)
+    return _figures(
+        config, scenario.method, seed, served, list(asked), energies, sum(s.device_ps for s in served), timer
+    )
 
 
 def _decoder(scenario: Scenario, decoder: Decoder, config: Config, timer: Timer, seed: int) -> Serving:

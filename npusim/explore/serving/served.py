@@ -11,7 +11,7 @@ from npusim.units import PS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request. ``began_ps``: when somebody first worked for it; ``device_ps``: time on the device that was its alone.
+    """One request. ``began_ps``: when somebody first worked for it; ``device_ps``: what it had of the device.
 
     Of a decoder, ``first_ps`` is when its first token was there, and ``tokens`` how many it has got.
     """

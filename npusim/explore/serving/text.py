@@ -27,7 +27,9 @@ def _facts(found: Serving) -> list[tuple[str, str]]:
         rows.append(("energy", "not known: not everything has a price"))
     else:
         each = [f"{joules(found.energy_fj // found.tokens)} a token"] if found.tokens else []
-        rows.append(("energy", ", ".join([f"{joules(found.energy_fj)} for what ran, none for the time between", *each])))
+        rows.append(
+            ("energy", ", ".join([f"{joules(found.energy_fj)} for what ran, none for the time between", *each]))
+        )
     if found.tokens:
         rate = found.tokens * PS_PER_S / found.elapsed_ps
         rows.append(("tokens", f"{grouped(found.tokens)}, {grouped(round(rate))} a second"))
@@ -39,7 +41,20 @@ def _facts(found: Serving) -> list[tuple[str, str]]:
 
 def _classes(found: Serving) -> list[str]:
     rows = [_row(each) for each in found.classes]
-    header = ("requests for", "count", "a second", "mean", "p50", "p90", "p99", "most", "waiting", "queue", "most", "preempted")
+    header = (
+        "requests for",
+        "count",
+        "a second",
+        "mean",
+        "p50",
+        "p90",
+        "p99",
+        "most",
+        "waiting",
+        "queue",
+        "most",
+        "preempted",
+    )
     return ["latency, from arrival to the end", *table(header, rows, right="<>>>>>>>>>>>")]
 
 

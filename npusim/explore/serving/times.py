@@ -64,7 +64,9 @@ class Timer:
         """The program of a model for ``sizes``, which take the place of their words in the shapes."""
         key = (model, phase, *sorted(sizes.items()))
         if key not in self._known:
-            filled = {name: [sizes[dim] if isinstance(dim, str) else dim for dim in shape] for name, shape in shapes.items()}
+            filled = {
+                name: [sizes[dim] if isinstance(dim, str) else dim for dim in shape] for name, shape in shapes.items()
+            }
             program = self._session.compile(file, filled, bind=bind, timing_only=True)
             self._session.run(program, timing_only=True)  # it brings the program onto the device
             result = self._session.run(program, timing_only=True)
@@ -99,7 +101,13 @@ def table(timed: Iterable[Timed]) -> str:
     for each in timed:
         head = {"model": each.model, "phase": each.phase, **each.sizes}
         result = each.result
-        whole = {"time_ps": each.time_ps, "start_ps": 0, "end_ps": each.time_ps, "macs": result.macs, "total_ps": each.total_ps}
+        whole = {
+            "time_ps": each.time_ps,
+            "start_ps": 0,
+            "end_ps": each.time_ps,
+            "macs": result.macs,
+            "total_ps": each.total_ps,
+        }
         traffic = result.dram_read_bytes + result.dram_write_bytes
         writer.writerow({**head, **whole, "dram_bytes": traffic, "energy_fj": _known(each.energy_fj)})
         for row in _operators(result):
@@ -113,14 +121,23 @@ def _operators(result: Result) -> list[dict[str, Any]]:
         op = stretch.op if stretch.op < len(result.program.ops) else -1
         on_path[op] = on_path.get(op, 0) + stretch.end_ps - stretch.start_ps
     ran = sorted({span.op for span in result.timeline.spans if "." in span.unit and span.op < len(result.program.ops)})
-    energies = {each.name: each.energy.total for each in result.energy.layers}
+    # Operators of one name are in the same order in both.
+    energies: dict[str, list[int | None]] = {}
+    for layer in result.energy.layers:
+        energies.setdefault(layer.name, []).append(layer.energy.total)
     rows = [
         {
-            "operator": row.name, "kind": row.kind, "time_ps": on_path.get(op, 0), "start_ps": row.start_ps,
-            "end_ps": row.end_ps, "macs": row.macs, "dram_bytes": row.dram_bytes, "energy_fj": _known(energies.get(row.name)),
+            "operator": row.name,
+            "kind": row.kind,
+            "time_ps": on_path.get(op, 0),
+            "start_ps": row.start_ps,
+            "end_ps": row.end_ps,
+            "macs": row.macs,
+            "dram_bytes": row.dram_bytes,
+            "energy_fj": _known(energies[row.name].pop(0)) if energies.get(row.name) else "",
         }
         for op, row in zip(ran, result.ops, strict=True)
-    ]  # fmt: skip
+    ]
     return [*rows, {"operator": "(none)", "time_ps": on_path.get(-1, 0)}]
 
 
