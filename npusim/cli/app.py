@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from npusim.cli import compare, config, device, libs, rerun, run, serving, setup, validate, whatif
+from npusim.cli import compare, config, device, explore, libs, rerun, run, serving, setup, validate, whatif
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
@@ -57,6 +57,7 @@ for _command in (
     device.info,
     explaining.explain,
     config.config,
+    explore.explore,
     validate.validate,
     libs.libs,
     setup.demo,

@@ -19,7 +19,7 @@ from npusim.cli.base import (
     values,
 )
 from npusim.cli.models import load_program, open_session
-from npusim.cli.output import check_destination, progress, replacing, say, write_json
+from npusim.cli.output import check_destination, progress, replacing, say, write_json, write_text
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ if TYPE_CHECKING:
 @click.option(
     "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a trace that opens in ui.perfetto.dev."
 )
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page with pictures; it needs no network.",
+)
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
 @cache_options
 def run(
@@ -67,6 +74,7 @@ def run(
     output_dir: Path | None,
     json_file: str | None,
     trace: Path | None,
+    page: Path | None,
     top: int,
     cache_dir: Path | None,
     no_cache: bool,
@@ -84,12 +92,13 @@ def run(
       npusim run resnet50.onnx --config edge
       npusim run m.onnx --config my.toml --input x=x.npy --output-dir out --json run.json
       npusim run m.onnx --set dram.bandwidth='8 GB/s' --timing-only --trace m.perfetto-trace
+      npusim run m.onnx --config edge --timing-only --html m.html
       npusim run m.onnx --input-shape ids=1,128 --bind steps=4
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
-    from npusim.report.run import text
+    from npusim.report.run import first_run, text
 
-    _check_destinations(json_file, trace, output_dir, timing_only)
+    _check_destinations(json_file, (trace, page), output_dir, timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
     if resident_weights:
@@ -114,6 +123,9 @@ def run(
     if result.origin is None:
         result.origin = _file_origin(model)
     written = _write_files(result, program, found, output_dir, trace)
+    if page is not None:
+        _write_page(page, result, [("inputs", note), *first_run(first, found)])
+        written.append(str(page))
     if json_file is not None:
         alone = {"first": _costs(first)} if first is not None else {}
         write_json(json_file, {**result.to_json_dict(), **alone, "inputs": note})
@@ -136,12 +148,15 @@ def _costs(result: Result) -> dict[str, int]:
     return {name: getattr(result, name) for name in names}
 
 
-def _check_destinations(json_file: str | None, trace: Path | None, output_dir: Path | None, timing_only: bool) -> None:
+def _check_destinations(
+    json_file: str | None, files: tuple[Path | None, ...], output_dir: Path | None, timing_only: bool
+) -> None:
     """Raise UsageError now for what would fail after the run."""
     if json_file not in (None, "-"):
         check_destination(Path(str(json_file)))
-    if trace is not None:
-        check_destination(trace)
+    for file in files:
+        if file is not None:
+            check_destination(file)
     if output_dir is not None and timing_only:
         raise UsageError("--output-dir: there are no outputs with --timing-only")
     if output_dir is not None and output_dir.exists() and not output_dir.is_dir():
@@ -160,6 +175,12 @@ def _write_files(
             write_trace(draft, result.timeline, program.ops, found.clock_hz, result.memory, result.provenance)
         written.append(str(trace))
     return written
+
+
+def _write_page(path: Path, result: Result, notes: list[tuple[str, str]]) -> None:
+    from npusim.report.html import run_page
+
+    write_text(path, run_page(result, notes=notes))
 
 
 def prepare(

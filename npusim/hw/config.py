@@ -21,7 +21,23 @@ from npusim.hw import units as unit_kinds
 from npusim.hw.build import Reading, override, read_section, to_table, walk
 from npusim.hw.dram._parts import MAPPING, PARTS, bad_mapping
 from npusim.hw.files import config_names, read_description, read_resolved
-from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
+from npusim.hw.keys import (
+    Choice,
+    Count,
+    Flag,
+    Key,
+    Kind,
+    MapOf,
+    Quantity,
+    Ratio,
+    Section,
+    Table,
+    Text,
+    entries,
+    key,
+    section,
+    table,
+)
 from npusim.hw.sections import DirectConfig, GridConfig, MeshConfig
 from npusim.hw.technology import AreaConfig, EnergyConfig, TechnologyConfig
 from npusim.units import Dimension, bytes_to_ps, show
@@ -322,6 +338,9 @@ class Config:
         Keys are those of TOML or the field names; plain numbers are in base units; None switches an optional part off.
         Raises ConfigError as the loader does.
         """
+        quick = _with_leaves(self, overrides)
+        if quick is not None:
+            return quick
         reading = Reading(self.origin, bare=True)
         plain = to_table(self)
         changed = [override(plain, Config, dotted, value, reading) for dotted, value in overrides.items()]
@@ -404,6 +423,60 @@ def _build(plain: dict[str, Any], reading: Reading, name: str, origins: Table[st
     if reading.problems or config is None:
         raise ConfigError(reading.problems)
     return config
+
+
+def _with_leaves(config: Config, overrides: dict[str, Any]) -> Config | None:
+    """A copy with single values replaced, without reading all the others again, which a search over many devices has
+    no time for. None where anything else is asked for, or is wrong: the long way says what."""
+    changes: dict[tuple[str, ...], dict[str, Any]] = {}
+    names = []
+    problems: list[str] = []
+    for dotted, value in overrides.items():
+        leaf = None if value is None else _leaf(dotted)
+        if leaf is None:
+            return None
+        above, field, name, kind = leaf
+        read = kind.read(value, lambda _, problem: problems.append(problem), True)
+        changes.setdefault(above, {})[field] = read
+        names.append(name)
+    if problems:
+        return None
+    for above in list(changes):
+        for depth in range(len(above)):
+            changes.setdefault(above[:depth], {})
+    # The deepest first: a section takes the new ones below it.
+    for above, values in sorted(changes.items(), key=lambda item: -len(item[0])):
+        if above:
+            section: Any = config
+            for field in above:
+                section = getattr(section, field)
+                if section is None:
+                    return None
+            changes[above[:-1]][above[-1]] = dataclasses.replace(section, **values)
+    own = changes.get((), {})
+    origins = Table({**config.origins, **dict.fromkeys(names, "override")})
+    made = dataclasses.replace(config, **{**own, "name": own.get("name") or config.name}, origins=origins)
+    return None if any(True for _ in _bad_combinations(made)) else made
+
+
+@functools.lru_cache(1024)
+def _leaf(dotted: str) -> tuple[tuple[str, ...], str, str, Kind] | None:
+    """The sections above a key with one value, its field, its name in TOML, and what it holds; None for others."""
+    cls: Any = Config
+    above: list[str] = []
+    path: list[str] = []
+    *sections, last = dotted.split(".")
+    for name in sections:
+        entry = next((e for field, e in entries(cls) if isinstance(e, Section) and name == e.name), None)
+        if entry is None:
+            return None
+        above.append(name)
+        path.append(name)
+        cls = entry.cls
+    for field, key_or_section in entries(cls):
+        if isinstance(key_or_section, Key) and last in {field, key_or_section.name}:
+            return tuple(above), field, ".".join([*path, key_or_section.name]), key_or_section.kind
+    return None
 
 
 def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:

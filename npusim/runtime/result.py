@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -63,7 +65,15 @@ class Result:
             ("DRAM", f"{self.dram_read_bytes} bytes read, {self.dram_write_bytes} bytes written"),
             *self._arrays(),
         ]
-        return notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows)
+        from npusim.report.html.still import pictures
+
+        return notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows) + pictures(self)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page with pictures of this run, for any browser, without a network. Raises OSError."""
+        from npusim.report.html import run_page
+
+        Path(path).write_text(run_page(self), "ascii")
 
     def _arrays(self) -> list[tuple[str, str]]:
         return [(shown(name), f"{x.dtype.name}{list(x.shape)}") for name, x in self.outputs.items()]

@@ -106,7 +106,8 @@ class Session:
         decoder, grows where it lies: ``cache_rows`` says how many rows there is room for, 0: as many as come out;
         ``states`` of the program has them. ``timing_only``: a program that is run for its time alone, and takes the
         same: large weights are not read, hashed or kept, but where values decide what is compiled; files of weights
-        that decide nothing need not even be there. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError.
+        that decide nothing need not even be there. Raises UsageError, InputError, ModelError, UnsupportedError,
+        CompileError.
         """
         if isinstance(source, Graph):
             if input_shapes or bind or cache_rows:

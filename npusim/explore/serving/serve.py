@@ -30,8 +30,8 @@ class Serving:
     """What came of a scenario.
 
     ``elapsed_ps``: from 0 to the last end; ``busy_ps`` of it the device worked. ``energy_fj``: of all jobs, None where
-    a price is not known; nothing is counted for the time between them. ``cache_tokens``: of keys and values, at most, and
-    that there was room for. ``timed``: the programs; ``steps``: how many ran of each phase.
+    a price is not known; nothing is counted for the time between them. ``cache_tokens``: of keys and values, at most,
+    and that there was room for. ``timed``: the programs; ``steps``: how many ran of each phase.
     """
 
     device: str

@@ -53,7 +53,9 @@ class Session:
     def __init__(self, config: Any, *, cache_dir: Path | bool | None = None) -> None:
         CALLS.append(("session", (config, cache_dir)))
 
-    def compile(self, source: Any, input_shapes: Any = None, *, bind: Any = None, inputs: Any = None) -> Program:
+    def compile(
+        self, source: Any, input_shapes: Any = None, *, bind: Any = None, inputs: Any = None, timing_only: bool = False
+    ) -> Program:
         CALLS.extend([("compile", (source, input_shapes)), ("bind", bind), ("arrays", inputs)])
         if "compile" in BEHAVIOUR:
             raise BEHAVIOUR["compile"]
