@@ -93,17 +93,13 @@ def explore(
             count = len(study.rows)
             say(f"stopped with {count} designs in the store; the same command goes on:\n  {_again(context)}", err=True)
             raise
-        written = []
+        answer(json_file, lambda: to_json_dict(study), lambda: text(study, top))
         for path, writer in ((csv_file, write_csv), (parquet_file, write_parquet), (html_file, _write_html)):
             if path is not None:
                 with replacing(path) as draft:
                     writer(study, draft)
-                written.append(str(path))
-        answer(
-            json_file,
-            lambda: to_json_dict(study),
-            lambda: "\n".join([text(study, top), *(f"wrote {file}" for file in written)]),
-        )
+                if json_file != "-":
+                    say(f"wrote {path}")
 
 
 def _write_design(space: Path, number: int, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,6 +38,7 @@ class Axis:
         return len(self.plain)
 
 
+@functools.lru_cache(4096)
 def config_key(key: str) -> Kind | Section | str:
     """The kind of a dotted key of a description, or the section; text is the problem with it."""
     cls: type[Any] = Config

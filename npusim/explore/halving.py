@@ -41,6 +41,7 @@ class Halving:
         self._margin = float(space.search.margin)
         self._rows: dict[int, Row] = {}
         self._random = random.Random(space.search.seed)
+        self._known_places: dict[int, list[float]] = {}
 
     def rounds(self, budget: int) -> Rounds:
         """Ask for rounds of designs, ``budget`` of them at most."""
@@ -104,12 +105,11 @@ class Halving:
             return []
         values = self.table.values(self._corrections(places))
         points, lack = self.table.objectives(values)[places], self.table.lack(values)[places]
-        margin = self._residual() if self._rows else self._margin
-        promising = (lack <= margin) & ~np.isnan(points).any(axis=1)
+        promising = (lack <= self._margin) & ~np.isnan(points).any(axis=1)
         exact = self._points(front)
         adjacent = np.isin(places, [self.table.place[number] for number in allowed])
         # Beside the front an estimate has the benefit of the doubt; elsewhere it must be better as it is.
-        hopeful = promising & ~_beaten(points * np.where(adjacent, 1 - margin, 1.0)[:, None], exact)
+        hopeful = promising & ~_beaten(points * np.where(adjacent, 1 - self._margin, 1.0)[:, None], exact)
         candidates = np.flatnonzero(hopeful)
         if not len(candidates):
             return []
@@ -153,20 +153,24 @@ class Halving:
                 found[model, figure] = factor
         return found
 
-    def _residual(self) -> float:
-        """How far corrected estimates may be off: the margin, or less where there are many simulated designs."""
-        return self._margin
-
     def _coordinates(self, numbers: list[int]) -> Floats:
         """Places on the axes from 0 to 1; names are as far from each other as the ends of an axis."""
-        columns = []
-        places = np.array([self._space.places(number) for number in numbers], float)
-        for axis, (radix, ordered) in enumerate(zip(self._space.radices, self._space.ordered, strict=True)):
-            if ordered:
-                columns.append(places[:, axis] / (radix - 1))
-            elif radix > 1:
-                columns += [(places[:, axis] == value) * 0.7 for value in range(radix)]
-        return np.stack(columns, axis=1) if columns else np.zeros((len(numbers), 1))
+        for number in numbers:
+            if number not in self._known_places:
+                self._known_places[number] = self._coordinate(number)
+        return np.array([self._known_places[number] for number in numbers], float)
+
+    def _coordinate(self, number: int) -> list[float]:
+        found: list[float] = []
+        for place, radix, ordered in zip(
+            self._space.places(number), self._space.radices, self._space.ordered, strict=True
+        ):
+            found += [place / (radix - 1)] if ordered else [(place == value) * HALF for value in range(radix)]
+        return found
+
+
+HALF = 0.5
+"""Two names differ in two coordinates."""
 
 
 def _known(value: float | None) -> float:
@@ -194,8 +198,9 @@ def _weights(there: Floats, here: Floats) -> tuple[Floats, np.ndarray[tuple[int,
     for start in range(0, len(there), 1024):
         block = there[start : start + 1024]
         distance = np.abs(block[:, None] - here[None]).sum(axis=2)
-        # A stable sort: of two that are as near, the first, on every machine.
-        order = np.argsort(distance, axis=1, kind="stable")[:, :count]
+        # Of two that are as near, the first one; and in one order, so that sums are the same on every machine.
+        distance += np.arange(len(here)) * 1e-9
+        order = np.sort(np.argpartition(distance, count - 1, axis=1)[:, :count], axis=1)
         near = 1 / (np.take_along_axis(distance, order, 1) + 1e-3) ** 2
         nearest[start : start + 1024] = order
         weights[start : start + 1024] = near / near.sum(axis=1, keepdims=True)

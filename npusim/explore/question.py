@@ -70,10 +70,6 @@ def _is_figure(name: str) -> bool:
     return name.partition("(")[0] in (*_RUN, "area")
 
 
-def _words(names: list[str]) -> list[str]:
-    return [name.partition("(")[0] for name in names]
-
-
 def _number(formula: Formula, values: Mapping[str, Any]) -> float:
     try:
         return float(formula(values))
@@ -86,8 +82,7 @@ def _broken(constraints: tuple[Formula, ...] | list[Formula], values: Mapping[st
         lack = _number(formula, values)
         if math.isnan(lack):
             unknown = [name for name in sorted(formula.uses) if values.get(name) is None]
-            hint = "; it follows from technology.node" if {"area", "energy", "power"} & set(_words(unknown)) else ""
-            return f"{formula.text}: {', '.join(unknown) or 'a value'} is not known{hint}"
+            return f"{formula.text}: {', '.join(unknown) or 'a value'} is not known"
         if lack > 0:
             return f"breaks {formula.text}"
     return ""

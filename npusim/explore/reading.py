@@ -68,7 +68,9 @@ class _Maker:
         if self._reading.problems:
             return None
         definition = {
-            "bases": [[base.name, base.fingerprint()] for base in bases],
+            "bases": [base.name for base in bases],
+            "devices": {base.name: base.fingerprint()[:16] for base in bases},
+            "keys": [axis.key for axis in axes],
             "vary": {axis.key: list(axis.plain) for axis in axes},
             "derive": {each.key: each.formula.text for each in derived},
         }

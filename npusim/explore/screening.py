@@ -64,7 +64,7 @@ class Screen:
             area = self._area(config)
             reason = self._question.excluded(number, config, area)
             if reason:
-                self.excluded[number] = reason
+                self.excluded[number] = reason + (_unknown_area(config) if area is None and "not known" in reason else "")
             else:
                 self.areas[number], self.clocks[number] = area, config.clock_hz
         return number in self.areas
@@ -72,6 +72,14 @@ class Screen:
     def causes(self) -> collections.Counter[str]:
         """How many designs were left out, by reason."""
         return collections.Counter(self.excluded.values())
+
+
+def _unknown_area(config: Config) -> str:
+    """Which parts of the area nobody has said, and how to."""
+    from npusim.hw.area import area
+
+    missing = area(config).unknown
+    return f"; technology.node says it, or [set] area.*, for: {', '.join(missing)}" if missing else ""
 
 
 def _cause(error: ConfigError) -> str:
