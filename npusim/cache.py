@@ -298,6 +298,7 @@ def describe(program: Program) -> dict[str, Any]:
         "inputs": [_binding(*item) for item in enumerate(program.inputs, FIRST_IO)],
         "outputs": [_binding(*item) for item in enumerate(program.outputs, FIRST_IO + len(program.inputs))],
         "ops": [(entry.name, entry.kind) for entry in program.ops],
+        "members": [entry.members for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
@@ -361,9 +362,9 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
 
 
 def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
-    # Files from before inputs could be bound, places told, inputs grow where they lie, or constants be left out have no
-    # row for it.
-    known = {"bound": [], "places": [], "states": [], "timing_only": False}
+    # Files from before inputs could be bound, places or members told, inputs grow where they lie, or constants be left
+    # out have no row for it.
+    known = {"bound": [], "members": [], "places": [], "states": [], "timing_only": False}
     rows = _fields({**known, **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
@@ -388,6 +389,12 @@ def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
     last = max(operators(code), default=-1)
     if last >= len(rows["ops"]):
         raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
+    if len(rows["members"]) not in (0, len(rows["ops"])):
+        raise CacheError(
+            f"members: there must be a list for each of {len(rows['ops'])} operators, got {len(rows['members'])}"
+        )
+    told = rows["members"] or [()] * len(rows["ops"])
+    entries = tuple(OpEntry(name, kind, members) for (name, kind), members in zip(rows["ops"], told, strict=True))
     places = tuple(Place(*row) for row in rows["places"])
     for number, place in enumerate(places):
         if not place.first <= place.last < len(rows["ops"]):
@@ -397,7 +404,7 @@ def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
             )
     return Program(
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, constants, regions,
-        inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
+        inputs, outputs, entries, rows["commands"], rows["macs"],
         rows["bound"], resident_bytes(code), places=places,
     )  # fmt: skip
 
@@ -490,6 +497,7 @@ _BINDINGS = _many(_row(_text, _size, _shape, _dtype))
 _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
+    "members": _many(_many(_text)),
     "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)), "timing_only": _flag,
     "states": _many(_row(_size, _size, _size, _size)),
     "places": _many(

@@ -89,7 +89,9 @@ def energy(run: Run) -> Energy:
         LayerEnergy(ops[op].name if op >= 0 else "", ops[op].kind if op >= 0 else "", _priced(priced, layers[op]))
         for op in sorted(layers, key=lambda op: (op < 0, op))
     ]
-    return Energy(_priced(priced, totals).parts, {unit: _priced(priced, units[unit]) for unit in sorted(units)}, tuple(named))
+    return Energy(
+        _priced(priced, totals).parts, {unit: _priced(priced, units[unit]) for unit in sorted(units)}, tuple(named)
+    )
 
 
 def _priced(priced: Prices, found: Mapping[str, int]) -> Breakdown:
@@ -107,8 +109,7 @@ def counts(config: Config, program: Program, timeline: Timeline) -> Counts:
     _add(found.setdefault((NONE, SEQUENCER), {}), {act.DRAM: _fetched(found, counters)}, 1)
     for op, start_ps, end_ps in _stretches(timeline, len(program.ops)):
         passing = {
-            act.CLOCK: config.cores
-            * (ps_to_cycles(end_ps, config.clock_hz) - ps_to_cycles(start_ps, config.clock_hz)),
+            act.CLOCK: config.cores * (ps_to_cycles(end_ps, config.clock_hz) - ps_to_cycles(start_ps, config.clock_hz)),
             act.LEAKAGE: end_ps // 1000 - start_ps // 1000,
         }
         _add(found.setdefault((op, CHIP), {}), passing, 1)

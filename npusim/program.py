@@ -195,10 +195,14 @@ def _listed(bindings: Sequence[Binding]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpEntry:
-    """A row of the operator table: what the operator index in a command means."""
+    """A row of the operator table: what the operator index in a command means.
+
+    ``members``: the operators of the model that it is made of, by name; none where nobody says.
+    """
 
     name: str
     kind: str
+    members: tuple[str, ...] = ()
 
 
 MEMORIES = ("sram", "accumulators", "dram")

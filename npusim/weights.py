@@ -23,7 +23,7 @@ from npusim.own import open_regular
 
 MAPPED_BYTES = 1 << 16
 """Weights of so many bytes or more are mapped, and told apart by their file; of fewer they are read."""
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0)
+_ANONYMOUS = getattr(mmap, "MAP_PRIVATE", 2) | getattr(mmap, "MAP_ANONYMOUS", 32)
 
 Array = npt.NDArray[Any]
 
@@ -137,7 +137,7 @@ def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 def _zeros(nbytes: int) -> _Zeros:
     found = _SOURCES.get(("zeros", max(nbytes, 1)))
     if not isinstance(found, _Zeros):
-        found = _Zeros(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        found = _Zeros(-1, max(nbytes, 1), prot=mmap.PROT_READ, flags=_ANONYMOUS)
         _SOURCES[found.key] = found
     return found
 

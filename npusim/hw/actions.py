@@ -10,7 +10,7 @@ from npusim.hw.units.matrix_systolic import place
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
-    from npusim.work import MatrixWork, Work
+    from npusim.work import DmaWork, MatrixWork, Work
 
 MACS = "mac."
 """Before the type of a multiply-accumulate, which is an action of its own for each."""

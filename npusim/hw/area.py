@@ -1,62 +1,139 @@
-"""What a device takes of silicon, part by part: by its own table, else by its technology, else not known."""
+"""What a device takes of silicon, part by part: by its own table, else by its technology, else not known.
+
+Logic is the cells of its arithmetic and registers at 40 nm, scaled to the node, times ``technology.logic_layout``; a
+memory is what CACTI gives for its banks, times ``technology.sram_layout``.
+"""
 
 from __future__ import annotations
 
 from npusim.hw import nodes
-from npusim.hw.config import ACCUMULATOR_BYTES, Config, MatrixConfig
+from npusim.hw.config import ACCUMULATOR_BYTES, Config, MatrixConfig, VectorConfig
 from npusim.hw.prices import UNKNOWN, Breakdown, Part
+from npusim.hw.technology import PRICED, TechnologyConfig
+from npusim.units import ceil_div
 
 _ADDER, _MULTIPLIER, _FLOAT_ADDER, _FLOAT_MULTIPLIER, _REGISTER = 278, 6350, 4360, 8970, 5.98
 """nodes.ALADDIN: um2 at 40 nm of a 32-bit adder and multiplier, the same of float32, and a bit of a register."""
 _SIGNIFICANT = {"int8": 8, "int16": 16, "int32": 32, "bfloat16": 8, "float16": 11, "float32": 24}
 """Bits that a multiplier multiplies: its area grows with their square."""
-_CONTROL_BITS = 20_000
-_LANE_BITS = 4 * 32
+_WIDTH = dict(zip(PRICED, (8, 16, 32, 16, 16, 32), strict=True))
+_LOGIC = f"{nodes.ALADDIN}; {nodes.STILLMAKER}"
+_PHY = {"hbm2": (10_450_000, 1024), "ddr4": (1_450_000, 32)}
+"""um2 of a PHY of so many pins at 7 nm: PrincetonUniversity/LLMCompass, cost_model.py, HBM2e and DDR5."""
+_PHY_NODE = 7
 
 
 def area(config: Config) -> Breakdown:
     """Square micrometres of each part of the chip; the parts add up to the whole, the DRAM's chips are not in it."""
-    node = config.technology.node_nm if config.technology is not None and nodes.known(config.technology.node_nm) else 0
-    given = config.area
-    parts = []
+    return Breakdown(tuple(_Parts(config).all()))
 
-    def part(name: str, key: str, value: float | None, each: int, count: int, source: str) -> None:
-        by_hand = None if given is None else getattr(given, f"{key}_um2")
-        if by_hand is not None:
-            parts.append(Part(name, by_hand * count // each, f"the description: area.{key}"))
-        elif not node or value is None:
-            parts.append(Part(name, 0 if not count else None, UNKNOWN))
-        else:
-            parts.append(Part(name, round(value * count / each), source))
 
-    cores, matrix, vector = config.cores, config.matrix, config.vector
-    logic = f"{nodes.ALADDIN}; {nodes.STILLMAKER}"
-    scale = nodes.area_factor(node) / nodes.area_factor(40) if node else 0
-    if matrix is not None:
-        part("matrix", "pe", pe_um2(config, matrix) * scale, 1, cores * matrix.elements, logic)
-        if matrix.accumulator_bytes:
-            pixels = config.technology.accumulator_pixels if config.technology is not None else 0
-            columns = matrix.cols * matrix.arrays
-            size = pixels * ACCUMULATOR_BYTES * columns or matrix.accumulator_bytes
-            kib = nodes.sram_um2(node, size) * 1024 / size if node else None
-            part("accumulators", "accumulator_kib", kib, 1024, cores * size, nodes.CACTI)
-    bank = config.sram.bytes // config.sram.banks
-    kib = nodes.sram_um2(node, bank) * 1024 / bank if node else None
-    part("sram", "sram_kib", kib, 1024, cores * config.sram.bytes, nodes.CACTI)
-    if vector is not None:
-        part("vector", "lane", _lane_um2() * scale, 1, cores * vector.lanes, logic)
-    if config.scalar is not None:
-        part("scalar", "scalar", _lane_um2() * scale, 1, cores, logic)
-    part("dma", "dma", 64 * 8 * config.dma.bytes_per_cycle * _REGISTER * scale, 1, cores * config.dma.channels, logic)
-    part("control", "control", _CONTROL_BITS * _REGISTER * scale, 1, cores, logic)
-    part("phy", "phy", None, 1, 1, UNKNOWN)
-    return Breakdown(tuple(parts))
+class _Parts:
+    """The parts of one device."""
+
+    def __init__(self, config: Config) -> None:
+        technology = config.technology
+        known = technology is not None and nodes.known(technology.node_nm)
+        self._config = config
+        self._technology: TechnologyConfig | None = technology if known else None
+        # Floats once: Fractions would take most of the time, and thousands of designs are screened by their area.
+        self._cells = self._memory = 0.0
+        if self._technology is not None:
+            scale = nodes.area_factor(self._technology.node_nm) / nodes.area_factor(40)
+            self._cells = float(self._technology.logic_layout) * scale
+            self._memory = float(self._technology.sram_layout)
+
+    def all(self) -> list[Part]:
+        config = self._config
+        cores, matrix, vector, dma = config.cores, config.matrix, config.vector, config.dma
+        found = []
+        if matrix is not None:
+            found.append(self._logic("matrix", "pe", pe_um2(config, matrix), cores * matrix.elements))
+            if matrix.accumulator_bytes:
+                found.append(self._accumulators(matrix))
+        found.append(self._sram("sram", "sram_kib", config.sram.bytes, config.sram.banks))
+        if vector is not None:
+            found.append(self._logic("vector", "lane", lane_um2(config, vector), cores * vector.lanes))
+        if config.scalar is not None:
+            found.append(self._logic("scalar", "scalar", _FLOAT_MULTIPLIER + _FLOAT_ADDER + 4 * 32 * _REGISTER, cores))
+        found.append(self._buffers(dma.max_outstanding * dma.burst_bytes, cores * dma.channels))
+        found.append(self._control())
+        if config.technology is not None and config.technology.phy:
+            found.append(self._phy())
+        return found
+
+    def _by_hand(self, key: str) -> int | None:
+        table = self._config.area
+        return None if table is None else getattr(table, f"{key}_um2")
+
+    def _logic(self, name: str, key: str, cells: float, count: int) -> Part:
+        """So many of what takes ``cells`` at 40 nm."""
+        given = self._by_hand(key)
+        if given is not None:
+            return Part(name, given * count, f"the description: area.{key}")
+        if self._technology is None:
+            return Part(name, None, UNKNOWN)
+        return Part(name, round(cells * count * self._cells), _LOGIC)
+
+    def _sram(self, name: str, key: str, size: int, banks: int) -> Part:
+        """A memory of so many bytes in each core, in banks."""
+        given, cores = self._by_hand(key), self._config.cores
+        if given is not None:
+            return Part(name, given * cores * size // 1024, f"the description: area.{key}")
+        if self._technology is None:
+            return Part(name, None, UNKNOWN)
+        bank = nodes.sram_um2(self._technology.node_nm, size // banks)
+        return Part(name, round(cores * banks * bank * self._memory), nodes.CACTI)
+
+    def _accumulators(self, matrix: MatrixConfig) -> Part:
+        columns = matrix.cols * matrix.arrays
+        return self._sram("accumulators", "accumulator_kib", column_bytes(self._config, matrix) * columns, columns)
+
+    def _buffers(self, size: int, count: int) -> Part:
+        """A channel holds the bursts that it has asked for."""
+        given = self._by_hand("dma")
+        if given is not None:
+            return Part("dma", given * count, "the description: area.dma")
+        if self._technology is None:
+            return Part("dma", None, UNKNOWN)
+        return Part("dma", round(count * nodes.sram_um2(self._technology.node_nm, size) * self._memory), nodes.CACTI)
+
+    def _control(self) -> Part:
+        given, cores, technology = self._by_hand("control"), self._config.cores, self._technology
+        if given is not None:
+            return Part("control", given * cores, "the description: area.control")
+        if technology is None:
+            return Part("control", None, UNKNOWN)
+        scale = nodes.area_factor(technology.node_nm) / nodes.area_factor(40)
+        return Part("control", round(cores * technology.control_um2 * scale), "the description: technology.control")
+
+    def _phy(self) -> Part:
+        given, technology, dram = self._by_hand("phy"), self._config.technology, self._config.dram
+        if given is not None:
+            return Part("phy", given, "the description: area.phy")
+        assert technology is not None
+        # PHYs are analogue and do not shrink as logic does, so a figure of one node says nothing of another.
+        if technology.dram not in _PHY or technology.node_nm != _PHY_NODE:
+            return Part("phy", None, UNKNOWN)
+        um2, pins = _PHY[technology.dram]
+        rate = nodes.PIN_BITS[technology.dram]
+        return Part("phy", um2 * ceil_div(8 * dram.bandwidth, rate * pins), "LLMCompass, cost_model.py, at 7 nm")
+
+
+def column_bytes(config: Config, matrix: MatrixConfig) -> int:
+    """Bytes of accumulators behind one column of the array."""
+    technology = config.technology
+    if technology is not None and technology.accumulator_pixels:
+        return technology.accumulator_pixels * ACCUMULATOR_BYTES
+    return matrix.accumulator_bytes // (matrix.cols * matrix.arrays)
 
 
 def pe_um2(config: Config, matrix: MatrixConfig) -> float:
-    """One PE at 40 nm: the arithmetic of its widest type, and its registers."""
-    arithmetic = max((rate * _arithmetic_um2(dtype) for dtype, rate in matrix.throughput.items() if rate), default=0)
-    return float(arithmetic) + pe_bits(config, matrix) * _REGISTER
+    """Cells of one PE at 40 nm: the arithmetic of the type that needs most at its rate, and registers."""
+    arithmetic = max(
+        (float(rate) * _arithmetic_um2(dtype) for dtype, rate in matrix.throughput.items() if rate), default=0
+    )
+    return arithmetic + pe_bits(config, matrix) * _REGISTER
 
 
 def _arithmetic_um2(dtype: str) -> float:
@@ -67,33 +144,44 @@ def _arithmetic_um2(dtype: str) -> float:
 
 
 def pe_bits(config: Config, matrix: MatrixConfig) -> int:
-    """Bits of registers in a PE: its operands, the stationary ones that it holds, a sum or a product, and scratchpads."""
-    widest = max(
-        (min(int(8 * _ITEM[dtype] * rate), 8 * _ITEM[dtype]) for dtype, rate in matrix.throughput.items() if rate), default=8
-    )
-    held = 1 if matrix.dataflow == "output_stationary" else matrix.weight_buffers
-    sums = 2 * widest if matrix.model in ("direct", "grid") else 8 * ACCUMULATOR_BYTES
+    """Bits of registers in a PE: what passes by, operands that stay and the next ones, a sum or a product, scratchpads.
+
+    A type that takes several cycles is computed in pieces, whose width is what the registers have.
+    """
+    width = max((int(_WIDTH[dtype] * min(rate, 1)) for dtype, rate in matrix.throughput.items() if rate), default=8)
+    held = 1 if matrix.dataflow == "output_stationary" else min(2, matrix.weight_buffers)
+    sums = 2 * width if matrix.model in ("direct", "grid") else 8 * ACCUMULATOR_BYTES
     extra = 8 * config.technology.pe_register_bytes if config.technology is not None else 0
-    return widest * (1 + held) + sums + extra
+    return width * (1 + held) + sums + extra
 
 
-_ITEM = {"int8": 1, "int16": 2, "int32": 4, "bfloat16": 2, "float16": 2, "float32": 4}
+def lane_um2(config: Config, vector: VectorConfig) -> float:
+    """Cells of a lane at 40 nm: of floats, or, beside a matrix unit that has none, of integers by half as wide ones."""
+    bits = lane_bits(vector)
+    if computes_floats(config):
+        return _FLOAT_MULTIPLIER * (min(24, 6 * vector.lane_bytes) / 24) ** 2 + _FLOAT_ADDER + bits * _REGISTER
+    return _MULTIPLIER * (vector.lane_bytes / 8) ** 2 + _ADDER + bits * _REGISTER
 
 
-def _lane_um2() -> float:
-    return _FLOAT_MULTIPLIER + _FLOAT_ADDER + _LANE_BITS * _REGISTER
+def lane_bits(vector: VectorConfig) -> int:
+    """Bits of a lane's registers: two operands, a result and what it is made of."""
+    return 4 * 8 * vector.lane_bytes
+
+
+def computes_floats(config: Config) -> bool:
+    """Whether lanes are taken for ones of floats."""
+    matrix = config.matrix
+    return matrix is None or any("float" in dtype for dtype, rate in matrix.throughput.items() if rate)
 
 
 def clocked_bits(config: Config) -> int:
-    """Bits of registers in a core that see every cycle of its clock."""
+    """Bits of registers in a core that its clock reaches."""
     pes = config.matrix.elements * pe_bits(config, config.matrix) if config.matrix is not None else 0
-    lanes = config.vector.lanes * _LANE_BITS if config.vector is not None else 0
-    return pes + lanes + _CONTROL_BITS
+    return pes + (config.vector.lanes * lane_bits(config.vector) if config.vector is not None else 0)
 
 
-def logic_um2(config: Config, node: int) -> float:
-    """Logic of all cores at a node."""
-    matrix = config.matrix.elements * pe_um2(config, config.matrix) if config.matrix is not None else 0
-    lanes = config.vector.lanes * _lane_um2() if config.vector is not None else 0
-    scale = nodes.area_factor(node) / nodes.area_factor(40)
-    return config.cores * (matrix + lanes + _CONTROL_BITS * _REGISTER) * scale
+def cells_um2(config: Config) -> float:
+    """Cells of arithmetic and registers of all cores at 40 nm."""
+    matrix, vector = config.matrix, config.vector
+    pes = matrix.elements * pe_um2(config, matrix) if matrix is not None else 0
+    return config.cores * (pes + (vector.lanes * lane_um2(config, vector) if vector is not None else 0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +20,7 @@ from npusim.hw import dram as dram_kinds
 from npusim.hw import units as unit_kinds
 from npusim.hw.build import Reading, override, read_section, to_table, walk
 from npusim.hw.dram._parts import MAPPING, PARTS, bad_mapping
-from npusim.hw.files import config_names, read_description
+from npusim.hw.files import config_names, read_description, read_resolved
 from npusim.hw.keys import (
     Choice,
     Count,
@@ -386,15 +386,27 @@ def _left_out(path: str) -> str:
 def load_config(source: str | os.PathLike[str] | Config) -> Config:
     """The device that a shipped name (``"edge"``) or a path to a TOML file describes; a Config is returned as it is.
 
+    The JSON of a run (``.json``) describes the device that it was on, whatever has become of its file since.
+
     Raises ConfigError with every problem of the file: ``configs/edge.toml: matrix.rows: must be >= 1, got 0``.
     """
     if isinstance(source, Config):
         return source
+    if os.fspath(source).endswith(".json"):
+        return config_of(read_resolved(os.fspath(source)), os.fspath(source))
     label, plain, origins = read_description(os.fspath(source))
     stem = os.path.basename(label).removesuffix(".toml")
     if origins.get("name", label) != label:
         del plain["name"]  # an inherited name would be another device's
     return _build(plain, Reading(label, origins=origins), stem, Table(origins))
+
+
+def config_of(plain: Mapping[str, Any], label: str) -> Config:
+    """The device of a table as :meth:`Config.to_table` makes it; ``label`` says in errors where it is from.
+
+    Raises ConfigError as :func:`load_config` does.
+    """
+    return _build(dict(plain), Reading(label, bare=True), os.path.basename(label), Table())
 
 
 def list_configs() -> tuple[str, ...]:

@@ -6,16 +6,16 @@ import functools
 
 from npusim.hw import actions as act
 from npusim.hw import nodes
-from npusim.hw.area import clocked_bits, logic_um2
-from npusim.hw.config import Config
-from npusim.hw.prices import NOT_KNOWN, Price, Prices
-from npusim.hw.technology import PRICED
+from npusim.hw.area import cells_um2, clocked_bits, column_bytes, computes_floats
+from npusim.hw.config import ACCUMULATOR_BYTES, Config
+from npusim.hw.prices import Price, Prices
+from npusim.hw.technology import PRICED, TechnologyConfig
 
 TABLE = "the description: energy.{}"
-_REGISTER_PJ = (0.00794, 0.00106)
-"""nodes.ALADDIN: a bit of a register at 40 nm, its clock and its data."""
-_LEAKAGE_UW_PER_UM2 = 0.0024e3 / 278
-"""nodes.ALADDIN: 2.4 fJ in 1 ns of an adder of 278 um2 at 40 nm."""
+_CLOCK_PJ, _DATA_PJ = 0.00794, 0.00106
+"""nodes.ALADDIN: a bit of a register at 40 nm, in a cycle of its clock, and what new data take besides."""
+_LEAKAGE_UW = 2.25 / 278
+"""nodes.ALADDIN: microwatts of 1 um2 of cells at 40 nm, an adder's."""
 
 
 @functools.lru_cache(64)
@@ -46,30 +46,55 @@ def _derived(config: Config) -> dict[str, Price]:
     technology = config.technology
     if technology is None:
         return {}
-    node = technology.node_nm
     found = {}
     if technology.dram in nodes.DRAMS:
         found[act.DRAM] = Price(*nodes.DRAMS[technology.dram])
-    if not nodes.known(node):
-        return found
-    arithmetic = f"{nodes.TPU4I}; at {node} nm"
-    for dtype in PRICED:
-        found[f"{act.MACS}{dtype}"] = Price(_fj(mac_pj(dtype, node)), arithmetic)
-    found[act.VECTOR] = Price(_fj(nodes.operation_pj("mul_float32", node)), f"a float32 product: {arithmetic}")
-    found[act.SCALAR] = Price(found[act.VECTOR].fj, f"as a vector lane operation: {arithmetic}")
-    register = f"{nodes.ALADDIN}; at {node} nm as an adder"
-    found[act.OPERANDS] = Price(_fj(8 * _REGISTER_PJ[1] * nodes.logic_factor(node, 40)), f"data of a register: {register}")
-    clock = _REGISTER_PJ[0] * nodes.logic_factor(node, 40)
-    found[act.CLOCK] = Price(_fj(clocked_bits(config) * clock), f"clock of every register: {register}")
-    found[act.SRAM] = _memory(config, config.sram.bytes, config.sram.bytes_per_cycle)
-    sums = accumulator_bytes(config)
-    found[act.ACCUMULATORS] = _memory(config, *sums) if sums else NOT_KNOWN
-    leaks = logic_um2(config, 40) * _LEAKAGE_UW_PER_UM2 + config.cores * nodes.sram_leakage_uw(node, config.sram.bytes)
-    found[act.LEAKAGE] = Price(round(leaks), f"adders: {nodes.ALADDIN}; SRAM: {nodes.CACTI}")
-    # An engine takes a byte into its buffer and passes it on: registers, since their wires are not known.
-    moved = 2 * 8 * sum(_REGISTER_PJ) * nodes.logic_factor(node, 40)
-    found[act.DMA] = Price(_fj(moved), f"two registers, wires not counted: {register}")
+    if nodes.known(technology.node_nm):
+        found |= _arithmetic(config, technology) | _memories(config, technology) | _waiting(config, technology)
     return found
+
+
+def _arithmetic(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
+    """Products, lanes and the registers that their operands pass."""
+    node, activity = technology.node_nm, float(technology.activity)
+    said = f"{nodes.TPU4I}; at {node} nm"
+    found = {f"{act.MACS}{dtype}": Price(_fj(activity * mac_pj(dtype, node)), said) for dtype in PRICED}
+    lane, width = ("float32", 32) if computes_floats(config) else ("int16", 16)
+    found[act.VECTOR] = Price(_fj(activity * mac_pj(lane, node)), f"a product of {width} bits and a sum: {said}")
+    found[act.SCALAR] = Price(found[act.VECTOR].fj, f"as a vector lane operation: {said}")
+    register = _register(node)
+    found[act.OPERANDS] = Price(_fj(activity * 8 * _DATA_PJ * register), _said(node, "data of a register"))
+    # An engine takes a byte into its buffer and passes it on.
+    found[act.DMA] = Price(
+        _fj(activity * 2 * 8 * (_CLOCK_PJ + _DATA_PJ) * register), _said(node, "two registers, wires not counted")
+    )
+    return found
+
+
+def _memories(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
+    """A byte of SRAM, and of the accumulators, which are far smaller."""
+    found = {act.SRAM: _access(technology, config.sram.bytes, config.sram.bytes_per_cycle)}
+    if config.matrix is not None and config.matrix.accumulator_bytes:
+        found[act.ACCUMULATORS] = _access(technology, column_bytes(config, config.matrix), ACCUMULATOR_BYTES)
+    return found
+
+
+def _access(technology: TechnologyConfig, size: int, port: int) -> Price:
+    node = technology.node_nm
+    per_byte = float(technology.activity) * nodes.sram_pj(node, size, port) / port
+    return Price(_fj(per_byte), f"{nodes.CACTI}; at {node} nm, {size} bytes, {8 * port} bits wide")
+
+
+def _waiting(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
+    """What passing time takes."""
+    node = technology.node_nm
+    clock = clocked_bits(config) * float(technology.clocked) * _CLOCK_PJ * _register(node)
+    leaks = cells_um2(config) * _LEAKAGE_UW + config.cores * nodes.sram_leakage_uw(node, config.sram.bytes)
+    return {
+        act.CLOCK: Price(_fj(clock), _said(node, "clock of registers")),
+        # Per cell, because no source says how that of logic changes with the node.
+        act.LEAKAGE: Price(round(leaks), f"cells as at 40 nm: {nodes.ALADDIN}; SRAM: {nodes.CACTI}"),
+    }
 
 
 def mac_pj(dtype: str, node: int) -> float:
@@ -83,19 +108,12 @@ def mac_pj(dtype: str, node: int) -> float:
     return sums + nodes.operation_pj(f"mul_{dtype}", node)
 
 
-def accumulator_bytes(config: Config) -> tuple[int, int] | None:
-    """(bytes behind one column of the array, width of a sum); None if there are no accumulators of their own."""
-    matrix, technology = config.matrix, config.technology
-    if matrix is None or not matrix.accumulator_bytes:
-        return None
-    pixels = technology.accumulator_pixels if technology is not None else 0
-    return (pixels * 4 or matrix.accumulator_bytes // (matrix.cols * matrix.arrays)), 4
+def _register(node: int) -> float:
+    return nodes.logic_factor(node, 40)
 
 
-def _memory(config: Config, size: int, port: int) -> Price:
-    assert config.technology is not None
-    node = config.technology.node_nm
-    return Price(_fj(nodes.sram_pj(node, size, port) / port), f"{nodes.CACTI}; at {node} nm, {8 * port} bits wide")
+def _said(node: int, what: str) -> str:
+    return f"{what}: {nodes.ALADDIN}; at {node} nm as an adder"
 
 
 def _fj(picojoules: float) -> int:

@@ -33,12 +33,21 @@ DRAMS = {
     "hbm2": (43_750, f"250 to 450 pJ for 64 bits of HBM2, the middle: {TPU4I}"),
 }
 """Sorts of DRAM: femtojoules of a byte, and who says so. It does not depend on the node of the chip."""
+PIN_BITS = {"hbm2": 2_430_000_000, "ddr4": 3_200_000_000}
+"""Bits a second of a pin: HBM2 as the A100 has it (1555 GB/s over 5120 pins), DDR4-3200 (JEDEC JESD79-4)."""
 
 _AREA = (
-    (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (20, 0.21), (16, 0.19), (14, 0.17), (10, 0.1), (7, 0.059),
+    (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (28, 0.19 * 0.85 / 0.51), (20, 0.21), (16, 0.19), (14, 0.17),
+    (10, 0.1), (7, 0.059),
 )  # fmt: skip
-"""STILLMAKER: area of the same logic, by that at 45 nm."""
-_ENERGY_ABOVE = {130: (7.171, -6.709, 2.904), 90: (4.762, -4.781, 2.092), 65: (3.755, -4.398, 1.975), 45: (1.103, -0.362, 0.2767)}
+"""STILLMAKER: area of the same logic, by that at 45 nm. It has no 28 nm: NVDLA's primer gives the design of 32 MACs as
+0.85 mm2 there and 0.51 mm2 at 16 nm."""
+_ENERGY_ABOVE = {
+    130: (7.171, -6.709, 2.904),
+    90: (4.762, -4.781, 2.092),
+    65: (3.755, -4.398, 1.975),
+    45: (1.103, -0.362, 0.2767),
+}
 """STILLMAKER: a V^2 + b V + c; the ratio of two nodes is that of their energies, here at 1 V."""
 _SRAM = (
     # bytes, (pJ of a read and a write at 45, at 22 nm), (mm2 at 45, at 22 nm), (mW of leakage at 45, at 22 nm)

@@ -28,10 +28,13 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
         facts(
             [
-                ("inputs", inputs), *totals(result, config), *_first(first, config), *memories(result),
+                ("inputs", inputs),
+                *totals(result, config),
+                *first_run(first, config),
+                *memories(result),
                 *energy_rows(result.energy, result.time_ps),
             ]
-        ),  # fmt: skip
+        ),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),
@@ -63,7 +66,8 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
     return rows
 
 
-def _first(first: Result | None, config: Config) -> list[tuple[str, str]]:
+def first_run(first: Result | None, config: Config) -> list[tuple[str, str]]:
+    """What the run took that loaded the weights which stay; nothing where there was none."""
     if first is None:
         return []
     time = f"{duration(first.time_ps)} = {grouped(first.cycles)} cycles of {quantity(config.clock_hz, 'Hz')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
+from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
 from npusim.runtime.state import State
@@ -60,6 +62,7 @@ class Session:
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
         self._deciding: dict[str, list[str]] = {}
+        self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
         self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities by those without values
         self._dispatcher: Dispatcher | None = None
 
@@ -103,7 +106,8 @@ class Session:
         decoder, grows where it lies: ``cache_rows`` says how many rows there is room for, 0: as many as come out;
         ``states`` of the program has them. ``timing_only``: a program that is run for its time alone, and takes the
         same: large weights are not read, hashed or kept, but where values decide what is compiled; files of weights
-        that decide nothing need not even be there. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError.
+        that decide nothing need not even be there. Raises UsageError, InputError, ModelError, UnsupportedError,
+        CompileError.
         """
         if isinstance(source, Graph):
             if input_shapes or bind or cache_rows:
@@ -111,7 +115,10 @@ class Session:
                     "input_shapes: the shapes" if input_shapes else "bind: the inputs" if bind else "cache_rows: those"
                 )
                 raise UsageError(f"{what} of a Graph are fixed")
-            return self._compiled(self._identity(source, timing_only), {}, {}, 0, timing_only, lambda: source)
+            model = self._identity(source, timing_only)
+            program = self._compiled(model, {}, {}, 0, timing_only, lambda: source)
+            self._origins[program] = Origin("graph", None, model[0], not timing_only)
+            return program
         shapes: Mapping[str, Sequence[int]] = input_shapes or {}
         bound = dict(bind or {})
         model = self._identity(source, timing_only)
@@ -129,10 +136,13 @@ class Session:
         timing_only: bool,
     ) -> Program:
         """The program of a model whose open dimensions and bound inputs are decided."""
-        return self._compiled(
+        program = self._compiled(
             model, shapes, bound, cache_rows, timing_only,
             lambda: _graph(source, shapes, bound, self.config, cache_rows, timing_only),
         )  # fmt: skip
+        file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+        self._origins[program] = Origin("onnx", file, model[0], not timing_only, dict(shapes), dict(bound), cache_rows)
+        return program
 
     def _compiled(
         self,
@@ -255,6 +265,7 @@ class Session:
             request = Request(program, {**arrays, **buffers}, kept, timing_only=timing_only, budget_ps=TIMEOUT_PS)
             result = self._powered().run(request)
             state.advance(kept, after)
+        result.origin, result.state = self._origins.get(program), state is not None
         kinds = {binding.name: binding.dtype for binding in program.outputs}
         result.outputs = {name: from_storage(array, kinds[name]) for name, array in result.outputs.items()}
         return result

@@ -25,8 +25,6 @@ FETCH_BYTES = 4096
 CODE_RANK = -1
 """Code comes before all data: nothing goes on without it."""
 
-SEQUENCER = "sequencer"
-
 
 class Sequencer:
     """The sequencer during one job. Its counters: busy = dispatching, stalled on ``fetch`` or on a full queue."""

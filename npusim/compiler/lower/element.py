@@ -55,6 +55,7 @@ class Chain:
     ) -> None:
         shape = out.shape
         self._config = context.config
+        self._memo = context.memo
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -86,6 +87,15 @@ class Chain:
         """What the chain takes of a tile that an anchor leaves to it."""
         if not self.ops or not all(self.shape):
             return Epilogue()
+        # Beside the operators and the device it is the homes that decide; a plan tries many, over and over.
+        homes = tuple((view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values())
+        key = ("epilogue", self.ops, self.shape, self.order, self._home is None, self.in_pieces, homes)
+        if key not in self._memo:
+            self._memo[key] = self._epilogue()
+        known: Epilogue = self._memo[key]
+        return known
+
+    def _epilogue(self) -> Epilogue:
         model, probe = cost_model(self._config), self.probe()
         times = [sum(model.cost(work).ps for work in self.works(sizes)) for sizes in ([1] * len(probe), probe)]
         # Operands that are broadcast are small, and in their slots for long.

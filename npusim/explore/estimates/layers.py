@@ -66,10 +66,10 @@ class Layer:
             for buffer in self.buffers:
                 buffer.core = None
 
-    def striped(self, case: Case, rows: int, *, window: bool) -> Case:
-        """The same for ``rows`` rows at a time, with all weights in SRAM; ``window``: the input is there as well."""
+    def striped(self, case: Case, rows: tuple[int, ...], *, window: bool) -> Case:
+        """The same for so many rows at a time, with all weights in SRAM; ``window``: the input is there as well."""
         x_home = Home.DIRECT if window else case.problem.x_home
-        return replace(case, problem=replace(case.problem, oh=min(rows, case.height), held=1, x_home=x_home))
+        return replace(case, problem=replace(case.problem, held=1, x_home=x_home), rows=rows)
 
     def bit(self, buffer: Buffer) -> int:
         """The bit of a buffer; 0 if the layer does not touch it, or the planner has no say."""

@@ -61,13 +61,7 @@ def systolic(designs: Designs, work: Product) -> Taken:
     rate = float(matrix.rate(work.dtype))
     rows, cols, hz = designs["matrix.rows"], designs["matrix.cols"], designs["matrix.clock"]
     arrays = designs["matrix.arrays"]
-    m, k = work.pixels, work.taps * (np.ones(1) if work.depthwise else work.ic)
-    n = up(work.oc, work.ic) if work.depthwise else work.oc
-    high, wide, streamed = {
-        "weight_stationary": (k, n, m),
-        "output_stationary": (m, n, k),
-        "input_stationary": (k, m, n),
-    }[matrix.dataflow]
+    high, wide, streamed = _placed(matrix.dataflow, *_extents(work))
     matmuls: Array = work.batch * work.ic if work.depthwise else work.batch
     packed = np.maximum(1, np.minimum(rows // high, cols // wide)) if work.depthwise else np.ones(1)
     row_folds, column_folds = up(high, rows), up(wide, cols)
@@ -96,6 +90,40 @@ def systolic(designs: Designs, work: Product) -> Taken:
         return Taken(begin * tick, once * tick, (streams + exposed + port) * tick, (drain + port) * tick, port * tick)
     traffic = _sram_cycles(designs, _moved(designs, work, high, wide, streamed, matmuls), hz)
     return Taken(begin * tick, once * tick, (streams + exposed) * tick, drain * tick, traffic * tick)
+
+
+def touched(designs: Designs, work: Product) -> tuple[Array, Array]:
+    """Bytes of operands and results that a tile moves in SRAM, and those of sums that it reads and writes in the
+    accumulators. Twin of ``actions`` for a systolic array; of other arrays each operand once."""
+    matrix = designs.config.matrix
+    assert matrix is not None
+    results = work.batch * work.pixels * work.oc
+    if matrix.model != "systolic":
+        return _once(work), results * work.acc_bytes
+    m, k, n = _extents(work)
+    high, wide, streamed = _placed(matrix.dataflow, m, k, n)
+    matmuls: Array = work.batch * work.ic if work.depthwise else work.batch
+    row_folds, column_folds = up(high, designs["matrix.rows"]), up(wide, designs["matrix.cols"])
+    along = matmuls * high * streamed * column_folds
+    passes: Array = row_folds
+    if matrix.dataflow == "weight_stationary":
+        operands = _weights(work, matmuls * high * wide) + along * work.itemsize
+    elif matrix.dataflow == "input_stationary":
+        operands = matmuls * high * wide * work.itemsize + _weights(work, along)
+    else:
+        operands, passes = along * work.itemsize + _weights(work, matmuls * wide * streamed * row_folds), np.ones(1)
+    return operands + results * work.out_bytes, results * (2 * passes - 1) * work.acc_bytes
+
+
+def _extents(work: Product) -> tuple[Array, Array, Array]:
+    """Pixels, summands and channels of each product."""
+    k: Array = work.taps * (np.ones(1) if work.depthwise else work.ic)
+    return work.pixels, k, up(work.oc, work.ic) if work.depthwise else work.oc
+
+
+def _placed(dataflow: str, m: Array, k: Array, n: Array) -> tuple[Array, Array, Array]:
+    """What lies on rows and columns, and what is streamed."""
+    return {"weight_stationary": (k, n, m), "output_stationary": (m, n, k), "input_stationary": (k, m, n)}[dataflow]
 
 
 def _sram_cycles(designs: Designs, moved: Array, hz: Array) -> Array:

@@ -4,7 +4,7 @@ function layerBars(host, title, of, unit) {
   const values = indices(COUNT).map(of);
   const total = values.reduce((sum, value) => sum + (value || 0), 0);
   if (values.every((value) => value === null)) {
-    host.append(html("p", { class: "note" }, `${title}: unknown. ${DATA.unknown || ""}`));
+    host.append(html("p", { class: "note" }, `${title}: unknown.`));
     return;
   }
   let slot = 1;
@@ -44,5 +44,5 @@ function chosenBar(values, [left, , , bottom], y, slot, wide) {
   const index = selection.index;
   if (index < 0) return [];
   const top = y(values[index] || 0);
-  return [svg("path", { d: box(left + index * slot, top, Math.max(wide, 2), Math.max(bottom - top, 1)), class: `${bound(index)} chosen` })];
+  return [svg("path", { d: box(left + index * slot, top, Math.max(wide, 2), Math.max(bottom - top, 1)), class: `${bound(index)} chosen outlined` })];
 }

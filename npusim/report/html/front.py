@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from npusim.errors import UsageError
@@ -55,7 +56,8 @@ def front_page(
     figures = {name: [figure(row["figures"].get(name)) for row in rows] for name in names}
     for name in goals:
         if rows and not any(value is not None for value in figures[name]):
-            raise UsageError(f"objective {name!r}: no row has this figure; there are {', '.join(names)}")
+            known = [other for other in names if any(value is not None for value in figures[other])]
+            raise UsageError(f"objective {name!r}: no row has this figure; there are {', '.join(known) or 'none'}")
     feasible = [bool(row.get("feasible", True)) for row in rows]
     found = _front(rows, figures, feasible, goals)
     knobs = {name: levels(row["knobs"].get(name) for row in rows) for name in _knobs(rows)}
@@ -99,6 +101,9 @@ def _check(number: int, row: Mapping[str, Any]) -> None:
             raise UsageError(f"row {number}: has no {field!r}")
         if not isinstance(row[field], kind):
             raise UsageError(f"row {number}: {field!r} must be a mapping, not {type(row[field]).__name__}")
+    for name, value in row["figures"].items():
+        if value is not None and not isinstance(value, Real):
+            raise UsageError(f"row {number}: figure {name!r} must be a number or None, not {value!r}")
 
 
 def _knobs(rows: Sequence[Mapping[str, Any]]) -> list[str]:

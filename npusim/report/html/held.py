@@ -14,8 +14,8 @@ Step = tuple[int, dict[str, int]]
 
 
 def held(memories: Sequence[Occupancy], most: int = MOST_STEPS) -> list[dict[str, Any]]:
-    """Each memory: name, capacity, peak, its kinds, and for each step its time (as difference to the one before) and the
-    bytes of each kind."""
+    """Each memory: name, capacity, peak, its kinds, and for each step the time since the one before and the bytes of
+    each kind."""
     share = most // max(1, len(memories))
     return [_columns(each, thinned(each.steps, share)) for each in memories]
 
@@ -30,7 +30,7 @@ def thinned(steps: Sequence[Step], most: int) -> list[Step]:
         part = (step[0] - begin) * most // max(1, end - begin + 1)
         if part not in fullest or sum(step[1].values()) > sum(fullest[part][1].values()):
             fullest[part] = step
-    kept = {time: found for time, found in (*fullest.values(), steps[0], steps[-1])}
+    kept = dict((*fullest.values(), steps[0], steps[-1]))
     return sorted(kept.items())
 
 

@@ -13,13 +13,13 @@ MOST_BARS = 20_000
 
 
 class Bar(NamedTuple):
-    """Instructions of one layer on one unit. ``busy_ps`` of ``end_ps - start_ps`` are theirs: all of it if it is one."""
+    """Instructions of one layer on one unit, which run for ``busy_ps`` of its length: all of it if it is one."""
 
     start_ps: int
     end_ps: int
     busy_ps: int
     layer: int
-    count: int
+    instructions: int
 
 
 def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_BARS) -> list[dict[str, Any]]:
@@ -77,5 +77,5 @@ def _columns(unit: str, bars: Sequence[Bar]) -> dict[str, Any]:
         "length": [bar.end_ps - bar.start_ps for bar in bars],
         "busy": [bar.busy_ps for bar in bars],
         "layer": [bar.layer for bar in bars],
-        "count": [bar.count for bar in bars],
+        "count": [bar.instructions for bar in bars],
     }

@@ -8,7 +8,9 @@ const stay = (index) => LAYERS.end[index] - LAYERS.start[index];
 // MACs for each byte that passed the pins; null without MACs, Infinity where nothing passed.
 const intensity = (index) => (LAYERS.macs[index] ? LAYERS.macs[index] / LAYERS.dram[index] : null);
 const rate = (index) => (stay(index) ? (LAYERS.macs[index] * 1e12) / stay(index) : 0);
-const energyOf = (index) => (LAYERS.energy ? LAYERS.energy[index] : null);
+// Of what has a price; null where nothing has.
+const energyOf = (index) => DATA.energy.layers[index];
+const energyName = DATA.energy.unknown.length ? "energy of what has a price" : "energy";
 const BOUNDS = [["compute", "circle"], ["memory", "square"], ["latency", "triangle"]];
 const boundLegend = () => BOUNDS.map(([name, shape]) => [`bound by ${name}`, name, svg("path", { d: MARKS[shape](7, 7, 5), class: name })]);
 
@@ -45,7 +47,7 @@ function layerFacts(index) {
     ["MACs", macs ? `${show(macs, "MAC")}, ${show(rate(index), "MAC/s")}` : "none"],
     ["DRAM", show(LAYERS.dram[index], "B")],
     ["intensity", macs ? intensityText(index) : "no MACs"],
-    ["energy", show(energyOf(index), "fJ")],
+    [energyName, show(energyOf(index), "fJ")],
   ];
 }
 const intensityText = (index) => (LAYERS.dram[index] ? `${significant(intensity(index))} MAC/B` : "nothing passes the pins");
@@ -66,7 +68,7 @@ function layerTable(host) {
       number("MACs", column("macs"), ""),
       number("DRAM", column("dram"), "B"),
       { name: "MAC/B", value: intensity, right: true, text: (index) => (intensity(index) === null ? "-" : intensityShort(index)) },
-      number("energy", energyOf, "fJ"),
+      number(energyName, energyOf, "fJ"),
       text("bound", bound),
       text("why", column("why")),
     ],

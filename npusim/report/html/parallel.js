@@ -1,6 +1,6 @@
 // Parallel coordinates: a line for each design through all its knobs and figures; brushes keep what passes there.
 
-const PLOT = [54, 46, 54, 26]; // left, top, right, bottom
+const PLOT = [54, 46, 84, 26]; // left, top, right, bottom
 const UNKNOWN = -0.07; // where a line passes an axis whose value it has not: below its end
 
 function parallel(host) {
@@ -8,6 +8,8 @@ function parallel(host) {
   const ranges = axes.map(() => null);
   brushes.kept = (index) => ranges.every((range, n) => !range || (axes[n].at[index] >= range[0] - 1e-9 && axes[n].at[index] <= range[1] + 1e-9));
   let focus = -1;
+  const line = (className) => svg("path", { d: "M0 7h14", class: `lines ${className}` });
+  host.append(legend([["on the front", "", line("best")], ["others", "", line("kept")], ["left out by a brush", "", line("out")], ["selected", "", line("own")]]));
   const frame = html("div", { class: "scroll wide" });
   host.append(frame);
   const view = picture(frame, 360, `${DESIGNS} designs on ${axes.length} axes`, (width, height) => {
@@ -75,7 +77,8 @@ function mouseBrush(view, ranges, told_, focus) {
   const partAt = (event) => {
     const [, py] = placeIn(view.root, event);
     const height = view.root.viewBox.baseVal.height;
-    return clamp((height - PLOT[3] - py) / (height - PLOT[1] - PLOT[3]), 0, 1);
+    const part = (height - PLOT[3] - py) / (height - PLOT[1] - PLOT[3]);
+    return part > 0.97 ? 1 : part < 0.03 ? 0 : part; // who aims at an end means the end
   };
   view.root.addEventListener("pointerdown", (event) => {
     const axis = event.target.closest("[data-axis]");

@@ -9,7 +9,8 @@ start(() => {
   bars.append(legend(boundLegend().map(([name, className]) => [name, className])));
   layerBars(bars, "time added", (index) => LAYERS.added[index], "ps");
   layerBars(bars, "DRAM traffic", (index) => LAYERS.dram[index], "B");
-  layerBars(bars, "energy", energyOf, "fJ");
+  layerBars(bars, energyName, energyOf, "fJ");
+  if (DATA.energy.unknown.length) bars.append(html("p", { class: "note" }, `Energy: no price is known of ${DATA.energy.unknown.join(", ")}.`));
   bars.append(html("p", { class: "keys" }, "Keys: \u2190 \u2192 previous and next layer, Enter zooms the timeline to it."));
   layerTable(byId("layers"));
 });

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npusim.report.device import changes, summary
-from npusim.report.format import percent, quantity
+from npusim.report.energy import energy_rows
 from npusim.report.html import page
 from npusim.report.html.columns import coded
+from npusim.report.html.energies import energies
 from npusim.report.html.held import held
 from npusim.report.html.lanes import lanes
 from npusim.report.html.roofs import roofs
@@ -43,6 +44,7 @@ def run_page(result: Run, *, notes: Sequence[tuple[str, str]] = ()) -> str:
     data = {
         "time": result.timeline.time_ps,
         "layers": _layers(found, config),
+        "energy": energies(result, found),
         "roofs": roofs(config, result.program),
         "lanes": lanes(result.timeline.spans, {layer.op: number for number, layer in enumerate(found)}),
         "memory": held(result.memory),
@@ -75,6 +77,7 @@ def _body(result: Run, config: Config, notes: Sequence[tuple[str, str]]) -> str:
         *notes,
         *totals(result, config),
         *memories(result),
+        *energy_rows(result.energy, result.time_ps),
         ("digest", f"{result.timeline.digest()[:16]} of the timeline; equal digests are equal runs"),
     ]
     description = f"<details><summary>Description of the device, complete</summary><pre>{_toml(config)}</pre></details>"

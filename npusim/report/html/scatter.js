@@ -33,7 +33,10 @@ function scatter(host) {
     if (order.length) selection.set(order[clamp(at < 0 ? 0 : to(at, order.length), 0, order.length - 1)]);
   };
   onKeys(view.root, { ArrowRight: () => walk((at) => at + 1), ArrowLeft: () => walk((at) => at - 1), Home: () => walk(() => 0), End: () => walk((_, n) => n - 1) });
-  const under = (event) => nearest(drawn, ...placeIn(view.root, event), 12);
+  const under = (event) => {
+    const best = nearest(drawn.filter((point) => FRONT.has(point.index)), ...placeIn(view.root, event), 6);
+    return best >= 0 ? best : nearest(drawn, ...placeIn(view.root, event), 12); // the front lies over what it beats
+  };
   view.root.addEventListener("click", (event) => under(event) >= 0 && selection.set(under(event)));
   view.root.addEventListener("mousemove", (event) => {
     const index = under(event);
