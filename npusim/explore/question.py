@@ -36,6 +36,8 @@ class Question:
 
     def excluded(self, number: int, config: Config, area: float | None) -> str:
         """The constraint that a design breaks whatever runs on it; empty if there is none."""
+        if area is None and any("area" in formula.uses for formula in self.space.objectives):
+            return "area is not known, and is an objective"
         values = {**(self.space.names(number, config) if self.device_names else {}), "area": area}
         return _broken(self.first, values)
 
@@ -55,7 +57,10 @@ class Question:
         """Why a design is no answer: it has no figures, or breaks a constraint, or that is not known; else empty."""
         if not row.known:
             return row.reason
-        return _broken(self.space.constraints, self.values(row))
+        values = self.values(row)
+        unknown = [formula.text for formula in self.space.objectives if math.isnan(_number(formula, values))]
+        reason = f"{unknown[0]} is not known, and is an objective" if unknown else ""
+        return _broken(self.space.constraints, values) or reason
 
     def lacks(self, row: Row) -> list[float]:
         """How far each constraint is from being fulfilled, as a part of its limit; 0 and below: it is."""

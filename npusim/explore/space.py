@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from npusim.errors import ConfigError, UsageError
-from npusim.explore.axes import Axis, config_keys, name_of
+from npusim.explore.axes import Axis, config_key, config_keys, name_of
 from npusim.explore.formula import Formula
 from npusim.explore.kinds import SearchConfig
 from npusim.explore.workloads import Workload
@@ -101,7 +101,7 @@ class Space:
         values: dict[str, Any] = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True)}
         for each in self.derived:
             values[each.key] = self._derive(each, {**self._of_base(base), **_exact(values)}, number)
-        return base, {key: value for key, value in values.items() if key in _KEYS or "." in key}
+        return base, {key: value for key, value in values.items() if not _is_own(key)}
 
     def config(self, number: int) -> Config:
         """The complete description of a design. Raises ConfigError if its values contradict each other."""
@@ -117,8 +117,8 @@ class Space:
     def names(self, number: int, config: Config) -> dict[str, Any]:
         """What constraints and objectives may name of a design besides its figures."""
         _, *rest = self.places(number)
-        own = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True) if axis.key not in _KEYS}
-        values = {**_plain(config), **{key: value for key, value in own.items() if "." not in key}}
+        own = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True) if _is_own(axis.key)}
+        values = {**_plain(config), **own}
         for each in self.derived:
             if each.kind is None:
                 values[each.key] = each.formula({**self._of_base(self.bases[0]), **_exact(values)})
@@ -146,6 +146,11 @@ class Space:
             raise ConfigError(f"design {number}: {each.key}: {each.formula.text!r} is not known")
         exact = Fraction(found) / name.scale
         return exact.numerator if exact.denominator == 1 else str(exact)
+
+
+def _is_own(key: str) -> bool:
+    """Whether it is a name for formulas, and no key of a device."""
+    return isinstance(config_key(key), str)
 
 
 _KEYS = dict(config_keys())
