@@ -109,7 +109,11 @@ def read_axis(key: str, raw: object, kind: Kind | Section | None, refuse: Refuse
         again = next(value for place, value in enumerate(values) if keyed[place] in keyed[:place])
         refuse(f"must have each value once, got {shown(again)} again")
         return None
-    ordered = not isinstance(name.dim, str) and len(plain) > 1 and all(_less(a, b) for a, b in zip(plain, plain[1:], strict=False))
+    ordered = (
+        not isinstance(name.dim, str)
+        and len(plain) > 1
+        and all(_less(a, b) for a, b in zip(plain, plain[1:], strict=False))
+    )
     return Axis(key, tuple(plain), tuple(_toml(value, kind) for value in plain), ordered, name)
 
 

@@ -64,7 +64,9 @@ class Screen:
             area = self._area(config)
             reason = self._question.excluded(number, config, area)
             if reason:
-                self.excluded[number] = reason + (_unknown_area(config) if area is None and "not known" in reason else "")
+                self.excluded[number] = reason + (
+                    _unknown_area(config) if area is None and "not known" in reason else ""
+                )
             else:
                 self.areas[number], self.clocks[number] = area, config.clock_hz
         return number in self.areas

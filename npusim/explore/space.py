@@ -21,6 +21,7 @@ from npusim.hw.build import walk
 from npusim.hw.config import Config
 from npusim.hw.keys import Choice, Flag, Kind, Ratio, Text
 
+
 @dataclass(frozen=True, slots=True)
 class Derived:
     """A key that follows from others, or a name for formulas."""
@@ -122,8 +123,11 @@ class Space:
         for each in self.derived:
             if each.kind is None:
                 values[each.key] = each.formula({**self._of_base(self.bases[0]), **_exact(values)})
-        varied = {key: values[key] for key in (*(axis.key for axis in self.axes), *(each.key for each in self.derived))
-                  if key in values}
+        varied = {
+            key: values[key]
+            for key in (*(axis.key for axis in self.axes), *(each.key for each in self.derived))
+            if key in values
+        }
         return {**_exact(varied), **values}
 
     def _of_base(self, base: Config) -> dict[str, Any]:

@@ -210,7 +210,9 @@ class Study:
                 found = self.values(row)[metric]
             return None if found is None or found != found else found
 
-        valued = [(found, self.question.objectives(row), row.number, row) for row in rows if (found := value(row)) is not None]
+        valued = [
+            (found, self.question.objectives(row), row.number, row) for row in rows if (found := value(row)) is not None
+        ]
         if not valued:
             raise UsageError(f"no feasible design has a figure {metric!r}")
         return min(valued, key=lambda each: each[:3])[3]
@@ -228,7 +230,10 @@ class Study:
     def record(self, row: Row) -> dict[str, Any]:
         """Everything about a row in one flat mapping; figures in base units (see ``npusim.explore.figures``)."""
         values = self.values(row) if row.known else {}
-        names = [*FIGURES, *(f"{name}({each.name})" for name in FIGURES for each in self.space.workloads if name != "area")]
+        names = [
+            *FIGURES,
+            *(f"{name}({each.name})" for name in FIGURES for each in self.space.workloads if name != "area"),
+        ]
         if len(self.space.workloads) == 1:
             names = list(FIGURES)
         return {
@@ -293,5 +298,3 @@ def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
     for key in dict.fromkeys((*was, *now)):
         if was.get(key) != now.get(key):
             yield from _differences(f"{name}: {key}", was.get(key, "not there"), now.get(key, "not there"))
-
-

@@ -81,7 +81,9 @@ def _best(study: Study) -> list[str]:
         row = study.best_row(formula.text)
         keys = [axis.key for axis in study.space.axes]
         how = ", ".join(f"{_short(key, keys)} {value_text(study, row, key)}" for key in keys)
-        rows.append((f"least {formula.text}", _figure(study, row, formula.text), f"design {row.number}", how or row.base))
+        rows.append(
+            (f"least {formula.text}", _figure(study, row, formula.text), f"design {row.number}", how or row.base)
+        )
     return table(("", "", "", "with"), rows, right="<>")
 
 
@@ -139,7 +141,11 @@ def figure_text(name: str, value: float) -> str:
         case "dram_bytes":
             return quantity(value, "B")
         case "energy":
-            return quantity(value / 1e15, "J") if value >= 1e15 else _small(value, (("fJ", 1), ("pJ", 1e3), ("nJ", 1e6), ("uJ", 1e9), ("mJ", 1e12)))
+            return (
+                quantity(value / 1e15, "J")
+                if value >= 1e15
+                else _small(value, (("fJ", 1), ("pJ", 1e3), ("nJ", 1e6), ("uJ", 1e9), ("mJ", 1e12)))
+            )
         case "power":
             return _small(value, (("uW", 1), ("mW", 1e3), ("W", 1e6)))
         case "area":
@@ -193,9 +199,7 @@ def write_parquet(study: Study, path: Path) -> None:
         from pyarrow import parquet
     except ImportError:
         raise UsageError("Parquet needs pyarrow: pip install 'npusim[explore]'") from None
-    records = [
-        {key: _one_type(value) for key, value in record.items()} for record in study.records()
-    ]
+    records = [{key: _one_type(value) for key, value in record.items()} for record in study.records()]
     parquet.write_table(pa.Table.from_pylist(records), path)
 
 

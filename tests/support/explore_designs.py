@@ -155,7 +155,9 @@ class SyntheticEstimate:
             strict=True,
         )
         # Wrong as estimates are: much alike for designs that are alike in an axis, and a little for each.
-        times = [synthetic_ps(*row) * (1 + self.off * (_hash(row[:2]) - 0.5) + 0.1 * (_hash(row) - 0.5)) for row in rows]
+        times = [
+            synthetic_ps(*row) * (1 + self.off * (_hash(row[:2]) - 0.5) + 0.1 * (_hash(row) - 0.5)) for row in rows
+        ]
         unknown = np.full(count, np.nan)
         return Estimated(np.array(times), unknown, unknown)
 

@@ -60,9 +60,7 @@ def test_halving_finds_the_front_of_a_large_space(everything: np.ndarray[Any, An
 
 def test_halving_is_better_than_chance_without_estimates(everything: np.ndarray[Any, Any]) -> None:
     study = synthetic(large_space(search={"budget": 300})).run(workers=0)
-    drawn = synthetic(
-        large_space(search={"budget": 300, "method": "optuna", "sampler": "random"})
-    ).run(workers=0)
+    drawn = synthetic(large_space(search={"budget": 300, "method": "optuna", "sampler": "random"})).run(workers=0)
     reference = everything.min(axis=0) * 8
     assert hypervolume(points_of(study), reference) > hypervolume(points_of(drawn), reference)
 
@@ -97,7 +95,9 @@ def test_designs_that_differ_in_a_refused_key_are_estimated_apart() -> None:
 @pytest.mark.parametrize("method", ["halving", "optuna"])
 def test_the_same_seed_asks_for_the_same_designs(method: str) -> None:
     runs = [
-        synthetic(large_space(search={"budget": 48, "seed": seed, "method": method}), SyntheticEstimate()).run(workers=0)
+        synthetic(large_space(search={"budget": 48, "seed": seed, "method": method}), SyntheticEstimate()).run(
+            workers=0
+        )
         for seed in (3, 3, 4)
     ]
     assert runs[0].rows == runs[1].rows
@@ -159,7 +159,9 @@ def test_halving_of_simulated_designs_finds_what_all_of_them_show() -> None:
 
 
 def test_neighbours_differ_in_one_place() -> None:
-    found = space({"matrix.rows": [1, 2, 3], "matrix.dataflow": ["weight_stationary", "output_stationary", "input_stationary"]})
+    found = space(
+        {"matrix.rows": [1, 2, 3], "matrix.dataflow": ["weight_stationary", "output_stationary", "input_stationary"]}
+    )
     number = found.number((0, 1, 0))
     assert {found.places(n) for n in neighbours(found, number)} == {(0, 0, 0), (0, 2, 0), (0, 1, 1), (0, 1, 2)}
 

@@ -134,14 +134,17 @@ def test_a_device_that_contradicts_itself_is_left_out_with_the_rule() -> None:
 
 
 def test_an_area_that_nobody_knows_is_said() -> None:
-    study = Study(space({"matrix.rows": [8]}, [small_model()], constraints=["area <= 2 mm2"])).run(workers=0)
+    study = Study(
+        space({"matrix.rows": [8]}, [small_model()], constraints=["area <= 2 mm2"], set={"technology": False})
+    ).run(workers=0)
     (reason,) = study.reasons()
     assert reason.startswith("area <= 2 mm2: area is not known; technology.node says it")
 
 
 @pytest.mark.parametrize("objective", ["area", "energy"])
 def test_an_objective_that_nobody_knows_is_said(objective: str) -> None:
-    study = Study(space({"matrix.rows": [8]}, [small_model()], objectives=[objective], set={"energy": False}))
+    nothing = {"technology": False, "energy": False}
+    study = Study(space({"matrix.rows": [8]}, [small_model()], objectives=[objective], set=nothing))
     study.run(workers=0)
     (reason,) = study.reasons()
     assert reason.startswith(f"{objective} is not known, and is an objective")
