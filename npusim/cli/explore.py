@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -128,6 +128,7 @@ def _bar(name: str) -> Iterator[Callable[[int, int], object]]:
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
+    bar: Any
     with click.progressbar(
         length=1, label=f"exploring {name}", show_pos=True, show_eta=True, file=sys.stderr, item_show_func=lambda _: ""
     ) as bar:

@@ -1,6 +1,6 @@
 """Designs drawn by an Optuna sampler, which learns from the rows of those that it drew before.
 
-Nothing of Optuna's is stored: a study that goes on draws the same designs again, from the same seed and the stored rows.
+Nothing of Optuna's is stored: a study that goes on draws the same designs again, from the same seed and the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from npusim.explore.space import Space
 
 ROUND = 8
-"""Designs that are drawn before rows are waited for, however many workers there are: the order must not depend on that."""
+"""Designs that are drawn before rows are waited for, however many workers there are: that must not show."""
 IDLE = 25
 """Rounds without a new design after which the sampler has no more ideas."""
 

@@ -27,11 +27,12 @@ class Cluster:
 
     def __init__(self, evaluate: Evaluate, address: str) -> None:
         try:
-            from distributed import Client
+            import distributed
         except ImportError:
             raise UsageError("--cluster needs dask and distributed: pip install 'npusim[explore]'") from None
         try:
-            self._client: Any = Client(address, timeout=PATIENCE, set_as_default=False)
+            client: Any = distributed.Client
+            self._client = client(address, timeout=PATIENCE, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
             raise UsageError(f"--cluster {address}: no Dask scheduler answers there: {error}") from None
         self._name = f"npusim-{uuid.uuid4().hex}"
@@ -40,12 +41,14 @@ class Cluster:
 
     def rows(self, designs: Iterable[Design]) -> Iterator[Row]:
         """The row of each design, as they come."""
-        from distributed import as_completed
+        import distributed
+
+        completed: Any = distributed.as_completed
 
         left = iter(designs)
         while batch := list(itertools.islice(left, AT_ONCE)):
             futures = {self._client.submit(_evaluated, self._name, each, pure=False): each for each in batch}
-            for future in as_completed(list(futures), loop=self._client.loop):
+            for future in completed(list(futures), loop=self._client.loop):
                 if future.status == "finished":
                     yield future.result()
                 else:
@@ -65,7 +68,7 @@ def _evaluator(evaluate: Evaluate) -> Any:
     """What is sent to each worker once."""
     from distributed import WorkerPlugin
 
-    class Evaluator(WorkerPlugin):  # type: ignore[misc]
+    class Evaluator(WorkerPlugin):
         """Keeps how designs are evaluated."""
 
         def __init__(self, blob: bytes) -> None:
@@ -82,4 +85,5 @@ def _evaluated(name: str, design: Design) -> Row:
     """On a worker."""
     from distributed import get_worker
 
-    return evaluated(get_worker().plugins[name].evaluate, design)
+    plugin: Any = get_worker().plugins[name]
+    return evaluated(plugin.evaluate, design)

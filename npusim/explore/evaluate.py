@@ -21,10 +21,14 @@ _UNFIT = (UnsupportedError, CompileError, DeviceMemoryError, DeviceFaultError)
 class Task(Protocol):
     """What a worker evaluates: (number, base's name, settings, device)."""
 
-    number: int
-    base: str
-    settings: dict[str, Any]
-    config: Config
+    @property
+    def number(self) -> int: ...
+    @property
+    def base(self) -> str: ...
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    @property
+    def config(self) -> Config: ...
 
 
 class Evaluate(Protocol):

@@ -1,8 +1,8 @@
 """Successive halving by tiers: what costs nothing decides first, what is exact last.
 
-All designs, or a sample of them, are estimated; the best of those by estimate are simulated; how far the estimates were off
-there corrects those nearby; then what is promising beside the front is simulated, round by round, until nothing new comes
-or the budget is spent. Every figure of the answer is a simulated one.
+All designs, or a sample of them, are estimated; the best of those by estimate are simulated; how far the estimates were
+off there corrects those nearby; then what is promising beside the front is simulated, round by round, until nothing new
+comes or the budget is spent. Every figure of the answer is a simulated one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npusim.explore.figures import OF_MODELS, Row
-from npusim.explore.front import Floats, layers, non_dominated, spread
+from npusim.explore.front import Floats, Mask, Places, layers, non_dominated, spread
 from npusim.explore.search import Rounds, neighbours
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Halving:
         self._keep(points, near, chosen)
         return [table.numbers[place] for place in chosen]
 
-    def _keep(self, points: Floats, near: np.ndarray[tuple[int], np.dtype[np.intp]], chosen: list[int]) -> None:
+    def _keep(self, points: Floats, near: Places, chosen: list[int]) -> None:
         """Which estimates are worth another look after each round."""
         if len(near) <= KEPT:
             kept = near
@@ -133,7 +133,7 @@ class Halving:
         points = [self._question.objectives(self._rows[number]) for number in numbers]
         return np.array(points, float).reshape(len(points), len(self._space.objectives))
 
-    def _corrections(self, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Mapping[tuple[str, str], Floats]:
+    def _corrections(self, places: Places) -> Mapping[tuple[str, str], Floats]:
         """By model and figure, what the errors of near simulated designs make of an estimate: a factor."""
         rows = [row for row in self._rows.values() if row.known]
         count = len(self.table.numbers)
@@ -148,6 +148,7 @@ class Halving:
             for figure in OF_MODELS:
                 exact = np.array([_known(getattr(row.figures[index], figure)) for row in rows])
                 error = np.log(np.maximum(exact, 1e-9)) - np.log(self.table.column(model, figure)[done])
+                error = np.where(np.isnan(error), 0.0, error)  # of a design that was taken not to fit
                 factor = np.full(count, np.nan)
                 factor[places] = np.exp((weights * error[nearest]).sum(axis=1))
                 found[model, figure] = factor
@@ -177,11 +178,12 @@ def _known(value: float | None) -> float:
     return np.nan if value is None else float(value)
 
 
-def _beaten(points: Floats, front: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _beaten(points: Floats, front: Floats) -> Mask:
     """Which points one of the front is at least as good as in everything."""
     if not len(front):
         return np.zeros(len(points), np.bool_)
-    return (front[None] <= points[:, None]).all(axis=2).any(axis=1)
+    beaten: Mask = np.any(np.all(front[None] <= points[:, None], axis=2), axis=1)
+    return beaten
 
 
 def _best(points: Floats, wanted: int) -> list[int]:
@@ -190,7 +192,7 @@ def _best(points: Floats, wanted: int) -> list[int]:
     return chosen if chosen else spread(points, wanted).tolist()
 
 
-def _weights(there: Floats, here: Floats) -> tuple[Floats, np.ndarray[tuple[int, int], np.dtype[np.intp]]]:
+def _weights(there: Floats, here: Floats) -> tuple[Floats, Places]:
     """For each point ``there`` the nearest of those ``here``, and how much each counts."""
     count = min(NEAR, len(here))
     nearest = np.empty((len(there), count), np.intp)

@@ -37,7 +37,10 @@ class Question:
     def excluded(self, number: int, config: Config, area: float | None) -> str:
         """The constraint that a design breaks whatever runs on it; empty if there is none."""
         if area is None and any("area" in formula.uses for formula in self.space.objectives):
-            return "area is not known, and is an objective"
+            return next(
+                (f"{each.text}: area is not known" for each in self.first if "area" in each.uses),
+                "area is not known, and is an objective",
+            )
         values = {**(self.space.names(number, config) if self.device_names else {}), "area": area}
         return _broken(self.first, values)
 

@@ -1,7 +1,7 @@
 """A space of designs: which devices, what varies, what runs on them, what is wanted; read from one TOML file.
 
-A design is a number: the digits are the places of its values on the axes, those of the last axis last. So a space of any
-size has all its designs at hand, and a number means the same in every process.
+A design is a number: its digits are the places of its values on the axes, those of the last axis last. So a space of
+any size has all its designs at hand, and a number means the same in every process.
 """
 
 from __future__ import annotations
@@ -164,9 +164,7 @@ _RATIOS = {**{key.rpartition(".")[2]: kind for key, kind in _KEYS.items()}, **_K
 def _plain(config: Config) -> dict[str, Any]:
     """Numbers of a device in base units, texts and flags, by dotted key; of what it lacks, None."""
     found: dict[str, Any] = dict.fromkeys(_KEYS)
-    for key, entry, value in walk(config):
-        if name_of(entry.kind) is not None:
-            found[key] = value
+    found.update({key: value for key, entry, value in walk(config) if name_of(entry.kind) is not None})
     return found
 
 

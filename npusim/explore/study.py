@@ -8,18 +8,19 @@
 from __future__ import annotations
 
 import collections
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import npusim
-from npusim.errors import ConfigError, UsageError, shown
+from npusim.errors import UsageError, shown
 from npusim.explore import bayes
 from npusim.explore.evaluate import Evaluate, Simulator, area_um2, load_models
-from npusim.explore.figures import FAILED, FIGURES, REFUSED, SIMULATED, Row
+from npusim.explore.figures import FIGURES, Row
 from npusim.explore.front import non_dominated
 from npusim.explore.halving import Halving
 from npusim.explore.question import Question
@@ -31,7 +32,7 @@ from npusim.explore.store import Store
 from npusim.explore.workers import Here, Pool, Processes, default_count
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas as pd
 
     from npusim.hw.config import Config
 
@@ -41,8 +42,8 @@ SUFFIX = ".study"
 
 
 class Study:
-    """``space``: a file or a Space. ``store``: the file that keeps what is known; None: beside the space file, in memory
-    for a Space that was made in Python. A study goes on where its store ends.
+    """``space``: a file or a Space. ``store``: the file that keeps what is known; None: beside the space file, in
+    memory for a Space that was made in Python. A study goes on where its store ends.
 
     ``evaluate``, ``estimate`` and ``area``: other ways to know a design than npusim's own. Raises ConfigError for a
     space file, UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
@@ -208,7 +209,7 @@ class Study:
                 found: float | None = self.question.objectives(row)[known[metric]]
             else:
                 found = self.values(row)[metric]
-            return None if found is None or found != found else found
+            return None if found is None or math.isnan(found) else found
 
         valued = [
             (found, self.question.objectives(row), row.number, row) for row in rows if (found := value(row)) is not None
@@ -257,7 +258,7 @@ class Study:
         keys = dict.fromkeys(key for record in found for key in record)
         return [{key: record.get(key) for key in keys} for record in found]
 
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> pd.DataFrame:
         """All rows as a DataFrame, indexed by ``design``. Raises UsageError without pandas."""
         try:
             import pandas as pd

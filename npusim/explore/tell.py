@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,7 +129,7 @@ def _figure(study: Study, row: Row, name: str) -> str:
     if formula is None:
         return "-"
     value = study.question.objectives(row)[study.space.objectives.index(formula)]
-    return "-" if value != value else si_text(formula, value)
+    return "-" if math.isnan(value) else si_text(formula, value)
 
 
 def figure_text(name: str, value: float) -> str:

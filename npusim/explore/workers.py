@@ -1,7 +1,7 @@
 """Designs are evaluated in this process, or in worker processes of this machine; one that dies loses nothing.
 
-A worker is a fresh interpreter at the other end of a pipe: it needs no guard in the caller's main module, and ends when the
-pipe does, however the parent has ended.
+A worker is a fresh interpreter at the other end of a pipe: it needs no guard in the caller's main module, and ends when
+the pipe does, however the parent has ended.
 """
 
 from __future__ import annotations

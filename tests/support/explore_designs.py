@@ -23,7 +23,7 @@ from npusim.explore.evaluate import Task
 from npusim.explore.figures import SIMULATED, Figures, Row
 from npusim.explore.workloads import Workload
 from npusim.hw.config import Config
-from npusim.units import parse, Dimension
+from npusim.units import Dimension, parse
 from npusim.validate.networks.small import perceptron
 
 Floats = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ def synthetic_area(config: Config) -> int:
 
 
 def synthetic_ps(rows: int, cols: int, sram: int, bandwidth: int) -> int:
-    """The time of three layers on a roofline, each with idle edges and with traffic that grows where tiles are small."""
+    """The time of three layers on a roofline, each with idle edges, and more traffic where tiles are small."""
     total = 0.0
     for m, n, k in ((784, 96, 64), (196, 512, 256), (1, 1000, 2048)):
         compute = math.ceil(n / cols) * math.ceil(k / rows) * (m + rows) * 1000
