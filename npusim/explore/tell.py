@@ -81,7 +81,8 @@ def _best(study: Study) -> list[str]:
     for formula in study.space.objectives:
         row = study.best_row(formula.text)
         keys = [axis.key for axis in study.space.axes]
-        how = ", ".join(f"{_short(key, keys)} {value_text(study, row, key)}" for key in keys)
+        base = [row.base] if len(study.space.bases) > 1 else []
+        how = ", ".join([*base, *(f"{_short(key, keys)} {value_text(study, row, key)}" for key in keys)])
         rows.append(
             (f"least {formula.text}", _figure(study, row, formula.text), f"design {row.number}", how or row.base)
         )
