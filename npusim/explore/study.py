@@ -113,6 +113,8 @@ class Study:
         pool: Pool | None = None
         done = 0
         total = min(most, self.space.size)
+        if progress is not None:
+            progress(done, total)
         try:
             wanted = next(rounds)
             while True:
@@ -153,7 +155,10 @@ class Study:
             return exhaustive(self.space, self.screen, budget)
         if method == "optuna":
             return bayes.drawn(self.space, self.question, self.screen, budget)
-        table = Table(self.space, self.question, self.screen, self._estimator())
+        estimate = self._estimator()
+        if estimate is None:
+            self.notes.append("designs were not estimated: those of the first round were drawn")
+        table = Table(self.space, self.question, self.screen, estimate)
         return Halving(self.space, self.question, self.screen, table).rounds(budget)
 
     def _estimator(self) -> Estimate | None:
