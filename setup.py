@@ -38,6 +38,7 @@ MODULES = (
     "_boxes",
     "_regions",
     "_hash",
+    "_course",
     *(() if sys.platform == "win32" else ("_mapped",)),
 )
 HEADERS = sorted(str(path) for path in Path("npusim/kernels").glob("*.h"))

@@ -6,6 +6,7 @@ instruction set.
 """
 
 from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
+from npusim._course import course
 from npusim._drain import conv_wide, depthwise, finish
 from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
@@ -34,6 +35,7 @@ __all__ = [
     "conv",
     "conv_wide",
     "copy",
+    "course",
     "cumsum",
     "depthwise",
     "dequantize",

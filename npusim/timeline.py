@@ -6,6 +6,7 @@ import enum
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 NO_OP = 0xFFFF_FFFF
@@ -30,6 +31,10 @@ class Span(NamedTuple):
     bytes: int
     bound: str
     dram_bytes: int = 0
+
+
+ORDER = itemgetter(2, 0, 1)
+"""What spans are sorted by: end, unit, start."""
 
 
 @dataclass(slots=True)
