@@ -203,7 +203,7 @@ class Decoder:
 
     def _step(self, command: Command, begin: int, end: int) -> Step:
         instruction = command.instruction
-        work = instruction.work()
+        work = instruction.asked()
         if isinstance(work, ControlWork):
             return Step(HALT, (), NOTHING, begin, end, 0, command.op, instruction)
         index = self._layout.index
