@@ -39,6 +39,7 @@ MODULES = (
     "_regions",
     "_hash",
     "_course",
+    "_tiling",
     *(() if sys.platform == "win32" else ("_mapped",)),
 )
 HEADERS = sorted(str(path) for path in Path("npusim/kernels").glob("*.h"))

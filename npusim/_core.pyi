@@ -13,6 +13,7 @@ _Ints: TypeAlias = npt.NDArray[np.int32]
 
 __all__ = [
     "DefaultFloats",
+    "Search",
     "Strided",
     "arg_reduce",
     "bbox_transform",
@@ -84,6 +85,14 @@ def set_simd(name: str) -> None: ...
 class DefaultFloats:
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
+
+@final
+class Search:
+    def __init__(
+        self, problem: object, device: object, cuts: Sequence[tuple[int, int, int]], areas: Sequence[tuple[int, int]]
+    ) -> None: ...
+    def choose(self, budget: int) -> tuple[int, int, int, int, int, bool, bool] | None: ...
+    def estimate(self, tile: tuple[int, int, int, int, int, bool, bool]) -> int: ...
 
 @final
 class Strided:

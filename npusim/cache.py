@@ -20,6 +20,7 @@ import reprlib
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -212,18 +213,27 @@ class Cache:
 
 def _packed(program: Program, key: bytes | None, path: Path) -> Iterator[Any]:
     """The pieces of a file. CacheError for a program that could not be read again."""
-    description, constants = describe(program), program.constants.joined()
-    restore(description, program.code, constants)
+    description, constants = describe(program), program.constants
+    _restored(description, program.code, constants)
     meta = json.dumps(description, separators=(",", ":"), sort_keys=True).encode()
     _check_description(path, len(meta))
-    parts = (meta, program.code, constants.data)
-    lengths = [len(part) for part in parts]
+    lengths = [len(meta), len(program.code), constants.held_bytes]
+
+    def parts() -> Iterator[Any]:
+        # Constants one after the other, twice: together they may be more than the host has room for.
+        return chain([meta, program.code], (part.data for part in constants.parts()))
+
     magic = _MAGIC if key is None else _CACHED
-    yield _HEADER.pack(magic, FORMAT_VERSION, ISA_VERSION, *lengths, _digest(lengths, parts, key))
-    yield bytes(-_HEADER.size % _PAD)
-    for part in parts:
+    yield _HEADER.pack(magic, FORMAT_VERSION, ISA_VERSION, *lengths, _digest(lengths, parts(), key))
+    begin = _HEADER.size
+    for part, (low, high) in zip([meta, program.code], _spans(lengths), strict=False):
+        yield bytes(low - begin)
         yield part
-        yield bytes(-len(part) % _PAD)
+        begin = high
+    yield bytes(-begin % _PAD)
+    yield from (part.data for part in constants.parts())
+    yield bytes(-lengths[-1] % _PAD)
+    constants.check()
 
 
 def _digest(lengths: Iterable[int], parts: Iterable[Any], key: bytes | None) -> bytes:
@@ -288,11 +298,14 @@ def describe(program: Program) -> dict[str, Any]:
         "inputs": [_binding(*item) for item in enumerate(program.inputs, FIRST_IO)],
         "outputs": [_binding(*item) for item in enumerate(program.outputs, FIRST_IO + len(program.inputs))],
         "ops": [(entry.name, entry.kind) for entry in program.ops],
+        "members": [entry.members for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
         "states": _states(program),
         "places": program.places,
+        # Only where it is so: other files are as they were.
+        **({"timing_only": True} if program.timing_only else {}),
     }
 
 
@@ -345,8 +358,14 @@ def _binding(number: int, binding: Binding) -> tuple[str, int, tuple[int, ...], 
 
 def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
     """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
-    # Files from before inputs could be bound, places told, or inputs grow where they lie have no row for it.
-    rows = _fields({"bound": [], "places": [], "states": [], **meta} if isinstance(meta, dict) else meta)
+    return _restored(meta, code, ConstantData.of(constants))
+
+
+def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
+    # Files from before inputs could be bound, places or members told, inputs grow where they lie, or constants be left
+    # out have no row for it.
+    known = {"bound": [], "members": [], "places": [], "states": [], "timing_only": False}
+    rows = _fields({**known, **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
     if len(regions) != FIRST_IO + len(bindings):
@@ -354,8 +373,12 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
             f"regions: there must be {FIRST_IO}, and one for each of {len(bindings)} inputs and outputs, "
             f"got {len(regions)}"
         )
-    if constants.size > regions[CONSTANTS]:
-        raise CacheError(f"regions[0]: must hold {constants.size} bytes of constants, got {regions[CONSTANTS]}")
+    if rows["timing_only"]:
+        if constants.held_bytes:
+            raise CacheError(f"timing_only: there must be no constants then, got {constants.held_bytes} bytes")
+        constants = ConstantData(regions[CONSTANTS], (), left_out=True)
+    if constants.nbytes > regions[CONSTANTS]:
+        raise CacheError(f"regions[0]: must hold {constants.nbytes} bytes of constants, got {regions[CONSTANTS]}")
     count = len(rows["inputs"])
     _place(bindings, count, regions, rows["states"])
     inputs, outputs = tuple(bindings[:count]), tuple(bindings[count:])
@@ -366,6 +389,12 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
     last = max(operators(code), default=-1)
     if last >= len(rows["ops"]):
         raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
+    if len(rows["members"]) not in (0, len(rows["ops"])):
+        raise CacheError(
+            f"members: there must be a list for each of {len(rows['ops'])} operators, got {len(rows['members'])}"
+        )
+    told = rows["members"] or [()] * len(rows["ops"])
+    entries = tuple(OpEntry(name, kind, members) for (name, kind), members in zip(rows["ops"], told, strict=True))
     places = tuple(Place(*row) for row in rows["places"])
     for number, place in enumerate(places):
         if not place.first <= place.last < len(rows["ops"]):
@@ -374,8 +403,8 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
                 f"got {place.first} to {place.last}"
             )
     return Program(
-        rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, ConstantData.of(constants), regions,
-        inputs, outputs, tuple(OpEntry(*row) for row in rows["ops"]), rows["commands"], rows["macs"],
+        rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, constants, regions,
+        inputs, outputs, entries, rows["commands"], rows["macs"],
         rows["bound"], resident_bytes(code), places=places,
     )  # fmt: skip
 
@@ -421,6 +450,12 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str]:
     return read
 
 
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(where, "true or false", value)
+    return value
+
+
 def _dtype(value: object, where: str) -> DType:
     if not isinstance(value, str) or value not in _DTYPES:
         raise _wrong(where, f"one of {', '.join(_DTYPES)}", value)
@@ -462,7 +497,8 @@ _BINDINGS = _many(_row(_text, _size, _shape, _dtype))
 _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
-    "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)),
+    "members": _many(_many(_text)),
+    "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)), "timing_only": _flag,
     "states": _many(_row(_size, _size, _size, _size)),
     "places": _many(
         _row(_one_of(MEMORIES), _core, _one_of(PLACE_KINDS), _text, _size, _size, _upto(32), _upto(32))

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from npusim.dtypes import DType, raw_bytes
 from npusim.errors import ModelError
+from npusim.weights import Origin, packed, unpacked
 
 
 @dataclass(eq=False, slots=True)
@@ -46,9 +47,18 @@ class Tensor:
     def is_constant(self) -> bool:
         return self.data is not None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        data = None if self.data is None else packed(self.data)
+        return _tensor, (self.name, self.shape, self.dtype, data)
+
     def __repr__(self) -> str:
         kind = "const" if self.is_constant else "value"
         return f"<{kind} {self.name!r} {self.dtype.label}{list(self.shape)}>"
+
+
+def _tensor(name: str, shape: tuple[int, ...], dtype: DType, data: object) -> Tensor:
+    """What a pickle makes a tensor with: weights that lie in a file are a place in it."""
+    return Tensor(name, shape, dtype, None if data is None else unpacked(data))
 
 
 @dataclass(eq=False, slots=True)
@@ -81,8 +91,17 @@ class Op:
         """The input at index, or None when it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _op, (self.name, self.kind, self.inputs, self.outputs, dict(self.attrs), self.origin)
+
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name!r}>"
+
+
+def _op(*fields: Any) -> Op:
+    """What a pickle makes an operator with: read-only mappings have none."""
+    name, kind, inputs, outputs, attrs, origin = fields
+    return Op(name, kind, inputs, outputs, MappingProxyType(attrs), origin)
 
 
 DOUBLING = -1
@@ -132,8 +151,12 @@ class Graph:
                 seen.add(id(tensor))
                 yield tensor
 
-    def fingerprint(self) -> str:
-        """SHA-256 over structure, attributes and constant bytes, in hex; equal graphs have equal fingerprints."""
+    def fingerprint(self, *, values: bool = True) -> str:
+        """SHA-256 over structure, attributes and constant bytes, in hex; equal graphs have equal fingerprints.
+
+        Without ``values``, constants that lie in files (see ``npusim.weights``) are not read: they are told apart by
+        the file, by when it was written, and by the place in it.
+        """
         digest = hashlib.sha256(repr(self.bound).encode() if self.bound else b"")
         if self.cache_rows is not None:
             digest.update(f"rows {self.cache_rows}".encode())
@@ -145,7 +168,11 @@ class Graph:
             digest.update(repr(sorted(op.attrs.items())).encode())
         for tensor in self.constants():
             if tensor.data is not None:
-                _digest_data(digest, tensor.data)
+                origin = None if values else Origin.of(tensor.data)
+                if origin is None:
+                    _digest_data(digest, tensor.data)
+                else:
+                    digest.update(repr(origin).encode())
         return digest.hexdigest()
 
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from npusim import notebook
 from npusim.dtypes import DType, raw_bytes
-from npusim.errors import shown
+from npusim.errors import UsageError, shown
+from npusim.weights import owner
 
 CONSTANTS = 0
 """Region of the constants: read only, written once when the program is loaded."""
@@ -69,17 +70,19 @@ Piece = npt.NDArray[Any] | Deferred
 class ConstantData:
     """The contents of the constants region: ``nbytes`` bytes, zeros where no piece lies.
 
-    ``pieces``: (offset, array) in order. An array may be :class:`Deferred`, need not be dense and may belong to somebody else - weights in a
-    mapped file, say: it is read where the bytes are needed, not before, and must not change.
+    ``pieces``: (offset, array) in order. An array may be :class:`Deferred`, need not be dense and may belong to
+    somebody else - weights in a mapped file, say: it is read where the bytes are needed, not before, and must not
+    change. ``left_out``: of a program for timing nobody needs them, and it has none.
     """
 
-    __slots__ = ("_files", "nbytes", "pieces")
+    __slots__ = ("_files", "left_out", "nbytes", "pieces")
 
-    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, Piece]]) -> None:
+    def __init__(self, nbytes: int, pieces: Sequence[tuple[int, Piece]], *, left_out: bool = False) -> None:
         self.nbytes = nbytes
         self.pieces = tuple(pieces)
+        self.left_out = left_out
         # Each file once, however many pieces are views of it: looking whether it was cut is a system call.
-        sources = {id(source): source for source in map(_source, _arrays(pieces))}
+        sources = {id(source): source for source in map(owner, _arrays(pieces))}
         self._files = [source for source in sources.values() if isinstance(source, Cuttable)]
 
     @classmethod
@@ -87,8 +90,14 @@ class ConstantData:
         """All of it in one piece."""
         return cls(data.size, [(0, data)])
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that they may take in memory."""
+        return 0 if self.left_out else self.nbytes
+
     def fill(self, out: npt.NDArray[np.uint8]) -> None:
-        """Write everything into ``nbytes`` bytes. Raises FileCutError."""
+        """Write everything into ``nbytes`` bytes. Raises FileCutError; UsageError if they were left out."""
+        self.check_there()
         end = 0
         for offset, piece in self.pieces:
             out[end:offset] = 0
@@ -96,6 +105,11 @@ class ConstantData:
             out[offset:end].view(piece.dtype).reshape(piece.shape)[...] = piece
         out[end:] = 0
         self.check()
+
+    def check_there(self) -> None:
+        """Raise UsageError if they were left out."""
+        if self.left_out:
+            raise UsageError("the program was compiled for timing alone, without its constants: compile it to compute")
 
     def check(self) -> None:
         """Raise FileCutError if bytes were read of a file that has lost them."""
@@ -108,7 +122,9 @@ class ConstantData:
         return any(file.cut for file in self._files)
 
     def parts(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes from the beginning to the end, one piece or gap after the other."""
+        """The bytes from the beginning to the end, one piece or gap after the other. None that were left out."""
+        if self.left_out:
+            return
         end = 0
         for offset, piece in self.pieces:
             if offset > end:
@@ -119,7 +135,7 @@ class ConstantData:
             yield np.zeros(self.nbytes - end, np.uint8)
 
     def joined(self) -> npt.NDArray[np.uint8]:
-        """All bytes as one array; no copy where they are one already."""
+        """All bytes as one array; no copy where they are one already. None if they were left out."""
         parts = list(self.parts())
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])
 
@@ -128,14 +144,6 @@ def _arrays(pieces: Iterable[tuple[int, Piece]]) -> Iterator[npt.NDArray[Any]]:
     """All arrays that are read for pieces."""
     for _, piece in pieces:
         yield from piece.arrays if isinstance(piece, Deferred) else (piece,)
-
-
-def _source(array: npt.NDArray[Any]) -> object:
-    """Whose memory an array is a view of, at the end."""
-    source: object = array
-    while isinstance(source, np.ndarray | memoryview):
-        source = source.base if isinstance(source, np.ndarray) else source.obj
-    return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +195,14 @@ def _listed(bindings: Sequence[Binding]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpEntry:
-    """A row of the operator table: what the operator index in a command means."""
+    """A row of the operator table: what the operator index in a command means.
+
+    ``members``: the operators of the model that it is made of, by name; none where nobody says.
+    """
 
     name: str
     kind: str
+    members: tuple[str, ...] = ()
 
 
 MEMORIES = ("sram", "accumulators", "dram")
@@ -249,6 +261,11 @@ class Program:
     from_cache: bool = False
     places: tuple[Place, ...] = ()
     emitted: object = field(default=None, repr=False)
+
+    @property
+    def timing_only(self) -> bool:
+        """Whether it can be timed, and not compute: its constants were left out."""
+        return self.constants.left_out
 
     @property
     def states(self) -> tuple[tuple[Binding, Binding], ...]:

@@ -77,3 +77,29 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
             )
         )  # fmt: skip
     return rows
+
+
+def critical_path(timeline: Timeline, entries: Sequence[OpEntry]) -> list[dict[str, Any]]:
+    """The critical path by operator, as JSON values, in the order in which the operators are first on it.
+
+    ``members``: the operators of the model in it; ``parts``: how long which unit was on the path for it, and why. All
+    times of all parts add up to the duration of the timeline. What is for no operator has an empty name.
+    """
+    rows: dict[int, dict[str, Any]] = {}
+    parts: dict[int, dict[tuple[str, str], int]] = {}
+    for stretch in timeline.critical_path():
+        if stretch.op not in rows:
+            entry = entries[stretch.op] if stretch.op < len(entries) else OpEntry("", "")
+            members = list(entry.members) or [entry.name]
+            rows[stretch.op] = {
+                "name": entry.name, "kind": entry.kind, "members": members, "since_ps": stretch.start_ps, "time_ps": 0
+            }  # fmt: skip
+            parts[stretch.op] = {}
+        spent, key = stretch.end_ps - stretch.start_ps, (stretch.unit, stretch.cause)
+        rows[stretch.op]["time_ps"] += spent
+        parts[stretch.op][key] = parts[stretch.op].get(key, 0) + spent
+    for op, row in rows.items():
+        row["parts"] = [
+            {"unit": unit, "cause": cause, "time_ps": spent} for (unit, cause), spent in sorted(parts[op].items())
+        ]
+    return list(rows.values())

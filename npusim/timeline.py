@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 NO_OP = 0xFFFF_FFFF
 """``Span.op`` of what no operator asked for."""
@@ -126,6 +128,128 @@ class Timeline:
     def digest(self) -> str:
         """SHA-256 over every field of every span, in hex."""
         return digest(self.spans)
+
+    def critical_path(self) -> list[Stretch]:
+        """What the job's end waited for, moment by moment: stretches that follow each other from 0 to ``time_ps``.
+
+        Walked from the end: what runs last, then what ended last before it began, and so on; between the two lies what
+        no unit shows. Where several ended at that moment, the own unit goes first, which then has not waited; then the
+        longest; then by name.
+        """
+        return _critical_path(self)
+
+    def diff(self, other: Timeline) -> Difference:
+        """Where ``other`` spends its time differently: what it takes more, with the sign of ``other - self``.
+
+        By operator of the table, by unit and by cause, each by the critical path, so that each adds up to ``total_ps``.
+        """
+        pairs = zip([*self.spans, None], [*other.spans, None], strict=False)
+        first = next(((mine, theirs) for mine, theirs in pairs if mine != theirs), None)
+        ops: Counter[int] = Counter()
+        units: Counter[str] = Counter()
+        causes: Counter[str] = Counter()
+        for sign, path in ((-1, self.critical_path()), (1, other.critical_path())):
+            for stretch in path:
+                spent = sign * (stretch.end_ps - stretch.start_ps)
+                ops[stretch.op] += spent
+                units[stretch.unit] += spent
+                causes[stretch.cause] += spent
+        total = other.time_ps - self.time_ps
+        return Difference(total, first, _differing(ops), _differing(units), _differing(causes))
+
+
+CAUSES = {
+    "compute": "computing",
+    "sram": "passing SRAM",
+    "setup": "set-up of computing units",
+    "dram": "transfers to and from DRAM",
+    "latency": "set-up and latency of transfers",
+    "fetch": "fetching the first instructions",
+    "dispatch": "waiting for the sequencer or for a queue",
+    "completion": "the completion record and the interrupt",
+    "context": "saving and restoring for other jobs",
+    "parked": "parked for other jobs",
+}
+"""What a moment of the critical path may be spent on, and what that means."""
+
+
+class Stretch(NamedTuple):
+    """A part of the critical path: for operator ``op`` (NO_OP: for none) on ``unit``, because of ``cause``."""
+
+    op: int
+    unit: str
+    cause: str
+    start_ps: int
+    end_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What another timeline takes more than one, in ps; what does not differ is left out.
+
+    ``first``: the first spans that differ, in the order of their ends, None where one timeline has no more; None if the
+    timelines are equal. The values of ``ops``, of ``units`` and of ``causes`` each add up to ``total_ps``.
+    """
+
+    total_ps: int
+    first: tuple[Span | None, Span | None] | None
+    ops: dict[int, int]
+    units: dict[str, int]
+    causes: dict[str, int]
+
+
+SEQUENCER = "sequencer"
+"""The unit that stands for what no other shows: fetching, dispatch, the end of a job, contexts."""
+
+_K = TypeVar("_K")
+
+
+def _differing(sums: Counter[_K]) -> dict[_K, int]:
+    return {name: value for name, value in sums.items() if value}
+
+
+def _critical_path(timeline: Timeline) -> list[Stretch]:
+    # What takes no time cannot be waited for; without it the walk gets earlier with each step.
+    spans = sorted((span for span in timeline.spans if span.end_ps > span.start_ps), key=lambda span: span.end_ps)
+    ends = [span.end_ps for span in spans]
+    path: list[Stretch] = []
+    until = timeline.time_ps
+    after: Span | None = None
+    while until:
+        last = bisect_right(ends, until) - 1
+        if last < 0:
+            path.append(Stretch(NO_OP, SEQUENCER, "fetch", 0, until))
+            break
+        end = ends[last]
+        chosen = _waited_for(spans[bisect_left(ends, end) : last + 1], after)
+        if end < until:
+            path.append(_between(chosen, after, end, until))
+        path.append(Stretch(chosen.op, chosen.unit, _cause(chosen), chosen.start_ps, end))
+        until, after = chosen.start_ps, chosen
+    return path[::-1]
+
+
+def _waited_for(together: Iterable[Span], after: Span | None) -> Span:
+    """Of spans that end together, the one that the next waited for."""
+    own = after.unit if after is not None else ""
+    return min(together, key=lambda span: (span.unit != own, span.start_ps, span.unit))
+
+
+def _between(before: Span, after: Span | None, start: int, end: int) -> Stretch:
+    """What passes where nothing that the next waits for runs."""
+    if after is None:
+        return Stretch(NO_OP, SEQUENCER, "completion", start, end)
+    if before.unit == SEQUENCER and after.unit == SEQUENCER:
+        return Stretch(NO_OP, SEQUENCER, "parked", start, end)
+    return Stretch(after.op, SEQUENCER, "dispatch", start, end)
+
+
+def _cause(span: Span) -> str:
+    if span.unit == SEQUENCER:
+        return "context"
+    if ".dma" in span.unit:
+        return "latency" if span.bound == "latency" else "dram" if span.dram_bytes else "sram"
+    return {"compute": "compute", "memory": "sram"}.get(span.bound, "setup")
 
 
 def digest(spans: Iterable[Span]) -> str:

@@ -1,7 +1,7 @@
 """Quantities at the border: text with a unit becomes an integer in a base unit once, or is refused.
 
 Base units: time in picoseconds, sizes in bytes, frequency in hertz, bandwidth in bytes per second, energy in
-femtojoules, power in microwatts. Inside npusim there are only these integers.
+femtojoules, power in microwatts, area in square micrometres, process nodes in nanometres. Inside npusim there are only these integers.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class Dimension(enum.Enum):
     BANDWIDTH = ("a bandwidth", "B/s", "25.6 GB/s")
     ENERGY = ("an energy", "fJ", "0.2 pJ")
     POWER = ("a power", "uW", "50 mW")
+    AREA = ("an area", "um2", "3.5 mm2")
+    LENGTH = ("a length", "nm", "22 nm")
 
     @property
     def noun(self) -> str:
@@ -56,6 +58,8 @@ _SUFFIXES = {
     },
     Dimension.ENERGY: {"fJ": 1, "pJ": 10**3, "nJ": 10**6},
     Dimension.POWER: {"uW": 1, "mW": 10**3, "W": 10**6},
+    Dimension.AREA: {"um2": 1, "mm2": 10**6},
+    Dimension.LENGTH: {"nm": 1},
 }
 # What a value is printed in: sizes in powers of two, bandwidths in powers of ten, as datasheets do.
 _PRINTED = {
@@ -63,7 +67,7 @@ _PRINTED = {
     Dimension.SIZE: _BINARY_BYTES,
     Dimension.BANDWIDTH: {f"{unit}/s": size for unit, size in _DECIMAL_BYTES.items()},
 }
-_QUANTITY = re.compile(r"([0-9]{1,15}(?:_[0-9]{1,15})*(?:\.[0-9]{1,15})?)\s*([A-Za-z/]+)", re.ASCII)
+_QUANTITY = re.compile(r"([0-9]{1,15}(?:_[0-9]{1,15})*(?:\.[0-9]{1,15})?)\s*([A-Za-z/]+2?)", re.ASCII)
 
 
 def parse(text: str, dimension: Dimension) -> int:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from npusim.cli import compare, config, device, explore, libs, rerun, run, setup, validate, whatif
 from npusim.cli import compile as compiling
-from npusim.cli import config, device, libs, run, setup, validate
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
 from npusim.cli.output import say, terminal_width
@@ -48,11 +48,15 @@ def app() -> None:
 
 for _command in (
     run.run,
+    compare.compare,
+    whatif.whatif,
+    rerun.rerun,
     compiling.compile_,
     compiling.disasm,
     device.info,
     explaining.explain,
     config.config,
+    explore.explore,
     validate.validate,
     libs.libs,
     setup.demo,

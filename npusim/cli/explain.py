@@ -68,7 +68,9 @@ def explain(
     if op is None:
         _explain_memory(model, config, overrides, input_shapes, bound, json_file)
         return
-    session, program, found = prepare(model, config, overrides, (input_shapes, bound), cache_dir, no_cache)
+    session, program, found = prepare(
+        model, config, overrides, (input_shapes, bound), cache_dir, no_cache, timing_only=True
+    )
     candidates = find_operators(program, op)
     with progress(f"simulating {program.name} on {found.name}"):
         if program.resident_bytes:

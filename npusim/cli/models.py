@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npusim.cli.output import replacing
 from npusim.errors import UsageError
@@ -34,6 +35,19 @@ def save_program(program: Program, path: Path) -> None:
                 target.write_bytes(draft.read_bytes())
     else:
         write_program(program, path)
+
+
+def load_run(path: Path) -> dict[str, Any]:
+    """The JSON of a run, as npusim run --json writes it."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: must be an object, the JSON of a run")
+    return found
 
 
 def load_program(path: Path) -> Program:

@@ -19,13 +19,14 @@ from npusim.cli.base import (
     values,
 )
 from npusim.cli.models import load_program, open_session
-from npusim.cli.output import check_destination, progress, replacing, say, write_json
+from npusim.cli.output import check_destination, progress, replacing, say, write_json, write_text
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
     from npusim.runtime import Result
+    from npusim.runtime.provenance import Origin
 
 
 @click.command(cls=Command, short_help="Compute and time a model on a device.")
@@ -38,13 +39,24 @@ if TYPE_CHECKING:
 @click.option(
     "--resident-weights", is_flag=True, help="Keep weights in SRAM from run to run: --set sram.resident_weights=true."
 )
-@click.option("--timing-only", is_flag=True, help="Same times, no arithmetic, no outputs: faster.")
+@click.option(
+    "--timing-only",
+    is_flag=True,
+    help="Same times, no arithmetic, no outputs: faster. Files of weights may be missing.",
+)
 @click.option(
     "--output-dir", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write each output as DIR/NAME.npy."
 )
 @json_option("the result")
 @click.option(
     "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a trace that opens in ui.perfetto.dev."
+)
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page with pictures; it needs no network.",
 )
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
 @cache_options
@@ -62,6 +74,7 @@ def run(
     output_dir: Path | None,
     json_file: str | None,
     trace: Path | None,
+    page: Path | None,
     top: int,
     cache_dir: Path | None,
     no_cache: bool,
@@ -79,17 +92,20 @@ def run(
       npusim run resnet50.onnx --config edge
       npusim run m.onnx --config my.toml --input x=x.npy --output-dir out --json run.json
       npusim run m.onnx --set dram.bandwidth='8 GB/s' --timing-only --trace m.perfetto-trace
+      npusim run m.onnx --config edge --timing-only --html m.html
       npusim run m.onnx --input-shape ids=1,128 --bind steps=4
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
-    from npusim.report.run import text
+    from npusim.report.run import first_run, text
 
-    _check_destinations(json_file, trace, output_dir, timing_only)
+    _check_destinations(json_file, (trace, page), output_dir, timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
     if resident_weights:
         overrides = (*overrides, "sram.resident_weights=true")
-    session, program, found = prepare(model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs)
+    session, program, found = prepare(
+        model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs, timing_only=timing_only
+    )
     arrays = None
     if not timing_only:
         arrays = (
@@ -103,7 +119,13 @@ def run(
         if program.resident_bytes:
             first = session.run(program, arrays, timing_only=timing_only)
         result: Result = session.run(program, arrays, timing_only=timing_only)
+    result.seed = seed if arrays is not None and not inputs else None
+    if result.origin is None:
+        result.origin = _file_origin(model)
     written = _write_files(result, program, found, output_dir, trace)
+    if page is not None:
+        _write_page(page, result, [("inputs", note), *first_run(first, found)])
+        written.append(str(page))
     if json_file is not None:
         alone = {"first": _costs(first)} if first is not None else {}
         write_json(json_file, {**result.to_json_dict(), **alone, "inputs": note})
@@ -112,18 +134,29 @@ def run(
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
 
 
+def _file_origin(model: Path) -> Origin:
+    """Where a compiled program comes from."""
+    from npusim.frontends.onnx.external import digest_file
+    from npusim.runtime.provenance import Origin
+
+    return Origin("program", str(model), digest_file(model))
+
+
 def _costs(result: Result) -> dict[str, int]:
     """What a run took, in JSON."""
     names = ("cycles", "time_ps", "dram_read_bytes", "dram_write_bytes")
     return {name: getattr(result, name) for name in names}
 
 
-def _check_destinations(json_file: str | None, trace: Path | None, output_dir: Path | None, timing_only: bool) -> None:
+def _check_destinations(
+    json_file: str | None, files: tuple[Path | None, ...], output_dir: Path | None, timing_only: bool
+) -> None:
     """Raise UsageError now for what would fail after the run."""
     if json_file not in (None, "-"):
         check_destination(Path(str(json_file)))
-    if trace is not None:
-        check_destination(trace)
+    for file in files:
+        if file is not None:
+            check_destination(file)
     if output_dir is not None and timing_only:
         raise UsageError("--output-dir: there are no outputs with --timing-only")
     if output_dir is not None and output_dir.exists() and not output_dir.is_dir():
@@ -139,9 +172,15 @@ def _write_files(
     written = [] if output_dir is None else list(map(str, write_outputs(output_dir, result.outputs)))
     if trace is not None:
         with replacing(trace) as draft:
-            write_trace(draft, result.timeline, program.ops, found.clock_hz, result.memory)
+            write_trace(draft, result.timeline, program.ops, found.clock_hz, result.memory, result.provenance)
         written.append(str(trace))
     return written
+
+
+def _write_page(path: Path, result: Result, notes: list[tuple[str, str]]) -> None:
+    from npusim.report.html import run_page
+
+    write_text(path, run_page(result, notes=notes))
 
 
 def prepare(
@@ -152,6 +191,8 @@ def prepare(
     cache_dir: Path | None,
     no_cache: bool,
     inputs: tuple[str, ...] = (),
+    *,
+    timing_only: bool = False,
 ) -> tuple[Any, Program, Config]:
     """A session, the program of a model file on it, and the device: what commands that simulate start with.
 
@@ -192,4 +233,5 @@ def prepare(
         for name in arrays.keys() & values(given[1]).keys():
             raise UsageError(f"--bind {name}=...: input {name!r} has an array already")
     with progress(f"compiling {model.name} for {found.name}"):
-        return session, session.compile(model, shapes(given[0]), bind=values(given[1]), inputs=arrays), found
+        dims, bound = shapes(given[0]), values(given[1])
+        return session, session.compile(model, dims, bind=bound, inputs=arrays, timing_only=timing_only), found

@@ -53,7 +53,7 @@ class Group:
     def outputs(self) -> tuple[Tensor, ...]:
         last = self.chain[-1] if self.chain else self.anchor
         assert last is not None
-        return (*last.outputs, *(op.output for op in self.sides))
+        return (*last.outputs, *(op.output for op in self.sides)) if self.sides else last.outputs
 
     @property
     def name(self) -> str:

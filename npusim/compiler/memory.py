@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
@@ -134,13 +134,18 @@ class Fitted:
     starts: list[list[int]]
 
 
-def fit(stretch: Stretch, context: Context, *, low_end: bool = True) -> Fitted:
-    """A stretch's lowerings, with tiles that fit between the values of its time. Raises CompileError if none do."""
+Made = dict[tuple[Any, ...], Lowering]
+"""Lowerings that are asked for estimates only, by group and by all that they see of values but their addresses."""
+
+
+def fit(stretch: Stretch, context: Context, *, low_end: bool = True, made: Made | None = None) -> Fitted:
+    """A stretch's lowerings, with tiles that fit between the values of its time; such as were ``made`` before for an
+    estimate, for another one. Raises CompileError if none do."""
     with _Windows(context, stretch.segment.loaded if stretch.segment else ()):
-        return _fit(stretch, context, low_end=low_end)
+        return _fit(stretch, context, low_end=low_end, made=made)
 
 
-def _fit(stretch: Stretch, context: Context, *, low_end: bool) -> Fitted:
+def _fit(stretch: Stretch, context: Context, *, low_end: bool, made: Made | None) -> Fitted:
     free = stretch.free(context)
     # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
     held = [_weight_bytes(group) if stretch.segment else 0 for group in stretch.groups]
@@ -151,10 +156,10 @@ def _fit(stretch: Stretch, context: Context, *, low_end: bool) -> Fitted:
             most = left - sum(held[number + 1 :])
             shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
             context.rows = stretch.segment.rows[number] if stretch.segment else 0
-            lowering = _lowered(context, group, shares)
+            lowering, slots, taken = _lowered(context, group, shares, made)
             lowerings.append(lowering)
-            specs.append(lowering.slots())
-            left -= total_bytes(specs[-1])
+            specs.append(slots)
+            left -= taken
         flat = [spec for slots in specs for spec in slots]
         starts = place_slots(flat, free, low_end=low_end)
         if starts is None:
@@ -166,21 +171,39 @@ def _fit(stretch: Stretch, context: Context, *, low_end: bool) -> Fitted:
     raise refuse_size(stretch.groups[0], sum(map(total_bytes, specs)), room)
 
 
-def _lowered(context: Context, group: Group, rooms: Sequence[int]) -> Lowering:
-    """A group's lowering in the last of some rooms, the smallest, where it fits. Raises CompileError if in none."""
+def _lowered(
+    context: Context, group: Group, rooms: Sequence[int], made: Made | None
+) -> tuple[Lowering, list[SlotSpec], int]:
+    """A group's lowering in the last of some rooms, the smallest, where it fits, its slots and their bytes in SRAM.
+    Raises CompileError if in none."""
     context.room = rooms[-1]
     try:
-        lowering = lower(context, group)
+        lowering = lower(context, group) if made is None else _made(context, group, made)
         slots = lowering.slots()
-        if total_bytes(slots) > context.room:
-            raise refuse_size(group, total_bytes(slots), context.room)
-        if total_bytes(slots, Space.ACC) > acc_bytes(context.config):
-            raise refuse_size(group, total_bytes(slots, Space.ACC), acc_bytes(context.config), "accumulators")
+        if (taken := total_bytes(slots)) > context.room:
+            raise refuse_size(group, taken, context.room)
+        if (sums := total_bytes(slots, Space.ACC)) > acc_bytes(context.config):
+            raise refuse_size(group, sums, acc_bytes(context.config), "accumulators")
     except CompileError:
         if len(rooms) == 1:
             raise
-        return _lowered(context, group, rooms[:-1])
-    return lowering
+        return _lowered(context, group, rooms[:-1], made)
+    return lowering, slots, taken
+
+
+def _made(context: Context, group: Group, made: Made) -> Lowering:
+    """A group's lowering for an estimate: what does not depend on the room is made once for homes that look alike."""
+    key: list[Any] = [group.index, context.rows]
+    for op in group.ops:
+        for tensor in (*op.inputs, *op.outputs):
+            # A constant has no home to choose.
+            view = context.views.get(tensor) if tensor is not None and tensor.data is None else None
+            key.append(view and (view.strides, view.buffer.on_chip, view.buffer.is_window))
+    known = made.get(tuple(key))
+    again = known.in_room() if known is not None else None
+    if again is None:
+        again = made[tuple(key)] = lower(context, group)
+    return again
 
 
 class Trial(NamedTuple):
@@ -205,6 +228,7 @@ class Planner:
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known = known
+        self._made: Made = {}
         self._whole = dict(context.views)  # the views that values have when they are no windows
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
@@ -329,7 +353,7 @@ class Planner:
 
     def _estimate_fitted(self, stretch: Stretch) -> int | None:
         try:
-            fitted = fit(stretch, self._context)
+            fitted = fit(stretch, self._context, made=self._made)
         except CompileError:
             return None
         if stretch.segment is None:

@@ -136,7 +136,7 @@ class _Order:
     def entries(self) -> Iterator[OpEntry]:
         """What the operator numbers of commands mean."""
         for group in self.groups:
-            yield OpEntry(group.name, group.kind)
+            yield OpEntry(group.name, group.kind, tuple([op.name for op in group.ops]))
         if self.prologue:
             yield OpEntry("resident weights", "load")
 

@@ -10,6 +10,7 @@ a window, too: its rows are loaded a stripe ahead.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -146,7 +147,7 @@ def inners(groups: Sequence[Group], context: Context) -> list[Inner] | None:
     axes = [rows_of(group, context) for group in groups]
     readers: dict[Tensor, list[Reader]] = {tensor: [] for tensor in makers}
     for number, group in enumerate(groups):
-        for tensor, reader in _reads(group, number):
+        for tensor, reader in _reads(group, number, context):
             if tensor in makers:
                 if not _is_alike(tensor, reader, groups) or axes[makers[tensor]] != axes[number]:
                     return None
@@ -169,7 +170,7 @@ def imports(groups: Sequence[Group], inner: Sequence[Inner], context: Context) -
     axes = [rows_of(group, context) for group in groups]
     readers: dict[Tensor, list[tuple[int, Reader]]] = {}
     for number, group in enumerate(groups):
-        for tensor, reader in _reads(group, number):
+        for tensor, reader in _reads(group, number, context):
             if tensor.data is None and tensor not in made and not context.view(tensor).buffer.on_chip:
                 readers.setdefault(tensor, []).append((axes[number] or 0, reader))
     found: list[Inner] = []
@@ -193,38 +194,51 @@ def rows_of(group: Group, context: Context) -> int | None:
     return None
 
 
-def _reads(group: Group, number: int) -> Iterator[tuple[Tensor, Reader]]:
+def _reads(group: Group, number: int, context: Context) -> Iterator[tuple[Tensor, Reader]]:
+    """What a group reads, and how; ``number``: that of the group in the segment."""
+    key = ("reads", group)
+    known = context.memo.get(key) or context.memo.setdefault(key, tuple(_reads_of(group)))
+    for tensor, reader in known:
+        yield tensor, reader._replace(reader=number)
+
+
+def _reads_of(group: Group) -> Iterator[tuple[Tensor, Reader]]:
     anchor = group.anchor
     if anchor is not None:
         (stride, _), (dilation, _) = anchor.attrs["stride"], anchor.attrs["dilation"]
         kernel = anchor.input(1).shape[2] if anchor.kind == "conv" else anchor.attrs["kernel"][0]
         extent = (kernel - 1) * dilation + 1
-        yield anchor.input(0), Reader(number, stride, anchor.attrs["pads"][0], extent, anchor.kind == "conv", True)
+        yield anchor.input(0), Reader(0, stride, anchor.attrs["pads"][0], extent, anchor.kind == "conv", True)
     for tensor in group.loads():
         if anchor is None or tensor is not anchor.output:
-            yield tensor, Reader(number, 1, 0, 1, False, False)
+            yield tensor, Reader(0, 1, 0, 1, False, False)
 
 
-def needs(inner: Sequence[Inner], heights: Sequence[int], last: int, end: int) -> list[int]:
-    """How many rows of each value there must be for ``end`` rows of the ``last`` result."""
+def needs(
+    wants: Sequence[tuple[int, Sequence[Reader]]], heights: Sequence[int], last: int, end: int
+) -> list[int]:
+    """How many rows of each value - its maker and its readers - there must be for ``end`` rows of the ``last``
+    result."""
     need = [0] * len(heights)
     need[last] = end
     # By maker, so that all who read a value are known; of loads nothing else is made.
-    for value in sorted(inner, key=lambda value: (value.maker <= last, value.maker), reverse=True):
-        for reader in value.readers:
+    for maker, readers in sorted(wants, key=lambda want: (want[0] <= last, want[0]), reverse=True):
+        for reader in readers:
             if need[reader.reader]:
-                _, high = reader.rows(0, need[reader.reader], heights[value.maker])
-                need[value.maker] = max(need[value.maker], min(high, heights[value.maker]))
+                _, high = reader.rows(0, need[reader.reader], heights[maker])
+                need[maker] = max(need[maker], min(high, heights[maker]))
     return need
 
 
-def live(value: Inner, before: Sequence[int], after: Sequence[int], heights: Sequence[int]) -> tuple[int, int]:
+def live(
+    maker: int, readers: Sequence[Reader], before: Sequence[int], after: Sequence[int], heights: Sequence[int]
+) -> tuple[int, int]:
     """First row and the one after the last that a window holds while a stripe is made."""
-    height = heights[value.maker]
-    low, high = height, after[value.maker]
-    if after[value.maker] > before[value.maker]:
-        low = before[value.maker]  # what nobody reads is made, too, and needs a place
-    for reader in value.readers:
+    height = heights[maker]
+    low, high = height, after[maker]
+    if after[maker] > before[maker]:
+        low = before[maker]  # what nobody reads is made, too, and needs a place
+    for reader in readers:
         if before[reader.reader] < heights[reader.reader]:
             low = min(low, reader.rows(before[reader.reader], heights[reader.reader], height)[0])
         if after[reader.reader]:
@@ -297,22 +311,16 @@ class Segment:
 
 def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:
     """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
-    heights = [group.outputs[0].shape[rows_of(group, context) or 0] for group in groups]
-    total, last = heights[-1], len(groups) - 1
-    heights += [value.tensor.shape[value.axis] for value in inner if value.maker > last]
-    steps = [[0] * len(heights)] + [
-        needs(inner, heights, last, min(end, total)) for end in range(height, total + height, height)
-    ]
-    # What is loaded is there a stripe before it is wanted.
-    ahead = [row[last + 1 :] for row in (steps[0], *steps[2:], steps[-1])]
-    steps = [row[: last + 1] + loads for row, loads in zip(steps, ahead, strict=True)]
+    heights = tuple(group.outputs[0].shape[rows_of(group, context) or 0] for group in groups)
+    values = tuple((value.maker, value.readers, value.tensor.shape[value.axis]) for value in inner)
+    steps, places = _walk(heights, values, height)
     windows = []
-    for value in inner:
+    for value, place in zip(inner, places, strict=True):
         edge = border(value, groups)
         if edge is None:
             return None
-        window = _window(value, edge, steps, heights)
-        if value.maker > last:
+        window = _window(value, edge, place)
+        if value.maker >= len(groups):
             window.source = context.view(value.tensor)
         windows.append(window)
     stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
@@ -320,25 +328,57 @@ def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: C
     return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0])
 
 
-def _window(value: Inner, edge: Border, steps: Sequence[Sequence[int]], heights: Sequence[int]) -> Window:
-    spans = [live(value, before, after, heights) for before, after in pairwise(steps)]
+class _Place(NamedTuple):
+    """Where the rows of a window are, in rows: see :class:`Window`."""
+
+    capacity: int
+    bases: list[int]
+    moves: dict[int, Move]
+    bottoms: dict[int, tuple[int, int]]
+
+
+# A planner tries many segments, and each design the same ones; none of this depends on the device.
+@functools.lru_cache(maxsize=4096)
+def _walk(
+    made: tuple[int, ...], values: tuple[tuple[int, tuple[Reader, ...], int], ...], height: int
+) -> tuple[list[list[int]], list[_Place]]:
+    """How many rows of each result, then of each load, there are before each stripe of ``height`` rows and after the
+    last; and where they are. ``made``: the rows of results; ``values``: maker, readers and rows of what has a window."""
+    total, last = made[-1], len(made) - 1
+    heights = [*made, *(rows for maker, _, rows in values if maker > last)]
+    wants = [(maker, readers) for maker, readers, _ in values]
+    steps = [[0] * len(heights)] + [
+        needs(wants, heights, last, min(end, total)) for end in range(height, total + height, height)
+    ]
+    # What is loaded is there a stripe before it is wanted.
+    ahead = [row[last + 1 :] for row in (steps[0], *steps[2:], steps[-1])]
+    steps = [row[: last + 1] + loads for row, loads in zip(steps, ahead, strict=True)]
+    return steps, [_placed(maker, readers, steps, heights) for maker, readers in wants]
+
+
+def _placed(maker: int, readers: Sequence[Reader], steps: Sequence[Sequence[int]], heights: Sequence[int]) -> _Place:
+    spans = [live(maker, readers, before, after, heights) for before, after in pairwise(steps)]
     capacity = max(high - low for low, high in spans)
     while (found := _positions(spans, capacity)) is None:
         capacity += 1
     bases, moves = found
-    bottoms, filled = {}, heights[value.maker]
+    bottoms, filled = {}, heights[maker]
     for number, (_, high) in enumerate(spans):
         if high > filled:
             bottoms[number] = filled + bases[number], high + bases[number]
             filled = high
+    return _Place(capacity, bases, moves, bottoms)
+
+
+def _window(value: Inner, edge: Border, place: _Place) -> Window:
     tensor, item = value.tensor, value.tensor.dtype.itemsize
     _, row, col, channel = AXES[value.axis]
     bytes_ = pitch(value, edge)
-    buffer = Buffer(tensor.name, SCRATCH, capacity * bytes_, is_window=True)
+    buffer = Buffer(tensor.name, SCRATCH, place.capacity * bytes_, is_window=True)
     strides = [0] * 4
     strides[row], strides[col], strides[channel] = bytes_, tensor.shape[channel] * item, item
     view = View(buffer, edge.left * strides[col], tensor.shape, tuple(strides), tensor.dtype)
-    return Window(value, view, bytes_, edge, bases, moves, bottoms)
+    return Window(value, view, bytes_, edge, place.bases, place.moves, place.bottoms)
 
 
 def _positions(spans: Sequence[tuple[int, int]], capacity: int) -> tuple[list[int], dict[int, Move]] | None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from operator import add
 from typing import NamedTuple
 
-from npusim.compiler.values import align
+from npusim._core import Search
+from npusim.compiler.prices import MatrixPrices, MovePrices, matrix_prices, move_prices, pricing
+from npusim.compiler.values import ALIGNMENT, align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
 from npusim.hw.memory import constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
-from npusim.isa.matrix import CHANNEL_BLOCK, packed_bytes, products, rate_type
+from npusim.isa.matrix import CHANNEL_BLOCK, CHANNEL_STEP, packed_bytes, products, rate_type
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
@@ -178,29 +182,113 @@ def acc_bytes(config: Config) -> int:
     return config.matrix.accumulator_bytes if config.matrix else 0
 
 
-# Networks repeat their layers. A problem is a value without names or addresses, so equal layers are searched once.
-@functools.lru_cache(maxsize=4096)
+class Tilings:
+    """The tilings of one problem on one device, as :func:`tilings` remembers them: what each takes is worked out once,
+    whatever room is asked about."""
+
+    def __init__(self, problem: MatrixProblem, config: Config) -> None:
+        """``config``: as :func:`pricing` leaves it."""
+        self._problem, self._config = problem, config
+        self._chosen: dict[int, Tiling | None] = {}
+        device = _searched(
+            config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
+            problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
+        )  # fmt: skip
+        try:
+            self._search = Search(problem, device, list(_channel_cuts(problem, config)), list(_spatial_cuts(problem)))
+        except OverflowError:
+            self._search = None  # beyond machine integers: as slow as it is
+
+    def choose(self, budget: int) -> Tiling | None:
+        """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
+        if budget not in self._chosen:
+            if len(self._chosen) >= _MOST_BUDGETS:
+                self._chosen.clear()
+            self._chosen[budget] = self._choose(budget)
+        return self._chosen[budget]
+
+    def _choose(self, budget: int) -> Tiling | None:
+        if self._search is not None:
+            with contextlib.suppress(OverflowError):
+                tile = self._search.choose(budget)
+                return Tiling(*tile) if tile else None
+        return choose_slowly(self._problem, self._config, budget)
+
+    def estimate(self, tile: Tiling) -> int:
+        """Picoseconds that all tiles take, about."""
+        if self._search is not None:
+            with contextlib.suppress(OverflowError):
+                return self._search.estimate(tile)
+        return estimate(self._problem, tile, self._config)
+
+
+class _Searched(NamedTuple):
+    """What the search asks of a device: prices, limits, and the constants of this module, which are written once."""
+
+    matrix: MatrixPrices
+    moves: MovePrices
+    acc_bytes: int
+    cores: int
+    input_copies: int
+    bandwidth: int
+    constants_bandwidth: int
+    multicast: bool
+    inputs_ahead: bool
+    one_channel: bool
+    constants_apart: bool
+    alignment: int
+    overlap: int
+    slack_percent: int
+    choices: int
+    max_products: int
+    max_elements: int
+    channel_step: int
+    direct: int
+    dram: int
+
+
+@functools.lru_cache(maxsize=256)
+def _searched(
+    config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes_: int, w_bits: int
+) -> _Searched:
+    """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
+    return _Searched(
+        matrix_prices(config, dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits), move_prices(config), acc_bytes(config), config.cores, input_copies(config),
+        dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth, config.interconnect.multicast,
+        config.dma.inputs_ahead, config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP,
+        SLACK_PERCENT, _SPATIAL_CHOICES, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
+    )  # fmt: skip
+
+
+_MOST_BUDGETS = 1024
+"""Of one problem: more are not remembered."""
+
+
+def tilings(problem: MatrixProblem, config: Config) -> Tilings:
+    """The tilings of a problem on a device. Networks repeat their layers, and designs those of others: problems are
+    values without names or addresses, and of a device only counts what the prices of tiles depend on."""
+    return _tilings(problem, pricing(config))
+
+
+_tilings = functools.lru_cache(maxsize=1024)(Tilings)
+
+
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
-    model, known = cost_model(config), _scores(problem, config)
+    return tilings(problem, config).choose(budget)
+
+
+def choose_slowly(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
+    """What :func:`choose` does, one tiling after the other: its definition."""
     scored = []
     for tile in _candidates(problem, config, budget):
-        score = known.get(tile)
-        if score is None:
-            steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
-            score = known[tile] = _estimate(problem, tile, config, model), steps, tile
-        scored.append(score)
+        steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
+        scored.append((estimate(problem, tile, config), steps, tile))
     if not scored:
         return None
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
     limit = min(time for time, _, _ in scored) * (100 + SLACK_PERCENT) // 100
     return min((steps, time, tile) for time, steps, tile in scored if time <= limit)[2]
-
-
-@functools.lru_cache(maxsize=4096)
-def _scores(problem: MatrixProblem, config: Config) -> dict[Tiling, tuple[int, int, Tiling]]:
-    """What was worked out for a problem: the same tilings come up again where there is more room or less."""
-    return {}
 
 
 SLACK_PERCENT = 3
@@ -262,17 +350,17 @@ def _channel_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int,
             yield 1, oc, ic
 
 
-def _halvings(full: int, least: int, multiple: int = 1) -> Iterator[int]:
+@functools.lru_cache(maxsize=1024)
+def _halvings(full: int, least: int, multiple: int = 1) -> tuple[int, ...]:
     """full, then halves rounded up to a multiple while that is smaller, down to ``least``."""
-    size = full
-    yield size
-    while size > least:
-        half = ceil_div(size, 2)
+    sizes = [full]
+    while sizes[-1] > least:
+        half = ceil_div(sizes[-1], 2)
         rounded = max(least, ceil_div(half, multiple) * multiple if half > multiple else half)
-        if rounded >= size:
-            return
-        size = rounded
-        yield size
+        if rounded >= sizes[-1]:
+            break
+        sizes.append(rounded)
+    return tuple(sizes)
 
 
 def _spatial_cuts(problem: MatrixProblem) -> Iterator[tuple[int, int]]:
@@ -354,12 +442,11 @@ def _fullness(whole: int, size: int) -> float:
 
 
 def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
-    """Picoseconds that all tiles take, about."""
-    return _estimate(problem, tile, config, cost_model(config))
+    """Picoseconds that all tiles take, about: the longest of computing, loading and storing on a core's channels, and the DRAM shared by all.
 
-
-def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostModel) -> int:
-    """Picoseconds: the longest of computing, loading and storing on a core's channels, and the DRAM shared by all."""
+    ``Search`` of ``_tiling.pyx`` is the same in machine integers, for all tilings of a problem.
+    """
+    model = cost_model(config)
     spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
     bytes_ = footprint(problem, tile)
     x_loads, w_loads = _loads(problem, tile, spatial, channels, chunks)
@@ -388,7 +475,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     moves += [(spatial * channels * full.out, operand) for operand in operands]
     # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
     # error of this estimate could make a network slower with more of them.
-    loading = int(share * sum(count * model.cost(work).ps for count, work in moves if work))
+    loading = int(share * _plain_sum(count * model.cost(work).ps for count, work in moves if work))
     if x and not config.dma.inputs_ahead:
         compute += int(share * x_loads * full.x * model.cost(x).ps)
     stores = spatial * channels * full.out
@@ -396,7 +483,7 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = sum(count * model.dram_bytes(work) for count, work in (*moves, (stores, out)) if work)
+    traffic = _plain_sum(count * model.dram_bytes(work) for count, work in (*moves, (stores, out)) if work)
     apart = w_loads / w_cores * full.w * model.dram_bytes(w) if w and config.constants else 0
     shared = max(
         int((traffic - apart) * problem.beside) * 10**12 // dram_model(config).bandwidth,
@@ -412,6 +499,11 @@ def _estimate(problem: MatrixProblem, tile: Tiling, config: Config, model: CostM
     longest = max(parts)
     # What is hidden shows a little, and traffic as much again: it costs energy, and of equals the least is wanted.
     return longest + (sum(parts) - longest + shared) // OVERLAP + first
+
+
+def _plain_sum(values: Iterable[float]) -> float:
+    """One after the other: newer versions of Python keep what rounding loses, and would choose other tiles."""
+    return functools.reduce(add, values, 0.0)
 
 
 def chain_time(problem: MatrixProblem, tile: Tiling) -> int:

@@ -16,7 +16,6 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.isa.base import region, sram
 from npusim.program import CONSTANTS, SCRATCH
-from npusim.units import ceil_div
 
 ALIGNMENT = 64
 """Every buffer starts at a multiple of this many bytes: a DRAM burst on all configs that ship."""
@@ -292,4 +291,4 @@ class Arena:
 
 def align(offset: int, to: int = ALIGNMENT) -> int:
     """The next multiple of ``to``."""
-    return ceil_div(offset, to) * to
+    return -(-offset // to) * to

@@ -130,7 +130,8 @@ class LoadedProgram:
 class Job:
     """One run of a program: first of whoever made it, then in a ring of the device, at last ended.
 
-    Making one checks the inputs, so that there is no job whose inputs do not fit: InputError. ``inputs``: an array for
+    Making one checks the inputs, so that there is no job whose inputs do not fit: InputError; and that the program can
+    compute what is asked for, else UsageError. ``inputs``: an array for
     each input binding that is not bound, of its shape and storage dtype; none are needed with ``timing_only``, and no
     outputs come back. ``bound``: regions of inputs and outputs that lie at a device address of the caller's; such
     inputs are not written, such outputs not read back. ``ended``: the device is done with it, as far as the driver has
@@ -158,6 +159,7 @@ class Job:
         self.timing_only = timing_only
         self.arrays: list[tuple[Binding, Array]] = []
         if not timing_only:
+            program.constants.check_there()
             written = [item for item in program.inputs if item.region not in self.bound] if bound else program.inputs
             self.arrays = _checked_inputs(written, inputs or {})
         self.fence = self.cycles = self.flags = 0

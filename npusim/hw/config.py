@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -20,15 +20,31 @@ from npusim.hw import dram as dram_kinds
 from npusim.hw import units as unit_kinds
 from npusim.hw.build import Reading, override, read_section, to_table, walk
 from npusim.hw.dram._parts import MAPPING, PARTS, bad_mapping
-from npusim.hw.files import config_names, read_description
-from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, Text, key, section, table
+from npusim.hw.files import config_names, read_description, read_resolved
+from npusim.hw.keys import (
+    Choice,
+    Count,
+    Flag,
+    Key,
+    Kind,
+    MapOf,
+    Quantity,
+    Ratio,
+    Section,
+    Table,
+    Text,
+    entries,
+    key,
+    section,
+    table,
+)
 from npusim.hw.sections import DirectConfig, GridConfig, MeshConfig
+from npusim.hw.technology import AreaConfig, EnergyConfig, TechnologyConfig
 from npusim.units import Dimension, bytes_to_ps, show
 
 CLOCK = Quantity(Dimension.FREQUENCY, 1_000, 100 * 10**9)
 TIME = Quantity(Dimension.TIME, 0, 10**12)
 BANDWIDTH = Quantity(Dimension.BANDWIDTH, 10**6, 10**15)
-ENERGY = Quantity(Dimension.ENERGY, 0, 10**9)
 
 MATRIX_DTYPES = ("int8", "int16", "int32", "float16", "bfloat16", "float32")
 FUNCTIONS = ("simple", "divide", "sqrt", "transcendental", "convert", "reduce")
@@ -236,21 +252,6 @@ class HostConfig:
         return self.link_latency_ps + bytes_to_ps(nbytes, self.link_bandwidth)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class EnergyConfig:
-    """Energy of one action each; absent = the device's energy is not known, and none is reported."""
-
-    mac: Table[int] = table(MapOf(MATRIX_DTYPES, ENERGY), "one multiply-accumulate, for every type of throughput")
-    vector_fj: int = key(ENERGY, "one vector lane operation")
-    sram_byte_fj: int = key(ENERGY, "one byte read from or written to SRAM")
-    dram_byte_fj: int = key(ENERGY, "one byte over the DRAM pins")
-    leakage_uw: int = key(Quantity(Dimension.POWER, 0, 10**9), "power of the idle chip", 0)
-
-    def mac_fj(self, dtype: str) -> int:
-        """Of one multiply-accumulate, by an element type's label; there is a price for all that the unit computes."""
-        return self.mac[_STORED_AS.get(dtype, dtype)]
-
-
 @functools.lru_cache(64)
 def _fingerprint(config: Config) -> str:
     import hashlib
@@ -283,7 +284,9 @@ class Config:
     constants: ConstantsConfig | None = section(ConstantsConfig, "memory for constants beside the DRAM", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
     host: HostConfig = section(HostConfig, "the host's link to the device")
+    technology: TechnologyConfig | None = section(TechnologyConfig, "process of the chip", optional=True)
     energy: EnergyConfig | None = section(EnergyConfig, "energy of one action each", optional=True)
+    area: AreaConfig | None = section(AreaConfig, "area of one part each", optional=True)
     origin: str = dataclasses.field(default="", compare=False)
     origins: Table[str] = dataclasses.field(default_factory=Table, compare=False, repr=False)
 
@@ -335,6 +338,9 @@ class Config:
         Keys are those of TOML or the field names; plain numbers are in base units; None switches an optional part off.
         Raises ConfigError as the loader does.
         """
+        quick = _with_leaves(self, overrides)
+        if quick is not None:
+            return quick
         reading = Reading(self.origin, bare=True)
         plain = to_table(self)
         changed = [override(plain, Config, dotted, value, reading) for dotted, value in overrides.items()]
@@ -349,7 +355,7 @@ class Config:
         """Every (dotted key, value as TOML, where it comes from, what it means), defaults included."""
         rows = []
         for path, entry, value in walk(self):
-            shown = "(the device's clock)" if value is None else entry.kind.text(value)
+            shown = _left_out(path) if value is None else entry.kind.text(value)
             rows.append((path, shown, self._origin_of(path), entry.doc))
         return rows
 
@@ -372,18 +378,35 @@ class Config:
         return "\n".join(lines) + "\n"
 
 
+def _left_out(path: str) -> str:
+    """What holds where a key that may be left out is."""
+    return "(the device's clock)" if path.endswith("clock") else "(left out)"
+
+
 def load_config(source: str | os.PathLike[str] | Config) -> Config:
     """The device that a shipped name (``"edge"``) or a path to a TOML file describes; a Config is returned as it is.
+
+    The JSON of a run (``.json``) describes the device that it was on, whatever has become of its file since.
 
     Raises ConfigError with every problem of the file: ``configs/edge.toml: matrix.rows: must be >= 1, got 0``.
     """
     if isinstance(source, Config):
         return source
+    if os.fspath(source).endswith(".json"):
+        return config_of(read_resolved(os.fspath(source)), os.fspath(source))
     label, plain, origins = read_description(os.fspath(source))
     stem = os.path.basename(label).removesuffix(".toml")
     if origins.get("name", label) != label:
         del plain["name"]  # an inherited name would be another device's
     return _build(plain, Reading(label, origins=origins), stem, Table(origins))
+
+
+def config_of(plain: Mapping[str, Any], label: str) -> Config:
+    """The device of a table as :meth:`Config.to_table` makes it; ``label`` says in errors where it is from.
+
+    Raises ConfigError as :func:`load_config` does.
+    """
+    return _build(dict(plain), Reading(label, bare=True), os.path.basename(label), Table())
 
 
 def list_configs() -> tuple[str, ...]:
@@ -402,6 +425,60 @@ def _build(plain: dict[str, Any], reading: Reading, name: str, origins: Table[st
     return config
 
 
+def _with_leaves(config: Config, overrides: dict[str, Any]) -> Config | None:
+    """A copy with single values replaced, without reading all the others again, which a search over many devices has
+    no time for. None where anything else is asked for, or is wrong: the long way says what."""
+    changes: dict[tuple[str, ...], dict[str, Any]] = {}
+    names = []
+    problems: list[str] = []
+    for dotted, value in overrides.items():
+        leaf = None if value is None else _leaf(dotted)
+        if leaf is None:
+            return None
+        above, field, name, kind = leaf
+        read = kind.read(value, lambda _, problem: problems.append(problem), True)
+        changes.setdefault(above, {})[field] = read
+        names.append(name)
+    if problems:
+        return None
+    for above in list(changes):
+        for depth in range(len(above)):
+            changes.setdefault(above[:depth], {})
+    # The deepest first: a section takes the new ones below it.
+    for above, values in sorted(changes.items(), key=lambda item: -len(item[0])):
+        if above:
+            section: Any = config
+            for field in above:
+                section = getattr(section, field)
+                if section is None:
+                    return None
+            changes[above[:-1]][above[-1]] = dataclasses.replace(section, **values)
+    own = changes.get((), {})
+    origins = Table({**config.origins, **dict.fromkeys(names, "override")})
+    made = dataclasses.replace(config, **{**own, "name": own.get("name") or config.name}, origins=origins)
+    return None if any(True for _ in _bad_combinations(made)) else made
+
+
+@functools.lru_cache(1024)
+def _leaf(dotted: str) -> tuple[tuple[str, ...], str, str, Kind] | None:
+    """The sections above a key with one value, its field, its name in TOML, and what it holds; None for others."""
+    cls: Any = Config
+    above: list[str] = []
+    path: list[str] = []
+    *sections, last = dotted.split(".")
+    for name in sections:
+        entry = next((e for field, e in entries(cls) if isinstance(e, Section) and name == e.name), None)
+        if entry is None:
+            return None
+        above.append(name)
+        path.append(name)
+        cls = entry.cls
+    for field, key_or_section in entries(cls):
+        if isinstance(key_or_section, Key) and last in {field, key_or_section.name}:
+            return tuple(above), field, ".".join([*path, key_or_section.name]), key_or_section.kind
+    return None
+
+
 def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
     """What single values cannot show: (key, problem) of values that contradict each other."""
     if config.matrix is None and config.vector is None and config.scalar is None:
@@ -410,10 +487,6 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
     if config.matrix is not None:
         yield from _bad_matrix(config.matrix)
     yield from _bad_dram(config.dram)
-    if config.energy is not None and config.matrix is not None:
-        for dtype, rate in config.matrix.throughput.items():
-            if rate and dtype not in config.energy.mac:
-                yield f"energy.mac.{dtype}", "missing; must be given for every type of matrix.throughput"
 
 
 def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:

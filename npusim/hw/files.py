@@ -119,6 +119,31 @@ def read_toml(label: str, file: Path) -> dict[str, Any]:
     raise ConfigError(f"{label}: not valid TOML: nested too deeply; must be at most {DEEPEST} tables deep")
 
 
+def read_resolved(label: str) -> dict[str, Any]:
+    """The table of a device in a JSON file: the report of a run, or what ``npusim config show --json`` writes.
+
+    Raises ConfigError.
+    """
+    import json
+
+    try:
+        with open_regular(Path(label)) as stream:
+            found = json.loads(stream.read())
+    except OSError as error:
+        raise ConfigError(f"{label}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{label}: not valid JSON: {error}") from None
+    for place in (("provenance", "config"), ("values",)):
+        table: Any = found
+        for name in place:
+            table = table.get(name) if isinstance(table, dict) else None
+        if isinstance(table, dict):
+            return table
+    raise ConfigError(
+        f"{label}: holds no device; must be the JSON of a run (provenance.config) or of npusim config show (values)"
+    )
+
+
 def _is_deep(plain: dict[str, Any]) -> bool:
     """Whether tables lie deeper in each other than any key can; with dots, that takes no recursion of the parser."""
     tables = [plain]

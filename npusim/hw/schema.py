@@ -77,7 +77,7 @@ def _default(field: str, entry: Key, cls: type[Any]) -> str:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of a description; what inheritance may supply is required only where nothing is inherited."""
-    schema = _object(Config)
+    schema = object_schema(Config)
     schema["properties"][INHERIT] = {"type": "string", "description": INHERIT_DOC}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -88,11 +88,12 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _object(cls: type[Any]) -> dict[str, Any]:
+def object_schema(cls: type[Any]) -> dict[str, Any]:
+    """JSON Schema of a section class: every key, and no other; none of them required."""
     properties: dict[str, Any] = {}
     for field, entry in entries(cls):
         if isinstance(entry, Section):
-            below = _object(entry.cls)
+            below = object_schema(entry.cls)
             below = {"anyOf": [below, {"const": False}]} if entry.optional else below
             properties[entry.name] = {**below, "description": entry.doc}
         else:

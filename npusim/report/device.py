@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from npusim.hw.area import area
 from npusim.hw.capability import Capabilities, capabilities
+from npusim.hw.energy import prices
+from npusim.report.energy import area_rows
 from npusim.report.format import capacity, duration, facts, quantity, table
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ def text(config: Config) -> str:
         _compute(peaks),
         ["memory", *facts(_memory(config, peaks))],
         ["host", *facts(host)],
+        ["area", *facts(area_rows(area(config)))],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -65,6 +69,8 @@ def as_json(config: Config) -> dict[str, Any]:
         "sram_bandwidth": peaks.sram_bandwidth,
         "sram_bytes": peaks.sram_bytes,
         "ridge": None if peaks.ridge is None else float(peaks.ridge),
+        "area": area(config).to_json_dict(),
+        "prices_fj": {name: {"value": price.fj, "source": price.source} for name, price in prices(config).items()},
     }
 
 

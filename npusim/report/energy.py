@@ -1,48 +1,56 @@
-"""The energy of a run: its actions by the prices of the config's energy table, each with its source beside it in the
-file; a config without a table has none."""
+"""What a run took and what a chip is made of, as rows of a report: energies by action and unit, areas by part."""
 
 from __future__ import annotations
 
-from npusim.hw.config import Config, EnergyConfig
-from npusim.isa.base import decode
-from npusim.isa.dma import Multicast
-from npusim.program import Program
-from npusim.timeline import Counters
-from npusim.work import MatrixWork, ScalarWork, VectorWork, Work
+from collections.abc import Sequence
 
-UW_PS_PER_FJ = 1000
+from npusim.energy import Energy, energy
+from npusim.hw.prices import Breakdown
+from npusim.report.format import percent
 
-
-def energy_fj(config: Config, program: Program, counters: Counters) -> int | None:
-    """Femtojoules of one run of a program: arithmetic, bytes of SRAM and DRAM, leakage. None if the config does not say
-    what they take: another device's prices would be an invention."""
-    table = config.energy
-    if table is None:
-        return None
-    arithmetic = sum(arithmetic_fj(table, command.instruction.work()) for command in decode(program.code))
-    sram = sum(unit.bytes for unit in counters.units.values()) + _repeated(program)
-    dram = counters.dram_read_bytes + counters.dram_write_bytes
-    leakage = table.leakage_uw * counters.duration_ps // UW_PS_PER_FJ
-    return arithmetic + sram * table.sram_byte_fj + dram * table.dram_byte_fj + leakage
+__all__ = ["area_rows", "energy", "energy_rows", "joules", "square"]
 
 
-def _repeated(program: Program) -> int:
-    """Bytes that are written to more SRAMs than the one that a unit counts."""
-    loads = [command.instruction for command in decode(program.code) if isinstance(command.instruction, Multicast)]
-    return sum((len(load.targets(0)) - 1) * load.work().bytes for load in loads)
+def energy_rows(found: Energy, time_ps: int) -> list[tuple[str, str]]:
+    """Name and value: the whole, its power, its parts and what is not known; nothing where no price is known at all."""
+    if all(part.value is None or not part.value for part in found.parts):
+        return []
+    if found.total is None:
+        return [("energy", f"not known, since no price is of {', '.join(found.unknown)}; of the rest {_shares(found)}")]
+    # A femtojoule in a picosecond is a milliwatt.
+    power = f" = {_scaled(1000 * found.total // time_ps, _WATTS)}" if time_ps else ""
+    return [("energy", f"{joules(found.total)}{power}: {_shares(found)}")]
 
 
-def arithmetic_fj(table: EnergyConfig, work: Work) -> int:
-    """Femtojoules of an instruction's arithmetic; the bytes that it moves are priced where they are counted.
+def area_rows(found: Breakdown) -> list[tuple[str, str]]:
+    """Name and value of each part of a chip, largest first, and where its price comes from."""
+    rows = [("whole", "not known" if found.total is None else square(found.total))]
+    for part in sorted(found.parts, key=lambda part: (part.value is None, -(part.value or 0), part.name)):
+        value = "not known" if part.value is None else square(part.value)
+        share = f" = {percent(part.value or 0, found.known)}" if found.total is not None else ""
+        rows.append((part.name, f"{value}{share}, {part.source}"))
+    return rows
 
-    An element of the scalar unit is priced as a vector lane's operation: the sources of the tables have no other row.
-    """
-    match work:
-        case MatrixWork():
-            return work.macs * table.mac_fj(work.dtype.label)
-        case VectorWork():
-            return work.elements * work.passes * table.vector_fj
-        case ScalarWork():
-            return work.elements * table.vector_fj
-        case _:
-            return 0
+
+_WATTS = ((10**6, "W"), (10**3, "mW"), (1, "uW"))
+
+
+def _shares(found: Energy) -> str:
+    """The largest parts, as shares of what is known."""
+    parts = sorted((part for part in found.parts if part.value), key=lambda part: (-(part.value or 0), part.name))
+    return ", ".join(f"{part.name} {percent(part.value or 0, found.known)}" for part in parts)
+
+
+def joules(femtojoules: int) -> str:
+    """An energy for people: ``1.08 mJ``."""
+    return _scaled(femtojoules, ((10**15, "J"), (10**12, "mJ"), (10**9, "uJ"), (10**6, "nJ"), (10**3, "pJ"), (1, "fJ")))
+
+
+def square(um2: int) -> str:
+    """An area for people: ``3.3 mm2``."""
+    return _scaled(um2, ((10**6, "mm2"), (1, "um2")))
+
+
+def _scaled(value: int, units: Sequence[tuple[int, str]]) -> str:
+    size, name = next((unit for unit in units if value >= unit[0]), units[-1])
+    return f"{value / size:.3g} {name}"

@@ -22,12 +22,14 @@ class Layer:
 
     ``added_ps``: how much later the job's work was done because of it - from the moment every operator that finished
     before it was done to its own end. The parts of all operators add up to the whole, which overlapping times do not.
+    ``op``: its row of the operator table.
     """
 
     timing: OpReport
     added_ps: int
     busy_ps: dict[str, int] = field(default_factory=dict)
     instructions: int = 0
+    op: int = 0
 
     @property
     def window_ps(self) -> int:
@@ -44,12 +46,13 @@ def layers(result: Result) -> list[Layer]:
     for span in result.timeline.spans:
         if "." in span.unit:
             spans[span.op].append(span)
-    timed = [(timing, spans[op]) for timing, op in zip(result.ops, sorted(spans), strict=False)]
+    timed = [(timing, op) for timing, op in zip(result.ops, sorted(spans), strict=False)]
     timed.sort(key=lambda pair: (pair[0].end_ps, pair[0].start_ps))
     found, done = [], 0
-    for timing, own in timed:
+    for timing, op in timed:
+        own = spans[op]
         # What ended in the shadow of one that ended later has added nothing, however long it took.
-        layer = Layer(timing, max(0, timing.end_ps - done), instructions=len(own))
+        layer = Layer(timing, max(0, timing.end_ps - done), instructions=len(own), op=op)
         intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for span in own:
             intervals[unit_kind(span.unit)].append((span.start_ps, span.end_ps))

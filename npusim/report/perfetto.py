@@ -10,9 +10,11 @@ stay neighbours. The exact picoseconds are among its arguments. Same timeline, s
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from npusim.occupancy import KINDS, Occupancy
 from npusim.program import OpEntry
@@ -21,8 +23,9 @@ from npusim.units import cycles_spanned
 
 _SEQUENCE = 1
 _STATE_CLEARED, _NEEDS_STATE = 1, 2
-_BEGIN, _END, _COUNTER = 1, 2, 4
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _EXPLICIT_ORDER = 3
+_PROVENANCE = "provenance"
 _CATEGORY, _EVENT, _NOTE = 1, 2, 3  # fields of InternedData
 
 
@@ -32,18 +35,22 @@ def write_trace(
     ops: Sequence[OpEntry] = (),
     clock_hz: int = 0,
     memory: Sequence[Occupancy] = (),
+    provenance: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the spans of ``timeline`` to ``path``.
 
     ``ops``: the program's operator table; without it a span carries the name of its instruction. ``clock_hz``: the
     device's clock; with it a span says how many cycles it took. ``memory``: memories, each a counter for each kind of
-    what is in it. Raises OSError.
+    what is in it. ``provenance``: JSON values, the arguments of a mark at the beginning. Raises OSError.
     """
     slices, tracks = _Slices(ops, clock_hz), _Tracks()
     with open(path, "wb") as file:
         # Interned names are state of the sequence; a viewer that has not seen it cleared ignores
         # all packets that use them.
         file.write(_packet(_uint(13, _STATE_CLEARED)))
+        if provenance:
+            track = tracks.unit(_PROVENANCE)
+            file.write(tracks.take() + slices.mark(_PROVENANCE, provenance, track))
         # By unit and not by time: a viewer sorts by itself, and each track is described right before its first slice.
         by_unit = sorted(timeline.spans, key=lambda span: (span.unit, span.start_ps, span.end_ps))
         for unit, group in groupby(by_unit, key=lambda span: span.unit):
@@ -77,6 +84,14 @@ class _Slices:
             event += self._note("cycles", cycles_spanned(duration, self._clock_hz))
         begin = _packet(_uint(8, start // 1000) + _message(11, event) + self._strings.take())
         return begin + _packet(_uint(8, span.end_ps // 1000) + _message(11, _uint(9, _END) + where))
+
+    def mark(self, name: str, notes: Mapping[str, Any], track: int) -> bytes:
+        """An instant at the beginning, which says something of the whole."""
+        event = _uint(9, _INSTANT) + _uint(11, track) + _uint(10, self._strings.number(_EVENT, name))
+        for key, value in notes.items():
+            text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+            event += self._note(key, text)
+        return _packet(_uint(8, 0) + _message(11, event) + self._strings.take())
 
     def _shared(self, span: Span) -> bytes:
         """Name, category and the arguments that do not depend on the time."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from npusim.energy import Energy
 from npusim.occupancy import Occupancy
 from npusim.summary import OpReport
 from npusim.timeline import Counters, Timeline
@@ -35,6 +36,8 @@ class Result(Protocol):
     def ops(self) -> Sequence[OpReport]: ...
     @property
     def memory(self) -> Sequence[Occupancy]: ...
+    @property
+    def energy(self) -> Energy: ...
     @property
     def macs(self) -> int: ...
     @property

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.report.device import changes, summary
+from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, shorten, table
 from npusim.report.layers import Layer, layers, slowest, why
 from npusim.report.result import Result
@@ -25,7 +26,15 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
     """
     blocks = [
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
-        facts([("inputs", inputs), *_totals(result, config), *_first(first, config), *memories(result)]),
+        facts(
+            [
+                ("inputs", inputs),
+                *totals(result, config),
+                *first_run(first, config),
+                *memories(result),
+                *energy_rows(result.energy, result.time_ps),
+            ]
+        ),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(layers(result), config, top),
@@ -33,7 +42,8 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
+def totals(result: Result, config: Config) -> list[tuple[str, str]]:
+    """Names and values of what a run took as a whole."""
     counters = result.counters
     rate = ""
     if result.time_ps:
@@ -56,7 +66,8 @@ def _totals(result: Result, config: Config) -> list[tuple[str, str]]:
     return rows
 
 
-def _first(first: Result | None, config: Config) -> list[tuple[str, str]]:
+def first_run(first: Result | None, config: Config) -> list[tuple[str, str]]:
+    """What the run took that loaded the weights which stay; nothing where there was none."""
     if first is None:
         return []
     time = f"{duration(first.time_ps)} = {grouped(first.cycles)} cycles of {quantity(config.clock_hz, 'Hz')}"
@@ -111,7 +122,13 @@ def _range(array: npt.NDArray[Any]) -> tuple[str, str, str, str]:
 
 
 def _units(units: Mapping[str, UnitCounters], total: int) -> list[str]:
-    rows = []
+    header, rows = unit_rows(units, total)
+    return table(header, rows, right="<>>>>>><") if rows else []
+
+
+def unit_rows(units: Mapping[str, UnitCounters], total: int) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Heads and cells: where the time of each unit went, of ``total`` picoseconds."""
+    rows: list[tuple[str, ...]] = []
     for name, unit in sorted(units.items()):
         stalled = sum(unit.stalls.values())
         on = max(unit.stalls, key=lambda cause: (unit.stalls[cause], cause), default="")
@@ -119,8 +136,7 @@ def _units(units: Mapping[str, UnitCounters], total: int) -> list[str]:
         waits = f"{on} {percent(unit.stalls[on], total)}" if stalled else ""
         amounts = (grouped(unit.instructions), quantity(unit.macs, "").strip(), quantity(unit.bytes, "B"))
         rows.append((name, *shares, *amounts, waits))
-    header = ("unit", "busy", "stalled", "idle", "instructions", "MACs", "bytes", "waits most for")
-    return table(header, rows, right="<>>>>>><") if rows else []
+    return ("unit", "busy", "stalled", "idle", "instructions", "MACs", "bytes", "waits most for"), rows
 
 
 def _slowest(found: Sequence[Layer], config: Config, top: int) -> list[str]:

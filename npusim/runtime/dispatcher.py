@@ -286,6 +286,7 @@ class Dispatcher:
         queued = job.began_ps - job.arrived_ps + timeline.started_ps - job.rung_ps
         total = self._clock.now - job.arrived_ps
         result = Result(job.program, self.config, job.outputs, timeline, queued, total, job.host)
+        result.arithmetic = not job.request.timing_only
         if not timeline.preemptions:
             self.estimates(job.program, result.time_ps)
         self._settle(job, result, None)

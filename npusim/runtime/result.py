@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -10,12 +12,16 @@ import numpy.typing as npt
 from npusim import notebook
 from npusim.driver import HostCounters
 from npusim.dtypes import DType
+from npusim.energy import Energy, energy
 from npusim.errors import shown
+from npusim.hw.area import area
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
+from npusim.hw.prices import Breakdown
 from npusim.occupancy import Occupancy, occupancy
 from npusim.program import Program
-from npusim.summary import OpReport, summarize
+from npusim.runtime.provenance import Origin, provenance
+from npusim.summary import OpReport, critical_path, summarize
 from npusim.timeline import Counters, Timeline
 from npusim.units import cycles_spanned
 
@@ -28,6 +34,8 @@ class Result:
 
     All times are simulated. ``queued_ps``: from submission to the first work of the host, and from the doorbell to the
     beginning; ``total_ps``: from submission to the last byte read back. ``host``: what the host did for it.
+    ``origin``: what the program was made of, ``seed``: of random inputs, None where nobody knows; ``arithmetic``:
+    whether it was done; ``state``: whether inputs lay on the device from a run before.
     """
 
     program: Program
@@ -37,8 +45,13 @@ class Result:
     queued_ps: int
     total_ps: int
     host: HostCounters
+    origin: Origin | None = None
+    seed: int | None = None
+    arithmetic: bool = True
+    state: bool = False
     _ops: list[OpReport] = field(default_factory=list)
     _memory: list[Occupancy] | None = None
+    _energy: Energy | None = None
 
     def __repr__(self) -> str:
         what = f"{shown(self.model)} on {shown(self.config)}"
@@ -52,7 +65,15 @@ class Result:
             ("DRAM", f"{self.dram_read_bytes} bytes read, {self.dram_write_bytes} bytes written"),
             *self._arrays(),
         ]
-        return notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows)
+        from npusim.report.html.still import pictures
+
+        return notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows) + pictures(self)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page with pictures of this run, for any browser, without a network. Raises OSError."""
+        from npusim.report.html import run_page
+
+        Path(path).write_text(run_page(self), "ascii")
 
     def _arrays(self) -> list[tuple[str, str]]:
         return [(shown(name), f"{x.dtype.name}{list(x.shape)}") for name, x in self.outputs.items()]
@@ -145,6 +166,23 @@ class Result:
             self._memory = occupancy(self.program, self.timeline, self.device)
         return self._memory
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What it takes to get this result again, as JSON values; ``npusim rerun`` reads them."""
+        return provenance(self)
+
+    @property
+    def energy(self) -> Energy:
+        """Femtojoules by action, by unit and by operator; an action whose price is not known has none."""
+        if self._energy is None:
+            self._energy = energy(self)
+        return self._energy
+
+    @property
+    def area(self) -> Breakdown:
+        """Square micrometres of the device, by part."""
+        return area(self.device)
+
     def to_json_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON values."""
         return {
@@ -162,5 +200,10 @@ class Result:
             "resident_bytes": self.resident_bytes,
             "residents_held": self.residents_held,
             "ops": [op.to_json_dict() for op in self.ops],
+            "units": {name: asdict(unit) for name, unit in sorted(self.counters.units.items())},
+            "critical_path": critical_path(self.timeline, self.program.ops),
             "memory": [each.to_json_dict() for each in self.memory],
+            "provenance": self.provenance,
+            "energy": self.energy.to_json_dict(),
+            "area": self.area.to_json_dict(),
         }

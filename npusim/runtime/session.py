@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,12 @@ from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
+from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
 from npusim.runtime.state import State
 from npusim.runtime.store import Store
+from npusim.weights import check
 
 if TYPE_CHECKING:
     import onnx
@@ -59,6 +62,8 @@ class Session:
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
         self._deciding: dict[str, list[str]] = {}
+        self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
+        self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities by those without values
         self._dispatcher: Dispatcher | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,6 +95,7 @@ class Session:
         bind: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
         cache_rows: int = 0,
+        timing_only: bool = False,
     ) -> Program:
         """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
 
@@ -98,7 +104,10 @@ class Session:
         inputs whose value decides shapes, branches or loops are bound to the value that they have here; ``bound`` of
         the program names them. An input to which rows are concatenated to make an output, as to the caches of a
         decoder, grows where it lies: ``cache_rows`` says how many rows there is room for, 0: as many as come out;
-        ``states`` of the program has them. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError.
+        ``states`` of the program has them. ``timing_only``: a program that is run for its time alone, and takes the
+        same: large weights are not read, hashed or kept, but where values decide what is compiled; files of weights
+        that decide nothing need not even be there. Raises UsageError, InputError, ModelError, UnsupportedError,
+        CompileError.
         """
         if isinstance(source, Graph):
             if input_shapes or bind or cache_rows:
@@ -106,16 +115,60 @@ class Session:
                     "input_shapes: the shapes" if input_shapes else "bind: the inputs" if bind else "cache_rows: those"
                 )
                 raise UsageError(f"{what} of a Graph are fixed")
-            return self._store.compile(self._key(_identity(source, self.config), {}, {}, 0), lambda: source)
+            model = self._identity(source, timing_only)
+            program = self._compiled(model, {}, {}, 0, timing_only, lambda: source)
+            self._origins[program] = Origin("graph", None, model[0], not timing_only)
+            return program
         shapes: Mapping[str, Sequence[int]] = input_shapes or {}
         bound = dict(bind or {})
-        model = _identity(source, self.config)
+        model = self._identity(source, timing_only)
         if inputs is None:
-            return self._store.compile(
-                self._key(model, shapes, bound, cache_rows),
-                lambda: _graph(source, shapes, bound, self.config, cache_rows),
-            )
-        return self._compile_for(source, model, inputs, shapes, bound, cache_rows, ())
+            return self._read(source, model, shapes, bound, cache_rows, timing_only)
+        return self._compile_for(source, model, inputs, shapes, bound, cache_rows, (), timing_only)
+
+    def _read(
+        self,
+        source: Source,
+        model: tuple[str, str],
+        shapes: Mapping[str, Sequence[int]],
+        bound: Mapping[str, Any],
+        cache_rows: int,
+        timing_only: bool,
+    ) -> Program:
+        """The program of a model whose open dimensions and bound inputs are decided."""
+        program = self._compiled(
+            model, shapes, bound, cache_rows, timing_only,
+            lambda: _graph(source, shapes, bound, self.config, cache_rows, timing_only),
+        )  # fmt: skip
+        file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+        self._origins[program] = Origin("onnx", file, model[0], not timing_only, dict(shapes), dict(bound), cache_rows)
+        return program
+
+    def _compiled(
+        self,
+        model: tuple[str, str],
+        shapes: Mapping[str, Sequence[int]],
+        bound: Mapping[str, Any],
+        cache_rows: int,
+        timing_only: bool,
+        graph: Callable[[], Graph],
+    ) -> Program:
+        """The program from the store, where it is made of the graph if need be."""
+        made: list[Graph] = []
+
+        def make() -> Graph:
+            made.append(graph())
+            return made[0]
+
+        def confirm() -> None:
+            check(tensor.data for graph in made for tensor in graph.constants() if tensor.data is not None)
+
+        computing = self._key(self._contents.get(model, model), shapes, bound, cache_rows, False)
+        if not timing_only:
+            return self._store.compile(computing, make, confirm)
+        return self._store.compile(
+            self._key(model, shapes, bound, cache_rows, True), make, confirm, computing=computing
+        )
 
     def _compile_for(
         self,
@@ -126,13 +179,14 @@ class Session:
         bound: dict[str, Any],
         cache_rows: int,
         held: Collection[str],
+        timing_only: bool,
     ) -> Program:
         """The program for arrays; of the ``held`` ones only shapes and types are known."""
         from npusim.frontends.onnx import shapes_of
 
         assert not isinstance(source, Graph)
         shapes = shapes_of(source, inputs, shapes, bound)
-        free = self._key(model, shapes, bound, cache_rows)
+        free = self._key(model, shapes, bound, cache_rows, timing_only)
         # Which inputs have to be bound shows while the model is read; for the same model and shapes they are the same.
         _check_held(self._deciding.get(free, ()), held)
         bound.update({name: inputs[name] for name in self._deciding.get(free, ())})
@@ -140,10 +194,7 @@ class Session:
         while True:
             reads += 1
             try:
-                return self._store.compile(
-                    self._key(model, shapes, bound, cache_rows),
-                    lambda: _graph(source, shapes, bound, self.config, cache_rows),
-                )
+                return self._read(source, model, shapes, bound, cache_rows, timing_only)
             except NeedsValueError as error:
                 _check_held(error.values, held)
                 if reads == MOST_READS:
@@ -200,10 +251,11 @@ class Session:
                 raise UsageError(f"input {min(double)!r} is in the state already")
         if not isinstance(program, Program):
             if state is None or isinstance(program, Graph):
-                program = self.compile(program, inputs=None if timing_only and inputs is None else inputs or {})
+                arrays_given = None if timing_only and inputs is None else inputs or {}
+                program = self.compile(program, inputs=arrays_given, timing_only=timing_only)
             else:
-                known, model = {**(inputs or {}), **held}, _identity(program, self.config)
-                program = self._compile_for(program, model, known, {}, {}, state.cache_rows, held)
+                known, model = {**(inputs or {}), **held}, self._identity(program, timing_only)
+                program = self._compile_for(program, model, known, {}, {}, state.cache_rows, held, timing_only)
         check_program(program, self.config.name, self.config.fingerprint())
         arrays: dict[str, Any] = {} if timing_only else _checked_inputs(program, inputs or {}, held)
         if state is None:
@@ -213,6 +265,7 @@ class Session:
             request = Request(program, {**arrays, **buffers}, kept, timing_only=timing_only, budget_ps=TIMEOUT_PS)
             result = self._powered().run(request)
             state.advance(kept, after)
+        result.origin, result.state = self._origins.get(program), state is not None
         kinds = {binding.name: binding.dtype for binding in program.outputs}
         result.outputs = {name: from_storage(array, kinds[name]) for name, array in result.outputs.items()}
         return result
@@ -236,12 +289,20 @@ class Session:
         if self._dispatcher is not None:
             self._dispatcher.memory.unload(program)
 
+    def _identity(self, source: Source, timing_only: bool) -> tuple[str, str]:
+        """See the function; a file whose weights were read once is known again when they are not."""
+        found = _identity(source, self.config, timing_only)
+        if not timing_only and isinstance(source, str | os.PathLike):
+            self._contents[_identity(source, self.config, True)] = found
+        return found
+
     def _key(
         self,
         model: tuple[str, str],
         input_shapes: Mapping[str, Sequence[int]],
         bind: Mapping[str, Any],
         cache_rows: int,
+        timing_only: bool,
     ) -> str:
         from npusim.compiler.version import COMPILER_VERSION
 
@@ -249,19 +310,21 @@ class Session:
         values = sorted((name, value_text(np.asarray(value))) for name, value in bind.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
         text = repr((*model, shapes, values, cache_rows, self.config.fingerprint(), self.config.name, versions))
+        text += " for timing" * timing_only
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _identity(source: Source, config: Config) -> tuple[str, str]:
-    """SHA-256 of everything that makes the model, files of external data included; the name of its file."""
+def _identity(source: Source, config: Config, timing_only: bool) -> tuple[str, str]:
+    """SHA-256 of everything that makes the model, files of external data included; the name of its file.
+    For timing large weights in files are not read, see ``digest_file`` and ``Graph.fingerprint``."""
     if isinstance(source, Graph):
-        return source.fingerprint(), ""
+        return source.fingerprint(values=not timing_only), ""
     if isinstance(source, bytes | bytearray):
         return hashlib.sha256(source).hexdigest(), ""
     if isinstance(source, str | os.PathLike):
         from npusim.frontends.onnx.external import digest_file
 
-        return digest_file(Path(source), config.dram.bytes), Path(source).stem
+        return digest_file(Path(source), config.dram.bytes, values=not timing_only), Path(source).stem
     return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest(), ""
 
 
@@ -271,11 +334,12 @@ def _graph(
     bind: Mapping[str, Any],
     config: Config,
     cache_rows: int,
+    timing_only: bool = False,
 ) -> Graph:
     from npusim.frontends.onnx import load
 
     assert not isinstance(source, Graph)
-    graph = load(source, input_shapes=input_shapes, bind=bind, config=config)
+    graph = load(source, input_shapes=input_shapes, bind=bind, config=config, timing_only=timing_only)
     if isinstance(source, str | os.PathLike):
         graph.name = Path(source).stem
     graph.cache_rows = cache_rows

@@ -13,7 +13,7 @@ from npusim.driver import Driver, LoadedProgram
 from npusim.errors import DeviceMemoryError
 from npusim.graph import Graph
 from npusim.hw.config import Config
-from npusim.program import Program
+from npusim.program import ConstantData, Program
 from npusim.runtime.request import Block
 
 _K = TypeVar("_K")
@@ -76,30 +76,31 @@ class Store:
         confirm: Callable[[], object] = lambda: None,
         *,
         needed: bool = False,
+        computing: str | None = None,
     ) -> Program:
         """The program for a graph. Raises UnsupportedError, CompileError.
 
         ``key`` tells everything apart that leads to other programs; whose memory the constants are views of, too: a
         program reads them until they are on the device. ``confirm`` raises if they were not all there when they were
         read: then nothing is remembered. ``needed``: from now on, as with :meth:`acquire`.
+        ``computing``: of a program for timing alone, which has no constants, the key of the one that computes: that
+        one is as good, if it is there.
         """
         forgotten: list[Program] = []
+        known = [key] if computing is None else [key, computing]
         with self._lock:
-            program = self._recent.get(key)
-            if program is not None and program.constants.lost:  # what it would read is not the client's memory any more
-                del self._recent[key]
-                forgotten += [] if program in self._users else [program]
-                program = None
-            if program is not None:
-                self._recent.move_to_end(key)
+            program = next(filter(None, (self._remembered_one(each, forgotten) for each in known)), None)
         if program is None:
-            program = self._cache.get(key) if self._cache else None
+            if self._cache is not None:
+                program = next(filter(None, map(self._cache.get, known)), None)
             if program is None:
                 from npusim.compiler.pipeline import compile_graph
 
                 with DefaultFloats():  # constants are folded, scales multiplied
                     program = compile_graph(graph(), self._config, key)
                 confirm()
+                if computing is not None:
+                    program.constants = ConstantData(program.constants.nbytes, (), left_out=True)
                 if self._cache:
                     self._cache.put(program)
             # Compiled without the lock, which would stop every other model; of two that were made at once one is kept.
@@ -110,6 +111,17 @@ class Store:
         if needed:
             self.acquire([program])
         self._count_released()
+        return program
+
+    def _remembered_one(self, key: str, forgotten: list[Program]) -> Program | None:
+        """The program of a key, if what it would read is still there; it is the last to go."""
+        program = self._recent.get(key)
+        if program is not None and program.constants.lost:
+            del self._recent[key]
+            forgotten += [] if program in self._users else [program]
+            return None
+        if program is not None:
+            self._recent.move_to_end(key)
         return program
 
     def acquire(self, programs: Iterable[Program]) -> None:
@@ -148,10 +160,10 @@ class Store:
     def _trim(self) -> list[Program]:
         """Forget programs beyond the limits; gives those that nobody uses."""
         dropped: list[Program] = []
-        total = sum(program.constants.nbytes for program in self._recent.values())
+        total = sum(program.constants.held_bytes for program in self._recent.values())
         while len(self._recent) > self._remembered or (total > REMEMBERED_BYTES and len(self._recent) > 1):
             _, program = self._recent.popitem(last=False)
-            total -= program.constants.nbytes
+            total -= program.constants.held_bytes
             if program not in self._users:
                 dropped.append(program)
         return dropped

@@ -17,9 +17,9 @@ from npusim import _core
 from npusim.sim.job import Job
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course
-from npusim.sim.sequencer import CODE_RANK, FETCH, FETCH_BYTES, SEQUENCER
+from npusim.sim.sequencer import CODE_RANK, FETCH, FETCH_BYTES
 from npusim.sim.steps import HALT
-from npusim.timeline import NO_OP, ORDER, Counters, Fault, Span, Timeline, UnitCounters
+from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, Span, Timeline, UnitCounters
 from npusim.units import cycles_spanned
 
 

@@ -25,8 +25,6 @@ FETCH_BYTES = 4096
 CODE_RANK = -1
 """Code comes before all data: nothing goes on without it."""
 
-SEQUENCER = "sequencer"
-
 FETCH = "fetch"
 """What it is stalled on while the stream is on its way."""
 

@@ -14,9 +14,9 @@ from npusim.sim.engine import NEVER, Engine, Progress
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
-from npusim.sim.sequencer import SEQUENCER, Sequencer
+from npusim.sim.sequencer import Sequencer
 from npusim.sim.steps import HALT, Step
-from npusim.timeline import NO_OP, ORDER, Counters, Fault, FaultCode, Span, Timeline
+from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
 SAVE, RESTORE = "context.save", "context.restore"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import InputError
-from npusim.validate import arrays, compiled, dram, end_to_end, intel, tpu
+from npusim.validate import arrays, compiled, dram, end_to_end, energy, intel, tpu
 from npusim.validate.base import DataSet, Excluded, Point, read
 from npusim.validate.stats import Summary, error, summary
 
@@ -18,6 +18,7 @@ SETS: tuple[DataSet, ...] = (
     # What is replayed twice, unit by unit and compiled, stands next to itself.
     *(each for direct in _DIRECT for each in (direct, *(c for c in compiled.SETS if c.filename == direct.filename))),
     *end_to_end.SETS,
+    *energy.SETS,
 )
 
 

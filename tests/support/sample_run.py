@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npusim.energy import Energy
 from npusim.occupancy import Occupancy
 from npusim.timeline import Counters, Span, Timeline, UnitCounters
 
@@ -52,6 +53,7 @@ class Run:
     memory: list[Occupancy]
     compile_from_cache: bool = False
     resident_bytes: int = 0
+    energy: Energy = field(default_factory=lambda: Energy((), {}, ()))
     extra: dict[str, Any] = field(default_factory=dict)
 
 

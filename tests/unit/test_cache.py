@@ -54,7 +54,7 @@ def file(program: Program, tmp_path: Path) -> Path:
 
 
 def same(one: Program, other: Program) -> bool:
-    fields = [name for name in Program.__slots__ if name not in ("constants", "from_cache")]
+    fields = [name for name in Program.__slots__ if name not in ("constants", "from_cache", "emitted", "__weakref__")]
     return bytes(one.constants.joined()) == bytes(other.constants.joined()) and all(
         getattr(one, name) == getattr(other, name) for name in fields
     )
@@ -220,6 +220,8 @@ def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
         (("inputs", 0), ["x"], r"inputs\[0\]: must be a list of 4, got 1 entries"),
         (("ops",), [["a", "Conv"]], r"ops: there are 1, but a command is for number \d+$"),
         (("ops", 0), ["a", None], r"ops\[0\]\[1\]: must be a string"),
+        (("members", 0), [5], r"members\[0\]\[0\]: must be a string"),
+        (("members",), [["a"]] * 99, r"members: there must be a list for each of \d+ operators, got 99"),
         (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
         (("bound",), [["rate", 5]], r"bound\[0\]\[1\]: must be a string"),
         (("bound",), [["x", "5"]], "inputs: no two may have the same name"),

@@ -24,7 +24,6 @@ from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import ISA_VERSION
 from npusim.own import open_regular, replace_file
-from npusim.report.energy import energy_fj
 from npusim.runtime import Session
 
 from ..execution.duration import overhead_ps
@@ -118,7 +117,7 @@ class _Bench:
             return None
         with Session(self._config, cache_dir=False) as session:
             result = session.run(program, timing_only=True)
-        return Effort(result.time_ps, energy_fj(self._config, program, result.counters))
+        return Effort(result.time_ps, result.energy.total)
 
     def _host_ps(self, graph: Graph) -> int:
         """What a driver does for one job, transfers of what may be a condition included."""

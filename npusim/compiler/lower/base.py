@@ -102,6 +102,10 @@ class Context:
     """Cores that work on parts like this at the same time, on the same DRAM."""
     whole: Context | None = None
     """Where a core has parts of its own: the context of all cores, where constants are placed that all of them need."""
+    tiles: bool = True
+    """Whether tiles are looked for; else a lowering of the matrix unit has its problem alone, for who solves that."""
+    memo: dict[Any, Any] = field(default_factory=dict)
+    """What was worked out once for operators of this graph on this device."""
     own: set[Tensor] = field(default_factory=set)
     """Tensors of which this core has a part; of all others it needs the whole, and so do those beside it."""
 
@@ -138,10 +142,11 @@ class SlotSpec:
     nbytes: int
     copies: int = 2
     space: Space = Space.SRAM
+    total: int = field(init=False, repr=False, compare=False)
+    """Bytes of all copies, each aligned."""
 
-    @property
-    def total(self) -> int:
-        return align(max(self.nbytes, 1)) * self.copies
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", align(max(self.nbytes, 1)) * self.copies)
 
 
 def total_bytes(specs: Sequence[SlotSpec], space: Space = Space.SRAM) -> int:
@@ -258,6 +263,11 @@ class Lowering(ABC):
         """Take over the tiles of the first core, which has as large a part as any, or a larger one; what has no tiles
         has nothing to take over."""
         assert type(first) is type(self)
+
+    def in_room(self) -> Lowering | None:
+        """This lowering with tiles for the room that there is now, to be asked what they take; None where it is as
+        well made anew. Raises CompileError if none fit."""
+        return None
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
         """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far

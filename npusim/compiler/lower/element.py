@@ -24,7 +24,7 @@ from npusim.hw.cost import cost_model
 from npusim.isa.base import Space, sram
 from npusim.ops.base import REGISTRY, Elements, Place
 from npusim.units import ceil_div
-from npusim.work import VectorWork
+from npusim.work import VectorWork, Work
 
 
 @dataclass(slots=True)
@@ -55,6 +55,7 @@ class Chain:
     ) -> None:
         shape = out.shape
         self._config = context.config
+        self._memo = context.memo
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -86,20 +87,17 @@ class Chain:
         """What the chain takes of a tile that an anchor leaves to it."""
         if not self.ops or not all(self.shape):
             return Epilogue()
-        model, times = cost_model(self._config), []
-        probe = [min(dim, _PROBE) for dim in self.shape]
-        for sizes in ([1] * len(probe), probe):
-            tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
-            operands = {tensor: self._probe(tensor, sizes) for tensor in tensors}
-            times.append(
-                sum(
-                    model.cost(item.instruction.work()).ps
-                    for op in self.ops
-                    for item in _instructions(
-                        op, operands[op.output], [operands[t] for t in op.inputs if t is not None], sizes, self.order
-                    )
-                )
-            )
+        # Beside the operators and the device it is the homes that decide; a plan tries many, over and over.
+        homes = tuple((view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values())
+        key = ("epilogue", self.ops, self.shape, self.order, self._home is None, self.in_pieces, homes)
+        if key not in self._memo:
+            self._memo[key] = self._epilogue()
+        known: Epilogue = self._memo[key]
+        return known
+
+    def _epilogue(self) -> Epilogue:
+        model, probe = cost_model(self._config), self.probe()
+        times = [sum(model.cost(work).ps for work in self.works(sizes)) for sizes in ([1] * len(probe), probe)]
         # Operands that are broadcast are small, and in their slots for long.
         full = [view for view in self._views.values() if all(view.strides)]
         return Epilogue(
@@ -107,6 +105,22 @@ class Chain:
             self.between, self.piece(), times[0], (times[1] - times[0]) * 1024 // prod(probe),
             tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),
         )  # fmt: skip
+
+    def probe(self) -> list[int]:
+        """Sizes of a tile that is large enough to tell what an element takes."""
+        return [min(dim, _PROBE) for dim in self.shape]
+
+    def works(self, sizes: Sequence[int]) -> list[Work]:
+        """What the operators ask of the vector unit for a tile of these sizes."""
+        tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
+        operands = {tensor: self._probe(tensor, sizes) for tensor in tensors}
+        return [
+            item.instruction.work()
+            for op in self.ops
+            for item in _instructions(
+                op, operands[op.output], [operands[t] for t in op.inputs if t is not None], sizes, self.order
+            )
+        ]
 
     def _probe(self, tensor: Tensor, tile: Sequence[int]) -> _Operand:
         view = self._views.get(tensor)

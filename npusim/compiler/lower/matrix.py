@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -33,13 +34,13 @@ from npusim.compiler.tile import (
     Home,
     MatrixProblem,
     Tiling,
+    Tilings,
     acc_bytes,
     chain_time,
-    choose,
-    estimate,
     footprint,
     input_copies,
     input_extent,
+    tilings,
 )
 from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
@@ -123,12 +124,15 @@ class MatrixLowering(Lowering):
         super().__init__(context, group)
         assert group.anchor is not None
         self.op = group.anchor
-        self.drain = absorb(group)
+        # It follows from the operators alone, whatever homes are tried.
+        self.drain = context.memo.get(group) or context.memo.setdefault(group, absorb(group))
         self._pinned = group.index in context.pinned.starts
         self._scales = _Scales.of(self.op)
         self._ranges = Ranges(context, group)
         self._packed: dict[Any, View] = {}
         self._rows: tuple[int, int, int] | None = None
+        self._asked: tuple[MatrixProblem, Tilings] | None = None
+        self._specs: list[SlotSpec] | None = None
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
         self._held: dict[int, _Held] = {}
 
@@ -212,6 +216,9 @@ class MatrixLowering(Lowering):
 
     def choose_tile(self) -> Tiling:
         """Pick the tiling; small operands of the chain that the search left out shrink its budget until all fits."""
+        if not self.context.tiles:
+            p = self.problem
+            return Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False)
         if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
             # Without loads a single tile seems best, beside which the chain and the groups before and after may have
             # nothing to do.
@@ -225,36 +232,51 @@ class MatrixLowering(Lowering):
         # Whole parts of SRAM, so that neighbouring choices of homes ask the same questions.
         part = self.config.sram.bytes // _PARTS
         budget = available // part * part
-        if choose(problem, self.config, budget) is None:
+        choose = self._tilings(problem).choose
+        if choose(budget) is None:
             budget = available
         asked, step = budget, part
         while True:
-            tile = choose(problem, self.config, budget)
+            tile = choose(budget)
             if tile is None and step:
                 budget, step = asked, 0
-                tile = choose(problem, self.config, budget)
+                tile = choose(budget)
             if tile is None:
+                self._specs = None
                 ic = problem.ic if problem.depthwise else min(problem.ic, CHANNEL_BLOCK)
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile, self.chain.in_pieces = tile, tile.in_pieces
-            excess = total_bytes(self.slots()) - available
+            self._specs = self._slots()
+            excess = total_bytes(self._specs) - available
             if excess <= 0:
                 return tile
             # The search knew only bytes for each output element. It is asked again with a part of SRAM less, since a
             # few bytes less would mean thousands of searches; only between the last two parts by what is too much.
             asked, budget = budget, budget - max(excess, step)
 
+    def in_room(self) -> Self:
+        lowering = copy(self)
+        lowering.chain = copy(self.chain)
+        lowering.chain.in_pieces = False
+        lowering.tile = lowering.choose_tile()
+        return lowering
+
     def follow(self, first: Lowering) -> None:
         assert isinstance(first, MatrixLowering)
         # Also how the chain works on them: what lies between has the first core's slots.
-        self.tile, self.chain.in_pieces = first.tile, first.chain.in_pieces
+        self.tile, self.chain.in_pieces, self._specs = first.tile, first.chain.in_pieces, None
         # The same weights are packed once.
         if self.op.input(1) is first.op.input(1):
             self._packed = first._packed
 
     def estimate(self) -> int:
-        return estimate(self.problem, self.tile, self.config) * self.height // self.problem.oh
+        return self._tilings(self.problem).estimate(self.tile) * self.height // self.problem.oh
+
+    def _tilings(self, problem: MatrixProblem) -> Tilings:
+        if self._asked is None or self._asked[0] is not problem:
+            self._asked = problem, tilings(problem, self.config)
+        return self._asked[1]
 
     def tail(self) -> int:
         return chain_time(self.problem, self.tile)
@@ -307,14 +329,15 @@ class MatrixLowering(Lowering):
         return self.problem.in_place and not acc_bytes(self.config)
 
     def slots(self) -> list[SlotSpec]:
+        return self._slots() if self._specs is None else self._specs
+
+    def _slots(self) -> list[SlotSpec]:
         size = footprint(self.problem, self.tile)
         specs = []
         if self.problem.pinned:
             pass  # in a place that is not given anew to each operator
         elif self.problem.held:
-            specs += [
-                SlotSpec(f"w{key}", size.w, self.problem.held) for key in product(self._channels(), self._chunks())
-            ]
+            specs += _copies("w", size.w, self.problem.held, *self._cuts(), (self.problem.ic, self.tile.ic))
         else:
             specs.append(SlotSpec("w", size.w))
         if self.problem.x_home is not Home.DIRECT:
@@ -323,8 +346,10 @@ class MatrixLowering(Lowering):
             specs.append(SlotSpec(MAIN, size.out))
         needed = ["p"] if self.drain.rows() and not self.problem.pinned else []
         for name in needed + [name for name, _ in self.drain.computed()]:
-            names = [f"{name}{key}" for key in self._channels()] if self.problem.held else [name]
-            specs += [SlotSpec(name, size.parameters, self.problem.held or 2) for name in names]
+            if self.problem.held:
+                specs += _copies(name, size.parameters, self.problem.held, *self._cuts(), None)
+            else:
+                specs.append(SlotSpec(name, size.parameters))
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(SlotSpec("acc", size.acc, 1, space))
@@ -333,12 +358,15 @@ class MatrixLowering(Lowering):
 
     def _channels(self) -> list[tuple[int, int]]:
         """First group and output channel of tiles."""
-        problem, tile = self.problem, self.tile
-        return list(product(range(0, problem.groups, tile.groups), range(0, problem.oc, tile.oc)))
+        return list(product(*(range(0, *cut) for cut in self._cuts())))
+
+    def _cuts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Groups and output channels, of all and of a tile."""
+        return (self.problem.groups, self.tile.groups), (self.problem.oc, self.tile.oc)
 
     def _chunks(self) -> list[tuple[int, int]]:
         """(first input channel, input channels) of the parts of a reduction."""
-        return [(low, min(self.tile.ic, self.problem.ic - low)) for low in range(0, self.problem.ic, self.tile.ic)]
+        return _parts(self.problem.ic, self.tile.ic)
 
     def tasks(self) -> list[Task]:
         problem, tile = self.problem, self.tile
@@ -528,6 +556,22 @@ class MatrixLowering(Lowering):
             x_home = Home.COPIED
         out_home = _home(out)
         return x_home, out_home, out_home is not Home.DIRECT or bool(self.chain.ops)
+
+
+def _parts(full: int, size: int) -> list[tuple[int, int]]:
+    """(first, how many) of the parts of ``full``."""
+    return [(low, min(size, full - low)) for low in range(0, full, size)]
+
+
+# A plan asks for the same ones for one place after the other, and may for thousands of them.
+@functools.lru_cache(maxsize=1024)
+def _copies(
+    name: str, nbytes: int, copies: int, groups: tuple[int, int], oc: tuple[int, int], ic: tuple[int, int] | None
+) -> tuple[SlotSpec, ...]:
+    """A slot for the channels of each tile, or for each of their parts of a reduction; cuts are (all, of a tile)."""
+    channels = product(range(0, *groups), range(0, *oc))
+    keys = product(channels, _parts(*ic)) if ic is not None else channels
+    return tuple(SlotSpec(f"{name}{key}", nbytes, copies) for key in keys)
 
 
 _PARTS = 64

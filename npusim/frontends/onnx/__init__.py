@@ -21,13 +21,16 @@ def load(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     bind: Mapping[str, Any] | None = None,
     config: Config | None = None,
+    timing_only: bool = False,
 ) -> Graph:
     """The graph of an ONNX model: operator sets 1 to the newest that the installed onnx package knows.
 
     ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open;
     ``bind`` makes constants of inputs: arrays, or numbers, by name.
-    Constants of the graph are views into the bytes that were read where that is possible. ``config``: the device that
-    it is for, whose memory decides how much import may take.
+    Constants of the graph are views into the bytes that were read where that is possible, large ones in files beside
+    the model views of these (see ``npusim.weights``). ``config``: the device that it is for, whose memory decides how
+    much import may take. ``timing_only``: nobody computes with the graph: nothing of its weights is read but what
+    decides how it is compiled, and files that have nothing else need not be there.
 
     Raises UsageError for a file that cannot be read, ModelError for a damaged model, OpenInputsError, which names sizes
     that fit, for open input shapes, UnsupportedError with every (node, operator, reason) that npusim does not support,
@@ -38,9 +41,12 @@ def load(
     from npusim.frontends.onnx.importer import Importer
     from npusim.ops.budget import Budget
 
-    model = reader.read(source, config.dram.bytes if config else None)
+    model = reader.read(source, config.dram.bytes if config else None, timing_only=timing_only)
     try:
-        return Importer(model, input_shapes, bind, Budget.of(config) if config else None).run()
+        graph = Importer(model, input_shapes, bind, Budget.of(config) if config else None).run()
+        if model.files is not None:
+            model.files.check()  # what was folded is not in the graph any more
+        return graph
     except OpenInputsError as error:
         from npusim.frontends.onnx.plausible import with_examples
 

@@ -14,36 +14,47 @@ from npusim.errors import ModelError, UnsupportedError, UsageError
 from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.wire import lift_initializers
 from npusim.own import open_regular
+from npusim.weights import MAPPED_BYTES, Stamp
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
     from onnx import TensorProto
 
-Buffer = bytes | mmap.mmap
 _EXTERNAL_KEY = b"location"
 """Every external tensor has a key of this name; a model without these bytes has none, and need not be parsed."""
 _PIECE = 1 << 20
 """Bytes that are read at once."""
 
 
-def digest_file(path: Path, limit: int | None = None) -> str:
+def digest_file(path: Path, limit: int | None = None, *, values: bool = True) -> str:
     """SHA-256 over the model file and what it names of other files, of which at most ``limit`` bytes are read.
 
+    Without ``values``, large weights are told apart by their file and when it was written, and not read.
     Raises UsageError if the model cannot be read, CompileError if it names more.
     """
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+            stamp = Stamp.of(file.fileno())
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    # Without its weights a model is small: parsing it with them would copy every byte to find a few names.
+    rest, blobs = lift_initializers(data)
     # The bytes and not the parsed model: equal bytes mean the same, and hashing them is as fast as reading.
-    digest = hashlib.sha256(data)
-    for name, runs in sorted(_external_runs(data, Files(path.parent, limit)).items()) if size else ():
+    if values or not blobs or size < MAPPED_BYTES:
+        digest = hashlib.sha256(data)
+    else:
+        digest = hashlib.sha256(repr(stamp).encode())
+        digest.update(rest)
+    for name, runs in sorted(_external_runs(rest, Files(path.parent, limit), values).items()):
         try:
             with open_regular(name) as file:
                 for start, end in runs:
-                    _digest_run(digest, file, start, end)
+                    if values or end - start < MAPPED_BYTES:
+                        _digest_run(digest, file, start, end)
+                    else:
+                        digest.update(f"{start}-{end} of {Stamp.of(file.fileno())}".encode())
         except OSError:
             continue  # gone since it was looked at, which loading will say
     return digest.hexdigest()
@@ -60,13 +71,12 @@ def _digest_run(digest: hashlib._Hash, file: io.FileIO, start: int, end: int) ->
         start += len(piece)
 
 
-def _external_runs(data: Buffer, files: Files) -> dict[Path, list[tuple[int, int]]]:
-    """Runs of bytes (first, end) that the model's tensors name in other files, in order and apart.
+def _external_runs(rest: bytes, files: Files, joined: bool) -> dict[Path, list[tuple[int, int]]]:
+    """Runs of bytes (first, end) that the model's tensors name in other files, in order, and, if ``joined``, apart.
 
-    None when the bytes are no model, and none of a tensor whose file is refused: loading says so, if it is needed.
+    ``rest``: the model without its weights. None when the bytes are no model, and none of a tensor whose file is
+    refused: loading says so, if it is needed.
     """
-    # Without its weights a model is small: parsing it with them would copy every byte to find a few names.
-    rest, _ = lift_initializers(data)
     if _EXTERNAL_KEY not in rest:
         return {}
     import onnx
@@ -76,7 +86,7 @@ def _external_runs(data: Buffer, files: Files) -> dict[Path, list[tuple[int, int
 
     proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(bytes(rest))
+        proto.ParseFromString(rest)
     except (DecodeError, ValueError):
         return {}
     runs: dict[Path, list[tuple[int, int]]] = {}
@@ -91,7 +101,8 @@ def _external_runs(data: Buffer, files: Files) -> dict[Path, list[tuple[int, int
             continue
         file.close()
         runs.setdefault(path, []).append((offset, offset + nbytes))
-    return {path: _joined(found) for path, found in runs.items()}
+    # Joined, many small runs are a large one, and the small ones are to be read all the same.
+    return {path: _joined(found) if joined else sorted(set(found)) for path, found in runs.items()}
 
 
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

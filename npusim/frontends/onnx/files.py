@@ -11,32 +11,57 @@ import numpy as np
 from npusim.errors import CompileError, ModelError
 from npusim.ops.base import Array
 from npusim.own import open_regular
+from npusim.weights import MAPPED_BYTES, MissingWeights, WeightFile, view_of
 
 if TYPE_CHECKING:
     from onnx import TensorProto
 
 
 class Files:
-    """What tensors with external data name. Of ``limit`` bytes or less together, if there is one: a device's memory."""
+    """What tensors with external data name. Of ``limit`` bytes or less together, if there is one: a device's memory.
 
-    def __init__(self, directory: Path, limit: int | None = None) -> None:
+    ``may_miss``: a file that is not there is no error until somebody reads what should be in it.
+    """
+
+    def __init__(self, directory: Path, limit: int | None = None, *, may_miss: bool = False) -> None:
         self._directory = directory
         self._limit = limit
+        self._may_miss = may_miss
         self._taken = 0
+        self.mapped: dict[int, WeightFile | MissingWeights] = {}
+        """What arrays that were read are views of."""
 
     def again(self) -> Files:
         """The same, of which nothing has been taken yet."""
-        return Files(self._directory, self._limit)
+        return Files(self._directory, self._limit, may_miss=self._may_miss)
 
     def read(self, proto: TensorProto, nbytes: int, where: str) -> Array:
-        """The bytes of a tensor. Raises ModelError, CompileError as :meth:`open` does."""
-        file, _, offset = self.open(proto, nbytes, where)
+        """The bytes of a tensor, many of them as a view of their file. Raises ModelError, CompileError as :meth:`open`
+        does."""
+        try:
+            file, path, offset = self.open(proto, nbytes, where)
+        except ModelError as error:
+            if not (self._may_miss and isinstance(error.__cause__, FileNotFoundError)):
+                raise
+            source = MissingWeights.of(nbytes, where, Path(error.__cause__.filename))
+            self.mapped[id(source)] = source
+            return view_of(source, 0, (nbytes,), None, np.dtype(np.uint8))
         with file:
+            if nbytes >= MAPPED_BYTES:
+                found = WeightFile.at(path)
+                self.mapped[id(found)] = found
+                if offset + nbytes <= found.stamp.size:
+                    return view_of(found, offset, (nbytes,), None, np.dtype(np.uint8))
             file.seek(offset)
             data = np.fromfile(file, np.uint8, nbytes)
         if len(data) != nbytes:
             raise ModelError(f"{where}: external data has been cut to {len(data)} of {nbytes} bytes while it was read")
         return data
+
+    def check(self) -> None:
+        """Raise FileCutError for a file that has changed since, ModelError for what is missing and was read."""
+        for source in self.mapped.values():
+            source.check()
 
     def open(self, proto: TensorProto, nbytes: int, where: str) -> tuple[io.FileIO, Path, int]:
         """(file, where it is, offset in it) of a tensor that needs so many bytes.
@@ -63,7 +88,7 @@ class Files:
         try:
             file = open_regular(path)
         except OSError as error:
-            raise ModelError(f"{where}: external data file {path}: {error.strerror}") from None
+            raise ModelError(f"{where}: external data file {path}: {error.strerror}") from error
         size = file.seek(0, io.SEEK_END)
         if offset < 0 or offset + length > size:
             file.close()

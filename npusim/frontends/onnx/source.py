@@ -13,6 +13,7 @@ from npusim.errors import ModelError, UsageError
 from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.wire import lift_initializers
 from npusim.own import open_regular
+from npusim.weights import MAPPED_BYTES, WeightFile
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -24,16 +25,18 @@ class Model:
     proto: onnx.ModelProto
     files: Files | None = None
     blobs: dict[str, memoryview] = field(default_factory=dict)
+    """Views of the bytes that were read, or of the mapped file."""
 
     def release(self) -> None:
         """Let go of the weights in the message, which have been taken out by now."""
         self.blobs.clear()
 
 
-def read(source: Source, limit: int | None = None) -> Model:
+def read(source: Source, limit: int | None = None, *, timing_only: bool = False) -> Model:
     """Parse the source; raises UsageError for a file that cannot be read, ModelError for one that is no model.
 
-    ``limit``: bytes that may be read of other files.
+    ``limit``: bytes that may be read of other files. ``timing_only``: a large model is mapped, and files beside it may
+    be missing.
     """
     if isinstance(source, onnx.ModelProto):
         return _checked(Model(source), "the model")
@@ -42,13 +45,17 @@ def read(source: Source, limit: int | None = None) -> Model:
     path = Path(source)
     try:
         with open_regular(path) as file:
-            data = file.readall()
+            large = timing_only and os.fstat(file.fileno()).st_size >= MAPPED_BYTES
+            mapped, data = (WeightFile.at(path), b"") if large else (None, file.readall())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return _parse(data, Files(path.parent, limit), str(path))
+    files = Files(path.parent, limit, may_miss=timing_only)
+    if mapped is not None:
+        files.mapped[id(mapped)] = mapped
+    return _parse(data if mapped is None else memoryview(mapped), files, str(path))
 
 
-def _parse(data: bytes, files: Files | None, where: str) -> Model:
+def _parse(data: bytes | memoryview, files: Files | None, where: str) -> Model:
     if not data:
         raise ModelError(f"{where}: is empty")
     rest, blobs = lift_initializers(data)

@@ -87,7 +87,7 @@ def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None
     return b"".join(rest)
 
 
-def lift_initializers(data: bytes | mmap.mmap) -> tuple[bytes, dict[str, memoryview]]:
+def lift_initializers(data: bytes | mmap.mmap | memoryview) -> tuple[bytes, dict[str, memoryview]]:
     """(the model's bytes without large raw data, that data by initializer name, as views into ``data``).
 
     Bytes that are not protobuf come back as they are: protobuf itself says what is wrong with them.

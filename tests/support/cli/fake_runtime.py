@@ -39,6 +39,9 @@ class Result(Run):
     """The sample with the JSON of the real class."""
 
     inputs: dict[str, Any] = field(default_factory=dict)
+    origin: Any = "a model"
+    seed: int | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_json_dict(self) -> dict[str, Any]:
         return {"model": self.model, "config": self.config, "cycles": self.cycles}
@@ -50,7 +53,9 @@ class Session:
     def __init__(self, config: Any, *, cache_dir: Path | bool | None = None) -> None:
         CALLS.append(("session", (config, cache_dir)))
 
-    def compile(self, source: Any, input_shapes: Any = None, *, bind: Any = None, inputs: Any = None) -> Program:
+    def compile(
+        self, source: Any, input_shapes: Any = None, *, bind: Any = None, inputs: Any = None, timing_only: bool = False
+    ) -> Program:
         CALLS.extend([("compile", (source, input_shapes)), ("bind", bind), ("arrays", inputs)])
         if "compile" in BEHAVIOUR:
             raise BEHAVIOUR["compile"]

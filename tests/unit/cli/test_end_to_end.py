@@ -50,6 +50,20 @@ def test_a_run_computes_reports_and_writes(cli: Cli, here: Path) -> None:
         assert text in outcome.out
 
 
+def test_a_run_writes_a_page(cli: Cli, here: Path) -> None:
+    outcome = cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--html", "run.html")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.endswith("wrote run.html\n")
+    text = (here / "run.html").read_text("ascii")
+    assert text.startswith("<!doctype html>")
+    for part in ("conv1", "<dt>inputs</dt>", "id=\"roofline\""):
+        assert part in text
+    assert cli("run", "m.onnx", "--config", "tiny", "--html", "nowhere/run.html").code == 2
+    if Path("/dev/full").exists():
+        full = cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--html", "/dev/full")
+        assert (full.code, full.message) == (1, "/dev/full: No space left on device")
+
+
 def test_timing_alone_takes_the_same_time(cli: Cli) -> None:
     full = json.loads(cli("run", "m.onnx", "--config", "tiny", "--json", "-").out)
     timing = json.loads(cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--json", "-").out)

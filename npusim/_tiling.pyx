@@ -1,0 +1,419 @@
+"""The search for a tiling, in machine integers: which cuts of a problem there are, what they take, which is chosen.
+
+``npusim.compiler.tile`` says in Python what a cut takes and how long it lasts, and why; here is the same for all cuts of
+a problem at once. Prices come from the cost functions of the device, through mappings that ask them once a key. What
+machine integers and doubles would not give exactly is refused with OverflowError: the caller works it out in Python.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+
+cdef extern from *:
+    """
+    #if defined(__SIZEOF_INT128__)
+    static long long scaled(long long value, long long by, long long over) {
+        return (long long)((__int128)value * by / over);
+    }
+    #else
+    static long long scaled(long long value, long long by, long long over) {
+        long long whole = value / over, rest = value % over, result = 0, k;
+        (void)whole;
+        for (k = 1; k < by; k *= 10) { result = result * 10; rest *= 10; result += rest / over; rest %= over; }
+        return whole * by + result;
+    }
+    #endif
+    """
+    long long scaled(long long value, long long by, long long over) noexcept nogil
+
+cdef long long SECOND = 1_000_000_000_000
+
+cdef double EXACT = 4.0e15
+"""Below this doubles are exact integers, and a few of them add up exactly, too."""
+
+cdef enum:
+    UNKNOWN = -1
+
+
+cdef struct Cut:
+    long long groups, oc, ic
+    long long oh, ow
+    bint allowed  # accumulators hold its sums, and one instruction may do it
+    bint ordered  # either loop may be the outer one
+    long long whole, pieces  # SRAM bytes where a chain works on a tile as a whole, and in pieces
+    long long steps
+    long long[4] time  # by 2 * in pieces + weights outermost
+
+
+cdef struct Moved:
+    bint there
+    double count
+    double ps
+    double nbytes
+
+
+cdef inline long long up(long long value, long long by) noexcept nogil:
+    return (value + by - 1) // by
+
+
+cdef inline long long least(long long a, long long b) noexcept nogil:
+    return a if a < b else b
+
+
+cdef inline long long most(long long a, long long b) noexcept nogil:
+    return a if a > b else b
+
+
+cdef class Search:
+    """The cuts of one problem on one device.
+
+    ``problem``, ``device``: see ``npusim.compiler.tile``; ``cuts``: (groups, output channels, input channels) of a tile,
+    ``areas``: (rows, columns), both in the order in which they are tried.
+    """
+
+    cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
+    cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
+    cdef int x_home, out_home, direct, dram
+    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, sum_bytes, parameters
+    cdef long long x_item, w_item, out_item
+    cdef long long element_bytes, between, piece, begin, kilo
+    cdef tuple operands
+    cdef object matrix, moves
+    cdef long long acc_limit, cores, copies, alignment, overlap, slack, choices
+    cdef long long max_products, max_elements, channel_step
+    cdef long long bandwidth, constants_bandwidth
+    cdef bint multicast, ahead, one_channel, apart
+    cdef Cut *table
+    cdef Py_ssize_t n_cuts, n_areas
+
+    def __cinit__(self):
+        self.table = NULL
+
+    def __dealloc__(self):
+        PyMem_Free(self.table)
+
+    def __init__(self, problem, device, cuts, areas):
+        self._read(problem)
+        self._read_device(device)
+        self._check()
+        self.n_cuts, self.n_areas = len(cuts), len(areas)
+        self.table = <Cut *>PyMem_Malloc(self.n_cuts * self.n_areas * sizeof(Cut))
+        if self.table is NULL:
+            raise MemoryError
+        cdef Cut *cut = self.table
+        for groups, oc, ic in cuts:
+            for oh, ow in areas:
+                cut.groups, cut.oc, cut.ic, cut.oh, cut.ow = groups, oc, ic, oh, ow
+                self._measure(cut)
+                cut += 1
+
+    cdef _read(self, p):
+        self.images, self.oh, self.ow, self.groups, self.oc, self.ic = p.images, p.oh, p.ow, p.groups, p.oc, p.ic
+        self.kh, self.kw, self.sh, self.sw, self.dh, self.dw = p.kh, p.kw, p.sh, p.sw, p.dh, p.dw
+        self.depthwise, self.shared_weights, self.in_place, self.main = (
+            p.depthwise, p.shared_weights, p.in_place, p.main,
+        )
+        self.pinned, self.zeros, self.held, self.beside = p.pinned, p.w_zeros, p.held, p.beside
+        self.x_home, self.out_home = p.x_home, p.out_home
+        self.x_serves, self.w_serves, self.w_bits, self.w_block = p.x_serves, p.w_serves, p.w_bits, p.w_block
+        self.sum_bytes, self.parameters = p.sum_bytes, p.parameters
+        self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
+        e = p.epilogue
+        self.element_bytes, self.between, self.piece, self.begin, self.kilo = (
+            e.element_bytes, e.between, e.piece, e.begin, e.kilo,
+        )
+        self.operands = e.operands
+
+    cdef _read_device(self, d):
+        self.matrix, self.moves = d.matrix, d.moves
+        self.direct, self.dram = d.direct, d.dram
+        self.acc_limit, self.cores, self.copies, self.alignment = d.acc_bytes, d.cores, d.input_copies, d.alignment
+        self.overlap, self.slack, self.choices = d.overlap, d.slack_percent, d.choices
+        self.max_products, self.max_elements, self.channel_step = d.max_products, d.max_elements, d.channel_step
+        self.bandwidth, self.constants_bandwidth = d.bandwidth, d.constants_bandwidth
+        self.multicast, self.ahead, self.one_channel, self.apart = (
+            d.multicast, d.inputs_ahead, d.one_channel, d.constants_apart,
+        )
+
+    cdef _check(self):
+        """Refuse what may leave the range of machine integers: the largest tile is the whole problem."""
+        # Nothing to cut, and nothing to divide by.
+        if least(least(self.images, self.oh), least(self.ow, least(self.groups, least(self.oc, self.ic)))) < 1:
+            raise OverflowError
+        cdef double pixels = <double>self.images * self.oh * self.ow
+        cdef double channels = <double>self.groups * self.oc
+        cdef double rows = <double>self.oh * self.sh + <double>self.kh * self.dh
+        cdef double cols = <double>self.ow * self.sw + <double>self.kw * self.dw
+        cdef double products = pixels * channels * self.ic * self.kh * self.kw
+        cdef double inputs = self.images * rows * cols * self.groups * self.ic
+        cdef double each = 64.0 * (self.element_bytes + self.between + self.kilo + 64) + self.begin
+        if (
+            products * self.channel_step > EXACT or inputs * 64 > EXACT or pixels * channels * each > EXACT
+            or channels * self.ic * self.kh * self.kw * 64 * (self.held + 2) > EXACT
+        ):
+            raise OverflowError
+
+    cdef inline long long _aligned(self, long long nbytes) noexcept:
+        return up(nbytes, self.alignment) * self.alignment
+
+    cdef long long _weights(self, long long groups, long long oc, long long ic) noexcept:
+        cdef long long k = self.kh * self.kw * (1 if self.depthwise else ic)
+        cdef long long count = groups, channels = oc, rows = 0, each
+        if self.depthwise:
+            count, channels = 1, groups * oc
+        if self.w_block:
+            rows = least(up(k - 1, self.w_block) + 1, k)
+        each = up(k * channels * self.w_bits, 8) if self.w_bits else k * channels * self.w_item
+        return count * (each + rows * channels * (5 if self.zeros else 4))
+
+    cdef void _measure(self, Cut *cut) noexcept:
+        cdef long long rows = (cut.oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
+        cdef long long cols = (cut.ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
+        cdef long long area = cut.oh * cut.ow, out = cut.groups * cut.oc, elements = area * out
+        cdef long long x = rows * cols * cut.groups * cut.ic * self.x_item
+        cdef long long weights = self._aligned(self._weights(cut.groups, cut.oc, cut.ic))
+        cdef long long parameters = self._aligned(out * self.parameters)
+        cdef long long acc = elements * self.sum_bytes
+        cdef long long spatial = self.images * up(self.oh, cut.oh) * up(self.ow, cut.ow)
+        cdef long long channels = up(self.groups, cut.groups) * up(self.oc, cut.oc), chunks = up(self.ic, cut.ic)
+        cdef long long total = 2 * (weights + parameters), lanes, inputs
+        if self.held:
+            total = channels * (chunks * weights + parameters) * self.held
+        if self.pinned:
+            total = 0
+        total += self._aligned(elements * self.element_bytes)
+        if self.x_home != self.direct:
+            total += self.copies * self._aligned(x)
+        if self.in_place and not self.acc_limit:
+            total += 2 * self._aligned(acc) if self.main else 0
+        else:
+            total += 2 * self._aligned(elements * self.out_item) if self.main else 0
+            total += 0 if self.acc_limit else self._aligned(acc)
+        cut.whole = total + self._aligned(elements * self.between)
+        cut.pieces = total + self._aligned(least(elements, self.piece) * self.between)
+        cut.steps = spatial * channels * chunks
+        cut.ordered = (spatial > 1 and channels > 1 and chunks == 1) or (self.cores > 1 and self.multicast)
+        # As the kernels step: output channels rounded up.
+        lanes = up(out if self.depthwise else cut.oc, self.channel_step) * self.channel_step
+        inputs = (1 if self.depthwise else cut.groups * cut.ic) * area * self.kh * self.kw
+        cut.allowed = (
+            not (self.acc_limit and acc > self.acc_limit) and inputs * lanes <= self.max_products
+            and elements <= self.max_elements
+        )
+        cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = UNKNOWN
+
+    def choose(self, long long budget):
+        """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
+        fits so many bytes, or None. Raises OverflowError."""
+        cdef Py_ssize_t c, s
+        cdef long long found, time, limit, lowest = -1
+        cdef int variant, outer, pieces
+        cdef Cut *cut
+        cdef list tried = []
+        for c in range(self.n_cuts):
+            found = 0
+            for s in range(self.n_areas):
+                cut = &self.table[c * self.n_areas + s]
+                if not cut.allowed:
+                    continue
+                pieces = 0
+                if cut.whole > budget:
+                    if not self.between or cut.pieces > budget:
+                        continue
+                    pieces = 1
+                for outer in range(2 if cut.ordered else 1):
+                    variant = 2 * pieces + outer
+                    time = cut.time[variant]
+                    if time == UNKNOWN:
+                        time = self._estimate(cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, outer, pieces)
+                        cut.time[variant] = time
+                    if lowest < 0 or time < lowest:
+                        lowest = time
+                    tried.append(((c * self.n_areas + s) << 2) + variant)
+                found += 1
+                if found == self.choices:
+                    break
+            # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
+            if self.held and not self.pinned and found:
+                break
+        if not tried:
+            return None
+        limit = lowest * (100 + self.slack) // 100
+        best = None
+        for number in tried:
+            cut, variant = &self.table[<Py_ssize_t>number >> 2], number & 3
+            time = cut.time[variant]
+            if time <= limit and (best is None or cut.steps <= <long long>best[0]):
+                option = (
+                    cut.steps, time,
+                    (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(variant & 1), bool(variant & 2)),
+                )
+                if best is None or option < best:
+                    best = option
+        return best[2]
+
+    def estimate(self, tile):
+        """Picoseconds that all tiles take, about. Raises OverflowError."""
+        groups, oh, ow, oc, ic, outer, pieces = tile
+        return self._estimate(groups, oh, ow, oc, ic, outer, pieces)
+
+    cdef long long _matrix_ps(
+        self, long long groups, long long oh, long long ow, long long oc, long long ic,
+    ) except -1:
+        if self.depthwise:  # the groups are the channels of one image
+            return self.matrix[1, oh, ow, groups * oc, groups]
+        return self.matrix[groups, oh, ow, oc, ic]
+
+    cdef Moved _move(self, double count, long long nbytes, long long run, str way) except *:
+        cdef Moved moved
+        ps, bus = self.moves[nbytes, most(1, least(run, nbytes)), way]
+        moved.there, moved.count, moved.ps, moved.nbytes = True, count, ps, bus
+        return moved
+
+    cdef long long _computing(
+        self, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
+    ) except -1:
+        """All tiles, those at the edges as large as they are; ``tasks``: how many there are."""
+        cdef long long[5] full, size, steps, part
+        cdef int[5] at
+        cdef int k, mask
+        cdef long long total = 0, count
+        cdef bint empty, whole = True
+        full[0], full[1], full[2], full[3], full[4] = self.groups, self.oh, self.ow, self.oc, self.ic
+        size[0], size[1], size[2], size[3], size[4] = groups, oh, ow, oc, ic
+        for k in range(5):
+            if full[k] % size[k]:
+                whole = False
+        if whole:
+            return tasks * self._matrix_ps(groups, oh, ow, oc, ic)
+        for mask in range(32):
+            count, empty = 1, False
+            for k in range(5):
+                if mask >> k & 1:
+                    part[k] = full[k] % size[k]
+                else:
+                    part[k] = size[k]
+                    count *= full[k] // size[k]
+                if not part[k]:
+                    empty = True
+            if count and not empty:
+                total += count * self._matrix_ps(part[0], part[1], part[2], part[3], part[4])
+        return self.images * total
+
+    cdef void _loaded_for(
+        self, long long spatial, long long channels, bint outermost, double *x, double *w,
+    ) noexcept:
+        cdef long long outer = channels if outermost else spatial, inner = spatial if outermost else channels
+        cdef long long tasks, together
+        x[0], w[0] = self.x_serves, self.w_serves
+        if not self.multicast or self.cores == 1 or self.x_home != self.dram or self.held:
+            return
+        x[0] = w[0] = 1
+        if outer * inner % self.cores:
+            return
+        tasks = outer * inner // self.cores
+        if tasks % inner and inner % tasks:
+            return
+        together = self.cores // most(1, inner // tasks)
+        if outermost:
+            x[0] = together
+        elif self.shared_weights:
+            w[0] = together
+
+    cdef long long _estimate(
+        self, long long groups, long long oh, long long ow, long long oc, long long ic, bint outer, bint in_pieces,
+    ) except -1:
+        cdef long long spatial = self.images * up(self.oh, oh) * up(self.ow, ow)
+        cdef long long channels = up(self.groups, groups) * up(self.oc, oc), chunks = up(self.ic, ic)
+        cdef long long tasks = spatial * channels, per_core = up(tasks, self.cores)
+        cdef long long x_loads, w_loads, compute, elements = oh * ow * groups * oc, first = 0
+        cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
+        cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
+        cdef double share = <double>per_core / <double>tasks
+        cdef double full_x = 1, full_w = 1, full_out = 1, g, i, h, v, o, x_cores, w_cores
+        # How often each operand is loaded.
+        if chunks > 1:
+            x_loads = w_loads = tasks * chunks
+        elif outer:
+            x_loads = spatial if channels == 1 else tasks
+            w_loads = channels if self.shared_weights else tasks
+        else:
+            x_loads = spatial * up(self.groups, groups)
+            w_loads = channels if spatial == 1 or (channels == 1 and self.shared_weights) else tasks
+        cdef long long whole = self._matrix_ps(groups, oh, ow, oc, ic)
+        if <double>tasks * chunks * whole > EXACT:
+            raise OverflowError
+        compute = least(per_core * chunks * whole, self._computing(groups, oh, ow, oc, ic, tasks * chunks))
+        if self.oh % oh or self.ow % ow or self.oc % oc or self.ic % ic or self.groups % groups:
+            g = <double>self.groups / <double>(up(self.groups, groups) * groups)
+            i = <double>self.ic / <double>(up(self.ic, ic) * ic)
+            h = <double>self.oh / <double>(up(self.oh, oh) * oh)
+            v = <double>self.ow / <double>(up(self.ow, ow) * ow)
+            o = g * (<double>self.oc / <double>(up(self.oc, oc) * oc))
+            full_x = g * i * (1 - (1 - h) * oh * self.sh / rows) * (1 - (1 - v) * ow * self.sw / cols)
+            full_w, full_out = o * i, o * h * v
+        # What is moved: a run is all channels, or all of a row of pixels where they are all.
+        cdef long long run = groups * ic * self.x_item, out_run = groups * oc
+        if groups * ic == self.groups * self.ic:
+            run *= cols
+        if out_run == self.groups * self.oc:
+            out_run *= ow
+        self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)
+        cdef double stores = tasks * full_out
+        cdef Moved x, w, out, operand
+        x.there = w.there = out.there = False
+        if self.x_home != self.direct:
+            x = self._move(
+                x_loads / x_cores * full_x, rows * cols * groups * ic * self.x_item, run,
+                "read" if self.x_home == self.dram else "copy",
+            )
+        if not self.held:
+            nbytes = self._weights(groups, oc, ic)
+            w = self._move(w_loads / w_cores * full_w, nbytes, nbytes, "constants")
+        if self.out_home != self.direct:
+            out = self._move(
+                stores, elements * self.out_item, out_run * self.out_item,
+                "write" if self.out_home == self.dram else "copy",
+            )
+        cdef double loads = 0, traffic = 0, storing = 0, apart = 0
+        for k in range(2):
+            operand = w if k else x
+            if operand.there:
+                loads += operand.count * operand.ps
+                traffic += operand.count * operand.nbytes
+        for item in self.operands:
+            operand = self._move(stores, elements * <long long>item, out_run * <long long>item, "read")
+            loads += operand.count * operand.ps
+            traffic += operand.count * operand.nbytes
+        if out.there:
+            traffic += out.count * out.nbytes
+            storing = (stores if stores < per_core else <double>per_core) * out.ps
+        cdef long long behind = elements * self.kilo // 1024
+        behind += (up(elements, self.piece) if in_pieces else 1) * self.begin
+        if loads > EXACT or traffic * self.beside > EXACT or storing > EXACT or stores * behind > EXACT:
+            raise OverflowError
+        cdef long long loading = <long long>(share * loads), stored = <long long>storing
+        if x.there and not self.ahead:
+            compute += <long long>(share * x_loads * full_x * x.ps)
+        if self.one_channel:
+            loading, stored = loading + stored, 0
+        if w.there and self.apart:
+            apart = w.count * w.nbytes
+        cdef long long shared = most(
+            self._bus_ps(<long long>((traffic - apart) * self.beside), self.bandwidth),
+            self._bus_ps(<long long>(apart * self.beside), self.constants_bandwidth),
+        )
+        cdef long long chain = <long long>((stores if stores < per_core else <double>per_core) * behind)
+        if x.there:
+            first += <long long>x.ps
+        if w.there:
+            first += <long long>w.ps
+        if out.there:
+            first += <long long>out.ps
+        first += behind if chain <= compute else compute // per_core
+        cdef long long longest = most(most(compute, chain), most(most(loading, stored), shared))
+        cdef long long total = compute + chain + loading + stored + shared
+        return longest + (total - longest + shared) // self.overlap + first
+
+    cdef long long _bus_ps(self, long long nbytes, long long bandwidth) except -1:
+        if <double>nbytes * SECOND / bandwidth > EXACT:
+            raise OverflowError
+        return scaled(nbytes, SECOND, bandwidth)

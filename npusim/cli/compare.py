@@ -1,0 +1,109 @@
+"""``npusim compare``: two runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from npusim.cli.base import (
+    Command,
+    cache_options,
+    complete_config,
+    config_options,
+    device,
+    json_option,
+    shape_options,
+)
+from npusim.cli.output import answer, progress
+from npusim.errors import UsageError
+
+
+@click.command(cls=Command, short_help="Two runs side by side: which layer, which unit, by how much, why.")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="A.json B.json | MODEL"
+)
+@config_options(default=None)
+@click.option("--with", "changes", multiple=True, metavar="KEY=VALUE", help="Of a MODEL: the second run's change.")
+@click.option(
+    "--with-config", metavar="NAME|FILE", shell_complete=complete_config, help="Of a MODEL: the second run's device."
+)
+@shape_options
+@click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the layers to list.")
+@json_option("the comparison")
+@cache_options
+def compare(
+    files: tuple[Path, ...],
+    config: str | None,
+    overrides: tuple[str, ...],
+    changes: tuple[str, ...],
+    with_config: str | None,
+    input_shapes: tuple[str, ...],
+    bound: tuple[str, ...],
+    top: int,
+    json_file: str | None,
+    cache_dir: Path | None,
+    no_cache: bool,
+) -> None:
+    """Say what the second of two runs takes longer, or less long: by unit, by cause and by layer.
+
+    The runs are in files from npusim run --json, or are made of MODEL: the second one on the device that --with or
+    --with-config says. Each picosecond of a run belongs to one unit, cause and layer, those of its critical path, so
+    each table adds up to the difference exactly. Layers are the same if they contain the same operators of the model.
+
+    \b
+    Examples:
+      npusim compare before.json after.json
+      npusim compare model.onnx --config edge --with dram.bandwidth='8 GB/s'
+      npusim compare model.onnx --config edge --with-config mobile --json -
+    """
+    from npusim.cli.models import load_run
+    from npusim.explore.compare import compare as compared
+    from npusim.explore.compare_text import text
+
+    given = {
+        "--config": config, "--set": overrides, "--with": changes, "--with-config": with_config,
+        "--input-shape": input_shapes, "--bind": bound,
+    }  # fmt: skip
+    if len(files) == 2:
+        for option, value in given.items():
+            if value:
+                raise UsageError(f"{option}: is for a MODEL; {files[0]} and {files[1]} are runs that have been made")
+        first, second = (load_run(file) for file in files)
+        found = compared(first, second, (str(files[0]), str(files[1])))
+    elif len(files) == 1:
+        if not changes and not with_config:
+            raise UsageError("compare: say with what: --with KEY=VALUE, --with-config NAME, or a second run's JSON")
+        devices = [(config, overrides), (with_config or config, (*overrides, *changes))]
+        first, second = (_run(files[0], *each, (input_shapes, bound), cache_dir, no_cache) for each in devices)
+        found = compared(first, second, _labels(devices))
+    else:
+        raise UsageError(f"compare: takes two files of runs or one MODEL, got {len(files)} files")
+    answer(json_file, found.to_json_dict, lambda: text(found, top))
+
+
+def _run(
+    model: Path,
+    config: str | None,
+    overrides: tuple[str, ...],
+    given: tuple[tuple[str, ...], tuple[str, ...]],
+    cache_dir: Path | None,
+    no_cache: bool,
+) -> dict[str, Any]:
+    """The JSON of a run, without arithmetic; where weights stay, of the run that finds them."""
+    from npusim.cli.run import prepare
+
+    session, program, found = prepare(model, config, overrides, given, cache_dir, no_cache)
+    with session, progress(f"simulating {program.name} on {found.name}"):
+        if program.resident_bytes:
+            session.run(program, timing_only=True)
+        told: dict[str, Any] = session.run(program, timing_only=True).to_json_dict()
+    return told
+
+
+def _labels(devices: list[tuple[str | None, tuple[str, ...]]]) -> tuple[str, str]:
+    from npusim.report.device import changes
+
+    first, second = (device(name if name is not None else "edge", overrides) for name, overrides in devices)
+    return f"{first.name}{changes(first)}", f"{second.name}{changes(second)}"

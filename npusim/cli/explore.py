@@ -1,0 +1,143 @@
+"""``npusim explore``: a space of designs, searched for the best ones."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from npusim.cli.base import Command, json_option
+from npusim.cli.output import answer, check_destination, replacing, say, write_text
+from npusim.errors import UsageError
+
+if TYPE_CHECKING:
+    from npusim.explore.study import Study
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(cls=Command, short_help="Search many designs for the best ones.")
+@click.argument("space", type=_FILE, metavar="SPACE")
+@click.option(
+    "--workers", "-w", type=click.IntRange(min=0), metavar="N", show_default="one for each processor",
+    help="Processes that simulate; 0: none beside this one.",
+)  # fmt: skip
+@click.option("--cluster", metavar="ADDRESS", help="Simulate on the Dask cluster with this scheduler.")
+@click.option(
+    "--store", type=_FILE, metavar="FILE", show_default="SPACE with the suffix .study",
+    help="What is known; a study goes on where it ends.",
+)  # fmt: skip
+@click.option(
+    "--budget", type=click.IntRange(min=0), metavar="N", show_default="search.budget of SPACE",
+    help="Designs that are simulated at most; 0: only say what the store has.",
+)  # fmt: skip
+@click.option("--top", type=click.IntRange(min=0), default=20, help="How many designs of the front to list; 0: all.")
+@json_option("the front, the best designs, and why others were none")
+@click.option("--csv", "csv_file", type=_FILE, metavar="FILE", help="Write every simulated design as CSV.")
+@click.option("--parquet", "parquet_file", type=_FILE, metavar="FILE", help="Write every simulated design as Parquet.")
+@click.option("--html", "html_file", type=_FILE, metavar="FILE", help="Write the designs as one page with pictures.")
+@click.option(
+    "--write", "write", nargs=2, type=(click.IntRange(min=0), _FILE), metavar="N FILE",
+    help="Write design N as a device description, and search no further.",
+)  # fmt: skip
+@click.pass_context
+def explore(
+    context: click.Context,
+    space: Path,
+    workers: int | None,
+    cluster: str | None,
+    store: Path | None,
+    budget: int | None,
+    top: int,
+    json_file: str | None,
+    csv_file: Path | None,
+    parquet_file: Path | None,
+    html_file: Path | None,
+    write: tuple[int, Path] | None,
+) -> None:
+    """Search the designs that SPACE describes for the best ones: a TOML file that says what varies, which models run,
+    what is wanted and what is not allowed.
+
+    Small spaces are simulated whole. Of large ones all designs are estimated, and the promising ones simulated. What is
+    known is kept in the store: after Ctrl-C, or a crash, the same command goes on.
+
+    \b
+    Examples:
+      npusim explore space.toml
+      npusim explore space.toml --workers 8 --budget 200 --csv all.csv
+      npusim explore space.toml --cluster tcp://scheduler:8786
+      npusim explore space.toml --budget 0 --top 0
+      npusim explore space.toml --write 17 design.toml
+    """
+    if cluster is not None and workers is not None:
+        raise UsageError("--cluster: not with --workers; the cluster has its own")
+    if write is not None:
+        _write_design(space, *write)
+        return
+    for file in (csv_file, parquet_file, html_file, Path(json_file) if json_file not in (None, "-") else None):
+        if file is not None:
+            check_destination(file)
+    from npusim.explore.study import Study
+    from npusim.explore.tell import text, to_json_dict, write_csv, write_parquet
+
+    with Study(space, store=store) as study:
+        try:
+            with _bar(study.space.name) as show:
+                study.run(workers=workers, cluster=cluster, budget=budget, progress=show)
+        except KeyboardInterrupt:
+            count = len(study.rows)
+            say(f"stopped with {count} designs in the store; the same command goes on:\n  {_again(context)}", err=True)
+            raise
+        written = []
+        for path, writer in ((csv_file, write_csv), (parquet_file, write_parquet), (html_file, _write_html)):
+            if path is not None:
+                with replacing(path) as draft:
+                    writer(study, draft)
+                written.append(str(path))
+        answer(
+            json_file,
+            lambda: to_json_dict(study),
+            lambda: "\n".join([text(study, top), *(f"wrote {file}" for file in written)]),
+        )
+
+
+def _write_design(space: Path, number: int, path: Path) -> None:
+    """A design as a complete description; needs neither models nor store."""
+    from npusim.explore.reading import read_space
+
+    check_destination(path)
+    design = read_space(space).config(number)
+    write_text(path, f"# design {number} of {space.name}\n{design.to_toml().lstrip()}")
+    say(f"wrote {path}")
+
+
+def _write_html(study: Study, path: Path) -> None:
+    from npusim.explore.page import page
+
+    path.write_text(page(study), "utf-8")
+
+
+def _again(context: click.Context) -> str:
+    return shlex.join(["npusim", *sys.argv[1:]]) if sys.argv[1:2] == ["explore"] else f"{context.command_path} ..."
+
+
+@contextlib.contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int], object]]:
+    """A line on the terminal with what is done and how long the rest will take; silent elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    with click.progressbar(
+        length=1, label=f"exploring {name}", show_pos=True, show_eta=True, file=sys.stderr, item_show_func=lambda _: ""
+    ) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield show

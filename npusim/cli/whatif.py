@@ -1,0 +1,64 @@
+"""``npusim whatif``: what each resource of a device would buy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from npusim.cli.base import (
+    Command,
+    config_options,
+    device,
+    json_option,
+    model_argument,
+    shape_options,
+    shapes,
+    values,
+)
+from npusim.cli.output import answer, progress
+from npusim.errors import UsageError
+
+
+@click.command(cls=Command, short_help="What each resource of a device would buy.")
+@model_argument
+@config_options()
+@click.option("--only", multiple=True, metavar="KEY", help="A key or a section such as dram; others are left alone.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, help="Processes that compile and simulate.")
+@click.option("--top", type=click.IntRange(min=0), default=20, help="How many resources to list.")
+@shape_options
+@json_option("all of it")
+def whatif(
+    model: Path,
+    config: str,
+    overrides: tuple[str, ...],
+    only: tuple[str, ...],
+    jobs: int,
+    top: int,
+    input_shapes: tuple[str, ...],
+    bound: tuple[str, ...],
+    json_file: str | None,
+) -> None:
+    """Compile and time MODEL with each number of the device made infinite, doubled and halved, one at a time.
+
+    Infinite is 1024 times as much, or as much as is legal, and for what is a time or counts cycles none. Everything is
+    compiled anew for each, so a change has what the compiler makes of it. Resources are listed by what they buy.
+
+    \b
+    Examples:
+      npusim whatif model.onnx --config edge
+      npusim whatif model.onnx --config edge --only dram --only sram.bytes
+      npusim whatif model.onnx --config my.toml --jobs 2 --json whatif.json
+    """
+    from npusim.cache import is_program
+    from npusim.explore.measure import Measurer
+    from npusim.explore.whatif import what_if
+    from npusim.explore.whatif_text import text
+
+    if model.suffix == ".npu" or is_program(model):
+        raise UsageError(f"{model}: a compiled program is for one device; what-if needs the model that it was made of")
+    found = device(config, overrides)
+    measure = Measurer(model, shapes(input_shapes), values(bound), jobs)
+    with progress(f"trying {model.name} on variants of {found.name}"):
+        table = what_if(found, measure, model.stem, only)
+    answer(json_file, table.to_json_dict, lambda: text(table, top))

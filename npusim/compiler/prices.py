@@ -1,0 +1,107 @@
+"""Prices of the pieces of tiles, remembered across designs: of a device only that counts which a price can depend on.
+
+Designs that are compared differ in few values. What a product costs on the array does not depend on the DRAM, and no
+price of a tile on how much SRAM there is. So each price is asked of a device from which the rest has been taken away:
+what is not there can have no part in it. ``tests/unit/compiler/test_prices.py`` reads along what the cost models read.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from npusim.dtypes import DType
+from npusim.hw.config import Config, DmaConfig, DramConfig, HostConfig, InterconnectConfig
+from npusim.hw.cost import cost_model
+from npusim.units import ceil_div
+from npusim.work import DmaWork, MatrixWork
+
+_SIZED_BY_SRAM = frozenset({"direct"})
+"""Models of the matrix unit whose time depends on how much SRAM there is."""
+_SOME_BYTES = 1 << 30
+_SOME_DRAM = DramConfig(bytes=_SOME_BYTES, bandwidth=10**9)
+
+
+@functools.lru_cache(maxsize=64)
+def pricing(config: Config) -> Config:
+    """The device as prices of tiles see it; equal for devices on which all of them are equal."""
+    sized = config.matrix is not None and config.matrix.model in _SIZED_BY_SRAM
+    sram = replace(
+        config.sram, bytes=config.sram.bytes if sized else _SOME_BYTES, keeps_values=True, resident_weights=False
+    )
+    return replace(
+        config, description="", queue_depth=1, layer_cycles=0, vector=None, scalar=None, sram=sram,
+        # Whether loads and stores take turns is what the number of channels says.
+        dma=replace(config.dma, channels=min(config.dma.channels, 2)), dram=replace(config.dram, bytes=_SOME_BYTES),
+        host=HostConfig(), energy=None,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def _array(config: Config) -> Config:
+    """The device as its matrix unit sees it."""
+    return replace(
+        pricing(config), cores=1, dma=DmaConfig(), dram=_SOME_DRAM, constants=None, interconnect=InterconnectConfig()
+    )
+
+
+class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
+    """Picoseconds of products of one kind by (batch, rows, columns, output channels, input channels)."""
+
+    def __init__(
+        self, config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes: int, w_bits: int
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._cost = cost_model(config).cost
+        self._kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
+
+    def __missing__(self, key: tuple[int, int, int, int, int]) -> int:
+        dtype, kh, kw, depthwise, *sizes = self._kind
+        if len(self) >= _MOST:
+            self.clear()
+        ps = self[key] = self._cost(MatrixWork(dtype, *key, kh, kw, depthwise, True, True, *sizes)).ps
+        return ps
+
+
+@functools.lru_cache(maxsize=256)
+def _matrix_prices(config: Config, *kind: object) -> MatrixPrices:
+    return MatrixPrices(config, *kind)  # type: ignore[arg-type]
+
+
+def matrix_prices(
+    config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes: int, w_bits: int
+) -> MatrixPrices:
+    """What products of one kind cost on a device, first and last of their sums."""
+    return _matrix_prices(_array(config), dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits)
+
+
+class MovePrices(dict[tuple[int, int, str], tuple[int, int]]):
+    """(picoseconds, bytes past the pins) of transfers by (bytes, bytes of a run, which way): "read" and "write" from and
+    to DRAM, "constants" from where they are, "copy" within SRAM."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self._model = cost_model(config)
+
+    def __missing__(self, key: tuple[int, int, str]) -> tuple[int, int]:
+        nbytes, run, way = key
+        reads, writes = (nbytes if way in ("read", "constants") else 0), (nbytes if way == "write" else 0)
+        work = DmaWork(nbytes, ceil_div(nbytes, run), run, reads, writes, constants=way == "constants")
+        if len(self) >= _MOST:
+            self.clear()
+        price = self[key] = self._model.cost(work).ps, self._model.dram_bytes(work)
+        return price
+
+
+@functools.lru_cache(maxsize=64)
+def _move_prices(config: Config) -> MovePrices:
+    return MovePrices(config)
+
+
+def move_prices(config: Config) -> MovePrices:
+    """What transfers cost on a device, alone."""
+    return _move_prices(pricing(config))
+
+
+_MOST = 1 << 16
+"""Prices in one place: then they are asked anew."""

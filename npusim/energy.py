@@ -1,0 +1,193 @@
+"""The energy of a run: what its instructions did, counted once for each program, by what each action takes."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from npusim.hw import actions as act
+from npusim.hw.actions import Actions, actions
+from npusim.hw.config import Config
+from npusim.hw.energy import prices
+from npusim.hw.prices import Breakdown, Prices
+from npusim.isa.base import decode, unit_name
+from npusim.isa.control import Residents
+from npusim.isa.dma import Fill, Multicast
+from npusim.program import Program
+from npusim.timeline import Counters, Timeline
+from npusim.units import ps_to_cycles
+
+CHIP, SEQUENCER = "chip", "sequencer"
+"""Who takes what no unit does: clock and leakage; and what is fetched or moved between instructions."""
+
+
+class Run(Protocol):
+    """What is needed of a result."""
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def device(self) -> Config: ...
+    @property
+    def timeline(self) -> Timeline: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEnergy:
+    """One operator's part. ``name``, ``kind``: of the operator, both empty for what belongs to none."""
+
+    name: str
+    kind: str
+    energy: Breakdown
+
+
+@dataclass(frozen=True, slots=True)
+class Energy(Breakdown):
+    """Femtojoules of one run by action; the same by unit and by operator, in which each action adds up to the whole.
+
+    Clock and leakage of an operator are those of the time by which the job ends later because of it.
+    """
+
+    units: Mapping[str, Breakdown]
+    layers: tuple[LayerEnergy, ...]
+
+    def to_json_dict(self) -> dict[str, Any]:
+        return {
+            "total": self.total,
+            "unknown": list(self.unknown),
+            "parts": [{"name": part.name, "value": part.value, "source": part.source} for part in self.parts],
+            "units": {unit: _values(found) for unit, found in self.units.items()},
+            "layers": [{"name": each.name, "kind": each.kind, **_values(each.energy)} for each in self.layers],
+        }
+
+
+def _values(found: Breakdown) -> dict[str, Any]:
+    return {"total": found.total, "parts": {part.name: part.value for part in found.parts}}
+
+
+Counts = dict[tuple[int, str], Actions]
+"""Actions by operator, -1 if there is none, and unit."""
+NONE = -1
+
+
+def energy(run: Run) -> Energy:
+    """The energy of a run on its device. A program is decoded once, however many runs of it are asked for."""
+    counted = counts(run.device, run.program, run.timeline)
+    priced = prices(run.device)
+    totals: dict[str, int] = {}
+    units: dict[str, Actions] = {}
+    layers: dict[int, Actions] = {}
+    for (op, unit), found in counted.items():
+        for into in (totals, units.setdefault(unit, {}), layers.setdefault(op, {})):
+            for name, count in found.items():
+                into[name] = into.get(name, 0) + count
+    ops = run.program.ops
+    named = [
+        LayerEnergy(ops[op].name if op >= 0 else "", ops[op].kind if op >= 0 else "", _priced(priced, layers[op]))
+        for op in sorted(layers, key=lambda op: (op < 0, op))
+    ]
+    return Energy(
+        _priced(priced, totals).parts, {unit: _priced(priced, units[unit]) for unit in sorted(units)}, tuple(named)
+    )
+
+
+def _priced(priced: Prices, found: Mapping[str, int]) -> Breakdown:
+    return Breakdown(tuple([priced.part(name, found[name]) for name in sorted(found) if found[name]]))
+
+
+def counts(config: Config, program: Program, timeline: Timeline) -> Counts:
+    """How many actions of each sort a run took, by operator and unit, the passing of time included."""
+    prologue, body = _program_counts(config, program)
+    found: Counts = {key: dict(value) for key, value in body.items()}
+    if not timeline.residents_held:
+        for key, value in prologue.items():
+            _add(found.setdefault(key, {}), value, 1)
+    counters = timeline.counters
+    _add(found.setdefault((NONE, SEQUENCER), {}), {act.DRAM: _fetched(found, counters)}, 1)
+    for op, start_ps, end_ps in _stretches(timeline, len(program.ops)):
+        passing = {
+            act.CLOCK: config.cores * (ps_to_cycles(end_ps, config.clock_hz) - ps_to_cycles(start_ps, config.clock_hz)),
+            act.LEAKAGE: end_ps // 1000 - start_ps // 1000,
+        }
+        _add(found.setdefault((op, CHIP), {}), passing, 1)
+    return found
+
+
+def _fetched(found: Counts, counters: Counters) -> int:
+    """Bytes over the pins that no transfer asked for: instructions, and the context of a job that was parked."""
+    asked = sum(value.get(act.DRAM, 0) + value.get(act.CONSTANTS, 0) for value in found.values())
+    return max(0, counters.dram_read_bytes + counters.dram_write_bytes - asked)
+
+
+def _stretches(timeline: Timeline, ops: int) -> Iterable[tuple[int, int, int]]:
+    """(operator, from, to) in ps of what each adds to the duration; together they are all of it."""
+    ends: dict[int, int] = {}
+    for span in timeline.spans:
+        if "." in span.unit and span.op < ops:
+            ends[span.op] = max(ends.get(span.op, 0), span.end_ps)
+    done = 0
+    for op, end_ps in sorted(ends.items(), key=lambda item: (item[1], item[0])):
+        yield op, done, end_ps
+        done = end_ps
+    yield NONE, done, max(done, timeline.counters.duration_ps)
+
+
+_counted: weakref.WeakKeyDictionary[Program, tuple[Config, Counts, Counts]] = weakref.WeakKeyDictionary()
+
+
+def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
+    """Actions of the prologue, which a run may leave out, and of the rest."""
+    known = _counted.get(program)
+    if known is not None and known[0] == config:
+        return known[1], known[2]
+    numbers: tuple[Counter[Any], Counter[Any]] = (Counter(), Counter())
+    works: dict[Any, Actions] = {}
+    offset = over = 0
+    for command in decode(program.code):
+        offset += command.size
+        instruction = command.instruction
+        if isinstance(instruction, Residents):
+            over = offset + instruction.stream_bytes
+            continue
+        targets = len(instruction.targets(command.core)) if isinstance(instruction, Multicast) else 1
+        key = (instruction.work(), isinstance(instruction, Fill), targets)
+        numbers[offset > over][command.op, command.core, command.unit, key] += 1
+    for found in numbers:
+        for *_, key in found:
+            if key not in works:
+                works[key] = _actions(config, *key)
+    made = tuple([_by_unit(found, works, len(program.ops)) for found in numbers])
+    _counted[program] = (config, made[0], made[1])
+    return made[0], made[1]
+
+
+def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
+    """Of one instruction: what is filled is not read, and each core that a transfer is for writes it."""
+    found = actions(config, work)
+    if fills and not work.writes:
+        found[act.SRAM] = work.bytes
+    if fills and work.writes:
+        found[act.SRAM] = 0
+    if targets > 1:
+        found[act.SRAM] *= targets
+    return found
+
+
+def _by_unit(numbers: Counter[Any], works: Mapping[Any, Actions], ops: int) -> Counts:
+    found: Counts = {}
+    for (op, core, unit, key), times in numbers.items():
+        if works[key]:
+            place = (op if op < ops else NONE, unit_name(core, unit))
+            _add(found.setdefault(place, {}), works[key], times)
+    return found
+
+
+def _add(into: Actions, found: Mapping[str, int], times: int) -> None:
+    for name, count in found.items():
+        into[name] = into.get(name, 0) + count * times
+
+
+__all__ = ["Energy", "LayerEnergy", "Run", "counts", "energy"]

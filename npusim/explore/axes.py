@@ -1,0 +1,238 @@
+"""What a key of ``[vary]`` runs through: a list, or a range with a step or a factor; each value checked as the key's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from npusim.errors import UsageError, shown
+from npusim.explore.formula import DIMENSIONS, FLAG, NUMBER, TEXT, Name
+from npusim.hw.config import Config
+from npusim.hw.keys import Choice, Count, Flag, Key, Kind, MapOf, Quantity, Ratio, Section, Text, entries, unknown
+from npusim.units import Dimension, parse, show
+
+Refuse = Callable[[str], None]
+RANGE = ("from", "to", "step", "times")
+MOST_VALUES = 4096
+"""Of one key: more is a slip of the pen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One key and the values that it runs through.
+
+    ``plain``: as ``Config.with_`` takes them, numbers in base units; ``toml``: as a file has them; ``ordered``: the
+    next value is a near one, as of numbers and unlike names.
+    """
+
+    key: str
+    plain: tuple[Any, ...]
+    toml: tuple[Any, ...]
+    ordered: bool
+    name: Name = Name()
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+
+def config_key(key: str) -> Kind | Section | str:
+    """The kind of a dotted key of a description, or the section; text is the problem with it."""
+    cls: type[Any] = Config
+    *above, last = key.split(".")
+    for place, name in enumerate(above):
+        known = {entry.name: entry for _, entry in entries(cls)}
+        entry = known.get(name)
+        if isinstance(entry, Key) and isinstance(entry.kind, MapOf) and place == len(above) - 1:
+            return entry.kind.element if last in entry.kind.names else unknown(last, entry.kind.names)
+        if not isinstance(entry, Section):
+            return unknown(name, list(known))
+        cls = entry.cls
+    known = {entry.name: entry for _, entry in entries(cls)}
+    found = known.get(last)
+    if found is None:
+        return unknown(last, list(known))
+    return found.kind if isinstance(found, Key) else found
+
+
+def config_keys(cls: type[Any] = Config, path: str = "") -> Iterator[tuple[str, Kind]]:
+    """Every dotted key that has a single value, and its kind."""
+    for _, entry in entries(cls):
+        if isinstance(entry, Section):
+            yield from config_keys(entry.cls, f"{path}{entry.name}.")
+        else:
+            yield path + entry.name, entry.kind
+
+
+def name_of(kind: Kind | Section | None) -> Name | None:
+    """What a formula may do with values of a kind; None for what is no single value."""
+    match kind:
+        case Quantity():
+            return Name(*DIMENSIONS[kind.dimension])
+        case Count() | Ratio():
+            return Name(NUMBER)
+        case Choice() | Text():
+            return Name(TEXT)
+        case Flag():
+            return Name(FLAG)
+    return None
+
+
+def read_axis(key: str, raw: object, kind: Kind | Section | None, refuse: Refuse) -> Axis | None:
+    """The axis of an entry of ``[vary]``; None if something is wrong, all of which goes to ``refuse``.
+
+    ``kind``: None for a variable of the space's own, whose values are numbers, quantities of one unit, or names.
+    """
+    if isinstance(raw, Mapping):
+        values = _range(raw, kind, refuse)
+    elif isinstance(raw, Sequence) and not isinstance(raw, str):
+        values = list(raw) if raw else None
+        if values is None:
+            refuse("must have at least one value, got []")
+    else:
+        refuse(f"must be a list of values or a range {{ from, to, step or times }}, got {shown(raw)}")
+        return None
+    if values is None:
+        return None
+    name, reader = _reader(values, kind)
+    problems: list[str] = []
+    plain = [reader(value, problems.append) for value in values]
+    for problem in dict.fromkeys(problems):
+        refuse(problem)
+    if problems:
+        return None
+    keyed = [repr(value) for value in plain]
+    if len(set(keyed)) < len(keyed):
+        again = next(value for place, value in enumerate(values) if keyed[place] in keyed[:place])
+        refuse(f"must have each value once, got {shown(again)} again")
+        return None
+    ordered = not isinstance(name.dim, str) and len(plain) > 1 and all(_less(a, b) for a, b in zip(plain, plain[1:], strict=False))
+    return Axis(key, tuple(plain), tuple(_toml(value, kind) for value in plain), ordered, name)
+
+
+def _less(a: Any, b: Any) -> bool:
+    return bool(Fraction(a) < Fraction(b))
+
+
+def _toml(plain: Any, kind: Kind | Section | None) -> Any:
+    return show(plain, kind.dimension) if isinstance(kind, Quantity) and plain is not None else plain
+
+
+def _reader(values: Sequence[object], kind: Kind | Section | None) -> tuple[Name, Callable[[object, Refuse], Any]]:
+    if isinstance(kind, Section):
+        return Name(FLAG), lambda value, refuse: _switched(value, kind, refuse)
+    if kind is not None:
+        return name_of(kind) or Name(TEXT), lambda value, refuse: _read(value, kind, refuse)
+    dimension = next((d for d in Dimension if isinstance(values[0], str) and _parses(values[0], d)), None)
+    if dimension is not None:
+        own: Kind = Quantity(dimension)
+    elif isinstance(values[0], str):
+        own = Text()
+    elif isinstance(values[0], bool):
+        own = Flag()
+    else:
+        own = Ratio(1 << 40)
+    return name_of(own) or Name(TEXT), lambda value, refuse: _read(value, own, refuse)
+
+
+def _parses(text: str, dimension: Dimension) -> bool:
+    try:
+        parse(text, dimension)
+    except UsageError:
+        return False
+    return True
+
+
+def _switched(value: object, kind: Section, refuse: Refuse) -> Any:
+    if value is False and kind.optional:
+        return False
+    if isinstance(value, Mapping):
+        return dict(value)
+    refuse(f"must be a table{' or false' if kind.optional else ''}, got {shown(value)}")
+    return None
+
+
+def _read(value: object, kind: Kind, refuse: Refuse) -> Any:
+    """The value as plain data in base units."""
+    found = kind.read(value, lambda below, problem: refuse(f"{below}: {problem}" if below else problem), False)
+    return None if found is None else kind.raw(found)
+
+
+def _range(raw: Mapping[str, object], kind: Kind | Section | None, refuse: Refuse) -> list[Any] | None:
+    """The values from ``from`` to ``to``, that included if it is met."""
+    wrong = [name for name in raw if name not in RANGE]
+    for name in wrong:
+        refuse(f"{unknown(name, RANGE)}")
+    lacking = [name for name in ("from", "to") if name not in raw]
+    for name in lacking:
+        refuse(f"{name}: missing; must be given: the {'first' if name == 'from' else 'last'} value of the range")
+    if ("step" in raw) == ("times" in raw):
+        refuse("must have either step or times: what is added to a value for the next one, or multiplied with it")
+        return None
+    if wrong or lacking:
+        return None
+    if not isinstance(kind, Quantity | Count | Ratio | None):
+        refuse("must be a list: this key has no numbers that a range could run through")
+        return None
+    dimension = kind.dimension if isinstance(kind, Quantity) else None
+    if kind is None and isinstance(raw["from"], str):
+        dimension = next((d for d in Dimension if _parses(str(raw["from"]), d)), None)
+    numbers = {name: _number(value, dimension if name != "times" else None) for name, value in raw.items()}
+    for name, number in numbers.items():
+        if number is None:
+            wanted = dimension.noun + f" such as '{dimension.example}'" if dimension and name != "times" else "a number"
+            refuse(f"{name}: must be {wanted}, got {shown(raw[name])}")
+    first, last, step, times = (numbers.get(name) for name in RANGE)
+    if first is None or last is None or (step is None and times is None):
+        return None
+    if last < first:
+        refuse(f"to: must be >= from, got {shown(raw['to'])}")
+    elif step is not None and step <= 0:
+        refuse(f"step: must be > 0, got {shown(raw['step'])}")
+    elif times is not None and (times <= 1 or first <= 0):
+        refuse(f"times: must be > 1, from a value > 0; got {shown(raw['times'])} from {shown(raw['from'])}")
+    else:
+        return _steps(first, last, step, times, dimension, refuse)
+    return None
+
+
+def _steps(
+    first: Fraction,
+    last: Fraction,
+    step: Fraction | None,
+    times: Fraction | None,
+    dimension: Dimension | None,
+    refuse: Refuse,
+) -> list[Any] | None:
+    found: list[Any] = []
+    value = first
+    while value <= last:
+        if len(found) == MOST_VALUES:
+            refuse(f"must have at most {MOST_VALUES} values")
+            return None
+        if dimension is not None:
+            if value.denominator != 1:
+                refuse(f"must meet whole numbers of {dimension.base} only, got {float(value):g}")
+                return None
+            found.append(show(value.numerator, dimension))
+        else:
+            found.append(value.numerator if value.denominator == 1 else str(value))
+        value = value + step if step is not None else value * (times or 1)
+    return found
+
+
+def _number(value: object, dimension: Dimension | None) -> Fraction | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and dimension is not None:
+        try:
+            return Fraction(parse(value, dimension))
+        except UsageError:
+            return None
+    if dimension not in (None, Dimension.SIZE) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,78 @@
+"""Designs drawn by an Optuna sampler, which learns from the rows of those that it drew before.
+
+Nothing of Optuna's is stored: a study that goes on draws the same designs again, from the same seed and the stored rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from npusim.errors import UsageError
+from npusim.explore.search import Rounds
+
+if TYPE_CHECKING:
+    from npusim.explore.question import Question
+    from npusim.explore.screening import Screen
+    from npusim.explore.space import Space
+
+ROUND = 8
+"""Designs that are drawn before rows are waited for, however many workers there are: the order must not depend on that."""
+IDLE = 25
+"""Rounds without a new design after which the sampler has no more ideas."""
+
+
+def drawn(space: Space, question: Question, screen: Screen, budget: int) -> Rounds:
+    """``budget`` designs at most, by the sampler of the space. Raises UsageError without Optuna."""
+    try:
+        import optuna
+    except ImportError:
+        raise UsageError("search.method = \"optuna\" needs optuna: pip install 'npusim[explore]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        directions=["minimize"] * len(space.objectives), sampler=_sampler(space, question.space.constraints != ())
+    )
+    axes = _distributions(space)
+    rows: dict[int, Any] = {}
+    idle = 0
+    while budget > 0 and idle < IDLE:
+        trials = [study.ask(axes) for _ in range(min(ROUND, budget) if budget < ROUND else ROUND)]
+        numbers = [space.number(int(trial.params[f"axis{i}"]) for i in range(len(space.radices))) for trial in trials]
+        wanted = [n for n in screen.allowed(list(dict.fromkeys(numbers))) if n not in rows][:budget]
+        idle = 0 if wanted else idle + 1
+        if wanted:
+            rows.update((yield wanted))
+            budget -= len(wanted)
+        for trial, number in zip(trials, numbers, strict=True):
+            row = rows.get(number)
+            objectives = question.objectives(row) if row is not None and row.known else ()
+            if row is None or not objectives or any(map(math.isnan, objectives)):
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                continue
+            trial.set_user_attr(_LACKS, [0.0 if math.isnan(lack) else lack for lack in question.lacks(row)])
+            study.tell(trial, list(objectives))
+
+
+_LACKS = "lacks"
+
+
+def _distributions(space: Space) -> dict[str, Any]:
+    """One parameter for each axis: the place on it."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    return {
+        f"axis{i}": IntDistribution(0, radix - 1) if ordered else CategoricalDistribution(range(radix))
+        for i, (radix, ordered) in enumerate(zip(space.radices, space.ordered, strict=True))
+    }
+
+
+def _sampler(space: Space, constrained: bool) -> Any:
+    from optuna import samplers
+
+    seed = space.search.seed
+    limits = (lambda trial: trial.user_attrs.get(_LACKS, [1.0])) if constrained else None
+    if space.search.sampler == "random":
+        return samplers.RandomSampler(seed=seed)
+    if space.search.sampler == "nsga2":
+        return samplers.NSGAIISampler(seed=seed, constraints_func=limits)
+    return samplers.TPESampler(seed=seed, constraints_func=limits, multivariate=True, n_startup_trials=ROUND)

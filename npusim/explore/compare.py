@@ -1,0 +1,303 @@
+"""Two runs side by side: by layer, by unit and by cause, what the second takes more; each adds up to the difference.
+
+Each picosecond of a run belongs to one operator, one unit and one cause, those of its critical path
+(:meth:`npusim.timeline.Timeline.critical_path`). Operators of two programs are the same layer if they contain the same
+operator of the model, for what one device fuses another may not; of several of one name, in their order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
+
+from npusim.errors import ConfigError, UsageError
+from npusim.hw.config import config_of
+
+OUTSIDE = "(no layer)"
+"""What is for no operator: fetching the first instructions, the completion record."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """Time on the critical path, in ps: in all, and by (unit, cause)."""
+
+    time_ps: int = 0
+    parts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.time_ps += row["time_ps"]
+        for part in row["parts"]:
+            self.parts[part["unit"], part["cause"]] += part["time_ps"]
+
+
+@dataclass(slots=True)
+class LayerDelta:
+    """One layer in both runs. ``since_ps``: when it is first on the critical path of each, None where it never is.
+
+    ``kind``: as the second run has it, else as the first one; ``names``: of the groups that it is, in each run.
+    """
+
+    name: str
+    kind: str
+    names: tuple[list[str], list[str]]
+    since_ps: tuple[int | None, int | None]
+    before: Spent
+    after: Spent
+
+    @property
+    def delta_ps(self) -> int:
+        return self.after.time_ps - self.before.time_ps
+
+    @property
+    def where(self) -> str:
+        """Which run it is in: ``both``, ``first`` or ``second``."""
+        first, second = map(bool, self.names)
+        return "both" if first and second else "first" if first else "second"
+
+    def deltas(self) -> dict[tuple[str, str], int]:
+        """By (unit, cause), those that differ; they add up to ``delta_ps``."""
+        return _difference(self.before.parts, self.after.parts)
+
+    @property
+    def cause(self) -> tuple[str, str, int]:
+        """The (unit, cause, ps) that explains most of it: what changed most in the direction of the whole."""
+        return _most(self.deltas(), self.delta_ps)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """``layers``: in the order of the second run's time; their ``delta_ps`` add up to ``delta_ps``. ``amounts``: other
+    totals of both runs by name, None where one does not know. ``stalls``: how much longer which unit waits for what."""
+
+    labels: tuple[str, str]
+    time_ps: tuple[int, int]
+    layers: list[LayerDelta]
+    amounts: dict[str, tuple[int | None, int | None]]
+    stalls: dict[tuple[str, str], int]
+    changes: dict[str, tuple[str, str]]
+
+    @property
+    def delta_ps(self) -> int:
+        return self.time_ps[1] - self.time_ps[0]
+
+    def units(self) -> dict[str, int]:
+        """The difference by unit; the values add up to ``delta_ps``."""
+        return self._by(0)
+
+    def causes(self) -> dict[str, int]:
+        """The difference by cause; the values add up to ``delta_ps``."""
+        return self._by(1)
+
+    def _by(self, part: int) -> dict[str, int]:
+        sums: Counter[str] = Counter()
+        for layer in self.layers:
+            for key, delta in layer.deltas().items():
+                sums[key[part]] += delta
+        return {name: delta for name, delta in sums.items() if delta}
+
+    @property
+    def since(self) -> LayerDelta | None:
+        """The first layer that differs, None if none does."""
+        return next((layer for layer in self.layers if layer.deltas()), None)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        first, second = self.time_ps
+        since = self.since
+        return {
+            "labels": list(self.labels),
+            "time_ps": [first, second],
+            "delta_ps": self.delta_ps,
+            "changes": {key: list(values) for key, values in self.changes.items()},
+            "amounts": {name: list(values) for name, values in self.amounts.items()},
+            "units": self.units(),
+            "causes": self.causes(),
+            "stalls": [{"unit": unit, "on": on, "delta_ps": ps} for (unit, on), ps in self.stalls.items()],
+            "since": None if since is None else since.name,
+            "layers": [
+                {
+                    "name": layer.name,
+                    "kind": layer.kind,
+                    "in": layer.where,
+                    "groups": [list(names) for names in layer.names],
+                    "time_ps": [layer.before.time_ps, layer.after.time_ps],
+                    "delta_ps": layer.delta_ps,
+                    "since_ps": list(layer.since_ps),
+                    "parts": [{"unit": u, "cause": c, "delta_ps": ps} for (u, c), ps in sorted(layer.deltas().items())],
+                }
+                for layer in self.layers
+            ],
+        }
+
+
+def compare(
+    first: Mapping[str, Any], second: Mapping[str, Any], labels: tuple[str, str] = ("first", "second")
+) -> Comparison:
+    """The comparison of two runs, each as JSON (``Result.to_json_dict()``, or ``npusim run --json``).
+
+    Raises UsageError for what is not such JSON.
+    """
+    for run, label in zip((first, second), labels, strict=True):
+        _check(run, label)
+    times = tuple(sum(row["time_ps"] for row in run["critical_path"]) for run in (first, second))
+    return Comparison(
+        labels,
+        (times[0], times[1]),
+        _layers(first["critical_path"], second["critical_path"]),
+        {name: (_amount(first, name), _amount(second, name)) for name in AMOUNTS},
+        _stalls(first["units"], second["units"]),
+        _changes(first, second),
+    )
+
+
+AMOUNTS = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "energy_fj")
+"""Totals beside time that are compared."""
+
+
+def _check(run: Mapping[str, Any], label: str) -> None:
+    for name in ("critical_path", "units", "provenance"):
+        if name not in run:
+            raise UsageError(f"{label}: has no {name}; must be what npusim run --json writes, of this version")
+    try:
+        for row in run["critical_path"]:
+            parts = sum(part["time_ps"] for part in row["parts"])
+            if parts != row["time_ps"] or not row["members"]:
+                raise UsageError(f"{label}: critical_path: the parts of {row['name']!r} must add up to its time")
+        {unit: dict(counters["stalls"]) for unit, counters in run["units"].items()}
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"{label}: critical_path, units: not as npusim run --json writes them ({error!r})") from None
+
+
+def _amount(run: Mapping[str, Any], name: str) -> int | None:
+    found: object = run.get(name)
+    if name == "instructions":
+        found = sum(unit["instructions"] for unit in run["units"].values())
+    elif name == "energy_fj":
+        energy = run.get("energy")
+        found = energy.get("total") if isinstance(energy, Mapping) else None
+    return found if isinstance(found, int) else None
+
+
+def _stalls(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+    sums = [
+        Counter({(unit, on): ps for unit, counters in units.items() for on, ps in counters["stalls"].items()})
+        for units in (before, after)
+    ]
+    found = _difference(*sums)
+    return dict(sorted(found.items(), key=lambda item: (-abs(item[1]), item[0])))
+
+
+def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """What of model, device and versions differs, by key; what only one has is ``none`` in the other."""
+    flats = []
+    for run in (first, second):
+        told = run["provenance"]
+        model = told.get("model", {})
+        flat = {"model": str(model.get("digest"))[:16], **_values(told.get("config", {}))}
+        flat.update({f"versions.{name}": str(value) for name, value in told.get("versions", {}).items()})
+        flat.update({f"input {name}": str(shape) for name, shape in model.get("inputs", {}).items()})
+        flat.update({f"bound {name}": str(value) for name, value in model.get("bound", {}).items()})
+        flats.append(flat)
+    keys = dict.fromkeys([*flats[0], *flats[1]])
+    values = {key: (flats[0].get(key, "none"), flats[1].get(key, "none")) for key in keys}
+    return {key: pair for key, pair in values.items() if pair[0] != pair[1] and key not in {"name", "description"}}
+
+
+def _values(table: Mapping[str, Any]) -> dict[str, str]:
+    """The values of a device as TOML has them, or, if it is not valid any more, as they stand there."""
+    try:
+        return {key: value for key, value, _, _ in config_of(table, "").resolved()}
+    except ConfigError:
+        return {key: str(value) for key, value in table.items()}
+
+
+def _layers(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[LayerDelta]:
+    """Groups of both runs that contain the same operators as one layer each, in the order of time."""
+    sides = (before, after)
+    owner = _joined(sides)
+    _pair_leftovers(sides, owner)
+    found: dict[int, LayerDelta] = {}
+    rows = [(side, number, row) for side in (1, 0) for number, row in enumerate(sides[side])]
+    for side, number, row in rows:
+        label = owner.find((side, number))
+        layer = found.get(label)
+        if layer is None:
+            name = row["name"] or OUTSIDE
+            layer = found[label] = LayerDelta(name, row["kind"], ([], []), (None, None), Spent(), Spent())
+        layer.names[side].append(row["name"] or OUTSIDE)
+        (layer.before, layer.after)[side].add(row)
+        since = list(layer.since_ps)
+        known = since[side]
+        since[side] = row["since_ps"] if known is None else min(known, row["since_ps"])
+        layer.since_ps = (since[0], since[1])
+    return sorted(found.values(), key=_order)
+
+
+def _order(layer: LayerDelta) -> tuple[int, int]:
+    first, second = layer.since_ps
+    return (second if second is not None else first or 0, first if first is not None else second or 0)
+
+
+_Group = tuple[int, int]
+"""(which run, number of the row in its critical path)."""
+
+
+class _Owners:
+    """Which groups are one layer: union-find, whose names are numbers in the order of first mention."""
+
+    def __init__(self, groups: Iterable[_Group]) -> None:
+        self._above = {group: group for group in groups}
+        self._labels: dict[_Group, int] = {}
+
+    def root(self, group: _Group) -> _Group:
+        while self._above[group] != group:
+            self._above[group] = self._above[self._above[group]]
+            group = self._above[group]
+        return group
+
+    def join(self, first: _Group, second: _Group) -> None:
+        self._above[self.root(second)] = self.root(first)
+
+    def find(self, group: _Group) -> int:
+        return self._labels.setdefault(self.root(group), len(self._labels))
+
+
+def _joined(sides: Sequence[Sequence[Mapping[str, Any]]]) -> _Owners:
+    owners = _Owners((side, number) for side, rows in enumerate(sides) for number in range(len(rows)))
+    holder: dict[tuple[str, int], _Group] = {}
+    for side, rows in enumerate(sides):
+        seen: Counter[str] = Counter()
+        for number, row in enumerate(rows):
+            for member in row["members"]:
+                # Two of one name in a run are two; the first is the first of the other run.
+                key = member, seen[member]
+                seen[member] += 1
+                owners.join(holder.setdefault(key, (side, number)), (side, number))
+    return owners
+
+
+def _pair_leftovers(sides: Sequence[Sequence[Mapping[str, Any]]], owners: _Owners) -> None:
+    """Join groups that share no name with the other run, in order, where the kinds agree: another export of the same
+    network may call everything otherwise."""
+    roots = [{owners.root((side, number)) for number in range(len(rows))} for side, rows in enumerate(sides)]
+    alone = [
+        [number for number in range(len(rows)) if owners.root((side, number)) not in roots[1 - side]]
+        for side, rows in enumerate(sides)
+    ]
+    kinds = [[rows[number]["kind"] for number in alone[side]] for side, rows in enumerate(sides)]
+    for block in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks():
+        for step in range(block.size):
+            owners.join((0, alone[0][block.a + step]), (1, alone[1][block.b + step]))
+
+
+def _difference(before: Counter[tuple[str, str]], after: Counter[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    keys = dict.fromkeys([*before, *after])
+    return {key: after[key] - before[key] for key in keys if after[key] != before[key]}
+
+
+def _most(deltas: Mapping[tuple[str, str], int], whole: int) -> tuple[str, str, int]:
+    sign = -1 if whole < 0 else 1
+    (unit, cause), delta = max(deltas.items(), key=lambda item: (sign * item[1], item[0]), default=(("", ""), 0))
+    return unit, cause, delta

@@ -1,0 +1,25 @@
+"""The vectorised estimates as a search wants them: an estimator for each model and device, made when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from npusim.explore.screening import Estimate, Estimates
+
+if TYPE_CHECKING:
+    from npusim.graph import Graph
+    from npusim.hw.config import Config
+
+
+def estimate_of(graphs: Mapping[str, Graph]) -> Estimate | None:
+    """Estimates of these models, by name."""
+    try:
+        from npusim.explore.estimate import Estimator
+    except ImportError:
+        return None
+
+    def estimate(model: str, base: Config, columns: Mapping[str, Sequence[object]]) -> Estimates:
+        return Estimator(graphs[model], base).estimate(columns)
+
+    return estimate

@@ -1,0 +1,341 @@
+"""The planner's choices for many designs at once: values in SRAM as a whole, segments in stripes, else in DRAM.
+
+Twin of :class:`npusim.compiler.memory.Planner`, without its addresses: what lies in SRAM side by side is taken to fit
+where its bytes do. Choices are made by the tiler's estimate, as the compiler makes them; what is then told is what the
+chosen cuts take with all channels of DMA, and without the tiler's dislike of traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.compiler.tile import OVERLAP, Tiling, footprint
+from npusim.compiler.values import ALIGNMENT, align
+from npusim.explore.estimates import prices
+from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index
+from npusim.explore.estimates.layers import Layer, Plain
+from npusim.explore.estimates.network import Network, Span, Stripes
+from npusim.explore.estimates.prices import PS
+from npusim.explore.estimates.tilings import COUNTS, Case, Picked, Rooms, Table, pick, table
+
+BOUNDS = ("matrix", "vector", "load", "store", "dram")
+"""What a layer may be bound by, in the order of the numbers in ``Figures.bound``."""
+_VECTOR, _LOAD, _DRAM = BOUNDS.index("vector"), BOUNDS.index("load"), BOUNDS.index("dram")
+
+_BUT_SRAM = tuple(key for key in VECTORISED if key != "sram.bytes")
+_PARTS = 64
+"""Parts of SRAM that the tiler's room is rounded to."""
+_LEAST_PART = 16
+"""Tiles are not looked for in less than one of so many parts of SRAM, unless that is too little for any."""
+_OF_SEGMENT = 4
+"""The tiles of one layer of a segment have one of so many parts of SRAM, beside its weights."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of a layer or a segment: picoseconds [designs], ``COUNTS`` [counts][designs], what binds [designs]."""
+
+    ps: Array
+    counts: Array
+    bound: npt.NDArray[np.int8]
+
+    @classmethod
+    def empty(cls, count: int) -> Figures:
+        return cls(np.zeros(count), np.zeros((len(COUNTS), count)), np.zeros(count, np.int8))
+
+    def put(self, rows: Index, other: Figures, of: Index | slice, parts: int = 1) -> None:
+        """Take the figures of some designs from others, or one of so many parts of them."""
+        self.ps[rows], self.bound[rows] = other.ps[of] / parts, other.bound[of]
+        self.counts[:, rows] = other.counts[:, of] / parts
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a network takes on each design, layer by layer, and by what its values were chosen: the tiler's estimate."""
+
+    layers: list[Figures]
+    chosen: list[Array]
+
+    @property
+    def chosen_ps(self) -> Array:
+        """By the estimate that choices are made with."""
+        return np.sum(self.chosen, axis=0)
+
+
+@dataclass(slots=True)
+class _Striped:
+    """A layer in stripes: by the tiler's estimate, what shows behind a tile, bytes of slots, and what is told."""
+
+    chosen: Array
+    tail: Array
+    slots: Array
+    figures: Figures
+
+
+class Planner:
+    """Homes of values on designs that differ in numbers alone."""
+
+    def __init__(self, network: Network, designs: Designs, cores: int = 1) -> None:
+        self._network = network
+        self._designs = designs
+        self._cores = cores
+        self._plans, self._columns = designs.alike(_BUT_SRAM)
+        capacity = np.broadcast_to(designs["sram.bytes"], (designs.count,))
+        self.capacity: Array = np.floor(capacity / ALIGNMENT) * ALIGNMENT
+        self._part = np.floor(capacity / _PARTS)
+        self._ways = np.broadcast_to(np.maximum(1, designs["dma.channels"] - 1), (designs.count,))
+        self._tables: dict[Case, Table] = {}
+        self._plain: dict[Plain, Array] = {}
+        self._striped: dict[tuple[int, int, int, bool], _Striped | None] = {}
+        self._picked: dict[tuple[Case, int], _Striped] = {}
+        self._asked: dict[tuple[Case, bool], set[int]] = {}
+        self._rooms = Rooms(float(self.capacity.min()) / _LEAST_PART, float(self.capacity.max()))
+
+    # one layer
+
+    def table(self, case: Case) -> Table:
+        """Made once for each case."""
+        found = self._tables.get(case)
+        if found is None:
+            found = self._tables[case] = table(case, self._plans, self._rooms, self._cores)
+        return found
+
+    def chosen(self, layer: Layer, near: Index, room: Array, rows: Index, into: Figures | None = None) -> Array:
+        """Picoseconds, as the compiler compares them, of a layer on the designs whose numbers are ``rows``, whose
+        values are ``near`` and who have ``room``; infinite where it does not fit. ``into``: what is told, if asked."""
+        result = np.full(len(rows), np.inf)
+        codes = np.flatnonzero(np.bincount(near))
+        for code in codes:
+            some = np.arange(len(rows)) if len(codes) == 1 else np.flatnonzero(near == code)
+            case = layer.case(int(code))
+            if isinstance(case, Plain):
+                result[some] = self._of_plain(case, rows[some], some, into)
+            elif case is not None:
+                part, left = self._part[rows[some]], room[some]
+                left = np.where(left >= part, np.floor(left / part) * part, left)
+                columns = self._columns[rows[some]]
+                result[some], best = pick(self.table(case), left, columns)
+                if into is not None:
+                    told = self._told(Picked(self.table(case), best, columns), rows[some])
+                    into.put(some, told, slice(None))
+        if into is not None:
+            into.ps[np.isinf(result)] = np.inf
+        return result
+
+    def _told(self, picked: Picked, rows: Index) -> Figures:
+        """What cuts take that were picked: loads side by side on all channels but one, which is for stores."""
+        parts = picked.parts()
+        parts[_LOAD] /= self._ways[rows]
+        longest = parts.max(0)
+        ps = longest + (parts.sum(0) - longest) / OVERLAP + picked.begin()
+        return Figures(ps, picked.counts(), parts.argmax(0).astype(np.int8))
+
+    def _of_plain(self, case: Plain, rows: Index, some: Index, into: Figures | None) -> Array:
+        plans, columns = self._plans, self._columns[rows]
+        compute = self._computing(case)[columns] / self._cores
+        far = np.broadcast_to(np.minimum(plans["dram.bandwidth"], prices.channel(plans)), (plans.count,))[columns]
+        width = plans.config.dma.local_bytes_per_cycle or plans["dma.bytes_per_cycle"]
+        near = np.broadcast_to(width * plans["clock"], (plans.count,))[columns]
+        moving = case.far * PS / far + case.near * PS / near
+        longest = np.maximum(compute, moving)
+        ps: Array = longest + (compute + moving - longest) / OVERLAP
+        if into is not None:
+            counts = np.broadcast_to(_counts(case), (len(COUNTS), len(rows)))
+            bound = np.where(moving > compute, np.int8(_DRAM), np.int8(_VECTOR))
+            into.put(some, Figures(ps, counts, bound), slice(None))
+        return ps
+
+    def _computing(self, case: Plain) -> Array:
+        found = self._plain.get(case)
+        if found is None:
+            found = np.zeros(self._plans.count)
+            for work, count in case.vector:
+                found = found + count * prices.vector(self._plans, work)
+            for element, count in case.scalar:
+                found = found + count * prices.scalar(self._plans, element)
+            self._plain[case] = found
+        return found
+
+    # values as a whole
+
+    def whole(self, *, keeps: bool = True) -> Plan:
+        """Every layer by itself, values in SRAM where that is faster for all layers of their lives together."""
+        network, count = self._network, self._designs.count
+        everyone = np.arange(count)
+        near: list[Index] = [np.zeros(count, np.intp) for _ in network.layers]
+        taken = [np.zeros(count) for _ in network.layers]
+        costs = [self.chosen(layer, near[n], self.capacity, everyone) for n, layer in enumerate(network.layers)]
+        for value in network.values if keeps else ():
+            life = range(value.first, value.last + 1)
+            most = np.max([taken[number] for number in life], axis=0)
+            rows = np.flatnonzero(most + value.nbytes <= self.capacity)
+            if not len(rows):
+                continue
+            tried = []
+            for number in life:
+                layer = network.layers[number]
+                code = near[number][rows] | layer.bit(value.buffer)
+                room = self.capacity[rows] - taken[number][rows] - value.nbytes
+                tried.append((code, self.chosen(layer, code, room, rows)))
+            before = np.sum([costs[number][rows] for number in life], axis=0)
+            better = np.sum([ps for _, ps in tried], axis=0) < before
+            kept = rows[better]
+            for number, (code, ps) in zip(life, tried, strict=True):
+                near[number][kept], costs[number][kept] = code[better], ps[better]
+                taken[number][kept] += value.nbytes
+        layers = []
+        for number, layer in enumerate(network.layers):
+            layers.append(Figures.empty(count))
+            self.chosen(layer, near[number], self.capacity - taken[number], everyone, layers[-1])
+        return Plan(layers, costs)
+
+    # segments
+
+    def striped(self, plan: Plan) -> Plan:
+        """The segments of least time over a plan without them; of a segment its layers have equal shares."""
+        count, size = self._designs.count, len(self._network.layers)
+        best: list[Array] = [np.zeros(count)]
+        taken = [np.full(count, -1, np.intp) for _ in range(size)]
+        spans = self._network.spans
+        found = [self._segment(span) for span in spans]
+        ending: dict[int, list[int]] = {}
+        for number, span in enumerate(spans):
+            ending.setdefault(span.last, []).append(number)
+        for number in range(size):
+            least = best[number] + plan.chosen[number]
+            for each in ending.get(number, ()):
+                segment = found[each]
+                if segment is None:
+                    continue
+                option = best[spans[each].first] + segment[0]
+                better = option < least
+                least = np.where(better, option, least)
+                taken[number][better] = each
+            best.append(least)
+        return self._traced(plan, spans, found, taken)
+
+    def _traced(
+        self, plan: Plan, spans: list[Span], found: list[tuple[Array, Figures] | None], taken: list[Index]
+    ) -> Plan:
+        """From the last layer back, as each design has it."""
+        layers = [Figures(f.ps.copy(), f.counts.copy(), f.bound.copy()) for f in plan.layers]
+        chosen = [each.copy() for each in plan.chosen]
+        at = np.full(self._designs.count, len(layers) - 1)
+        for number in reversed(range(len(layers))):
+            here = at == number
+            at[here] = number - 1
+            for each in np.unique(taken[number][here]):
+                segment = found[each] if each >= 0 else None
+                if segment is None:
+                    continue
+                rows = np.flatnonzero(here & (taken[number] == each))
+                span, parts = spans[each], spans[each].last - spans[each].first + 1
+                at[rows] = span.first - 1
+                for inside in range(span.first, span.last + 1):
+                    layers[inside].put(rows, segment[1], rows, parts)
+                    chosen[inside][rows] = segment[0][rows] / parts
+        return Plan(layers, chosen)
+
+    def _segment(self, span: Span) -> tuple[Array, Figures] | None:
+        """A segment with the stripes of least time, as chosen and as told; None if it fits on no design."""
+        best: tuple[Array, Figures] | None = None
+        room = self.capacity - span.weights
+        for stripes in span.heights:
+            if not (room > stripes.windows).any():
+                continue
+            found = self._with_stripes(span, stripes)
+            if found is None:
+                return None
+            if best is None:
+                best = found
+                continue
+            better = np.flatnonzero(found[0] < best[0])
+            if not len(better) and np.isfinite(best[0]).any():
+                break
+            best[0][better] = found[0][better]
+            best[1].put(better, found[1], better)
+        return best
+
+    def _with_stripes(self, span: Span, stripes: Stripes) -> tuple[Array, Figures] | None:
+        chosen, nbytes = np.zeros(self._designs.count), np.zeros(self._designs.count)
+        result = Figures.empty(self._designs.count)
+        longest = np.zeros(self._designs.count)
+        for at, number in enumerate(range(span.first, span.last + 1)):
+            part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])
+            if part is None:
+                return None
+            chosen, nbytes, result.ps = chosen + part.chosen, nbytes + part.slots, result.ps + part.figures.ps
+            result.counts += part.figures.counts
+            if number < span.last:
+                chosen, result.ps = chosen + stripes.turns * part.tail, result.ps + stripes.turns * part.tail
+            result.bound = np.where(part.figures.ps > longest, part.figures.bound, result.bound)
+            longest = np.maximum(longest, part.figures.ps)
+        loaded = span.loaded + span.weights
+        loading = loaded * PS / self._designs["dram.bandwidth"]
+        fits = nbytes + stripes.windows <= self.capacity
+        result.bound = np.where(loading > result.ps, np.int8(_DRAM), result.bound)
+        result.counts[COUNTS.index("dram")] += loaded
+        result.counts[COUNTS.index("moved")] += loaded
+        result.ps = _beside(loading, result.ps)
+        return np.where(fits, _beside(loading, chosen), np.inf), result
+
+    def _striped_layer(self, number: int, near: int, rows: int, *, direct: bool) -> _Striped | None:
+        case = self._network.layers[number].case(near)
+        rows = min(rows, case.height) if isinstance(case, Case) else rows
+        key = (number, near, rows, direct)
+        if key not in self._striped:
+            self._striped[key] = self._new_striped(number, near, rows, direct=direct)
+        return self._striped[key]
+
+    def _new_striped(self, number: int, near: int, rows: int, *, direct: bool) -> _Striped | None:
+        layer, count = self._network.layers[number], self._designs.count
+        case = layer.case(near)
+        if case is None:
+            return None
+        if isinstance(case, Plain):
+            ps, nothing = self._computing(case)[self._columns], np.zeros(count)
+            counts = np.broadcast_to(_counts(case), (len(COUNTS), count))
+            return _Striped(ps, nothing, nothing + case.slots, Figures(ps, counts, np.full(count, _VECTOR, np.int8)))
+        striped = layer.striped(case, self._rows_of(case, direct=direct), window=direct)
+        if (striped, rows) not in self._picked:
+            found = self.table(striped)
+            ps, best = pick(found, weights_held(striped) + self.capacity / _OF_SEGMENT, self._columns, rows)
+            picked = Picked(found, best, self._columns)
+            told = self._told(picked, np.arange(count))
+            self._picked[striped, rows] = _Striped(
+                ps.astype(np.float64), picked.at(found.tail), picked.at(found.nbytes), told
+            )
+        return self._picked[striped, rows]
+
+    def _rows_of(self, case: Case, *, direct: bool) -> tuple[int, ...]:
+        """All numbers of rows that segments ask of a layer, so that it is asked once."""
+        if not self._asked:
+            for span in self._network.spans:
+                for stripes, at in product(span.heights, range(span.last - span.first + 1)):
+                    one = self._network.layers[span.first + at].case(span.near[at])
+                    if isinstance(one, Case):
+                        self._asked.setdefault((one, span.direct[at]), set()).add(min(stripes.rows[at], one.height))
+        return tuple(sorted(self._asked[case, direct]))
+
+
+def _beside(one: Array, other: Array) -> Array:
+    """Two that go on side by side: of the shorter one a part shows."""
+    together: Array = np.maximum(one, other) + np.minimum(one, other) / OVERLAP
+    return together
+
+
+def _counts(case: Plain) -> Array:
+    """``COUNTS`` of a layer without products, as a column."""
+    found = {"steps": case.tiles, "dram": case.far, "moved": case.far + case.near, "sram": case.near}
+    return np.array([[float(found.get(name, 0))] for name in COUNTS])
+
+
+def weights_held(case: Case) -> float:
+    """Bytes of all weights and parameters of a layer that keeps them in SRAM."""
+    problem = case.problem
+    whole = footprint(problem, Tiling(problem.groups, 1, 1, problem.oc, problem.ic, False))
+    return float(align(whole.w) + align(whole.parameters))

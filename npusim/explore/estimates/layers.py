@@ -1,0 +1,132 @@
+"""The layers of a network as the compiler groups them, and what each asks of a device wherever its values live.
+
+The compiler's own lowerings say it, made once for one device of many: what differs between these are prices and tiles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from npusim.compiler.groups import Group
+from npusim.compiler.kinds import lower
+from npusim.compiler.lower.base import Context, Lowering, SlotTable
+from npusim.compiler.lower.matrix import MatrixLowering
+from npusim.compiler.memory import place_slots
+from npusim.compiler.tile import Home
+from npusim.compiler.values import Buffer, align
+from npusim.errors import CompileError
+from npusim.explore.estimates.tilings import Case, ChainWorks
+from npusim.graph import Tensor
+from npusim.isa.base import Space
+from npusim.work import ScalarWork, VectorWork
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A layer without products: what its instructions ask of the vector and the scalar unit, and how often; the bytes
+    that are moved from and to DRAM, and within SRAM. ``tiles``: pieces it comes in; ``slots``: bytes that one takes."""
+
+    vector: tuple[tuple[VectorWork, int], ...]
+    scalar: tuple[tuple[ScalarWork, int], ...]
+    far: int
+    near: int
+    tiles: int
+    slots: int
+
+
+@dataclass(slots=True)
+class Layer:
+    """A group, and the values in memory that it touches: of ``buffers`` the planner may choose the home."""
+
+    group: Group
+    context: Context
+    buffers: list[Buffer] = field(default_factory=list)
+    cases: dict[int, Case | Plain | None] = field(default_factory=dict)
+
+    def case(self, near: int) -> Case | Plain | None:
+        """What is to be done where buffers are in SRAM whose bits are set in ``near``; None if that is impossible."""
+        if near not in self.cases:
+            self.cases[near] = self._case(near)
+        return self.cases[near]
+
+    def _case(self, near: int) -> Case | Plain | None:
+        for bit, buffer in enumerate(self.buffers):
+            buffer.core = 0 if near >> bit & 1 else None
+        try:
+            self.context.room = self.context.sram_bytes
+            lowering = lower(self.context, self.group)
+            return _product(lowering) if isinstance(lowering, MatrixLowering) else _plain(lowering, self.context)
+        except CompileError:
+            return None
+        finally:
+            for buffer in self.buffers:
+                buffer.core = None
+
+    def striped(self, case: Case, rows: tuple[int, ...], *, window: bool) -> Case:
+        """The same for so many rows at a time, with all weights in SRAM; ``window``: the input is there as well."""
+        x_home = Home.DIRECT if window else case.problem.x_home
+        return replace(case, problem=replace(case.problem, held=1, x_home=x_home), rows=rows)
+
+    def bit(self, buffer: Buffer) -> int:
+        """The bit of a buffer; 0 if the layer does not touch it, or the planner has no say."""
+        return 1 << self.buffers.index(buffer) if buffer in self.buffers else 0
+
+
+def layers(groups: Sequence[Group], context: Context, buffers: Sequence[Buffer]) -> list[Layer]:
+    """The layers of a placement."""
+    wanted = {buffer for buffer in buffers if buffer.is_scratch and buffer.nbytes}
+    context = copy(context)
+    context.tiles = False
+    found = []
+    for group in groups:
+        layer = Layer(group, context)
+        inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
+        for tensor in _tensors(group):
+            view = context.views.get(tensor)
+            if view is not None and tensor not in inside and view.buffer in wanted and view.buffer not in layer.buffers:
+                layer.buffers.append(view.buffer)
+        found.append(layer)
+    return found
+
+
+def _tensors(group: Group) -> list[Tensor]:
+    return [tensor for op in group.ops for tensor in (*op.inputs, *op.outputs) if tensor is not None]
+
+
+def _product(lowering: MatrixLowering) -> Case:
+    chain = lowering.chain
+    works = ChainWorks()
+    if chain.ops and all(chain.shape):
+        probe = chain.probe()
+        works = ChainWorks(_vectors(chain.works([1] * len(probe))), _vectors(chain.works(probe)), prod(probe))
+    return Case(lowering.problem, works, lowering.height)
+
+
+def _vectors(works: Sequence[object]) -> tuple[VectorWork, ...]:
+    return tuple(work for work in works if isinstance(work, VectorWork))
+
+
+def _plain(lowering: Lowering, context: Context) -> Plain:
+    vector: Counter[VectorWork] = Counter()
+    scalar: Counter[ScalarWork] = Counter()
+    specs = lowering.slots()
+    starts = place_slots(specs, [(0, context.sram_bytes)], low_end=True) or []
+    tiles = 0
+    for step in lowering.steps(SlotTable(0, specs, starts), 0, 1):
+        tiles += 1
+        for item in step.compute:
+            work = item.instruction.work()
+            if isinstance(work, VectorWork):
+                vector[work] += 1
+            elif isinstance(work, ScalarWork):
+                scalar[work] += 1
+    far = near = 0
+    for view in lowering.moves():
+        count = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * view.dtype.itemsize
+        near, far = (near + count, far) if view.buffer.on_chip else (near, far + count)
+    slots = sum(align(max(spec.nbytes, 1)) * spec.copies for spec in specs if spec.space is Space.SRAM)
+    return Plain(tuple(vector.items()), tuple(scalar.items()), far, near, tiles, slots)

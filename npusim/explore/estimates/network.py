@@ -1,0 +1,179 @@
+"""A network on many devices of one kind: its layers, its values and the segments that it may be cut into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from npusim.compiler.groups import Group, form_groups, join_ranges
+from npusim.compiler.legalize import separate_outputs
+from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.memory import LONGEST, LONGEST_LIFE
+from npusim.compiler.pipeline import prepare
+from npusim.compiler.place import Placement, place
+from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, rows_of
+from npusim.compiler.values import Buffer, align
+from npusim.explore.estimates.layers import Layer, layers
+from npusim.graph import Graph, Tensor
+from npusim.hw.config import Config
+from npusim.isa.matrix import packed_bytes
+from npusim.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value whose home is chosen: its bytes, and the first and the last layer that it is wanted for."""
+
+    buffer: Buffer
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stripes:
+    """A segment with stripes of one height: ``rows`` that each layer makes at once, bytes of all windows, and how many
+    stripes there are in all images."""
+
+    rows: tuple[int, ...]
+    windows: int
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Layers ``first`` to ``last`` as a segment: of each layer which values are in windows, and whether its input is;
+    bytes that are loaded into windows, and of all weights."""
+
+    first: int
+    last: int
+    near: tuple[int, ...]
+    direct: tuple[bool, ...]
+    loaded: int
+    weights: int
+    heights: tuple[Stripes, ...]
+
+
+class Network:
+    """What does not depend on the numbers that differ: made once for many designs. Raises what ``prepare`` raises."""
+
+    def __init__(self, graph: Graph, config: Config) -> None:
+        self.config = config
+        prepared = separate_outputs(prepare(graph, config))
+        groups = form_groups(prepared.ops, prepared.outputs)
+        if config.cores == 1:
+            groups = join_ranges(groups)
+        self.context = Context(config, ConstantPool())
+        self._placement = place(prepared, groups, self.context)
+        self.layers = layers(self._placement.groups, self.context, self._placement.buffers)
+        self._users = self._uses()
+        self.values = sorted(self._values(), key=self._order)
+        self._spans: list[Span] | None = None
+
+    @property
+    def placement(self) -> Placement:
+        return self._placement
+
+    @property
+    def spans(self) -> list[Span]:
+        """The segments that there may be; found when they are first asked for."""
+        if self._spans is None:
+            self._spans = list(self._segments())
+        return self._spans
+
+    def _uses(self) -> dict[Buffer, list[int]]:
+        users: dict[Buffer, list[int]] = {}
+        for number, layer in enumerate(self.layers):
+            for buffer in layer.buffers:
+                users.setdefault(buffer, []).append(number)
+        return users
+
+    def _values(self) -> Iterator[Value]:
+        for buffer, users in self._users.items():
+            if users[-1] - users[0] < LONGEST_LIFE:
+                yield Value(buffer, align(max(buffer.nbytes, 1)), users[0], users[-1])
+
+    def _order(self, value: Value) -> tuple[float, int, int]:
+        """The planner's: those first whose bytes are moved most for the room that they take."""
+        worth = len(self._users[value.buffer]) / (value.last - value.first + 1)
+        return -worth, value.buffer.nbytes, value.first
+
+    # segments
+
+    def _segments(self) -> Iterator[Span]:
+        tensors = self._tensors()
+        groups = [layer.group for layer in self.layers]
+        for first in range(len(groups)):
+            end, wanted = min(first + LONGEST, len(groups)), first
+            for last in range(first, end):
+                if rows_of(groups[last], self.context) is None or wanted >= end:
+                    break
+                found = inners(groups[first : last + 1], self.context) if last > first and wanted <= last else None
+                wanted = max(wanted, self._last_use(groups[last]))
+                if found is not None and self._closed(found, first, last, tensors):
+                    span = self._span(first, last, found)
+                    if span is not None:
+                        yield span
+
+    def _tensors(self) -> dict[Buffer, set[Tensor]]:
+        found: dict[Buffer, set[Tensor]] = {}
+        for layer in self.layers:
+            inside = {tensor for op in layer.group.ops for tensor in op.outputs} - set(layer.group.outputs)
+            for tensor in (t for op in layer.group.ops for t in (*op.inputs, *op.outputs) if t is not None):
+                if tensor in self.context.views and tensor not in inside:
+                    found.setdefault(self.context.views[tensor].buffer, set()).add(tensor)
+        return found
+
+    def _last_use(self, group: Group) -> int:
+        users = self._users.get(self.context.view(group.outputs[0]).buffer)
+        return users[-1] if users else len(self.layers)
+
+    def _closed(self, inner: Sequence[Inner], first: int, last: int, tensors: dict[Buffer, set[Tensor]]) -> bool:
+        """Nobody outside wants the values, and each has its bytes for itself."""
+        for value in inner:
+            buffer = self.context.views[value.tensor].buffer
+            users = self._users.get(buffer)
+            if users is None or users[0] < first or users[-1] > last or len(tensors[buffer]) > 1:
+                return False
+        return True
+
+    def _span(self, first: int, last: int, inner: Sequence[Inner]) -> Span | None:
+        group_layers = self.layers[first : last + 1]
+        groups = [layer.group for layer in group_layers]
+        loaded = imports(groups, inner, self.context)
+        values = [*inner, *loaded]
+        in_windows = {value.tensor for value in values}
+        buffers = {self.context.view(tensor).buffer for tensor in in_windows}
+        heights = []
+        height = groups[-1].outputs[0].shape[rows_of(groups[-1], self.context) or 0]
+        height = height * 2 if groups[-1].outputs[0].shape[0] > 1 else height
+        while height > 1:
+            height = ceil_div(height, 2)
+            segment = cut(groups, values, height, self.context)
+            if segment is None:
+                return None
+            heights.append(_stripes(segment))
+        near = tuple(sum(layer.bit(buffer) for buffer in buffers) for layer in group_layers)
+        direct = tuple(group.anchor is not None and group.anchor.input(0) in in_windows for group in groups)
+        return Span(
+            first, last, near, direct, sum(value.tensor.nbytes for value in loaded), sum(map(weight_bytes, groups)),
+            tuple(heights),
+        )  # fmt: skip
+
+
+def _stripes(segment: Segment) -> Stripes:
+    windows = sum(align(window.buffer.nbytes) for window in segment.windows)
+    return Stripes(tuple(segment.rows), windows, segment.images * len(segment.stripes))
+
+
+def weight_bytes(group: Group) -> int:
+    """Of a convolution's constant weights, as they are loaded."""
+    anchor = group.anchor
+    if anchor is None or anchor.kind != "conv":
+        return 0
+    return packed_bytes(anchor.input(1).size, anchor.input(1).dtype, anchor.attrs["w_bits"])
+
+
+def layer_names(found: Sequence[Layer]) -> tuple[str, ...]:
+    """What layers are called in reports."""
+    return tuple(layer.group.name for layer in found)

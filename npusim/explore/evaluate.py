@@ -1,0 +1,124 @@
+"""One design, simulated: compile each model for it, run it without arithmetic, and write down what that took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from npusim.errors import CompileError, DeviceFaultError, DeviceMemoryError, UnsupportedError
+from npusim.explore.figures import REFUSED, SIMULATED, Figures, Row, power_uw
+from npusim.explore.workloads import Workload, digest_of
+
+if TYPE_CHECKING:
+    from npusim.graph import Graph
+    from npusim.hw.config import Config
+    from npusim.runtime import Result
+
+_UNFIT = (UnsupportedError, CompileError, DeviceMemoryError, DeviceFaultError)
+"""What a design cannot do; anything else that is raised is a mistake of ours or of the machine."""
+
+
+class Task(Protocol):
+    """What a worker evaluates: (number, base's name, settings, device)."""
+
+    number: int
+    base: str
+    settings: dict[str, Any]
+    config: Config
+
+
+class Evaluate(Protocol):
+    """Gives the row of a design. Picklable, for workers have one each; the row depends on the design alone."""
+
+    def __call__(self, design: Task, /) -> Row: ...
+
+
+class Simulator:
+    """Simulates graphs on designs. ``graphs`` are in the workloads' order."""
+
+    def __init__(self, names: Sequence[str], graphs: Sequence[Graph]) -> None:
+        self._models = list(zip(names, graphs, [digest_of(g, n) for n, g in zip(names, graphs, strict=True)], strict=True))
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """By model, what tells its contents from others."""
+        return {name: digest for name, _, digest in self._models}
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """The models."""
+        return {name: graph for name, graph, _ in self._models}
+
+    def __call__(self, design: Task, /) -> Row:
+        config = design.config
+        found, reason = [], ""
+        for name, graph, digest in self._models:
+            try:
+                found.append(_figures(name, simulate(graph, config, digest)))
+            except _UNFIT as error:
+                reason = f"{name}: {_one_line(error)}"
+                break
+        return Row(
+            design.number, design.base, design.settings, config.fingerprint(), REFUSED if reason else SIMULATED, reason,
+            area_um2(config), () if reason else tuple(found),
+        )  # fmt: skip
+
+
+def load_models(workloads: Sequence[Workload], config: Config) -> Simulator:
+    """A simulator of these, each read once. Raises NpusimError."""
+    return Simulator([each.name for each in workloads], [each.load(config) for each in workloads])
+
+
+def simulate(graph: Graph, config: Config, digest: str = "") -> Result:
+    """One run of a model on a device, without arithmetic: the one that ``npusim run`` reports. Nothing is kept.
+
+    Where weights stay in SRAM that is the second one. Raises UnsupportedError, CompileError, DeviceMemoryError.
+    """
+    from npusim._core import DefaultFloats
+    from npusim.compiler.pipeline import compile_graph
+    from npusim.runtime import Session
+
+    with DefaultFloats():
+        program = compile_graph(graph, config, f"{digest}-{config.fingerprint()}")
+    with Session(config, cache_dir=False) as session:
+        if program.resident_bytes:
+            session.run(program, timing_only=True)
+        return session.run(program, timing_only=True)
+
+
+def area_um2(config: Config) -> int | None:
+    """Square micrometres of a device, as far as all parts of it are known."""
+    from npusim.hw.area import area
+
+    return area(config).total
+
+
+def _figures(model: str, result: Result) -> Figures:
+    energy = result.energy.total
+    traffic = result.dram_read_bytes + result.dram_write_bytes
+    return Figures(
+        model, result.time_ps, result.cycles, traffic, energy, power_uw(energy, result.time_ps),
+        result.timeline.digest(), busy_shares(result),
+    )  # fmt: skip
+
+
+def busy_shares(result: Result) -> Mapping[str, float]:
+    """The part of the time in which each kind of unit works, the mean of its instances, and the DRAM's pins."""
+    counters = result.counters
+    whole = counters.duration_ps
+    if not whole:
+        return {}
+    kinds: dict[str, list[int]] = {}
+    for unit, each in counters.units.items():
+        kinds.setdefault(unit.rpartition(".")[2].rstrip("0123456789"), []).append(each.busy_ps)
+    shares = {kind: sum(busy) / len(busy) / whole for kind, busy in kinds.items()}
+    return {**{kind: round(share, 6) for kind, share in shares.items()}, "dram": round(counters.dram_busy_ps / whole, 6)}
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= MOST_REASON else f"{text[: MOST_REASON - 3]}..."
+
+
+MOST_REASON = 300
+"""Characters of a reason: a store has many."""

@@ -1,0 +1,93 @@
+"""What is known of a design: the figures of each model on it, how they were found, and why there are none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from npusim.explore.formula import DIMENSIONS, NUMBER, Name
+from npusim.units import Dimension
+
+FIGURES: dict[str, Name] = {
+    "latency": Name(*DIMENSIONS[Dimension.TIME]),
+    "cycles": Name(NUMBER),
+    "dram_bytes": Name(*DIMENSIONS[Dimension.SIZE]),
+    "energy": Name(*DIMENSIONS[Dimension.ENERGY]),
+    "power": Name(*DIMENSIONS[Dimension.POWER]),
+    "area": Name(*DIMENSIONS[Dimension.AREA]),
+}
+"""Every figure, in base units: ps, cycles, B, fJ, uW, um2. Area is of the device, the others of a model on it."""
+OF_MODELS = tuple(name for name in FIGURES if name != "area")
+
+SIMULATED, ESTIMATED = "simulated", "estimated"
+REFUSED, FAILED = "refused", "failed"
+"""Besides the tiers: a design that cannot be built or compiled for, and one whose evaluation did not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one model on one design; None is unknown. ``busy``: part of the time in which each resource works."""
+
+    model: str
+    latency: int | float
+    cycles: int | None = None
+    dram_bytes: int | float | None = None
+    energy: int | float | None = None
+    power: int | float | None = None
+    digest: str = ""
+    busy: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of one design. ``status``: a tier, REFUSED or FAILED, with the ``reason``."""
+
+    number: int
+    base: str
+    settings: Mapping[str, Any]
+    fingerprint: str
+    status: str
+    reason: str = ""
+    area: int | float | None = None
+    figures: tuple[Figures, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether it has figures."""
+        return self.status in (SIMULATED, ESTIMATED)
+
+
+def power_uw(energy_fj: float | None, latency_ps: float) -> int | None:
+    """Microwatts over a run: a femtojoule in a picosecond is a milliwatt."""
+    return None if energy_fj is None or not latency_ps else int(energy_fj * 1000 // latency_ps)
+
+
+def values_of(row: Row, weights: Mapping[str, Fraction]) -> dict[str, Any]:
+    """The figures by the names that formulas have for them; over all models, the mean by their weights.
+
+    Power over all models is their energy over their time, as of one after the other.
+    """
+    found: dict[str, Any] = {"area": row.area}
+    of = {each.model: each for each in row.figures}
+    for figure in OF_MODELS:
+        for model, each in of.items():
+            found[f"{figure}({model})"] = getattr(each, figure)
+        found[figure] = _mean([(weights[model], getattr(each, figure)) for model, each in of.items()])
+    for model in of:
+        found[f"area({model})"] = row.area
+    if len(of) > 1 and found["energy"] is not None:
+        found["power"] = found["energy"] * 1000 / found["latency"] if found["latency"] else None
+    return found
+
+
+def _mean(parts: Sequence[tuple[Fraction, float | None]]) -> float | int | None:
+    if not parts or any(value is None or math.isnan(value) for _, value in parts):
+        return None
+    if len(parts) == 1:
+        return parts[0][1]
+    exact = sum((weight * Fraction(value or 0) for weight, value in parts), Fraction())
+    mean = exact / sum(weight for weight, _ in parts)
+    return mean.numerator if mean.denominator == 1 else float(mean)

@@ -1,0 +1,373 @@
+"""Formulas of a space file: numbers with units, keys of the device, figures of the models; checked before anything runs.
+
+``2 * rows * 16 KiB``, ``area <= 2.5 mm2``, ``latency('bert') * energy``. Python's grammar is parsed, never evaluated: what
+is not arithmetic, a comparison or one of a few functions is refused. Every value has a dimension, so that an area is never
+compared with a time. Values may be exact numbers, or numpy arrays with one element for each design.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from npusim.errors import shown
+from npusim.units import Dimension
+
+Dim = tuple[int, int, int, int] | str
+"""Exponents of byte, second, joule and metre; ``text`` and ``flag`` are what cannot be calculated with."""
+NUMBER: Dim = (0, 0, 0, 0)
+TEXT: Dim = "text"
+FLAG: Dim = "flag"
+LONGEST = 1000
+"""Characters of a formula: a person wrote it."""
+
+DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
+    Dimension.TIME: ((0, 1, 0, 0), Fraction(1, 10**12)),
+    Dimension.SIZE: ((1, 0, 0, 0), Fraction(1)),
+    Dimension.FREQUENCY: ((0, -1, 0, 0), Fraction(1)),
+    Dimension.BANDWIDTH: ((1, -1, 0, 0), Fraction(1)),
+    Dimension.ENERGY: ((0, 0, 1, 0), Fraction(1, 10**15)),
+    Dimension.POWER: ((0, -1, 1, 0), Fraction(1, 10**6)),
+    Dimension.AREA: ((0, 0, 0, 2), Fraction(1, 10**12)),
+    Dimension.LENGTH: ((0, 0, 0, 1), Fraction(1, 10**9)),
+}
+"""Exponents, and what one base unit of ``npusim.units`` is in bytes, seconds, joules and metres."""
+_LARGE = {"uJ": Fraction(1, 10**6), "mJ": Fraction(1, 10**3), "J": Fraction(1)}
+"""Of energy: single actions need none of them, runs do."""
+_UNITS: dict[str, tuple[Fraction, Dim]] = {
+    **{
+        suffix: (size * scale, dim)
+        for dimension, (dim, scale) in DIMENSIONS.items()
+        for suffix, size in dimension.suffixes.items()
+    },
+    **{suffix: (size, DIMENSIONS[Dimension.ENERGY][0]) for suffix, size in _LARGE.items()},
+}
+_NOUNS: dict[Dim, str] = {
+    NUMBER: "a plain number",
+    TEXT: "text",
+    FLAG: "a flag",
+    **{dim: dimension.noun for dimension, (dim, _) in DIMENSIONS.items()},
+}
+_SPELT = "|".join(map(re.escape, sorted(_UNITS, key=len, reverse=True)))
+# A quantity, or quoted text, in which nothing is one. After a unit there is no more of a name: "16 B/sram" is not B/s.
+_QUANTITY = re.compile(rf"'[^']*'|\"[^\"]*\"|(?<![\w.])([0-9]+(?:\.[0-9]+)?)\s*({_SPELT})(?![\w.(])", re.ASCII)
+MOST_NAMES = 20
+"""Names that a message lists."""
+
+
+class FormulaError(ValueError):
+    """A formula is refused; the message says why, and what was allowed, without its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a name of a formula stands for: its dimension, and what one of its base unit is in SI units."""
+
+    dim: Dim = NUMBER
+    scale: Fraction = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What may be named. ``figures`` may be called with a model's name in quotes; alone, they are of all models."""
+
+    names: Mapping[str, Name]
+    figures: Mapping[str, Name] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+
+Values = Mapping[str, Any]
+"""By name, in base units: of a figure, ``latency`` and ``latency(bert)``."""
+_Eval = Callable[[Values], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A checked formula. ``uses``: the names whose values it needs."""
+
+    text: str
+    dim: Dim
+    uses: frozenset[str]
+    _evaluate: _Eval
+
+    def __call__(self, values: Values) -> Any:
+        """The value in SI units, exact if the values are; of a condition, how far it is from being fulfilled.
+
+        A condition is fulfilled at 0 and below; else it is what is lacking, as a part of the limit. An unknown value
+        gives nan. Raises ZeroDivisionError.
+        """
+        return self._evaluate(values)
+
+
+def formula(text: str, scope: Scope) -> Formula:
+    """An arithmetic formula. Raises FormulaError."""
+    found = _Compiler(text, scope).compile()
+    if found.dim is FLAG and isinstance(found, _Condition):
+        raise FormulaError(f"must be a value, got a comparison: {shown(text)}")
+    return Formula(text, found.dim, frozenset(found.uses), found.evaluate)
+
+
+def condition(text: str, scope: Scope) -> Formula:
+    """A comparison, or several with ``and`` and ``or``. Raises FormulaError."""
+    found = _Compiler(text, scope).compile()
+    if not isinstance(found, _Condition):
+        raise FormulaError(f"must be a comparison such as 'area <= 2.5 mm2', got {shown(text)}")
+    return Formula(text, FLAG, frozenset(found.uses), found.evaluate)
+
+
+def noun(dim: Dim) -> str:
+    """A dimension in words."""
+    if dim in _NOUNS:
+        return _NOUNS[dim]
+    parts = zip(("B", "s", "J", "m"), dim, strict=True)
+    return "a quantity in " + " ".join(f"{unit}^{power}" if power != 1 else unit for unit, power in parts if power)
+
+
+@dataclass(slots=True)
+class _Part:
+    dim: Dim
+    evaluate: _Eval
+    uses: set[str] = field(default_factory=set)
+
+
+class _Condition(_Part):
+    """A part whose value is what is lacking."""
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
+_COMPARED: dict[type[ast.cmpop], int] = {ast.LtE: 1, ast.Lt: 1, ast.GtE: -1, ast.Gt: -1, ast.Eq: 0}
+_ALLOWED = "numbers with units, names, + - * / **, comparisons, and, or, min, max, ceil, floor"
+
+
+class _Compiler:
+    def __init__(self, text: str, scope: Scope) -> None:
+        self._text, self._scope = text, scope
+        self._quantities: dict[str, tuple[Fraction, Dim]] = {}
+        self._spelt: dict[str, str] = {}
+
+    def compile(self) -> _Part:
+        if len(self._text) > LONGEST:
+            raise FormulaError(f"must have at most {LONGEST} characters, got {len(self._text)}")
+        try:
+            tree = ast.parse(_QUANTITY.sub(self._quantity, self._text.strip()), mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise FormulaError(f"is no formula: {shown(self._text)}; may have {_ALLOWED}") from None
+        try:
+            return self._part(tree.body)
+        except RecursionError:
+            raise FormulaError(f"is nested too deeply: {shown(self._text)}") from None
+
+    def _quantity(self, match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        scale, dim = _UNITS[match[2]]
+        name = f"_quantity{len(self._quantities)}"
+        self._quantities[name] = Fraction(match[1]) * scale, dim
+        self._spelt[name] = match[0]
+        return name
+
+    def _part(self, node: ast.expr) -> _Part:
+        match node:
+            case ast.Constant():
+                return _constant(node.value)
+            case ast.Name() | ast.Attribute():
+                return self._name(node)
+            case ast.BinOp():
+                return self._arithmetic(node)
+            case ast.UnaryOp(op=ast.USub()):
+                inner = self._number(node.operand)
+                return _Part(inner.dim, lambda values: -inner.evaluate(values), inner.uses)
+            case ast.Compare():
+                return self._compare(node)
+            case ast.BoolOp():
+                return self._all_or_any(node)
+            case ast.Call():
+                return self._call(node)
+        raise FormulaError(f"must not have {self._as_written(node)}; may have {_ALLOWED}")
+
+    def _number(self, node: ast.expr) -> _Part:
+        part = self._part(node)
+        if isinstance(part, _Condition) or isinstance(part.dim, str):
+            raise FormulaError(f"must not calculate with {noun(part.dim)}: {self._as_written(node)}")
+        return part
+
+    def _name(self, node: ast.expr) -> _Part:
+        name = ast.unparse(node)
+        if name in self._quantities:
+            value, dim = self._quantities[name]
+            return _Part(dim, lambda _: value)
+        known = self._scope.names.get(name) or self._scope.figures.get(name)
+        if known is None:
+            raise FormulaError(self._unknown(name))
+        return _value(name, known)
+
+    def _unknown(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        figures, names = list(self._scope.figures), list(self._scope.names)
+        close = get_close_matches(name, [*figures, *names], 1)
+        hint = f" (did you mean '{close[0]}'?)" if close else ""
+        shown_names = names if len(names) <= MOST_NAMES else ["the keys of a device description"]
+        return f"unknown name {shown(name)}{hint}; allowed: {', '.join([*figures, *shown_names])}"
+
+    def _arithmetic(self, node: ast.BinOp) -> _Part:
+        left, right = self._number(node.left), self._number(node.right)
+        a, b, uses = left.evaluate, right.evaluate, left.uses | right.uses
+        assert not isinstance(left.dim, str)
+        assert not isinstance(right.dim, str)
+        if isinstance(node.op, ast.Pow):
+            return self._power(left, node.right, uses)
+        act = _ARITHMETIC.get(type(node.op))
+        if act is None:
+            raise FormulaError(f"must not have {self._as_written(node)}; may have {_ALLOWED}")
+        if isinstance(node.op, ast.Add | ast.Sub):
+            self._same(left.dim, right.dim, node)
+            dim: Dim = left.dim
+        else:
+            sign = 1 if isinstance(node.op, ast.Mult) else -1
+            x, y = left.dim, right.dim
+            dim = (x[0] + sign * y[0], x[1] + sign * y[1], x[2] + sign * y[2], x[3] + sign * y[3])
+        return _Part(dim, lambda values: act(a(values), b(values)), uses)
+
+    def _power(self, base: _Part, node: ast.expr, uses: set[str]) -> _Part:
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, int) and 0 <= node.value <= 8):
+            raise FormulaError(f"must have a whole number from 0 to 8 after **, got {self._as_written(node)}")
+        power, inner, dim = node.value, base.evaluate, base.dim
+        assert not isinstance(dim, str)
+        powered = (dim[0] * power, dim[1] * power, dim[2] * power, dim[3] * power)
+        return _Part(powered, lambda values: inner(values) ** power, uses)
+
+    def _compare(self, node: ast.Compare) -> _Part:
+        terms = [self._part(each) for each in (node.left, *node.comparators)]
+        lacks: list[_Eval] = []
+        for left, right, op in zip(terms, terms[1:], node.ops, strict=False):
+            if type(op) not in _COMPARED or any(isinstance(term, _Condition) for term in (left, right)):
+                raise FormulaError(f"must compare values with <=, <, >=, > or ==, got {self._as_written(node)}")
+            self._same(left.dim, right.dim, node)
+            sign = _COMPARED[type(op)]
+            if isinstance(left.dim, str) and sign:
+                raise FormulaError(f"must compare {noun(left.dim)} with ==, got {self._as_written(node)}")
+            lacks.append(_lack(left.evaluate, right.evaluate, sign, type(op) in (ast.Lt, ast.Gt)))
+        uses = set[str]().union(*(term.uses for term in terms))
+        return _Condition(FLAG, lambda values: _extreme(np.maximum, max, [lack(values) for lack in lacks]), uses)
+
+    def _all_or_any(self, node: ast.BoolOp) -> _Part:
+        parts = [self._part(each) for each in node.values]
+        if not all(isinstance(part, _Condition) for part in parts):
+            raise FormulaError(f"must have comparisons beside and, or; got {self._as_written(node)}")
+        ufunc, plain = (np.maximum, max) if isinstance(node.op, ast.And) else (np.minimum, min)
+        uses = set[str]().union(*(part.uses for part in parts))
+        return _Condition(FLAG, lambda values: _extreme(ufunc, plain, [part.evaluate(values) for part in parts]), uses)
+
+    def _call(self, node: ast.Call) -> _Part:
+        name = ast.unparse(node.func)
+        if name in self._scope.figures and not node.keywords and len(node.args) == 1:
+            return self._figure(name, node.args[0])
+        if name not in ("min", "max", "ceil", "floor") or node.keywords or not node.args:
+            raise FormulaError(f"must not call {self._as_written(node)}; may have {_ALLOWED}")
+        parts = [self._number(argument) for argument in node.args]
+        uses = set[str]().union(*(part.uses for part in parts))
+        first = parts[0]
+        if name in ("ceil", "floor"):
+            if len(parts) != 1 or first.dim != NUMBER:
+                raise FormulaError(f"{name} takes one plain number, got {self._as_written(node)}")
+            ufunc, plain = (np.ceil, math.ceil) if name == "ceil" else (np.floor, math.floor)
+            return _Part(NUMBER, lambda values: _rounded(ufunc, plain, first.evaluate(values)), uses)
+        for part in parts[1:]:
+            self._same(first.dim, part.dim, node)
+        lowest = name == "min"
+        ufunc2, plain2 = (np.minimum, min) if lowest else (np.maximum, max)
+        return _Part(first.dim, lambda values: _extreme(ufunc2, plain2, [p.evaluate(values) for p in parts]), uses)
+
+    def _figure(self, name: str, node: ast.expr) -> _Part:
+        model = node.value if isinstance(node, ast.Constant) else None
+        if model not in self._scope.models:
+            known = ", ".join(map(repr, self._scope.models))
+            raise FormulaError(f"{name}(...) must name a model: one of {known}; got {self._as_written(node)}")
+        return _value(f"{name}({model})", self._scope.figures[name])
+
+    def _same(self, left: Dim, right: Dim, node: ast.expr) -> None:
+        if left != right:
+            raise FormulaError(f"must not put {noun(left)} beside {noun(right)}: {self._as_written(node)}")
+
+    def _as_written(self, node: ast.expr) -> str:
+        """A part of the formula for a message, with the quantities that it was written with."""
+        return shown(_PLACEHOLDER.sub(lambda match: self._spelt[match[0]], ast.unparse(node)))
+
+
+_PLACEHOLDER = re.compile(r"_quantity[0-9]+")
+
+
+def _constant(value: object) -> _Part:
+    if isinstance(value, bool):
+        return _Part(FLAG, lambda _: value)
+    if isinstance(value, int | float) and value == value and abs(value) != math.inf:
+        exact = Fraction(str(value))
+        return _Part(NUMBER, lambda _: exact)
+    if isinstance(value, str):
+        return _Part(TEXT, lambda _: value)
+    raise FormulaError(f"must not have {shown(value)}; may have {_ALLOWED}")
+
+
+def _value(name: str, known: Name) -> _Part:
+    scale, rough = known.scale, float(known.scale)
+    if isinstance(known.dim, str):
+        return _Part(known.dim, lambda values: values[name], {name})
+
+    def evaluate(values: Values) -> Any:
+        value = values[name]
+        if value is None:
+            return math.nan
+        return value * rough if isinstance(value, np.ndarray | float) else value * scale
+
+    return _Part(known.dim, evaluate, {name})
+
+
+def _lack(left: _Eval, right: _Eval, sign: int, strict: bool) -> _Eval:
+    """How much a comparison lacks, as a part of its right side."""
+
+    def evaluate(values: Values) -> Any:
+        a, b = left(values), right(values)
+        if isinstance(a, str | bool) or isinstance(b, str | bool):
+            return 0 if a == b else 1
+        if not sign:
+            gap = abs(a - b)
+        else:
+            gap = (a - b) * sign
+        size = abs(b)
+        if isinstance(gap, np.ndarray) or isinstance(size, np.ndarray):
+            rough = np.asarray(gap, float) / np.where(np.asarray(size, float) > 0, np.asarray(size, float), 1.0)
+            return np.where((rough == 0) & strict, _LEAST, rough)
+        lack = float(gap / size) if size else float(gap)
+        return _LEAST if strict and lack == 0 else lack
+
+    return evaluate
+
+
+_LEAST = 1e-9
+"""What ``a < b`` lacks where both are equal."""
+
+
+def _extreme(ufunc: Any, plain: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+    if any(isinstance(value, np.ndarray) for value in values):
+        found = np.asarray(values[0], float)
+        for value in values[1:]:
+            found = ufunc(found, np.asarray(value, float))
+        return found
+    if any(value != value for value in values):
+        return math.nan
+    return plain(values)
+
+
+def _rounded(ufunc: Any, plain: Callable[[Any], int], value: Any) -> Any:
+    return ufunc(value) if isinstance(value, np.ndarray) else Fraction(plain(value))

@@ -1,0 +1,88 @@
+"""Which designs no other is better than: by one objective at least, and worse by none. All objectives are to be small."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+_BLOCK = 1024
+
+
+def non_dominated(points: Floats, margin: float = 0.0) -> npt.NDArray[np.bool_]:
+    """Which of ``points`` [n, objectives] no other dominates; of equal ones all. Those with a nan are never.
+
+    ``margin``: one is dominated only by another that is better by this part in every objective, as where figures may
+    be wrong by so much.
+    """
+    found = ~np.isnan(points).any(axis=1)
+    if not found.any():
+        return found
+    # Only those that dominate by the plain rule can do so by a margin: a small front is compared with all.
+    front = _plain(points, found)
+    if margin <= 0:
+        return front
+    best = points[front]
+    for start in range(0, len(points), _BLOCK):
+        block = points[start : start + _BLOCK]
+        beaten = (best[None] * (1 + margin) < block[:, None]).all(axis=2).any(axis=1)
+        found[start : start + _BLOCK] &= ~beaten
+    return found
+
+
+def _plain(points: Floats, valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    # In lexical order nothing is dominated by what comes after it, so that the front is grown in one pass.
+    places = np.flatnonzero(valid)
+    order = places[np.lexsort(points[places].T[::-1])]
+    kept = np.empty((0, points.shape[1]))
+    found = np.zeros(len(points), np.bool_)
+    for start in range(0, len(order), _BLOCK):
+        block = order[start : start + _BLOCK]
+        rest = block[~_dominated(points[block], kept)]
+        inside = rest[~_dominated(points[rest], points[rest])]
+        found[inside] = True
+        kept = np.concatenate([kept, points[inside]])
+    return found
+
+
+def _dominated(points: Floats, by: Floats) -> npt.NDArray[np.bool_]:
+    """Which of ``points`` one of ``by`` dominates."""
+    beaten = np.zeros(len(points), np.bool_)
+    for start in range(0, len(by), _BLOCK):
+        part = by[start : start + _BLOCK]
+        no_worse = (part[None] <= points[:, None]).all(axis=2)
+        better = (part[None] < points[:, None]).any(axis=2)
+        beaten |= (no_worse & better).any(axis=1)
+    return beaten
+
+
+def layers(points: Floats, wanted: int, margin: float = 0.0) -> list[int]:
+    """Places of ``wanted`` points: the front, then the front of the rest, and so on; of the last one those that lie
+    far from each other, by the first objective."""
+    left = np.flatnonzero(~np.isnan(points).any(axis=1))
+    found: list[int] = []
+    while len(found) < wanted and len(left):
+        mask = non_dominated(points[left], margin)
+        layer = left[mask]
+        room = wanted - len(found)
+        if len(layer) > room:
+            layer = layer[spread(points[layer], room)]
+        found += layer.tolist()
+        left = left[~mask]
+    return found
+
+
+def spread(points: Floats, wanted: int) -> npt.NDArray[np.intp]:
+    """Places of ``wanted`` points of a front that are far from each other, its ends first among them."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    scaled = (points - low) / np.where(high > low, high - low, 1)
+    chosen = list(dict.fromkeys(int(place) for place in scaled.argmin(axis=0)))[:wanted]
+    distance = np.full(len(points), np.inf)
+    for place in chosen:
+        distance = np.minimum(distance, np.abs(scaled - scaled[place]).sum(axis=1))
+    while len(chosen) < min(wanted, len(points)):
+        distance[chosen] = -1
+        place = int(distance.argmax())
+        chosen.append(place)
+        distance = np.minimum(distance, np.abs(scaled - scaled[place]).sum(axis=1))
+    return np.array(chosen, np.intp)

@@ -1,0 +1,202 @@
+"""Successive halving by tiers: what costs nothing decides first, what is exact last.
+
+All designs, or a sample of them, are estimated; the best of those by estimate are simulated; how far the estimates were off
+there corrects those nearby; then what is promising beside the front is simulated, round by round, until nothing new comes
+or the budget is spent. Every figure of the answer is a simulated one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from npusim.explore.figures import OF_MODELS, Row
+from npusim.explore.front import Floats, layers, non_dominated, spread
+from npusim.explore.search import Rounds, neighbours
+
+if TYPE_CHECKING:
+    from npusim.explore.question import Question
+    from npusim.explore.screening import Screen, Table
+    from npusim.explore.space import Space
+
+FIRST = 3
+"""The part of the budget that the first round takes: 1 / FIRST."""
+ROUNDS = 12
+"""The budget is spent in about so many rounds."""
+LEAST_ROUND = 8
+KEPT = 20_000
+"""Designs that are looked at again after each round: the best by estimate."""
+NEAR = 6
+"""Simulated designs whose errors correct an estimate."""
+
+
+class Halving:
+    """The search over one space; ``table`` keeps the estimates."""
+
+    def __init__(self, space: Space, question: Question, screen: Screen, table: Table) -> None:
+        self._space, self._question, self._screen, self.table = space, question, screen, table
+        self._margin = float(space.search.margin)
+        self._rows: dict[int, Row] = {}
+        self._random = random.Random(space.search.seed)
+
+    def rounds(self, budget: int) -> Rounds:
+        """Ask for rounds of designs, ``budget`` of them at most."""
+        self._estimate()
+        wanted = self._first(max(LEAST_ROUND, budget // FIRST))[:budget]
+        while wanted:
+            self._rows.update((yield wanted))
+            budget -= len(wanted)
+            size = min(budget, max(LEAST_ROUND, budget // ROUNDS))
+            wanted = self._next(size) if size > 0 else []
+
+    def _estimate(self) -> None:
+        space = self._space
+        most = space.search.screen
+        numbers = range(space.size) if space.size <= most else sorted(self._sample(space.size, most))
+        allowed = self._screen.allowed(numbers)
+        self.table.add(allowed)
+
+    def _sample(self, size: int, most: int) -> set[int]:
+        found: set[int] = set()
+        while len(found) < most:  # random.sample takes no ranges beyond 2**63
+            found.add(self._random.randrange(size))
+        return found
+
+    def _first(self, wanted: int) -> list[int]:
+        """The first layers by estimate, and a tenth of others: what the estimates do not know shows there only."""
+        table = self.table
+        if not table.numbers:
+            return []
+        values = table.values({})
+        points, lack = table.objectives(values), table.lack(values)
+        near = np.flatnonzero(lack <= self._margin)
+        near = near if len(near) else np.argsort(lack, kind="stable")[:wanted]
+        known = near[~np.isnan(points[near]).any(axis=1)]
+        chosen = [int(known[place]) for place in layers(points[known], wanted - wanted // 10, self._margin)]
+        others = sorted(set(map(int, near)) - set(chosen))
+        chosen += self._random.sample(others, min(len(others), wanted - len(chosen)))
+        self._keep(points, near, chosen)
+        return [table.numbers[place] for place in chosen]
+
+    def _keep(self, points: Floats, near: np.ndarray[tuple[int], np.dtype[np.intp]], chosen: list[int]) -> None:
+        """Which estimates are worth another look after each round."""
+        if len(near) <= KEPT:
+            kept = near
+        else:
+            best = near[layers(points[near], KEPT // 2, self._margin)]
+            rest = np.setdiff1d(near, best)
+            kept = np.concatenate([best, self._random.sample(rest.tolist(), min(len(rest), KEPT - len(best)))])
+        self._kept = set(map(int, kept)) | set(chosen)
+
+    def _next(self, wanted: int) -> list[int]:
+        """Designs that may be better than the front so far: by corrected estimates, and beside it."""
+        front = self._front()
+        beside = {n for number in front for n in neighbours(self._space, number)} - self._rows.keys()
+        known_before = len(self.table.numbers)
+        allowed = self._screen.allowed(sorted(beside))
+        self.table.add(allowed)
+        self._kept |= set(range(known_before, len(self.table.numbers)))
+        places = np.array(sorted(p for p in self._kept if self.table.numbers[p] not in self._rows), np.intp)
+        if not len(places):
+            return []
+        values = self.table.values(self._corrections(places))
+        points, lack = self.table.objectives(values)[places], self.table.lack(values)[places]
+        margin = self._residual() if self._rows else self._margin
+        promising = (lack <= margin) & ~np.isnan(points).any(axis=1)
+        exact = self._points(front)
+        adjacent = np.isin(places, [self.table.place[number] for number in allowed])
+        # Beside the front an estimate has the benefit of the doubt; elsewhere it must be better as it is.
+        hopeful = promising & ~_beaten(points * np.where(adjacent, 1 - margin, 1.0)[:, None], exact)
+        candidates = np.flatnonzero(hopeful)
+        if not len(candidates):
+            return []
+        return [self.table.numbers[places[candidates[i]]] for i in _best(points[candidates], wanted)]
+
+    def _front(self) -> list[int]:
+        """The numbers of the designs that are the answer so far."""
+        fit = [number for number, row in self._rows.items() if not self._question.broken(row)]
+        if not fit:
+            return self._nearly()
+        mask = non_dominated(self._points(fit))
+        return [number for number, on in zip(fit, mask, strict=True) if on]
+
+    def _nearly(self) -> list[int]:
+        """Where nothing fulfils the constraints yet: what lacks least."""
+        known = [row for row in self._rows.values() if row.known]
+        lacks = {row.number: max(self._question.lacks(row), default=0.0) for row in known}
+        return sorted(lacks, key=lambda number: (lacks[number], number))[:LEAST_ROUND]
+
+    def _points(self, numbers: list[int]) -> Floats:
+        points = [self._question.objectives(self._rows[number]) for number in numbers]
+        return np.array(points, float).reshape(len(points), len(self._space.objectives))
+
+    def _corrections(self, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Mapping[tuple[str, str], Floats]:
+        """By model and figure, what the errors of near simulated designs make of an estimate: a factor."""
+        rows = [row for row in self._rows.values() if row.known]
+        count = len(self.table.numbers)
+        if not rows:
+            return {}
+        here = self._coordinates([row.number for row in rows])
+        there = self._coordinates([self.table.numbers[place] for place in places])
+        weights, nearest = _weights(there, here)
+        found = {}
+        done = np.array([self.table.place[row.number] for row in rows])
+        for index, model in enumerate(self.table.models):
+            for figure in OF_MODELS:
+                exact = np.array([_known(getattr(row.figures[index], figure)) for row in rows])
+                error = np.log(np.maximum(exact, 1e-9)) - np.log(self.table.column(model, figure)[done])
+                factor = np.full(count, np.nan)
+                factor[places] = np.exp((weights * error[nearest]).sum(axis=1))
+                found[model, figure] = factor
+        return found
+
+    def _residual(self) -> float:
+        """How far corrected estimates may be off: the margin, or less where there are many simulated designs."""
+        return self._margin
+
+    def _coordinates(self, numbers: list[int]) -> Floats:
+        """Places on the axes from 0 to 1; names are as far from each other as the ends of an axis."""
+        columns = []
+        places = np.array([self._space.places(number) for number in numbers], float)
+        for axis, (radix, ordered) in enumerate(zip(self._space.radices, self._space.ordered, strict=True)):
+            if ordered:
+                columns.append(places[:, axis] / (radix - 1))
+            elif radix > 1:
+                columns += [(places[:, axis] == value) * 0.7 for value in range(radix)]
+        return np.stack(columns, axis=1) if columns else np.zeros((len(numbers), 1))
+
+
+def _known(value: float | None) -> float:
+    return np.nan if value is None else float(value)
+
+
+def _beaten(points: Floats, front: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which points one of the front is at least as good as in everything."""
+    if not len(front):
+        return np.zeros(len(points), np.bool_)
+    return (front[None] <= points[:, None]).all(axis=2).any(axis=1)
+
+
+def _best(points: Floats, wanted: int) -> list[int]:
+    """Places of the best, spread over their front."""
+    chosen = layers(points, min(wanted, len(points)))
+    return chosen if chosen else spread(points, wanted).tolist()
+
+
+def _weights(there: Floats, here: Floats) -> tuple[Floats, np.ndarray[tuple[int, int], np.dtype[np.intp]]]:
+    """For each point ``there`` the nearest of those ``here``, and how much each counts."""
+    count = min(NEAR, len(here))
+    nearest = np.empty((len(there), count), np.intp)
+    weights = np.empty((len(there), count))
+    for start in range(0, len(there), 1024):
+        block = there[start : start + 1024]
+        distance = np.abs(block[:, None] - here[None]).sum(axis=2)
+        # A stable sort: of two that are as near, the first, on every machine.
+        order = np.argsort(distance, axis=1, kind="stable")[:, :count]
+        near = 1 / (np.take_along_axis(distance, order, 1) + 1e-3) ** 2
+        nearest[start : start + 1024] = order
+        weights[start : start + 1024] = near / near.sum(axis=1, keepdims=True)
+    return weights, nearest

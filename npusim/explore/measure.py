@@ -1,0 +1,43 @@
+"""Points of many devices for one model: compiled and simulated for each, in one process or in several."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npusim.errors import NpusimError
+from npusim.explore.whatif import Point, point
+from npusim.hw.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Measurer:
+    """``model``: an ONNX file; ``shapes``, ``bind``: what it leaves open; ``jobs``: processes.
+
+    The points are the same for any number of processes, and come in the order of the devices.
+    """
+
+    model: Path
+    shapes: Mapping[str, Sequence[int]] | None = None
+    bind: Mapping[str, Any] = field(default_factory=dict)
+    jobs: int = 1
+
+    def __call__(self, devices: Sequence[Config]) -> list[Point | str]:
+        if self.jobs == 1 or len(devices) == 1:
+            return [self.one(device) for device in devices]
+        # Spawned, not forked: a process with threads must not be copied.
+        with multiprocessing.get_context("spawn").Pool(min(self.jobs, len(devices))) as pool:
+            return pool.map(self.one, devices, chunksize=1)
+
+    def one(self, device: Config) -> Point | str:
+        """The point of a device; if it cannot have the model, why."""
+        from npusim.runtime import Session
+
+        try:
+            with Session(device, cache_dir=False) as session:
+                return point(session, session.compile(self.model, self.shapes, bind=self.bind, timing_only=True))
+        except (NpusimError, MemoryError) as error:
+            return str(error).splitlines()[0] if str(error) else "this machine has too little memory for that"

@@ -1,0 +1,93 @@
+"""What is asked of designs: objectives and conditions, answered from rows, or for many designs at once from columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from npusim.explore.figures import Row, values_of
+
+if TYPE_CHECKING:
+    from npusim.explore.formula import Formula
+    from npusim.explore.space import Space
+    from npusim.hw.config import Config
+
+
+class Question:
+    """The objectives and constraints of a space."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.weights = {each.name: each.weight for each in space.workloads}
+        figures = {name for formula in (*space.objectives, *space.constraints) for name in formula.uses}
+        self._figures = {name for name in figures if name.partition("(")[0] in _RUN}
+        self.device_names = sorted(name for name in figures if not _is_figure(name))
+
+    @property
+    def first(self) -> list[Formula]:
+        """Constraints that need no run of a model."""
+        return [each for each in self.space.constraints if not each.uses & self._figures]
+
+    @property
+    def later(self) -> list[Formula]:
+        """Constraints that need one."""
+        return [each for each in self.space.constraints if each.uses & self._figures]
+
+    def excluded(self, number: int, config: Config, area: float | None) -> str:
+        """The constraint that a design breaks whatever runs on it; empty if there is none."""
+        values = {**(self.space.names(number, config) if self.device_names else {}), "area": area}
+        return _broken(self.first, values)
+
+    def values(self, row: Row) -> dict[str, Any]:
+        """What formulas may name, for one design."""
+        device = {}
+        if self.device_names:
+            device = self.space.names(row.number, self.space.config(row.number))
+        return {**device, **values_of(row, self.weights)}
+
+    def objectives(self, row: Row) -> tuple[float, ...]:
+        """The objectives in SI units; nan where one is unknown."""
+        values = self.values(row)
+        return tuple(_number(formula, values) for formula in self.space.objectives)
+
+    def broken(self, row: Row) -> str:
+        """Why a design is no answer: it has no figures, or breaks a constraint, or that is not known; else empty."""
+        if not row.known:
+            return row.reason
+        return _broken(self.space.constraints, self.values(row))
+
+    def lacks(self, row: Row) -> list[float]:
+        """How far each constraint is from being fulfilled, as a part of its limit; 0 and below: it is."""
+        values = self.values(row)
+        return [_number(formula, values) for formula in self.space.constraints]
+
+
+_RUN = ("latency", "cycles", "dram_bytes", "energy", "power")
+
+
+def _is_figure(name: str) -> bool:
+    return name.partition("(")[0] in (*_RUN, "area")
+
+
+def _words(names: list[str]) -> list[str]:
+    return [name.partition("(")[0] for name in names]
+
+
+def _number(formula: Formula, values: Mapping[str, Any]) -> float:
+    try:
+        return float(formula(values))
+    except ZeroDivisionError:
+        return math.nan
+
+
+def _broken(constraints: tuple[Formula, ...] | list[Formula], values: Mapping[str, Any]) -> str:
+    for formula in constraints:
+        lack = _number(formula, values)
+        if math.isnan(lack):
+            unknown = [name for name in sorted(formula.uses) if values.get(name) is None]
+            hint = "; it follows from technology.node" if {"area", "energy", "power"} & set(_words(unknown)) else ""
+            return f"{formula.text}: {', '.join(unknown) or 'a value'} is not known{hint}"
+        if lack > 0:
+            return f"breaks {formula.text}"
+    return ""

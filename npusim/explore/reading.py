@@ -1,0 +1,237 @@
+"""From a space file to a Space: every mistake of the file in one message, with key, value and what was allowed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from npusim.errors import ConfigError, shown
+from npusim.explore.axes import RANGE, Axis, config_key, config_keys, name_of, read_axis
+from npusim.explore.figures import FIGURES
+from npusim.explore.formula import FLAG, TEXT, Formula, FormulaError, Name, Scope, condition, formula, noun
+from npusim.explore.kinds import SpaceFile
+from npusim.explore.space import Derived, Space
+from npusim.explore.workloads import Workload, workloads
+from npusim.hw.build import Reading, read_section
+from npusim.hw.config import Config, load_config
+from npusim.hw.files import read_toml
+from npusim.hw.keys import Kind, Section
+
+
+def read_space(source: str | os.PathLike[str]) -> Space:
+    """The space that a TOML file describes. Raises ConfigError with every problem of it."""
+    path = Path(source)
+    label = os.fspath(source)
+    if not path.is_file():
+        raise ConfigError(f"{label}: no such file")
+    return make_space(read_toml(label, path), label, path.parent, path.stem)
+
+
+def make_space(
+    plain: Mapping[str, Any], label: str = "space", folder: Path = Path(), name: str = "space", given: Sequence[Workload] = ()
+) -> Space:
+    """The space of a table as TOML has it; ``given``: models beside those that it names. Raises ConfigError."""
+    reading = Reading(label)
+    if given and "model" not in plain:
+        plain = {**plain, "model": []}
+    elif not plain.get("model", True):
+        reading.refuse("model", "must have at least one table [[model]]")
+    file = read_section(SpaceFile, plain, "", reading)
+    if file is None:
+        raise ConfigError(reading.problems)
+    made = _Maker(file, reading, folder, given).make(file.name or name)
+    if reading.problems or made is None:
+        raise ConfigError(reading.problems)
+    return made
+
+
+class _Maker:
+    def __init__(self, file: SpaceFile, reading: Reading, folder: Path, given: Sequence[Workload]) -> None:
+        self._file, self._reading, self._folder = file, reading, folder
+        self._workloads = list(given)
+
+    def make(self, name: str) -> Space | None:
+        bases = self._bases()
+        self._load_workloads()
+        raw = dict(_flat(self._file.vary or {}))
+        formulas = dict(_flat(self._file.derive or {}))
+        own = self._own_names(raw, formulas)
+        axes = [axis for key, value in raw.items() if (axis := self._axis(key, value, own)) is not None]
+        # A key that was refused is known all the same: what follows from it is no mistake of its own.
+        refused = [key for key in raw if key not in {axis.key for axis in axes}]
+        derived = self._derived(formulas, axes, own, refused)
+        scope = self._scope([axis.key for axis in axes] + refused + list(formulas), own, axes, derived)
+        objectives = self._formulas("objectives", self._file.objectives, scope)
+        constraints = self._formulas("constraints", self._file.constraints or (), scope)
+        if self._reading.problems:
+            return None
+        definition = {
+            "bases": [[base.name, base.fingerprint()] for base in bases],
+            "vary": {axis.key: list(axis.plain) for axis in axes},
+            "derive": {each.key: each.formula.text for each in derived},
+        }
+        return Space(
+            name, tuple(bases), tuple(axes), tuple(derived), tuple(self._workloads), tuple(objectives),
+            tuple(constraints), self._file.search, definition, self._reading.label,
+        )  # fmt: skip
+
+    def _bases(self) -> list[Config]:
+        found: list[Config] = []
+        changes = self._changes()
+        for source in self._file.base:
+            beside = self._folder / source
+            try:
+                config = load_config(beside if source.endswith(".toml") and beside.is_file() else source)
+                found.append(config.with_(**changes) if changes else config)
+            except ConfigError as error:
+                for problem in error.problems:
+                    self._reading.refuse("base", problem)
+        names = [config.name for config in found]
+        for again in sorted({name for name in names if names.count(name) > 1}):
+            self._reading.refuse("base", f"must name each device once, got {shown(again)} again")
+        return found
+
+    def _changes(self) -> dict[str, Any]:
+        """The values of ``[set]``, read as a file's are: with their units."""
+        found = {}
+        for key, value in _flat(self._file.set or {}):
+            kind = config_key(key)
+            if isinstance(kind, str):
+                self._reading.refuse(f"set.{key}", kind)
+            elif isinstance(kind, Section):
+                found[key] = None if value is False and kind.optional else value
+            else:
+                problems: list[str] = []
+                read = kind.read(value, lambda _, problem, found=problems: found.append(problem), False)  # type: ignore[misc]
+                for problem in problems:
+                    self._reading.refuse(f"set.{key}", problem)
+                if not problems:
+                    found[key] = kind.raw(read)
+        return found
+
+    def _load_workloads(self) -> None:
+        for each in workloads(self._file.model, self._folder):
+            if isinstance(each, Workload):
+                self._workloads.append(each)
+            else:
+                self._reading.refuse(*each)
+        names = [each.name for each in self._workloads]
+        for again in sorted({name for name in names if names.count(name) > 1}):
+            self._reading.refuse("model", f"must have each name once, got {shown(again)} again; name = says another")
+
+    def _own_names(self, raw: Mapping[str, Any], formulas: Mapping[str, Any]) -> set[str]:
+        """Names that are no keys of a device and that a formula uses: variables of the space's own."""
+        used = " ".join(value for value in formulas.values() if isinstance(value, str))
+        wanted = " ".join((*self._file.objectives, *(self._file.constraints or ()), used))
+        keys = (*raw, *formulas)
+        return {key for key in keys if "." not in key and isinstance(config_key(key), str) and _names(key, wanted)}
+
+    def _axis(self, key: str, raw: object, own: set[str]) -> Axis | None:
+        path = f"vary.{key}"
+        kind = None if key in own else config_key(key)
+        if isinstance(kind, str):
+            self._reading.refuse(path, f"{kind}; a variable of your own must be used in a formula")
+            return None
+        axis = read_axis(key, raw, kind, lambda problem: self._reading.refuse(path, problem))
+        if axis is not None and key in (self._file.derive or {}):
+            self._reading.refuse(path, "must be in [vary] or in [derive], not in both")
+        return axis
+
+    def _derived(
+        self, formulas: Mapping[str, Any], axes: Sequence[Axis], own: set[str], refused: Sequence[str]
+    ) -> list[Derived]:
+        """In an order in which each follows from what is before it."""
+        left, found = dict(formulas), list[Derived]()
+        while left:
+            known = [*(axis.key for axis in axes), *refused, *(each.key for each in found)]
+            ready = [key for key, text in left.items() if not any(_names(other, str(text)) for other in left)]
+            if not ready:
+                for key in left:
+                    self._reading.refuse(f"derive.{key}", f"must not follow from itself, by way of {', '.join(left)}")
+                break
+            for key in ready:
+                scope = self._scope(known, own, axes, found)
+                each = self._derive(key, left.pop(key), scope, own)
+                if each is not None:
+                    found.append(each)
+        return found
+
+    def _derive(self, key: str, raw: object, scope: Scope, own: set[str]) -> Derived | None:
+        path = f"derive.{key}"
+        kind: Kind | Section | str | None = None if key in own else config_key(key)
+        if isinstance(kind, str):
+            self._reading.refuse(path, f"{kind}; a variable of your own must be used in a formula")
+            return None
+        if isinstance(kind, Section) or (kind is not None and name_of(kind) is None):
+            self._reading.refuse(path, "must be a key with one value, not a table")
+            return None
+        try:
+            made = formula(_text(raw), Scope(scope.names))
+        except FormulaError as error:
+            self._reading.refuse(path, str(error))
+            return None
+        wanted = name_of(kind)
+        if wanted is not None and made.dim != wanted.dim:
+            self._reading.refuse(path, f"must be {noun(wanted.dim)}, got {noun(made.dim)}: {shown(made.text)}")
+            return None
+        return Derived(key, kind, made)
+
+    def _scope(
+        self, varied: Sequence[str], own: set[str], axes: Sequence[Axis], derived: Sequence[Derived]
+    ) -> Scope:
+        names = {key: name for key, kind in config_keys() if (name := name_of(kind)) is not None}
+        names |= {axis.key: axis.name for axis in axes if axis.key in own}
+        # Kept as the formula gives it, in SI units.
+        names |= {each.key: Name(each.formula.dim) for each in derived if each.key in own}
+        lasts = [key.rpartition(".")[2] for key in varied]
+        for key, last in zip(varied, lasts, strict=True):
+            if "." in key and lasts.count(last) == 1 and last not in names and key in names:
+                names[last] = names[key]
+        return Scope(names, FIGURES, tuple(each.name for each in self._workloads))
+
+    def _formulas(self, key: str, texts: Sequence[str], scope: Scope) -> list[Formula]:
+        found = []
+        for place, text in enumerate(texts, 1):
+            try:
+                made = condition(text, scope) if key == "constraints" else formula(text, scope)
+                if made.dim in (TEXT, FLAG) and key == "objectives":
+                    raise FormulaError(f"must be a number or a quantity, got {noun(made.dim)}: {shown(text)}")
+                if key == "objectives" and not made.uses & _figures(scope):
+                    raise FormulaError(f"must have a figure of {', '.join(FIGURES)}, got {shown(text)}")
+            except FormulaError as error:
+                self._reading.refuse(f"{key}.{place}", str(error))
+            else:
+                found.append(made)
+        return found
+
+
+def _figures(scope: Scope) -> set[str]:
+    return {*scope.figures, *(f"{figure}({model})" for figure in scope.figures for model in scope.models)}
+
+
+def _flat(raw: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys of nested tables: ``matrix.rows = [...]`` is a table in TOML, and a range is one, too."""
+    for name, value in raw.items():
+        if isinstance(value, Mapping) and not set(value) & set(RANGE) and value:
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield path + name, value
+
+
+def _names(key: str, text: str) -> bool:
+    """Whether a formula names a key, or its last part alone."""
+    import re
+
+    last = key.rpartition(".")[2]
+    whole = rf"(?<![\w.]){re.escape(key)}(?![\w.])"
+    short = rf"(?<![\w.]){re.escape(last)}(?![\w.])"
+    return bool(re.search(f"{whole}|{short}", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)))
+
+
+def _text(raw: object) -> str:
+    if isinstance(raw, bool):
+        return str(raw)
+    return str(raw) if isinstance(raw, str | int | float) else shown(raw)
+

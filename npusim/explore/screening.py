@@ -1,0 +1,226 @@
+"""What is known of designs without simulating them: whether they can be built, their area, and estimates of the rest."""
+
+from __future__ import annotations
+
+import collections
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.errors import ConfigError, NpusimError
+from npusim.explore.figures import OF_MODELS
+
+if TYPE_CHECKING:
+    from npusim.explore.question import Question
+    from npusim.explore.space import Space
+    from npusim.hw.config import Config
+
+Floats = npt.NDArray[np.float64]
+Area = Callable[["Config"], "int | float | None"]
+
+
+class Estimates(Protocol):
+    """Arrays of one element for each design; nan is unknown."""
+
+    @property
+    def time_ps(self) -> Floats: ...
+    @property
+    def dram_bytes(self) -> Floats: ...
+    @property
+    def energy_fj(self) -> Floats: ...
+
+
+class Estimate(Protocol):
+    """Estimates a model, by name, on variants of a device: one for each row of ``columns``. Raises NpusimError that
+    names a key in which variants may not differ."""
+
+    def __call__(self, model: str, base: Config, columns: Mapping[str, Sequence[object]], /) -> Estimates: ...
+
+
+class Screen:
+    """Says which designs can be built and may be asked about, and remembers why others may not."""
+
+    def __init__(self, space: Space, question: Question, area: Area) -> None:
+        self._space, self._question, self._area = space, question, area
+        self.areas: dict[int, float | None] = {}
+        self.clocks: dict[int, int] = {}
+        self.excluded: dict[int, str] = {}
+
+    def allowed(self, numbers: Sequence[int]) -> list[int]:
+        """Those that can be built and break no constraint that needs no run."""
+        return [number for number in numbers if self._is_allowed(number)]
+
+    def _is_allowed(self, number: int) -> bool:
+        if number not in self.areas and number not in self.excluded:
+            try:
+                config = self._space.config(number)
+            except ConfigError as error:
+                self.excluded[number] = _cause(error)
+                return False
+            area = self._area(config)
+            reason = self._question.excluded(number, config, area)
+            if reason:
+                self.excluded[number] = reason
+            else:
+                self.areas[number], self.clocks[number] = area, config.clock_hz
+        return number in self.areas
+
+    def causes(self) -> collections.Counter[str]:
+        """How many designs were left out, by reason."""
+        return collections.Counter(self.excluded.values())
+
+
+def _cause(error: ConfigError) -> str:
+    """The key and the rule of the first problem, without the numbers that differ from design to design."""
+    problem = error.problems[0].partition(": ")[2]
+    return re.sub(r"(, got .*)| = [^,;]*", "", problem)
+
+
+class Table:
+    """Estimated figures of designs, as columns; ``estimate`` None: nothing is known, and all look alike."""
+
+    def __init__(self, space: Space, question: Question, screen: Screen, estimate: Estimate | None) -> None:
+        self._space, self._question, self._screen, self._estimate = space, question, screen, estimate
+        self.numbers: list[int] = []
+        self.place: dict[int, int] = {}
+        self.models = [each.name for each in space.workloads]
+        self._figures: dict[tuple[str, str], Floats] = {}
+        self._names: dict[str, npt.NDArray[Any]] = {}
+
+    def add(self, numbers: Sequence[int]) -> None:
+        """Estimate more designs; they must be allowed."""
+        new = [number for number in dict.fromkeys(numbers) if number not in self.place]
+        if not new:
+            return
+        found = self._estimated(new)
+        names = self._named(new)
+        self.place.update({number: len(self.numbers) + i for i, number in enumerate(new)})
+        self.numbers += new
+        for key, column in found.items():
+            self._figures[key] = np.concatenate([self._figures[key], column]) if key in self._figures else column
+        for name, values in names.items():
+            self._names[name] = np.concatenate([self._names[name], values]) if name in self._names else values
+
+    def _named(self, numbers: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
+        """Areas, and the keys of the device that constraints and objectives name."""
+        areas = [math.nan if (area := self._screen.areas[n]) is None else float(area) for n in numbers]
+        found: dict[str, npt.NDArray[Any]] = {"area": np.array(areas)}
+        wanted = self._question.device_names
+        if wanted:
+            rows = [self._space.names(number, self._space.config(number)) for number in numbers]
+            for name in wanted:
+                column = [row[name] for row in rows]
+                numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in column)
+                found[name] = np.array(column, float if numeric else object)
+        return found
+
+    def _estimated(self, numbers: Sequence[int]) -> dict[tuple[str, str], Floats]:
+        count = len(numbers)
+        found = {(model, figure): np.full(count, np.nan) for model in self.models for figure in OF_MODELS}
+        if self._estimate is None:
+            return found
+        by_base: dict[str, list[int]] = {}
+        settings = []
+        for place, number in enumerate(numbers):
+            base, changed = self._space.settings(number)
+            by_base.setdefault(base.name, []).append(place)
+            settings.append(changed)
+        clocks = np.array([self._screen.clocks[number] for number in numbers], float)
+        for places in by_base.values():
+            for model in self.models:
+                self._fill(model, np.array(places), numbers, settings, found, ())
+        for model in self.models:
+            latency, energy = found[model, "latency"], found[model, "energy"]
+            found[model, "cycles"] = latency * clocks / 1e12
+            found[model, "power"] = energy * 1000 / latency
+        return found
+
+    def _fill(
+        self,
+        model: str,
+        places: npt.NDArray[np.intp],
+        numbers: Sequence[int],
+        settings: Sequence[Mapping[str, Any]],
+        found: dict[tuple[str, str], Floats],
+        fixed: tuple[str, ...],
+    ) -> None:
+        """Estimate a model on designs that agree in the keys that are ``fixed``."""
+        assert self._estimate is not None
+        first = int(places[0])
+        base = self._space.config(numbers[first])
+        columns = {key: [settings[i][key] for i in places] for key in settings[first] if key not in fixed}
+        try:
+            given = {key: [_toml(self._space, key, value) for value in column] for key, column in columns.items()}
+            estimates = self._estimate(model, base, given)
+        except NpusimError as error:
+            key = next((key for key in columns if _names(key, str(error))), None)
+            if key is None:
+                raise
+            groups: dict[str, list[int]] = {}
+            for i in places:
+                groups.setdefault(repr(settings[i][key]), []).append(int(i))
+            for group in groups.values():
+                self._fill(model, np.array(group), numbers, settings, found, (*fixed, key))
+            return
+        found[model, "latency"][places] = estimates.time_ps
+        found[model, "dram_bytes"][places] = estimates.dram_bytes
+        found[model, "energy"][places] = estimates.energy_fj
+
+    def column(self, model: str, figure: str) -> Floats:
+        """Estimates of a figure; 1 where it is not known, which a correction makes the figure itself."""
+        raw = self._figures[model, figure]
+        return np.where(np.isnan(raw) | (raw <= 0), 1.0, raw)
+
+    def values(self, corrections: Mapping[tuple[str, str], Floats]) -> dict[str, Any]:
+        """What formulas may name, as columns; ``corrections``: factors, by model and figure."""
+        weights = self._question.weights
+        total = float(sum(weights.values()))
+        found: dict[str, Any] = dict(self._names)
+        for figure in OF_MODELS:
+            mean = np.zeros(len(self.numbers))
+            for model in self.models:
+                raw = self._figures[model, figure]
+                factor = corrections.get((model, figure))
+                column = raw if factor is None else self.column(model, figure) * factor
+                found[f"{figure}({model})"] = column
+                mean = mean + column * (float(weights[model]) / total)
+            found[figure] = mean
+        for model in self.models:
+            found[f"area({model})"] = found["area"]
+        if len(self.models) > 1:
+            found["power"] = found["energy"] * 1000 / found["latency"]
+        return found
+
+    def objectives(self, values: Mapping[str, Any]) -> Floats:
+        """[designs, objectives] in SI units."""
+        count = len(self.numbers)
+        with np.errstate(all="ignore"):
+            columns = [np.broadcast_to(np.asarray(f(values), float), (count,)) for f in self._space.objectives]
+        return np.stack(columns, axis=1)
+
+    def lack(self, values: Mapping[str, Any]) -> Floats:
+        """How far each design is from fulfilling all constraints, as a part of a limit; 0 where that is unknown."""
+        found = np.full(len(self.numbers), -np.inf)
+        with np.errstate(all="ignore"):
+            for constraint in self._question.later:
+                lack = np.broadcast_to(np.asarray(constraint(values), float), found.shape)
+                found = np.maximum(found, np.where(np.isnan(lack), 0.0, lack))
+        return found
+
+
+def _toml(space: Space, key: str, plain: Any) -> Any:
+    """A value as a file has it."""
+    from npusim.explore.axes import config_key
+    from npusim.hw.keys import Quantity
+    from npusim.units import show
+
+    kind = config_key(key)
+    return show(plain, kind.dimension) if isinstance(kind, Quantity) and isinstance(plain, int) else plain
+
+
+def _names(key: str, text: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", text) is not None

@@ -1,0 +1,173 @@
+"""A space of designs: which devices, what varies, what runs on them, what is wanted; read from one TOML file.
+
+A design is a number: the digits are the places of its values on the axes, those of the last axis last. So a space of any
+size has all its designs at hand, and a number means the same in every process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from npusim.errors import ConfigError, UsageError
+from npusim.explore.axes import Axis, config_keys, name_of
+from npusim.explore.formula import Formula
+from npusim.explore.kinds import SearchConfig
+from npusim.explore.workloads import Workload
+from npusim.hw.build import walk
+from npusim.hw.config import Config
+from npusim.hw.keys import Choice, Flag, Kind, Ratio, Text
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A key that follows from others, or a name for formulas."""
+
+    key: str
+    kind: Kind | None
+    formula: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """One point of a space. ``settings``: what it changes in its base, plain values by dotted key."""
+
+    number: int
+    base: str
+    config: Config
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Made by :func:`npusim.explore.reading.read_space`; always valid, though single designs of it need not be.
+
+    ``definition``: what decides the figures of a number, as JSON values: bases, axes, formulas.
+    """
+
+    name: str
+    bases: tuple[Config, ...]
+    axes: tuple[Axis, ...]
+    derived: tuple[Derived, ...]
+    workloads: tuple[Workload, ...]
+    objectives: tuple[Formula, ...]
+    constraints: tuple[Formula, ...]
+    search: SearchConfig
+    definition: dict[str, Any]
+    origin: str = ""
+    _fixed: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return min(self.size, (1 << 63) - 1)
+
+    @property
+    def size(self) -> int:
+        """How many designs there are, those that contradict themselves included."""
+        return math.prod(self.radices)
+
+    @property
+    def radices(self) -> tuple[int, ...]:
+        """How many places there are on each axis; the first is the base."""
+        return (len(self.bases), *map(len, self.axes))
+
+    @property
+    def ordered(self) -> tuple[bool, ...]:
+        """Which axes have near values."""
+        return (False, *(axis.ordered for axis in self.axes))
+
+    def places(self, number: int) -> tuple[int, ...]:
+        """The place of a design on every axis. Raises UsageError for a number that no design has."""
+        if not 0 <= number < self.size:
+            raise UsageError(f"there is no design {number}; the space has 0 to {self.size - 1}")
+        found = []
+        for radix in reversed(self.radices):
+            number, place = divmod(number, radix)
+            found.append(place)
+        return tuple(reversed(found))
+
+    def number(self, places: Iterable[int]) -> int:
+        """The design with these places."""
+        number = 0
+        for place, radix in zip(places, self.radices, strict=True):
+            number = number * radix + place
+        return number
+
+    def settings(self, number: int) -> tuple[Config, dict[str, Any]]:
+        """The base of a design and what it changes. Raises ConfigError where a formula gives no value of its key."""
+        first, *rest = self.places(number)
+        base = self.bases[first]
+        values: dict[str, Any] = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True)}
+        for each in self.derived:
+            values[each.key] = self._derive(each, {**self._of_base(base), **_exact(values)}, number)
+        return base, {key: value for key, value in values.items() if key in _KEYS or "." in key}
+
+    def config(self, number: int) -> Config:
+        """The complete description of a design. Raises ConfigError if its values contradict each other."""
+        base, settings = self.settings(number)
+        changes = {key: None if value is False and key not in _KEYS else value for key, value in settings.items()}
+        return base.with_(**changes) if changes else base
+
+    def design(self, number: int) -> Design:
+        """A design with its description. Raises ConfigError."""
+        base, settings = self.settings(number)
+        return Design(number, base.name, self.config(number), settings)
+
+    def names(self, number: int, config: Config) -> dict[str, Any]:
+        """What constraints and objectives may name of a design besides its figures."""
+        _, *rest = self.places(number)
+        own = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True) if axis.key not in _KEYS}
+        values = {**_plain(config), **{key: value for key, value in own.items() if "." not in key}}
+        for each in self.derived:
+            if each.kind is None:
+                values[each.key] = each.formula({**self._of_base(self.bases[0]), **_exact(values)})
+        varied = {key: values[key] for key in (*(axis.key for axis in self.axes), *(each.key for each in self.derived))
+                  if key in values}
+        return {**_exact(varied), **values}
+
+    def _of_base(self, base: Config) -> dict[str, Any]:
+        if base.origin not in self._fixed:
+            self._fixed[base.origin] = _plain(base)
+        return self._fixed[base.origin]
+
+    def _derive(self, each: Derived, values: Mapping[str, Any], number: int) -> Any:
+        try:
+            found = each.formula(values)
+        except ZeroDivisionError:
+            raise ConfigError(f"design {number}: {each.key}: {each.formula.text!r} divides by zero") from None
+        if each.kind is None:
+            return found
+        if isinstance(each.kind, Choice | Flag | Text):
+            return found
+        name = name_of(each.kind)
+        assert name is not None
+        if not isinstance(found, int | Fraction):
+            raise ConfigError(f"design {number}: {each.key}: {each.formula.text!r} is not known")
+        exact = Fraction(found) / name.scale
+        return exact.numerator if exact.denominator == 1 else str(exact)
+
+
+_KEYS = dict(config_keys())
+_RATIOS = {**{key.rpartition(".")[2]: kind for key, kind in _KEYS.items()}, **_KEYS}
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    """Numbers of a device in base units, texts and flags, by dotted key; of what it lacks, None."""
+    found: dict[str, Any] = dict.fromkeys(_KEYS)
+    for key, entry, value in walk(config):
+        if name_of(entry.kind) is not None:
+            found[key] = value
+    return found
+
+
+def _exact(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as formulas take them, fractions as numbers, and besides by the last parts of their keys, where one key
+    alone has them: ``rows`` for ``matrix.rows``."""
+    lasts = [key.rpartition(".")[2] for key in values]
+    short = {last: values[key] for key, last in zip(values, lasts, strict=True) if lasts.count(last) == 1}
+    return {key: _number(key, value) for key, value in {**short, **values}.items()}
+
+
+def _number(key: str, value: Any) -> Any:
+    return Fraction(value) if isinstance(value, str) and isinstance(_RATIOS.get(key), Ratio) else value

@@ -1,0 +1,297 @@
+"""A study: a space, what is known of its designs, and the search that goes on until the budget is spent.
+
+>>> study = Study("space.toml")  # doctest: +SKIP
+>>> study.run(workers=8)  # doctest: +SKIP
+>>> study.front(), study.best("latency"), study.frame()  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import npusim
+from npusim.errors import ConfigError, UsageError, shown
+from npusim.explore import bayes
+from npusim.explore.evaluate import Evaluate, Simulator, area_um2, load_models
+from npusim.explore.figures import FAILED, FIGURES, REFUSED, SIMULATED, Row
+from npusim.explore.front import non_dominated
+from npusim.explore.halving import Halving
+from npusim.explore.question import Question
+from npusim.explore.reading import read_space
+from npusim.explore.screening import Area, Estimate, Screen, Table
+from npusim.explore.search import Rounds, exhaustive
+from npusim.explore.space import Design, Space
+from npusim.explore.store import Store
+from npusim.explore.workers import Here, Pool, Processes, default_count
+
+if TYPE_CHECKING:
+    import pandas
+
+    from npusim.hw.config import Config
+
+Progress = Callable[[int, int], object]
+"""Called with (designs that are evaluated, designs that will be at most)."""
+SUFFIX = ".study"
+
+
+class Study:
+    """``space``: a file or a Space. ``store``: the file that keeps what is known; None: beside the space file, in memory
+    for a Space that was made in Python. A study goes on where its store ends.
+
+    ``evaluate``, ``estimate`` and ``area``: other ways to know a design than npusim's own. Raises ConfigError for a
+    space file, UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
+    """
+
+    def __init__(
+        self,
+        space: Space | str | os.PathLike[str],
+        *,
+        store: str | os.PathLike[str] | None = None,
+        evaluate: Evaluate | None = None,
+        estimate: Estimate | None = None,
+        area: Area = area_um2,
+    ) -> None:
+        if not isinstance(space, Space):
+            store = Path(space).with_suffix(SUFFIX) if store is None else store
+            space = read_space(space)
+        self.space = space
+        self.question = Question(space)
+        self.screen = Screen(space, self.question, area)
+        self.notes: list[str] = []
+        self._simulator: Simulator | None = None
+        if evaluate is None:
+            evaluate = self._simulator = load_models(space.workloads, space.bases[0])
+        self._evaluate: Evaluate = evaluate
+        self._estimate = estimate
+        self._store = Store(None if store is None else Path(store))
+        try:
+            self._agree()
+        except BaseException:
+            self._store.close()
+            raise
+        self.rows: dict[int, Row] = {row.number: row for row in self._store.rows()}
+
+    def _agree(self) -> None:
+        """Write into a new store what it is about; refuse one that is about something else."""
+        digests = self._simulator.digests if self._simulator else {each.name: "" for each in self.space.workloads}
+        wanted = {"space": self.space.definition, "models": digests, "versions": versions()}
+        known = self._store.facts()
+        if not known:
+            self._store.tell(wanted)
+            return
+        changed = [part for name, now in wanted.items() for part in _differences(name, known.get(name), now)]
+        if changed:
+            raise UsageError(
+                f"{self._store.path}: was made for something else: {'; '.join(changed)}. Figures of both would not "
+                "compare: put it back, or give another store (--store FILE). Objectives, constraints, weights and "
+                "search may change"
+            )
+
+    def run(
+        self,
+        *,
+        workers: int | None = None,
+        cluster: str | None = None,
+        budget: int | None = None,
+        progress: Progress | None = None,
+    ) -> Study:
+        """Search until the budget is spent or nothing new comes; returns itself.
+
+        ``workers``: processes, 0 for none beside this one, None for one on each processor; ``cluster``: the address of
+        a Dask scheduler instead. Rows are the same whoever evaluates. Raises UsageError; may be interrupted and called
+        again at any time.
+        """
+        most = self.space.search.budget if budget is None else budget
+        rounds = self._search(most)
+        pool: Pool | None = None
+        done = 0
+        total = min(most, self.space.size)
+        try:
+            wanted = next(rounds)
+            while True:
+                missing = [number for number in wanted if number not in self.rows]
+                done += len(wanted) - len(missing)
+                if missing and pool is None:
+                    pool = self._pool(workers, cluster, total - done)
+                if pool is not None:
+                    for row in pool.rows(self._designs(missing)):
+                        self._store.add([row])
+                        self.rows[row.number] = row
+                        done += 1
+                        if progress is not None:
+                            progress(done, total)
+                wanted = rounds.send({number: self.rows[number] for number in wanted})
+        except StopIteration:
+            return self
+        finally:
+            if pool is not None:
+                pool.close()
+
+    def _designs(self, numbers: Iterable[int]) -> Iterator[Design]:
+        return (self.space.design(number) for number in numbers)
+
+    def _pool(self, workers: int | None, cluster: str | None, wanted: int) -> Pool:
+        if cluster is not None:
+            from npusim.explore.cluster import Cluster
+
+            return Cluster(self._evaluate, cluster)
+        count = default_count() if workers is None else workers
+        return Processes(self._evaluate, min(count, wanted)) if count else Here(self._evaluate)
+
+    def _search(self, budget: int) -> Rounds:
+        method = self.space.search.method
+        if method == "auto":
+            method = "exhaustive" if self.space.size <= budget else "halving"
+        if method == "exhaustive":
+            return exhaustive(self.space, self.screen, budget)
+        if method == "optuna":
+            return bayes.drawn(self.space, self.question, self.screen, budget)
+        table = Table(self.space, self.question, self.screen, self._estimator())
+        return Halving(self.space, self.question, self.screen, table).rounds(budget)
+
+    def _estimator(self) -> Estimate | None:
+        if self._estimate is None and self._simulator is not None:
+            from npusim.explore.estimated import estimate_of
+
+            self._estimate = estimate_of(self._simulator.graphs)
+        return self._estimate
+
+    def config(self, number: int) -> Config:
+        """The complete description of a design. Raises UsageError, ConfigError."""
+        return self.space.config(number)
+
+    def values(self, row: Row) -> dict[str, Any]:
+        """Figures of a row by name, in base units: of all models together, and ``latency(bert)`` of each."""
+        return self.question.values(row)
+
+    def feasible(self) -> list[Row]:
+        """Rows that fulfil every constraint, by number."""
+        return [row for _, row in sorted(self.rows.items()) if not self.question.broken(row)]
+
+    def front_rows(self) -> list[Row]:
+        """Feasible rows that no other is better than, by the first objective."""
+        rows = self.feasible()
+        if not rows:
+            return []
+        points = np.array([self.question.objectives(row) for row in rows], float)
+        found = [(tuple(point), row) for point, row, on in zip(points, rows, non_dominated(points), strict=True) if on]
+        return [row for _, row in sorted(found, key=lambda each: (each[0], each[1].number))]
+
+    def front(self) -> list[dict[str, Any]]:
+        """The Pareto front: a mapping for each design, as :meth:`frame` has its columns."""
+        return [self.record(row) for row in self.front_rows()]
+
+    def best(self, metric: str) -> dict[str, Any]:
+        """The feasible design with the least of a figure: ``latency``, ``latency(bert)``, or an objective's text.
+
+        Raises UsageError for another name, and where no design is feasible or knows the figure.
+        """
+        return self.record(self.best_row(metric))
+
+    def best_row(self, metric: str) -> Row:
+        """Likewise, as a row."""
+        rows = self.feasible()
+        known = {text.text: place for place, text in enumerate(self.space.objectives)}
+        allowed = [*known, *(name for name in FIGURES if name not in known)]
+        allowed += [f"{name}({each.name})" for name in FIGURES for each in self.space.workloads]
+        if metric not in allowed:
+            raise UsageError(f"no figure {metric!r}; there are {', '.join(allowed)}")
+
+        def value(row: Row) -> float | None:
+            if metric in known:
+                found: float | None = self.question.objectives(row)[known[metric]]
+            else:
+                found = self.values(row)[metric]
+            return None if found is None or found != found else found
+
+        valued = [(found, self.question.objectives(row), row.number, row) for row in rows if (found := value(row)) is not None]
+        if not valued:
+            raise UsageError(f"no feasible design has a figure {metric!r}")
+        return min(valued, key=lambda each: each[:3])[3]
+
+    def reasons(self) -> dict[str, int]:
+        """Why designs are no answer, and how many of them, most frequent first; those that were not looked at are not
+        counted."""
+        counts = self.screen.causes()
+        counts.update(collections.Counter(reason for row in self.rows.values() if (reason := self._reason(row))))
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def _reason(self, row: Row) -> str:
+        return self.question.broken(row)
+
+    def record(self, row: Row) -> dict[str, Any]:
+        """Everything about a row in one flat mapping; figures in base units (see ``npusim.explore.figures``)."""
+        values = self.values(row) if row.known else {}
+        names = [*FIGURES, *(f"{name}({each.name})" for name in FIGURES for each in self.space.workloads if name != "area")]
+        if len(self.space.workloads) == 1:
+            names = list(FIGURES)
+        return {
+            "design": row.number,
+            "base": row.base,
+            **row.settings,
+            "tier": row.status if row.known else "",
+            "status": "infeasible" if self.question.broken(row) else "feasible",
+            "reason": self.question.broken(row),
+            **{name: values.get(name) for name in names},
+            **{
+                f"busy.{resource}({each.model})": share for each in row.figures for resource, share in each.busy.items()
+            },
+            **{f"digest({each.model})": each.digest for each in row.figures},
+            "fingerprint": row.fingerprint,
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """All rows, by number, with the same keys each."""
+        found = [self.record(row) for _, row in sorted(self.rows.items())]
+        keys = dict.fromkeys(key for record in found for key in record)
+        return [{key: record.get(key) for key in keys} for record in found]
+
+    def frame(self) -> pandas.DataFrame:
+        """All rows as a DataFrame, indexed by ``design``. Raises UsageError without pandas."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise UsageError("a DataFrame needs pandas: pip install 'npusim[explore]'") from None
+        frame = pd.DataFrame(self.records())
+        return frame.set_index("design") if len(frame.columns) else frame
+
+    def close(self) -> None:
+        """Give the store to others."""
+        self._store.close()
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def versions() -> dict[str, str]:
+    """What decides figures besides space and models."""
+    from npusim.compiler.version import COMPILER_VERSION
+    from npusim.isa.base import ISA_VERSION
+
+    return {"npusim": npusim.__version__, "compiler": str(COMPILER_VERSION), "instructions": str(ISA_VERSION)}
+
+
+def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
+    """What has changed, key by key, in words."""
+    import json
+
+    now = json.loads(json.dumps(now))
+    if was == now:
+        return
+    if not isinstance(was, Mapping) or not isinstance(now, Mapping):
+        yield f"{name} was {shown(was)} and is {shown(now)}"
+        return
+    for key in dict.fromkeys((*was, *now)):
+        if was.get(key) != now.get(key):
+            yield from _differences(f"{name}: {key}", was.get(key, "not there"), now.get(key, "not there"))
+
+

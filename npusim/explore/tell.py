@@ -1,0 +1,219 @@
+"""A study in words and files: the front as a table, the best of each objective, why designs were none, CSV, Parquet."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npusim.errors import UsageError
+from npusim.explore.axes import config_key
+from npusim.explore.figures import FIGURES, Row
+from npusim.explore.formula import DIMENSIONS, Formula
+from npusim.hw.keys import Quantity
+from npusim.report.format import counted, duration, grouped, percent, quantity, table
+from npusim.units import Dimension, show
+
+if TYPE_CHECKING:
+    from npusim.explore.study import Study
+
+MOST_REASONS = 8
+BUSY = 0.5
+"""What works for less of the time than this limits nothing."""
+
+
+def text(study: Study, top: int) -> str:
+    """What ``npusim explore`` prints: the front, the best of each objective, why others were none."""
+    lines = [_headline(study), ""]
+    front = study.front_rows()
+    if front:
+        lines += _front(study, front[:top] if top else front)
+        if top and len(front) > top:
+            lines.append(f"... and {len(front) - top} more; --top 0 shows all")
+        lines += ["", *_best(study)]
+    else:
+        lines.append("No design that was simulated is feasible.")
+    reasons = study.reasons()
+    if reasons:
+        rows = [(grouped(count), reason) for reason, count in list(reasons.items())[:MOST_REASONS]]
+        lines += ["", *table(("designs", "why they are no answer"), rows, right=">")]
+        if len(reasons) > MOST_REASONS:
+            lines.append(f"... and {len(reasons) - MOST_REASONS} more reasons; --csv has all")
+    return "\n".join([*lines, *(f"note: {note}" for note in study.notes)])
+
+
+def _headline(study: Study) -> str:
+    space = study.space
+    simulated = sum(row.known for row in study.rows.values())
+    models = ", ".join(f"{each.name} x {each.weight}" if each.weight != 1 else each.name for each in space.workloads)
+    parts = [
+        f"{space.name}: {counted(space.size, 'design')} of {', '.join(base.name for base in space.bases)}",
+        f"{grouped(simulated)} simulated",
+        f"{grouped(len(study.feasible()))} feasible",
+        f"front of {len(study.front_rows())}",
+    ]
+    return f"{', '.join(parts)}\nmodels: {models}; objectives: {', '.join(f.text for f in space.objectives)}"
+
+
+def _front(study: Study, rows: Sequence[Row]) -> list[str]:
+    space = study.space
+    several = len(space.bases) > 1
+    keys = [axis.key for axis in space.axes]
+    header = ["design", *(["base"] if several else []), *(_short(key, keys) for key in keys)]
+    objectives = [formula.text for formula in space.objectives]
+    figures = [*objectives, *(name for name in ("latency", "area", "energy") if name not in objectives)]
+    header += [*figures, "tier", "busiest"]
+    shown = [
+        [
+            str(row.number), *([row.base] if several else []), *(value_text(study, row, key) for key in keys),
+            *(_figure(study, row, name) for name in figures), row.status, busiest(row),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    right = ">" + "<" * several + ">" * (len(keys) + len(figures))
+    return table(header, shown, right=right)
+
+
+def _best(study: Study) -> list[str]:
+    rows = []
+    for formula in study.space.objectives:
+        row = study.best_row(formula.text)
+        keys = [axis.key for axis in study.space.axes]
+        how = ", ".join(f"{_short(key, keys)} {value_text(study, row, key)}" for key in keys)
+        rows.append((f"least {formula.text}", _figure(study, row, formula.text), f"design {row.number}", how or row.base))
+    return table(("", "", "", "with"), rows, right="<>")
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """The last part of a key, if it tells it from the others."""
+    last = key.rpartition(".")[2]
+    alone = [other.rpartition(".")[2] for other in keys].count(last) == 1
+    return last if alone and last not in ("bytes", "bandwidth", "clock", "kind") else key
+
+
+def value_text(study: Study, row: Row, key: str) -> str:
+    """A setting of a design as a file has it."""
+    axis = next((axis for axis in study.space.axes if axis.key == key), None)
+    if axis is not None:
+        place = study.space.places(row.number)[1 + study.space.axes.index(axis)]
+        return _plain_text(axis.toml[place])
+    return setting_text(key, row.settings.get(key))
+
+
+def setting_text(key: str, value: Any) -> str:
+    """A plain value of a key as a file has it, without quotes."""
+    kind = config_key(key)
+    if isinstance(kind, Quantity) and isinstance(value, int):
+        return show(value, kind.dimension)
+    return _plain_text(value)
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_plain_text(item)}" for name, item in value.items()) + "}"
+    return str(value)
+
+
+def _figure(study: Study, row: Row, name: str) -> str:
+    """A figure or objective of a row with its unit; '-' where it is not known."""
+    found = study.values(row).get(name)
+    formula = next((each for each in study.space.objectives if each.text == name), None)
+    if found is not None and (formula is None or name in FIGURES):
+        return figure_text(name, found)
+    if formula is None:
+        return "-"
+    value = study.question.objectives(row)[study.space.objectives.index(formula)]
+    return "-" if value != value else si_text(formula, value)
+
+
+def figure_text(name: str, value: float) -> str:
+    """A figure in base units with the unit that people use."""
+    match name.partition("(")[0]:
+        case "latency":
+            return duration(round(value))
+        case "cycles":
+            return grouped(round(value))
+        case "dram_bytes":
+            return quantity(value, "B")
+        case "energy":
+            return quantity(value / 1e15, "J") if value >= 1e15 else _small(value, (("fJ", 1), ("pJ", 1e3), ("nJ", 1e6), ("uJ", 1e9), ("mJ", 1e12)))
+        case "power":
+            return _small(value, (("uW", 1), ("mW", 1e3), ("W", 1e6)))
+        case "area":
+            return f"{value / 1e6:.3f} mm2"
+    return f"{value:.4g}"
+
+
+def _small(value: float, units: Sequence[tuple[str, float]]) -> str:
+    name, size = next((unit for unit in reversed(units) if value >= unit[1]), units[0])
+    return f"{value / size:.3g} {name}" if value < 1000 * size else f"{value / size:.0f} {name}"
+
+
+def si_text(formula: Formula, value: float) -> str:
+    """An objective's value in SI units, as people write it."""
+    by_dim = {dim: (dimension, scale) for dimension, (dim, scale) in DIMENSIONS.items()}
+    known = by_dim.get(formula.dim)
+    names = {
+        Dimension.TIME: "latency", Dimension.SIZE: "dram_bytes", Dimension.ENERGY: "energy", Dimension.POWER: "power",
+        Dimension.AREA: "area",
+    }  # fmt: skip
+    if known is not None and known[0] in names:
+        return figure_text(names[known[0]], value / float(known[1]))
+    return f"{value:.4g}"
+
+
+def busiest(row: Row) -> str:
+    """What limits each model: the resource that works most of the time, or that none does."""
+    parts = []
+    for each in row.figures:
+        if not each.busy:
+            continue
+        resource, share = max(each.busy.items(), key=lambda item: (item[1], item[0]))
+        what = f"{resource} {percent(share, 1)}" if share >= BUSY else f"none ({resource} {percent(share, 1)})"
+        parts.append(f"{each.model}: {what}" if len(row.figures) > 1 else what)
+    return ", ".join(parts)
+
+
+def write_csv(study: Study, path: Path) -> None:
+    """All rows as CSV, in base units. Raises OSError."""
+    records = study.records()
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(records[0]) if records else ["design"])
+        writer.writeheader()
+        writer.writerows(records)
+
+
+def write_parquet(study: Study, path: Path) -> None:
+    """All rows as Parquet, in base units. Raises OSError; UsageError without pyarrow."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise UsageError("Parquet needs pyarrow: pip install 'npusim[explore]'") from None
+    records = [
+        {key: _one_type(value) for key, value in record.items()} for record in study.records()
+    ]
+    parquet.write_table(pa.Table.from_pylist(records), path)
+
+
+def _one_type(value: Any) -> Any:
+    return _plain_text(value) if isinstance(value, dict) else value
+
+
+def to_json_dict(study: Study) -> dict[str, Any]:
+    """The study as JSON values: front, best of each objective, counts, reasons."""
+    return {
+        "space": study.space.name,
+        "designs": study.space.size,
+        "simulated": sum(row.known for row in study.rows.values()),
+        "feasible": len(study.feasible()),
+        "objectives": [formula.text for formula in study.space.objectives],
+        "units": {"latency": "ps", "cycles": "cycles", "dram_bytes": "B", "energy": "fJ", "power": "uW", "area": "um2"},
+        "front": study.front(),
+        "best": {f.text: study.best(f.text)["design"] for f in study.space.objectives if study.feasible()},
+        "reasons": study.reasons(),
+        "notes": study.notes,
+    }

@@ -1,0 +1,89 @@
+"""What each resource would buy, as a table for a person."""
+
+from __future__ import annotations
+
+from npusim.explore.whatif import CHANGES, INFINITE, Point, Row, WhatIf
+from npusim.report.energy import joules
+from npusim.report.format import duration, facts, percent, quantity, shorten, table
+from npusim.timeline import CAUSES
+
+MOST_BINDING = 3
+
+
+def text(found: WhatIf, top: int = 20) -> str:
+    """What binds now, the ``top`` resources by what they buy, and those that move nothing."""
+    moving = [row for row in found.rows if row.moves]
+    still = [row.resource.key for row in found.rows if not row.moves]
+    blocks = [[f"{found.model} on {found.device}", *facts(_facts(found))], _table(moving[:top])]
+    if moving[top:]:
+        blocks.append([f"{len(moving) - top} more buy less; --top shows them, --json has all"])
+    if still:
+        blocks.append([f"nothing moves with: {', '.join(still)}"])
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _facts(found: WhatIf) -> list[tuple[str, str]]:
+    base = found.base
+    rows = [
+        ("time", f"{duration(base.time_ps)}; {duration(base.total_ps)} with the host"),
+        ("DRAM", quantity(base.dram_bytes, "B")),
+    ]
+    if base.energy_fj is not None:
+        rows.append(("energy", joules(base.energy_fj)))
+    rows.append(("binds", "; ".join(_binding(base, number) for number in range(min(MOST_BINDING, len(base.binds))))))
+    best = next((row for row in found.rows if isinstance(row.points[INFINITE], Point)), None)
+    if best is not None and best.best_ps > 0:
+        behind = best.points[INFINITE]
+        assert isinstance(behind, Point)
+        left = duration(behind.latency_ps(best.resource))
+        rows.append(
+            ("behind it", f"with {best.resource.key} = {best.values[INFINITE]}: {left}, then {_binding(behind, 0)}")
+        )
+    return rows
+
+
+def _binding(found: Point, number: int) -> str:
+    if not found.binds:
+        return "nothing"
+    (unit, cause), ps = found.binds[number]
+    return f"{unit} {percent(ps, found.time_ps)}, {CAUSES[cause]}"
+
+
+def _table(rows: list[Row]) -> list[str]:
+    if not rows:
+        return []
+    cells = []
+    for row in rows:
+        changes = [_change(row, change) for change in CHANGES]
+        infinite = row.points[INFINITE]
+        behind = _binding(infinite, 0) if isinstance(infinite, Point) else ""
+        moved, spent = _best_of_others(row)
+        cells.append((row.resource.key, shorten(row.resource.value, 16), *changes, moved, spent, behind))
+    header = ("resource", "is", "infinite: time", "doubled", "halved", "DRAM", "energy", "then binds")
+    return [
+        "time, and for the best of the three DRAM traffic and energy, against now",
+        *table(header, cells, right="<<>>>>><"),
+    ]
+
+
+def _change(row: Row, change: str) -> str:
+    share = row.share(change)
+    return "-" if share is None else _signed(-share)
+
+
+def _signed(share: float) -> str:
+    return "0" if round(1000 * share) == 0 else f"{100 * share:+.1f} %"
+
+
+def _best_of_others(row: Row) -> tuple[str, str]:
+    """DRAM traffic and energy of the change that saves most time."""
+    gains = {change: gain for change in CHANGES if (gain := row.gain_ps(change)) is not None}
+    if not gains:
+        return "-", "-"
+    best = row.points[max(gains, key=lambda change: gains[change])]
+    assert isinstance(best, Point)
+    base = row.base
+    traffic = _signed(best.dram_bytes / base.dram_bytes - 1) if base.dram_bytes else "-"
+    if best.energy_fj is None or not base.energy_fj:
+        return traffic, "-"
+    return traffic, _signed(best.energy_fj / base.energy_fj - 1)

@@ -1,0 +1,20 @@
+"""What a worker process does: read how to evaluate, then design after design, until the pipe ends."""
+
+from __future__ import annotations
+
+import pickle
+from multiprocessing.connection import Connection
+
+
+def main(descriptor: int) -> None:
+    """Serve the parent at the other end of a pipe; None says that all is imported, then a row answers each design."""
+    pipe = Connection(descriptor)
+    try:
+        evaluate = pickle.loads(pipe.recv_bytes())
+        from npusim.explore.workers import evaluated
+
+        pipe.send(None)
+        while True:
+            pipe.send(evaluated(evaluate, pipe.recv()))
+    except (EOFError, OSError):
+        pass  # the parent has ended, or needs nobody any more

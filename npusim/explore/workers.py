@@ -1,0 +1,171 @@
+"""Designs are evaluated in this process, or in worker processes of this machine; one that dies loses nothing.
+
+A worker is a fresh interpreter at the other end of a pipe: it needs no guard in the caller's main module, and ends when the
+pipe does, however the parent has ended.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import TYPE_CHECKING, Protocol
+
+from npusim.errors import UsageError
+from npusim.explore.figures import FAILED, Row
+
+if TYPE_CHECKING:
+    from npusim.explore.evaluate import Evaluate
+    from npusim.explore.space import Design
+
+MOST_DEATHS = 2
+"""A design that has ended so many workers is given up."""
+AHEAD = 2
+"""Designs that a worker has at a time, so that none waits for the parent."""
+
+
+class Pool(Protocol):
+    """Evaluates designs, somewhere; rows come in any order."""
+
+    def rows(self, designs: Iterable[Design]) -> Iterator[Row]: ...
+
+    def close(self) -> None: ...
+
+
+class Here:
+    """Evaluates in this process, one after the other."""
+
+    def __init__(self, evaluate: Evaluate) -> None:
+        self._evaluate = evaluate
+
+    def rows(self, designs: Iterable[Design]) -> Iterator[Row]:
+        """The row of each design, in order."""
+        return (evaluated(self._evaluate, design) for design in designs)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def evaluated(evaluate: Evaluate, design: Design) -> Row:
+    """The row of a design; one whose evaluation raises what it should not is a failed one."""
+    try:
+        return evaluate(design)
+    except Exception as error:  # noqa: BLE001 one design of thousands; the reason is in its row
+        return failed(design, f"a defect of npusim: {type(error).__name__}: {error}".rstrip(": "))
+
+
+def failed(design: Design, reason: str) -> Row:
+    """The row of a design whose evaluation did not end."""
+    return Row(design.number, design.base, design.settings, design.config.fingerprint(), FAILED, reason)
+
+
+class _Worker:
+    """One process and what it has to do, the design that it works on first."""
+
+    def __init__(self, blob: bytes) -> None:
+        here, there = Pipe()
+        code = f"import sys; sys.path[:] = {sys.path!r}; from npusim.explore.worker import main; main({there.fileno()})"
+        # Out of the terminal's foreground: Ctrl-C is for the parent, which closes the pipe.
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], pass_fds=[there.fileno()], stdin=subprocess.DEVNULL, process_group=0
+        )
+        there.close()
+        self.pipe: Connection = here
+        self.todo: collections.deque[Design] = collections.deque()
+        self.ready = False
+        self.pipe.send_bytes(blob)
+
+    def give(self, design: Design) -> None:
+        self.todo.append(design)
+        self.pipe.send(design)
+
+    def end(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+        self.process.wait()
+
+
+class Processes:
+    """``count`` workers on this machine; started when the first design comes."""
+
+    def __init__(self, evaluate: Evaluate, count: int) -> None:
+        self._blob = pickle.dumps(evaluate, pickle.HIGHEST_PROTOCOL)
+        self._count = count
+        self._workers: list[_Worker] = []
+        self._deaths: collections.Counter[int] = collections.Counter()
+        self._stillborn = 0
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are there now."""
+        return [worker.process.pid for worker in self._workers]
+
+    def rows(self, designs: Iterable[Design]) -> Iterator[Row]:
+        """The row of each design, as they come."""
+        waiting = collections.deque(designs)
+        while len(self._workers) < min(self._count, len(waiting)):
+            self._workers.append(_Worker(self._blob))
+        while waiting or any(worker.todo for worker in self._workers):
+            for worker in list(self._workers):
+                yield from self._fill(worker, waiting)
+            busy = {worker.pipe: worker for worker in self._workers if worker.todo or not worker.ready}
+            for pipe in wait(list(busy)):
+                yield from self._hear(busy[pipe], waiting)  # type: ignore[index]
+
+    def _fill(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[Row]:
+        try:
+            while waiting and len(worker.todo) < (AHEAD if worker.ready else 1):
+                worker.give(waiting.popleft())
+        except OSError:
+            yield from self._bury(worker, waiting)
+
+    def _hear(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[Row]:
+        try:
+            said = worker.pipe.recv()
+        except (EOFError, OSError):
+            yield from self._bury(worker, waiting)
+            return
+        if said is None:
+            worker.ready = True
+            self._stillborn = 0
+        else:
+            worker.todo.popleft()
+            yield said
+
+    def _bury(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[Row]:
+        """A worker has died: what it had goes to others, what it worked on is counted against that design."""
+        worker.pipe.close()
+        how = _ended(worker.process.wait())
+        self._workers.remove(worker)
+        todo = list(worker.todo)
+        if not worker.ready:
+            self._stillborn += 1
+            if self._stillborn > MOST_DEATHS * self._count:
+                raise UsageError(f"worker processes end before they can work ({how}); --workers 0 needs none")
+        elif todo:
+            self._deaths[todo[0].number] += 1
+            if self._deaths[todo[0].number] == MOST_DEATHS:
+                yield failed(todo.pop(0), f"{MOST_DEATHS} processes that evaluated it ended ({how})")
+        waiting.extendleft(reversed(todo))
+        if waiting:
+            self._workers.append(_Worker(self._blob))
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+
+
+def _ended(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def default_count() -> int:
+    """As many workers as this process has processors."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,122 @@
+"""What runs on the designs: models from files, public networks by name, graphs made in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npusim.errors import UsageError
+from npusim.explore.kinds import ModelConfig, VariantConfig
+
+if TYPE_CHECKING:
+    from npusim.graph import Graph
+    from npusim.hw.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One model in one form. ``name``: of its figures; ``weight``: how much it counts beside the others.
+
+    One of ``file``, ``network`` and ``graph`` says what it is.
+    """
+
+    name: str
+    weight: Fraction = Fraction(1)
+    file: Path | None = None
+    network: str = ""
+    shape: tuple[int, ...] = ()
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    bind: Mapping[str, Any] = field(default_factory=dict)
+    graph: Graph | None = None
+
+    def load(self, config: Config) -> Graph:
+        """Its graph; ``config``: a device, whose memory decides how much import may take. Raises NpusimError."""
+        if self.graph is not None:
+            return self.graph
+        if self.network:
+            from npusim.validate.networks import NETWORKS
+
+            return NETWORKS[self.network].make(self.shape)
+        from npusim._core import DefaultFloats
+        from npusim.frontends.onnx import load
+
+        assert self.file is not None
+        with DefaultFloats():  # constants are folded, as where a session imports it
+            graph = load(self.file, input_shapes=self.input_shapes, bind=self.bind, config=config)
+        graph.name, graph.cache_rows = self.file.stem, 0
+        return graph
+
+    def described(self) -> dict[str, Any]:
+        """What tells it from others, as JSON values; the contents are what the graph's fingerprint is for."""
+        return {
+            "name": self.name,
+            "weight": str(self.weight),
+            "file": self.file.name if self.file else None,
+            "network": self.network or None,
+            "shape": list(self.shape),
+            "input_shapes": {name: list(shape) for name, shape in self.input_shapes.items()},
+            "bind": dict(self.bind),
+        }
+
+
+def workloads(models: tuple[ModelConfig, ...], folder: Path) -> Iterator[Workload | tuple[str, str]]:
+    """The workloads of a space file, or problems: (key, what is wrong)."""
+    for place, model in enumerate(models, 1):
+        problem = _problem(model, folder)
+        if problem is not None:
+            yield f"model.{place}.{problem[0]}", problem[1]
+            continue
+        name = model.name or model.network or Path(model.file).stem
+        for variant in model.variant or (None,):
+            yield _workload(model, variant, name, folder)
+
+
+def _workload(model: ModelConfig, variant: VariantConfig | None, name: str, folder: Path) -> Workload:
+    def chosen(key: str) -> Any:
+        own = getattr(variant, key) if variant is not None else None
+        return own if own is not None else getattr(model, key)
+
+    return Workload(
+        name if variant is None else f"{name}/{variant.name}",
+        model.weight * (variant.weight if variant is not None else 1),
+        (folder / model.file).resolve() if model.file else None,
+        model.network,
+        chosen("shape") or (),
+        {**(model.input_shapes or {}), **((variant.input_shapes if variant else None) or {})},
+        {**(model.bind or {}), **((variant.bind if variant else None) or {})},
+    )
+
+
+def _problem(model: ModelConfig, folder: Path) -> tuple[str, str] | None:
+    if bool(model.file) == bool(model.network):
+        return "file", "must be given, or network: what runs is one of them"
+    if model.file:
+        if model.shape is not None or any(each.shape is not None for each in model.variant or ()):
+            return "shape", "is of networks; shapes of a file's inputs are input_shapes = { NAME = [...] }"
+        path = folder / model.file
+        return None if path.is_file() else ("file", f"no such file: {path}")
+    from npusim.validate.networks import NETWORKS
+
+    if model.network not in NETWORKS:
+        from difflib import get_close_matches
+
+        close = get_close_matches(model.network, NETWORKS, 1)
+        hint = f" (did you mean '{close[0]}'?)" if close else ""
+        return "network", f"no such network {model.network!r}{hint}; there are {', '.join(NETWORKS)}"
+    shapes = [each.shape or model.shape for each in model.variant or ()] or [model.shape]
+    if any(shape is None or not shape for shape in shapes):
+        return "shape", "missing; must be given for a network: batch, rows, columns, channels"
+    if model.input_shapes or model.bind:
+        return "input_shapes", "is of files, as bind is; of a network there is its shape"
+    return None
+
+
+def digest_of(graph: Graph, name: str) -> str:
+    """What tells a model's contents from another's. Raises UsageError for constants that are gone."""
+    try:
+        return graph.fingerprint()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"model {name!r}: its constants cannot be read: {error}") from None

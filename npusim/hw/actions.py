@@ -1,0 +1,126 @@
+"""What an instruction does that takes energy: how many actions of each sort, from its work alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from npusim.hw.config import _STORED_AS, Config, MatrixConfig
+from npusim.hw.sections import DirectConfig, GridConfig
+from npusim.hw.units.matrix_systolic import place
+from npusim.units import ceil_div
+
+if TYPE_CHECKING:
+    from npusim.work import DmaWork, MatrixWork, Work
+
+MACS = "mac."
+"""Before the type of a multiply-accumulate, which is an action of its own for each."""
+OPERANDS, ACCUMULATORS, VECTOR, SCALAR = "operands", "accumulators", "vector", "scalar"
+SRAM, DMA, DRAM, CONSTANTS, CLOCK, LEAKAGE = "sram", "dma", "dram", "constants", "clock", "leakage"
+
+UNITS_OF = {
+    OPERANDS: "bytes into the registers of PEs", ACCUMULATORS: "bytes read and written", VECTOR: "lane operations",
+    SCALAR: "elements", SRAM: "bytes read and written", DMA: "bytes", DRAM: "bytes over the pins", CONSTANTS: "bytes",
+    CLOCK: "cycles of a core", LEAKAGE: "ns",
+}  # fmt: skip
+"""What one of each is; of those that begin with MACS, a multiply-accumulate."""
+
+Actions = dict[str, int]
+
+
+def actions(config: Config, work: Work) -> Actions:
+    """How many of each an instruction takes on a device; what depends on time is not among them."""
+    from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork
+
+    match work:
+        case MatrixWork():
+            return _product(config, work)
+        case VectorWork():
+            return {VECTOR: work.elements * work.passes, SRAM: work.bytes}
+        case ScalarWork():
+            return {SCALAR: work.elements, SRAM: work.bytes}
+        case DmaWork():
+            return _transfer(config, work)
+        case _:
+            return {}
+
+
+def _transfer(config: Config, work: DmaWork) -> Actions:
+    """One side is SRAM unless both are DRAM; within SRAM it is read and written."""
+    outside = work.reads + work.writes
+    sides = 0 if work.reads and work.writes else 1 if outside else 2
+    apart = work.constants and config.constants is not None
+    return {DMA: work.bytes, SRAM: sides * work.bytes, CONSTANTS if apart else DRAM: outside}
+
+
+def _product(config: Config, work: MatrixWork) -> Actions:
+    matrix = config.matrix
+    assert matrix is not None
+    label = work.dtype.label
+    sums = work.batch * work.oh * work.ow * work.oc
+    operands, passes = _streams(matrix, work)
+    # The first pass has nothing to read, and what the last one has made leaves the accumulators once more.
+    touched = sums * (2 * passes - work.first) * work.acc_bytes
+    moved = operands + (sums * work.out_bytes if work.last else 0)
+    found = {f"{MACS}{_STORED_AS.get(label, label)}": work.macs, OPERANDS: work.macs * _shifted(matrix, work)}
+    if matrix.accumulator_bytes:
+        return {**found, ACCUMULATORS: touched, SRAM: moved}
+    return {**found, SRAM: moved + touched}
+
+
+def _shifted(matrix: MatrixConfig, work: MatrixWork) -> int:
+    """Bytes that a PE's registers take over for one product: what passes from PE to PE, and its sum.
+
+    A tree of adders (models ``direct`` and ``grid``) has no sum in the PE, but a product.
+    """
+    size = work.dtype.itemsize
+    if matrix.model in ("direct", "grid"):
+        return 3 * size
+    if matrix.dataflow == "output_stationary":
+        return 2 * size + work.acc_bytes
+    return size + work.acc_bytes
+
+
+def _streams(matrix: MatrixConfig, work: MatrixWork) -> tuple[int, int]:
+    """(bytes of operands read from SRAM, times that each sum is made or added to in the accumulators)."""
+    size = work.dtype.itemsize
+    if matrix.model == "direct":
+        return _direct(matrix, work, size)
+    if matrix.model == "grid":
+        return _grid(matrix, work, size)
+    placed = place(matrix, work)
+    row_folds, column_folds = ceil_div(placed.rows, matrix.rows), ceil_div(placed.columns, matrix.cols)
+    stationary = placed.matmuls * placed.rows * placed.columns
+    streamed = placed.matmuls * placed.rows * placed.streamed * column_folds
+    if matrix.dataflow == "weight_stationary":
+        return work.weight_bytes(stationary) + streamed * size, row_folds
+    if matrix.dataflow == "input_stationary":
+        return stationary * size + work.weight_bytes(streamed), row_folds
+    weights = placed.matmuls * placed.columns * placed.streamed * row_folds
+    return streamed * size + work.weight_bytes(weights), 1
+
+
+def _direct(matrix: MatrixConfig, work: MatrixWork, size: int) -> tuple[int, int]:
+    """An atom of channels is read for each tap, pixel and group of kernels; so often are sums added to."""
+    direct = matrix.direct or DirectConfig()
+    pixels, weights = work.batch * work.oh * work.ow, work.batch * work.oc * work.kh * work.kw
+    if work.depthwise:
+        groups = ceil_div(work.ic, direct.depthwise_channels)
+        reads = pixels * work.kh * work.kw * groups * direct.depthwise_channels
+        return reads * size + work.weight_bytes(weights), work.kh * work.kw
+    if work.ic <= direct.image_channels:
+        atoms = work.kh * ceil_div(work.kw * work.ic, matrix.rows)
+    else:
+        atoms = work.kh * work.kw * ceil_div(work.ic, matrix.rows)
+    reads = pixels * atoms * matrix.rows * ceil_div(work.oc, matrix.cols)
+    return reads * size + work.weight_bytes(weights * work.ic), atoms
+
+
+def _grid(matrix: MatrixConfig, work: MatrixWork, size: int) -> tuple[int, int]:
+    """A window is read for each block of channels, weights for each block of pixels; sums stay in the grid."""
+    grid = matrix.grid or GridConfig()
+    blocks = work.batch * ceil_div(work.oh, grid.pixel_rows) * ceil_div(work.ow, grid.pixel_cols)
+    taps = 1 if grid.windows_buffered else work.kh * work.kw
+    pixels, channels = work.batch * work.oh * work.ow, ceil_div(work.oc, grid.output_channels)
+    inputs = pixels * taps * work.ic * (1 if work.depthwise else channels)
+    weights = blocks * work.oc * work.kh * work.kw * (1 if work.depthwise else work.ic)
+    return inputs * size + work.weight_bytes(weights), 1

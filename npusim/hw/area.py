@@ -1,0 +1,187 @@
+"""What a device takes of silicon, part by part: by its own table, else by its technology, else not known.
+
+Logic is the cells of its arithmetic and registers at 40 nm, scaled to the node, times ``technology.logic_layout``; a
+memory is what CACTI gives for its banks, times ``technology.sram_layout``.
+"""
+
+from __future__ import annotations
+
+from npusim.hw import nodes
+from npusim.hw.config import ACCUMULATOR_BYTES, Config, MatrixConfig, VectorConfig
+from npusim.hw.prices import UNKNOWN, Breakdown, Part
+from npusim.hw.technology import PRICED, TechnologyConfig
+from npusim.units import ceil_div
+
+_ADDER, _MULTIPLIER, _FLOAT_ADDER, _FLOAT_MULTIPLIER, _REGISTER = 278, 6350, 4360, 8970, 5.98
+"""nodes.ALADDIN: um2 at 40 nm of a 32-bit adder and multiplier, the same of float32, and a bit of a register."""
+_SIGNIFICANT = {"int8": 8, "int16": 16, "int32": 32, "bfloat16": 8, "float16": 11, "float32": 24}
+"""Bits that a multiplier multiplies: its area grows with their square."""
+_WIDTH = dict(zip(PRICED, (8, 16, 32, 16, 16, 32), strict=True))
+_LOGIC = f"{nodes.ALADDIN}; {nodes.STILLMAKER}"
+_PHY = {"hbm2": (10_450_000, 1024), "ddr4": (1_450_000, 32)}
+"""um2 of a PHY of so many pins at 7 nm: PrincetonUniversity/LLMCompass, cost_model.py, HBM2e and DDR5."""
+_PHY_NODE = 7
+
+
+def area(config: Config) -> Breakdown:
+    """Square micrometres of each part of the chip; the parts add up to the whole, the DRAM's chips are not in it."""
+    return Breakdown(tuple(_Parts(config).all()))
+
+
+class _Parts:
+    """The parts of one device."""
+
+    def __init__(self, config: Config) -> None:
+        technology = config.technology
+        known = technology is not None and nodes.known(technology.node_nm)
+        self._config = config
+        self._technology: TechnologyConfig | None = technology if known else None
+        # Floats once: Fractions would take most of the time, and thousands of designs are screened by their area.
+        self._cells = self._memory = 0.0
+        if self._technology is not None:
+            scale = nodes.area_factor(self._technology.node_nm) / nodes.area_factor(40)
+            self._cells = float(self._technology.logic_layout) * scale
+            self._memory = float(self._technology.sram_layout)
+
+    def all(self) -> list[Part]:
+        config = self._config
+        cores, matrix, vector, dma = config.cores, config.matrix, config.vector, config.dma
+        found = []
+        if matrix is not None:
+            found.append(self._logic("matrix", "pe", pe_um2(config, matrix), cores * matrix.elements))
+            if matrix.accumulator_bytes:
+                found.append(self._accumulators(matrix))
+        found.append(self._sram("sram", "sram_kib", config.sram.bytes, config.sram.banks))
+        if vector is not None:
+            found.append(self._logic("vector", "lane", lane_um2(config, vector), cores * vector.lanes))
+        if config.scalar is not None:
+            found.append(self._logic("scalar", "scalar", _FLOAT_MULTIPLIER + _FLOAT_ADDER + 4 * 32 * _REGISTER, cores))
+        found.append(self._buffers(dma.max_outstanding * dma.burst_bytes, cores * dma.channels))
+        found.append(self._control())
+        if config.technology is not None and config.technology.phy:
+            found.append(self._phy())
+        return found
+
+    def _by_hand(self, key: str) -> int | None:
+        table = self._config.area
+        return None if table is None else getattr(table, f"{key}_um2")
+
+    def _logic(self, name: str, key: str, cells: float, count: int) -> Part:
+        """So many of what takes ``cells`` at 40 nm."""
+        given = self._by_hand(key)
+        if given is not None:
+            return Part(name, given * count, f"the description: area.{key}")
+        if self._technology is None:
+            return Part(name, None, UNKNOWN)
+        return Part(name, round(cells * count * self._cells), _LOGIC)
+
+    def _sram(self, name: str, key: str, size: int, banks: int) -> Part:
+        """A memory of so many bytes in each core, in banks."""
+        given, cores = self._by_hand(key), self._config.cores
+        if given is not None:
+            return Part(name, given * cores * size // 1024, f"the description: area.{key}")
+        if self._technology is None:
+            return Part(name, None, UNKNOWN)
+        bank = nodes.sram_um2(self._technology.node_nm, size // banks)
+        return Part(name, round(cores * banks * bank * self._memory), nodes.CACTI)
+
+    def _accumulators(self, matrix: MatrixConfig) -> Part:
+        columns = matrix.cols * matrix.arrays
+        return self._sram("accumulators", "accumulator_kib", column_bytes(self._config, matrix) * columns, columns)
+
+    def _buffers(self, size: int, count: int) -> Part:
+        """A channel holds the bursts that it has asked for."""
+        given = self._by_hand("dma")
+        if given is not None:
+            return Part("dma", given * count, "the description: area.dma")
+        if self._technology is None:
+            return Part("dma", None, UNKNOWN)
+        return Part("dma", round(count * nodes.sram_um2(self._technology.node_nm, size) * self._memory), nodes.CACTI)
+
+    def _control(self) -> Part:
+        given, cores, technology = self._by_hand("control"), self._config.cores, self._technology
+        if given is not None:
+            return Part("control", given * cores, "the description: area.control")
+        if technology is None:
+            return Part("control", None, UNKNOWN)
+        scale = nodes.area_factor(technology.node_nm) / nodes.area_factor(40)
+        return Part("control", round(cores * technology.control_um2 * scale), "the description: technology.control")
+
+    def _phy(self) -> Part:
+        given, technology, dram = self._by_hand("phy"), self._config.technology, self._config.dram
+        if given is not None:
+            return Part("phy", given, "the description: area.phy")
+        assert technology is not None
+        # PHYs are analogue and do not shrink as logic does, so a figure of one node says nothing of another.
+        if technology.dram not in _PHY or technology.node_nm != _PHY_NODE:
+            return Part("phy", None, UNKNOWN)
+        um2, pins = _PHY[technology.dram]
+        rate = nodes.PIN_BITS[technology.dram]
+        return Part("phy", um2 * ceil_div(8 * dram.bandwidth, rate * pins), "LLMCompass, cost_model.py, at 7 nm")
+
+
+def column_bytes(config: Config, matrix: MatrixConfig) -> int:
+    """Bytes of accumulators behind one column of the array."""
+    technology = config.technology
+    if technology is not None and technology.accumulator_pixels:
+        return technology.accumulator_pixels * ACCUMULATOR_BYTES
+    return matrix.accumulator_bytes // (matrix.cols * matrix.arrays)
+
+
+def pe_um2(config: Config, matrix: MatrixConfig) -> float:
+    """Cells of one PE at 40 nm: the arithmetic of the type that needs most at its rate, and registers."""
+    arithmetic = max(
+        (float(rate) * _arithmetic_um2(dtype) for dtype, rate in matrix.throughput.items() if rate), default=0
+    )
+    return arithmetic + pe_bits(config, matrix) * _REGISTER
+
+
+def _arithmetic_um2(dtype: str) -> float:
+    bits = _SIGNIFICANT[dtype]
+    if dtype.startswith("int"):
+        return _MULTIPLIER * (bits / 32) ** 2 + _ADDER
+    return _FLOAT_MULTIPLIER * (bits / 24) ** 2 + _FLOAT_ADDER
+
+
+def pe_bits(config: Config, matrix: MatrixConfig) -> int:
+    """Bits of registers in a PE: what passes by, operands that stay and the next ones, a sum or a product, scratchpads.
+
+    A type that takes several cycles is computed in pieces, whose width is what the registers have.
+    """
+    width = max((int(_WIDTH[dtype] * min(rate, 1)) for dtype, rate in matrix.throughput.items() if rate), default=8)
+    held = 1 if matrix.dataflow == "output_stationary" else min(2, matrix.weight_buffers)
+    sums = 2 * width if matrix.model in ("direct", "grid") else 8 * ACCUMULATOR_BYTES
+    extra = 8 * config.technology.pe_register_bytes if config.technology is not None else 0
+    return width * (1 + held) + sums + extra
+
+
+def lane_um2(config: Config, vector: VectorConfig) -> float:
+    """Cells of a lane at 40 nm: of floats, or, beside a matrix unit that has none, of integers by half as wide ones."""
+    bits = lane_bits(vector)
+    if computes_floats(config):
+        return _FLOAT_MULTIPLIER * (min(24, 6 * vector.lane_bytes) / 24) ** 2 + _FLOAT_ADDER + bits * _REGISTER
+    return _MULTIPLIER * (vector.lane_bytes / 8) ** 2 + _ADDER + bits * _REGISTER
+
+
+def lane_bits(vector: VectorConfig) -> int:
+    """Bits of a lane's registers: two operands, a result and what it is made of."""
+    return 4 * 8 * vector.lane_bytes
+
+
+def computes_floats(config: Config) -> bool:
+    """Whether lanes are taken for ones of floats."""
+    matrix = config.matrix
+    return matrix is None or any("float" in dtype for dtype, rate in matrix.throughput.items() if rate)
+
+
+def clocked_bits(config: Config) -> int:
+    """Bits of registers in a core that its clock reaches."""
+    pes = config.matrix.elements * pe_bits(config, config.matrix) if config.matrix is not None else 0
+    return pes + (config.vector.lanes * lane_bits(config.vector) if config.vector is not None else 0)
+
+
+def cells_um2(config: Config) -> float:
+    """Cells of arithmetic and registers of all cores at 40 nm."""
+    matrix, vector = config.matrix, config.vector
+    pes = matrix.elements * pe_um2(config, matrix) if matrix is not None else 0
+    return config.cores * (pes + (vector.lanes * lane_um2(config, vector) if vector is not None else 0))

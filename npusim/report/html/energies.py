@@ -1,0 +1,29 @@
+"""The energy of each layer, as far as it is known."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from npusim.hw.prices import Breakdown
+from npusim.report.layers import Layer
+from npusim.report.result import Result
+
+
+def energies(result: Result, found: Sequence[Layer]) -> dict[str, Any]:
+    """``layers``: femtojoules of each, of what has a price, None where nothing has; ``unknown``: actions without one.
+
+    A layer of which something is unknown has the sum of the rest, which the page says: it is no total.
+    """
+    energy = result.energy
+    known: dict[tuple[str, str], deque[Breakdown]] = defaultdict(deque)
+    for each in energy.layers:  # in the order of the operator table, as those of one name are taken below
+        known[each.name, each.kind].append(each.energy)
+    values: dict[int, int | None] = {}
+    for layer in sorted(found, key=lambda layer: layer.op):
+        queue = known[layer.timing.name, layer.timing.kind]
+        own = queue.popleft() if queue else None
+        priced = own is not None and any(part.value is not None for part in own.parts)
+        values[layer.op] = own.known if own is not None and priced else None
+    return {"layers": [values[layer.op] for layer in found], "unknown": list(energy.unknown)}

@@ -1,0 +1,81 @@
+"""What every unit did when, in as few bars as a page can hold: exact where there is room, else by parts of a layer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from npusim.timeline import Span
+
+MOST_BARS = 20_000
+"""On a page; at some 20 bytes each the largest part of what it may weigh."""
+
+
+class Bar(NamedTuple):
+    """Instructions of one layer on one unit, which run for ``busy_ps`` of its length: all of it if it is one."""
+
+    start_ps: int
+    end_ps: int
+    busy_ps: int
+    layer: int
+    instructions: int
+
+
+def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_BARS) -> list[dict[str, Any]]:
+    """A lane for each unit, by name: ``unit``, and its bars in columns (``start`` as difference to the bar before).
+
+    ``layer_of``: operator -> layer; -1 for what belongs to none. Where there are more instructions than ``most``, each
+    layer on each unit gets the same share of bars, so that a short layer can be looked at as closely as a long one.
+    """
+    groups: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    for span in spans:
+        groups[span.unit, layer_of.get(span.op, -1)].append(span)
+    share = fair_share([len(group) for group in groups.values()], most)
+    bars: dict[str, list[Bar]] = defaultdict(list)
+    for (unit, layer), group in groups.items():
+        bars[unit] += _bars(group, layer, share)
+    return [_columns(unit, sorted(bars[unit])) for unit in sorted(bars)]
+
+
+def fair_share(sizes: Sequence[int], most: int) -> int:
+    """The largest limit, at least 1, to each of these sizes at which they add up to at most ``most``."""
+    low, high = 1, max(sizes, default=1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(size, middle) for size in sizes) <= most:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _bars(group: Sequence[Span], layer: int, most: int) -> list[Bar]:
+    if len(group) <= most:
+        return [Bar(s.start_ps, s.end_ps, s.end_ps - s.start_ps, layer, 1) for s in group]
+    begin, end = min(s.start_ps for s in group), max(s.end_ps for s in group)
+    parts: dict[int, list[Span]] = defaultdict(list)
+    for span in group:
+        parts[(span.start_ps - begin) * most // max(1, end - begin)].append(span)
+    return [
+        Bar(
+            min(s.start_ps for s in part),
+            max(s.end_ps for s in part),
+            sum(s.end_ps - s.start_ps for s in part),
+            layer,
+            len(part),
+        )
+        for part in parts.values()
+    ]
+
+
+def _columns(unit: str, bars: Sequence[Bar]) -> dict[str, Any]:
+    starts = [bar.start_ps for bar in bars]
+    return {
+        "unit": unit,
+        "start": [start - before for before, start in zip([0, *starts], starts, strict=False)],
+        "length": [bar.end_ps - bar.start_ps for bar in bars],
+        "busy": [bar.busy_ps for bar in bars],
+        "layer": [bar.layer for bar in bars],
+        "count": [bar.instructions for bar in bars],
+    }

@@ -1,0 +1,78 @@
+// The layers of a run: their columns, what is derived from them, and the panel of the selected one.
+
+const LAYERS = DATA.layers;
+const COUNT = LAYERS.name.length;
+const bound = (index) => (index < 0 ? "none" : decoded(LAYERS.bound, index));
+const duration = (ps) => show(ps, "ps");
+const stay = (index) => LAYERS.end[index] - LAYERS.start[index];
+// MACs for each byte that passed the pins; null without MACs, Infinity where nothing passed.
+const intensity = (index) => (LAYERS.macs[index] ? LAYERS.macs[index] / LAYERS.dram[index] : null);
+const rate = (index) => (stay(index) ? (LAYERS.macs[index] * 1e12) / stay(index) : 0);
+// Of what has a price; null where nothing has.
+const energyOf = (index) => DATA.energy.layers[index];
+const energyName = DATA.energy.unknown.length ? "energy of what has a price" : "energy";
+const BOUNDS = [["compute", "circle"], ["memory", "square"], ["latency", "triangle"]];
+const boundLegend = () => BOUNDS.map(([name, shape]) => [`bound by ${name}`, name, svg("path", { d: MARKS[shape](7, 7, 5), class: name })]);
+
+function layerLines(index) {
+  if (index < 0) return ["no layer"];
+  return [LAYERS.name[index], `${decoded(LAYERS.kind, index)}, bound by ${bound(index)}, adds ${duration(LAYERS.added[index])}`];
+}
+const step = (by) => selection.set(clamp(selection.index + by, 0, COUNT - 1));
+
+function layerPanel(host) {
+  const panel = html("div", { class: "panel", "aria-live": "polite" });
+  host.append(panel);
+  const fact = ([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value));
+  selection.watch((index) => {
+    panel.replaceChildren(html("h3", {}, LAYERS.name[index]), html("dl", { class: "facts" }, ...layerFacts(index).map(fact)),
+      html("div", { class: "controls" }, button("previous", () => step(-1)), button("next", () => step(1)),
+        button("zoom to it", () => timeView.zoomTo(index)), button("clear", () => selection.set(-1))));
+    if (index < 0) panel.replaceChildren(html("p", { class: "note" }, "None. Click a layer in any picture or row, or walk with the arrow keys."));
+  });
+  panel.append(html("p", { class: "note" }, "None. Click a layer in any picture or row, or walk with the arrow keys."));
+}
+function layerFacts(index) {
+  if (index < 0) return [];
+  const total = LAYERS.added.reduce((sum, ps) => sum + ps, 0);
+  const macs = LAYERS.macs[index];
+  return [
+    ["kind", decoded(LAYERS.kind, index)],
+    ["adds", `${duration(LAYERS.added[index])} = ${percent(LAYERS.added[index], total)} of the time`],
+    ["runs", `${duration(LAYERS.start[index])} to ${duration(LAYERS.end[index])}: ${duration(stay(index))}`],
+    ["bound", bound(index)],
+    ["why", LAYERS.why[index]],
+    ["busiest unit", decoded(LAYERS.unit, index)],
+    ["instructions", grouped(LAYERS.instructions[index])],
+    ["MACs", macs ? `${show(macs, "MAC")}, ${show(rate(index), "MAC/s")}` : "none"],
+    ["DRAM", show(LAYERS.dram[index], "B")],
+    ["intensity", macs ? intensityText(index) : "no MACs"],
+    [energyName, show(energyOf(index), "fJ")],
+  ];
+}
+const intensityText = (index) => (LAYERS.dram[index] ? `${significant(intensity(index))} MAC/B` : "nothing passes the pins");
+
+function layerTable(host) {
+  const text = (name, of) => ({ name, value: of, text: of });
+  const number = (name, of, unit) => ({ name, value: of, text: (index) => show(of(index), unit), right: true });
+  const column = (key) => (index) => LAYERS[key][index];
+  table(host, {
+    label: "layers",
+    count: COUNT,
+    columns: [
+      text("layer", column("name")),
+      text("kind", (index) => decoded(LAYERS.kind, index)),
+      number("adds", column("added"), "ps"),
+      number("start", column("start"), "ps"),
+      number("runs", stay, "ps"),
+      number("MACs", column("macs"), ""),
+      number("DRAM", column("dram"), "B"),
+      { name: "MAC/B", value: intensity, right: true, text: (index) => (intensity(index) === null ? "-" : intensityShort(index)) },
+      number(energyName, energyOf, "fJ"),
+      text("bound", bound),
+      text("why", column("why")),
+    ],
+    filters: [{ name: "kind", value: (index) => decoded(LAYERS.kind, index) }, { name: "bound", value: bound }],
+  });
+}
+const intensityShort = (index) => (LAYERS.dram[index] ? significant(intensity(index)) : "\u221e");

@@ -1,0 +1,105 @@
+"""One HTML file: style, scripts and data inside, nothing fetched, no name of others taken for markup or code.
+
+Names come from files of others. They reach a page as text only: in markup escaped, in data as JSON without ``<``; the
+scripts make text nodes of them. Should that fail, the page's own policy (a hash for each script and style that belongs
+to it, nothing else) keeps a browser from running or loading what somebody slipped in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from npusim.report.format import printable
+
+_IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="npusim">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the content</a>
+<header class="top">
+<h1>{title}</h1>
+<div class="tools"><button type="button" id="theme" aria-live="polite">Colours: as the system</button></div>
+</header>
+<noscript><p class="note">Scripts inside this page draw its pictures; this browser does not run them.</p></noscript>
+<main id="main">
+{body}
+</main>
+<div id="tip" class="tip" role="status" hidden></div>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def text(value: object) -> str:
+    """Any value as text between tags or in an attribute; what would not show is written as an escape."""
+    return html.escape(printable(str(value), lines=False), quote=True)
+
+
+def label(value: object) -> str:
+    """A name as data for the scripts: all of it can be seen."""
+    return printable(str(value), lines=False)
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> str:
+    """Names and values."""
+    inner = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in rows)
+    return f'<dl class="facts">{inner}</dl>'
+
+
+def section(name: str, title: str, body: str = "", note: str = "") -> str:
+    """A part of a page, which the scripts find as ``#name``."""
+    said = f'<p class="note">{text(note)}</p>' if note else ""
+    head = f'<h2 id="{name}-title">{text(title)}</h2>'
+    return f'<section id="{name}" aria-labelledby="{name}-title">{head}{said}{body}</section>'
+
+
+def page(title: str, body: str, data: object, scripts: Sequence[str]) -> str:
+    """The file's text, ASCII alone. ``scripts``: names of the ``.js`` files beside this one, in order."""
+    style, script = source("page.css"), _script(tuple(scripts))
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
+    )
+    filled = _PAGE.format(
+        policy=policy, title=text(title), style=style, body=body, data=in_script(data), script=script
+    )  # fmt: skip
+    return filled.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def in_script(data: Any) -> str:
+    """Data as JSON that ends no script element and starts no comment; raises ValueError for what JSON does not have."""
+    plain = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return plain.translate(_IN_SCRIPT)
+
+
+@cache
+def source(name: str) -> str:
+    """A style or script of this package; ASCII, so that the hash is that of the bytes in the file."""
+    return files(__package__).joinpath(name).read_text("ascii")
+
+
+@cache
+def _script(names: tuple[str, ...]) -> str:
+    parts = "".join(source(f"{name}.js") for name in names)
+    return f'(() => {{\n"use strict";\n{parts}}})();\n'
+
+
+def _hash(content: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}"

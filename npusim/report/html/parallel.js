@@ -1,0 +1,117 @@
+// Parallel coordinates: a line for each design through all its knobs and figures; brushes keep what passes there.
+
+const PLOT = [54, 46, 84, 26]; // left, top, right, bottom
+const UNKNOWN = -0.07; // where a line passes an axis whose value it has not: below its end
+
+function parallel(host) {
+  const axes = [...KNOBS.filter((knob) => knob.levels.length > 1).map(knobAxis), ...METRICS.filter((each) => each.figures.some((value) => value !== null)).map(metricAxis)];
+  const ranges = axes.map(() => null);
+  brushes.kept = (index) => ranges.every((range, n) => !range || (axes[n].at[index] >= range[0] - 1e-9 && axes[n].at[index] <= range[1] + 1e-9));
+  let focus = -1;
+  const line = (className) => svg("path", { d: "M0 7h14", class: `lines ${className}` });
+  host.append(legend([["on the front", "", line("best")], ["others", "", line("kept")], ["left out by a brush", "", line("out")], ["selected", "", line("own")]]));
+  const frame = html("div", { class: "scroll wide" });
+  host.append(frame);
+  const view = picture(frame, 360, `${DESIGNS} designs on ${axes.length} axes`, (width, height) => {
+    const [left, top, right, bottom] = PLOT;
+    const x = (n) => left + (axes.length > 1 ? (n / (axes.length - 1)) * (width - left - right) : 0);
+    const y = (t) => height - bottom - t * (height - top - bottom);
+    return [...lineGroups(axes, x, y), ...axes.map((axis, n) => axisGroup(axis, n, x(n), y, ranges[n]))];
+  }, 92 * axes.length);
+  view.root.setAttribute("tabindex", -1);
+  view.keys.textContent = "Keys, on an axis: \u2191 \u2193 make and move a brush, Shift with them widens and narrows it, Esc takes it away.";
+  const said = html("p", { class: "note", role: "status" });
+  host.append(html("div", { class: "controls" }, button("take all brushes away", () => { ranges.fill(null); told_(); })), said);
+  const told_ = () => {
+    view.redraw();
+    brushes.changed();
+    const left = indices(DESIGNS).filter(brushes.kept).length;
+    said.textContent = `${left} of ${DESIGNS} designs pass the brushes`;
+    const again = focus >= 0 && view.root.querySelector(`[data-axis="${focus}"]`);
+    if (again) again.focus({ preventScroll: true }); // the axis was drawn anew
+  };
+  view.root.addEventListener("focusin", (event) => { focus = Number((event.target.closest("[data-axis]") || { dataset: { axis: -1 } }).dataset.axis); });
+  mouseBrush(view, ranges, told_, (n) => { focus = n; });
+  keyBrush(view, ranges, told_);
+  selection.watch(view.redraw);
+}
+function knobAxis(knob) {
+  const last = knob.levels.length - 1;
+  const every = Math.ceil(knob.levels.length / 12);
+  return { name: knob.name, goal: "", at: knob.rows.map((row) => (row < 0 ? NaN : row / last)),
+    ticks: knob.levels.map((text, n) => [n / last, text]).filter((_, n) => n % every === 0 || n === last) };
+}
+function metricAxis(each) {
+  const known = each.figures.filter((value) => value !== null);
+  const [low, high] = known.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
+  const scale = low > 0 && high / low > 20 ? logarithmic([low, high], [0, 1]) : linear([low, high], [0, 1]);
+  const flat = low === high;
+  return { name: each.name, goal: each.goal, at: each.figures.map((value) => (value === null ? NaN : flat ? 0.5 : scale(value))),
+    ticks: flat ? [[0.5, show(low, each.unit)]] : [[0, show(low, each.unit)], [0.5, show(scale.back(0.5), each.unit)], [1, show(high, each.unit)]] };
+}
+function lineGroups(axes, x, y) {
+  const line = (index) => axes.map((axis, n) => {
+    const t = axis.at[index];
+    return `${n ? "L" : "M"}${near(x(n))} ${near(y(Number.isNaN(t) ? UNKNOWN : t))}`;
+  }).join("");
+  const path = (chosen, className, opacity) => svg("path", { d: chosen.map(line).join(""), class: `lines ${className}`, "stroke-opacity": opacity });
+  const [kept, out] = [[], []];
+  for (const index of indices(DESIGNS)) (brushes.kept(index) ? kept : out).push(index);
+  const own = selection.index >= 0 ? [path([selection.index], "own", 1)] : [];
+  return [path(out, "out", 0.5), path(kept.filter((index) => !FRONT.has(index)), "kept", clamp(40 / (kept.length || 1), 0.04, 0.5)),
+    path(kept.filter((index) => FRONT.has(index)), "best", 0.9), ...own];
+}
+function axisGroup(axis, n, x, y, range) {
+  const words = range ? `kept from ${Math.round(range[0] * 100)} to ${Math.round(range[1] * 100)} per cent of the axis` : "no brush";
+  return svg("g", { class: "axis", tabindex: 0, role: "slider", "data-axis": n, "aria-label": axis.name, "aria-valuetext": words,
+    "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": range ? Math.round(range[0] * 100) : 0 },
+  svg("rect", { x: x - 14, y: y(1) - 6, width: 28, height: y(0) - y(1) + 12, class: "hit" }),
+  svg("line", { x1: x, x2: x, y1: y(0), y2: y(1), class: "rule" }),
+  ...(range ? [svg("rect", { x: x - 8, y: y(range[1]), width: 16, height: Math.max(2, y(range[0]) - y(range[1])), class: "brush" })] : []),
+  ...axis.ticks.map(([t, text]) => svg("text", { x: x + 6, y: y(t) + 4 }, text)),
+  svg("text", { x, y: n % 2 ? 14 : 30, "text-anchor": "middle", class: "title" }, `${axis.name}${axis.goal === "min" ? " \u2193" : axis.goal === "max" ? " \u2191" : ""}`));
+}
+function mouseBrush(view, ranges, told_, focus) {
+  let drag = null;
+  let waiting = 0;
+  const partAt = (event) => {
+    const [, py] = placeIn(view.root, event);
+    const height = view.root.viewBox.baseVal.height;
+    const part = (height - PLOT[3] - py) / (height - PLOT[1] - PLOT[3]);
+    return part > 0.97 ? 1 : part < 0.03 ? 0 : part; // who aims at an end means the end
+  };
+  view.root.addEventListener("pointerdown", (event) => {
+    const axis = event.target.closest("[data-axis]");
+    if (axis) drag = { n: Number(axis.dataset.axis), from: partAt(event) };
+  });
+  addEventListener("pointermove", (event) => {
+    if (!drag) return;
+    const to = partAt(event);
+    if (Math.abs(to - drag.from) < 0.02) return;
+    ranges[drag.n] = [Math.min(drag.from, to), Math.max(drag.from, to)];
+    cancelAnimationFrame(waiting);
+    waiting = requestAnimationFrame(told_);
+  });
+  addEventListener("pointerup", (event) => {
+    if (!drag) return;
+    focus(drag.n);
+    if (Math.abs(partAt(event) - drag.from) < 0.02) ranges[drag.n] = null; // a click without a way takes it away
+    drag = null;
+    told_();
+  });
+}
+function keyBrush(view, ranges, told_) {
+  const move = (event, by) => {
+    const n = Number(event.target.dataset.axis);
+    const range = ranges[n];
+    if (!range) ranges[n] = by > 0 ? [0.5, 1] : [0, 0.5];
+    else if (event.shiftKey) ranges[n] = [range[0], clamp(range[1] + by, range[0] + 0.05, 1)];
+    else {
+      const step = clamp(by, -range[0], 1 - range[1]);
+      ranges[n] = [range[0] + step, range[1] + step];
+    }
+    told_();
+  };
+  onKeys(view.root, { ArrowUp: (event) => move(event, 0.1), ArrowDown: (event) => move(event, -0.1),
+    Escape: (event) => { ranges[Number(event.target.dataset.axis)] = null; told_(); } });
+}

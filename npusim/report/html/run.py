@@ -1,0 +1,111 @@
+"""One run as a page: roofline, units and memories over time, traffic and energy by layer, a table of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from npusim.report.device import changes, summary
+from npusim.report.energy import energy_rows
+from npusim.report.html import page
+from npusim.report.html.columns import coded
+from npusim.report.html.energies import energies
+from npusim.report.html.held import held
+from npusim.report.html.lanes import lanes
+from npusim.report.html.roofs import roofs
+from npusim.report.layers import Layer, layers, why
+from npusim.report.result import Result
+from npusim.report.run import memories, totals, unit_rows
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+    from npusim.program import Program
+
+SCRIPTS = ("base", "axes", "table", "layers", "roofline", "lanes", "bars", "run")
+
+
+class Run(Result, Protocol):
+    """A run that knows what ran where."""
+
+    @property
+    def device(self) -> Config: ...
+    @property
+    def program(self) -> Program: ...
+
+
+def run_page(result: Run, *, notes: Sequence[tuple[str, str]] = ()) -> str:
+    """One HTML file about a run, for any browser, without a network; the same run gives the same bytes.
+
+    ``notes``: names and values that the summary says besides, such as what the inputs were. Times are simulated;
+    energy is unknown where the device's description does not price it. At most about a megabyte for a network of a
+    hundred layers, however many instructions it has.
+    """
+    config, found = result.device, layers(result)
+    data = {
+        "time": result.timeline.time_ps,
+        "layers": _layers(found, config),
+        "energy": energies(result, found),
+        "roofs": roofs(config, result.program),
+        "lanes": lanes(result.timeline.spans, {layer.op: number for number, layer in enumerate(found)}),
+        "memory": held(result.memory),
+    }
+    return page.page(f"{result.model} on {result.config}", _body(result, config, notes), data, SCRIPTS)
+
+
+def _layers(found: Sequence[Layer], config: Config) -> dict[str, Any]:
+    """Columns, in the order in which layers were done."""
+    timings = [layer.timing for layer in found]
+    return {
+        "name": [page.label(timing.name) for timing in timings],
+        "kind": coded([timing.kind for timing in timings]),
+        "bound": coded([timing.bound for timing in timings]),
+        "unit": coded([timing.unit for timing in timings]),
+        "start": [timing.start_ps for timing in timings],
+        "end": [timing.end_ps for timing in timings],
+        "added": [layer.added_ps for layer in found],
+        "instructions": [layer.instructions for layer in found],
+        "macs": [timing.macs for timing in timings],
+        "moved": [timing.bytes for timing in timings],
+        "dram": [timing.dram_bytes for timing in timings],
+        "why": [page.label(why(layer, config)) for layer in found],
+    }
+
+
+def _body(result: Run, config: Config, notes: Sequence[tuple[str, str]]) -> str:
+    told = [
+        ("device", f"{config.name}{changes(config)}: {summary(config)}"),
+        *notes,
+        *totals(result, config),
+        *memories(result),
+        *energy_rows(result.energy, result.time_ps),
+        ("digest", f"{result.timeline.digest()[:16]} of the timeline; equal digests are equal runs"),
+    ]
+    description = f"<details><summary>Description of the device, complete</summary><pre>{_toml(config)}</pre></details>"
+    return "\n".join(
+        [
+            page.section("summary", "Summary", page.facts(told) + description),
+            '<div class="pair">'
+            + page.section("roofline", "Roofline")
+            + page.section("layer", "Selected layer")
+            + "</div>",
+            page.section("lanes", "Units and memories over time"),
+            page.section("bars", "Layer by layer"),
+            page.section("layers", "Layers"),
+            page.section("units", "Units", _units(result)),
+        ]
+    )
+
+
+def _toml(config: Config) -> str:
+    return "\n".join(page.text(line) for line in config.to_toml().splitlines())
+
+
+def _units(result: Run) -> str:
+    """The same rows as the report in text."""
+    header, rows = unit_rows(result.counters.units, result.counters.duration_ps)
+    heads = "".join(f'<th scope="col">{page.text(name)}</th>' for name in header)
+    lines = "".join(
+        f'<tr><th scope="row">{page.text(first)}</th>{"".join(f"<td>{page.text(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'

@@ -1,0 +1,111 @@
+"""Where a result comes from: everything that it takes to get it again, or to say what has changed."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from npusim.hw.config import Config
+from npusim.isa.base import ISA_VERSION
+from npusim.program import Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """What a program was made of.
+
+    ``kind``: ``onnx`` (a model), ``graph`` (one in memory) or ``program`` (a compiled file); ``file``: its path as it
+    was given, None where there is none; ``digest``: SHA-256 of the file, then of each run of bytes that it names in
+    other files, in the order of their names; without ``values``, which is for timing alone, large weights count by
+    their file and when it was written. ``shapes``, ``bind``, ``cache_rows``: what was said for what it leaves open.
+    """
+
+    kind: str
+    file: str | None
+    digest: str
+    values: bool = True
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    bind: Mapping[str, Any] = field(default_factory=dict)
+    cache_rows: int = 0
+
+
+def versions() -> dict[str, str]:
+    """What could change a result: this program, its compiler and instruction set, numpy, Python."""
+    from npusim import __version__
+    from npusim.compiler.version import COMPILER_VERSION
+
+    return {
+        "npusim": __version__,
+        "compiler": str(COMPILER_VERSION),
+        "isa": str(ISA_VERSION),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def overrides(config: Config) -> dict[str, str]:
+    """What was changed after the description was read: the values by key, as TOML."""
+    return {key: value for key, value, origin, _ in config.resolved() if origin == "override"}
+
+
+class Run(Protocol):
+    """What is told of a result."""
+
+    program: Program
+    device: Config
+    origin: Origin | None
+    seed: int | None
+    arithmetic: bool
+    state: bool
+
+
+def provenance(result: Run) -> dict[str, Any]:
+    """As JSON values; the schema is in npusim/report/run.schema.json."""
+    return {
+        "config": result.device.to_table(),
+        "config_origin": result.device.origin,
+        "fingerprint": result.device.fingerprint(),
+        "overrides": overrides(result.device),
+        "versions": versions(),
+        "model": _model(result.origin, result.program),
+        "seed": result.seed,
+        "arithmetic": result.arithmetic,
+        "state": result.state,
+    }
+
+
+def _model(origin: Origin | None, program: Program) -> dict[str, Any]:
+    """The model; without an origin, what the program says of itself."""
+    inputs = {binding.name: list(binding.shape) for binding in program.inputs}
+    told: dict[str, Any] = {"name": program.name, "inputs": inputs, "bound": dict(program.bound)}
+    if origin is None:
+        return {**told, "kind": "program", "file": None, "digest": None}
+    return {
+        **told,
+        "kind": origin.kind,
+        "file": origin.file,
+        "digest": origin.digest,
+        "digest_of_values": origin.values,
+        "input_shapes": {name: list(shape) for name, shape in sorted(origin.shapes.items())},
+        "bind": {name: _values(value) for name, value in sorted(origin.bind.items())},
+        "cache_rows": origin.cache_rows,
+    }
+
+
+def _values(value: Any) -> Any:
+    """Numbers as they were given; an array by its bytes, of which JSON has not all values."""
+    array = np.asarray(value)
+    if isinstance(value, int | float | list | tuple) and np.isfinite(array).all():
+        return array.tolist()
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "bytes": array.tobytes().hex()}
+
+
+def bound_value(said: Any) -> Any:
+    """The value of an input from the JSON of a provenance. Raises ValueError, TypeError, KeyError."""
+    if not isinstance(said, dict):
+        return said
+    return np.frombuffer(bytes.fromhex(said["bytes"]), np.dtype(said["dtype"])).reshape(said["shape"])

@@ -1,0 +1,125 @@
+"""What the fixture ``npu`` gives: models on devices, each compiled and timed once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from npusim.errors import UsageError, shown
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from npusim.runtime import Session
+from npusim.testing.run import Run
+
+if TYPE_CHECKING:
+    from npusim.program import Program
+
+_KEYS = ("config", "set")
+
+
+class Runs:
+    """Programs and timings of a whole pytest session, one in each worker process."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._programs: dict[tuple[Any, ...], Program] = {}
+        self._timed: dict[tuple[Any, ...], Run] = {}
+        self._kept: list[Any] = []
+
+    def session(self, config: Config) -> Session:
+        key = f"{config.name} {config.fingerprint()}"
+        if key not in self._sessions:
+            self._sessions[key] = Session(config)
+        return self._sessions[key]
+
+    def run(
+        self,
+        source: Any,
+        config: Config,
+        arrays: Mapping[str, Any] | None,
+        input_shapes: Mapping[str, Sequence[int]],
+        bind: Mapping[str, Any],
+    ) -> Run:
+        session = self.session(config)
+        shapes = tuple(sorted((name, tuple(shape)) for name, shape in input_shapes.items()))
+        bound = tuple(sorted((name, repr(value)) for name, value in bind.items()))
+        key = (self._identity(source), config.name, config.fingerprint(), shapes, bound)
+        if arrays is not None:
+            return Run(session.run(session.compile(source, input_shapes, bind=bind, inputs=arrays), arrays))
+        if key not in self._timed:
+            if key not in self._programs:
+                self._programs[key] = session.compile(source, input_shapes, bind=bind)
+            self._timed[key] = Run(session.run(self._programs[key], timing_only=True))
+        return self._timed[key]
+
+    def _identity(self, source: Any) -> tuple[Any, ...]:
+        if isinstance(source, Path):
+            # A test may write its model anew under the same name.
+            state = source.stat()
+            return "file", str(source), state.st_mtime_ns, state.st_size
+        if isinstance(source, bytes):
+            return "bytes", hashlib.sha256(source).hexdigest()
+        self._kept.append(source)  # so that no other object gets its identity
+        return "object", id(source)
+
+
+class Npu:
+    """The device of a test: that of its marker, or what a call says."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        given: Mapping[str, Any],
+        folder: Path,
+        record_property: Callable[[str, object], None],
+    ) -> None:
+        self._runs, self._given, self._folder, self._record = runs, given, folder, record_property
+
+    def run(
+        self,
+        model: Any,
+        config: Config | str | os.PathLike[str] | None = None,
+        *,
+        set: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        bind: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Run a model: a path, looked up beside the test file first, bytes, an ``onnx.ModelProto`` or a Graph.
+
+        ``config``, ``set``: the device and what differs from it, as for ``npusim run``; by default those of the marker
+        ``npu``, else ``edge``. Without ``inputs`` nothing is computed, and the same run is timed once for all tests;
+        with an array for each input ``outputs`` of the run has the results. Raises what ``Session.compile`` and
+        ``Session.run`` raise.
+        """
+        found = load_config(config if config is not None else self._given.get("config", "edge"))
+        # What a marker sets is of the marker's device; another one is taken as it is.
+        changed = {**(self._given.get("set", {}) if config is None else {}), **(set or {})}
+        if changed:
+            found = found.with_(**changed)
+        run = self._runs.run(self._source(model), found, inputs, input_shapes or {}, bind or {})
+        self._record(f"npu_cycles[{run.result.model}@{run.result.config}]", run.cycles)
+        return run
+
+    def _source(self, model: Any) -> Any:
+        if isinstance(model, Graph | bytes) or not isinstance(model, str | os.PathLike):
+            return model
+        beside = self._folder / model
+        return beside if beside.exists() else Path(model)
+
+
+def defaults(node: pytest.Item) -> dict[str, Any]:
+    """What the markers of a test say, the nearest first. Raises UsageError."""
+    found: dict[str, Any] = {}
+    for marker in node.iter_markers("npu"):
+        if marker.args or not set(marker.kwargs) <= set(_KEYS):
+            wrong = shown(marker.args[0]) if marker.args else shown(min(set(marker.kwargs) - set(_KEYS)))
+            raise UsageError(f"{node.nodeid}: marker npu: takes config=... and set={{...}}, got {wrong}")
+        changed = {**marker.kwargs.get("set", {}), **found.get("set", {})}
+        found = {**marker.kwargs, **found, "set": changed}
+    return found

@@ -1,0 +1,81 @@
+"""The pytest plugin: fixtures ``npu`` and ``npu_golden``, marker ``npu``, option ``--npu-update``.
+
+It is loaded by every pytest that has npusim beside it, so it imports nothing of npusim until a test asks for a fixture.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from npusim.testing.golden import Golden
+    from npusim.testing.npu import Npu, Runs
+
+_MARKER = "npu(config=..., set={...}): the device of the npu fixture in this test"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("npusim")
+    group.addoption("--npu-update", action="store_true", help="write golden timelines instead of comparing with them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture(scope="session")
+def _npu_runs() -> Runs:
+    from npusim.testing.npu import Runs
+
+    return Runs()
+
+
+@pytest.fixture
+def npu(request: pytest.FixtureRequest, _npu_runs: Runs, record_property: Any) -> Npu:
+    """``npu.run(model, config=..., set=...)``: a model on a device, compiled and timed once in the whole session."""
+    from npusim.testing.npu import Npu, defaults
+
+    return Npu(_npu_runs, defaults(request.node), request.path.parent, record_property)
+
+
+@pytest.fixture
+def npu_golden(request: pytest.FixtureRequest) -> Golden:
+    """``npu_golden(run)``: the run's timeline is that of the file beside the test; ``--npu-update`` writes it."""
+    from npusim.testing.golden import Golden
+
+    return Golden(request.path, request.node.name, bool(request.config.getoption("--npu-update")))
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """A share's own words, where pytest would only show the two sides."""
+    if type(left).__module__ != "npusim.testing.quantity" or type(left).__name__ != "Share":
+        return None
+    return [f"{left!r}, asked for: {op} {right}"]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome: Any = yield
+    report = outcome.get_result()
+    report.npu = call.when == "call" and bool({"npu", "npu_golden"} & set(getattr(item, "fixturenames", ())))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """On GitHub, what failed as annotations of the lines of the tests."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    for report in terminalreporter.stats.get("failed", []):
+        if getattr(report, "npu", False):
+            path, line, _ = report.location
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = crash.message if crash else str(report.longrepr)
+            line = crash.lineno if crash and crash.path.endswith(path) else (line or 0) + 1
+            terminalreporter.write_line(f"::error file={path},line={line}::{_escaped(message)}")
+
+
+def _escaped(message: str) -> str:
+    return message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

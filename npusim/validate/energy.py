@@ -1,0 +1,177 @@
+"""Energies and areas that others have published, by the prices of ``npusim.hw``: of runs, of counted actions, of chips.
+
+NVDLA's are synthesis estimates of the core without its DRAM. Three constants of its config are fitted, to what is said of
+512 and of 32 MACs; the other designs are predictions, and TPU v1's and Eyeriss' power have nothing fitted at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+from npusim.hw import actions as act
+from npusim.hw import nodes
+from npusim.hw.area import area
+from npusim.hw.config import Config, list_configs, load_config
+from npusim.hw.energy import prices
+from npusim.hw.prices import Breakdown
+from npusim.runtime import Result, Session
+from npusim.validate.base import DataSet, Excluded, Point, Record, machine
+from npusim.validate.networks import NETWORKS
+from npusim.validate.networks.small import perceptron
+
+FITTED = ("512", "32")
+"""Designs of NVDLA that constants of its config are fitted to, by their MACs."""
+_NVDLA = re.compile(r"NVDLA ([0-9]+) MAC/.*")
+_ENERGY, _AREA = "energy per ResNet-50 inference", "cell area incl. memories"
+_OUTSIDE = ("dram", "phy")
+"""What lies beside the chips whose energy or area was published."""
+
+
+def nvdla_energy(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Millijoules of one ResNet-50, the network run as a user's is; the primer's power is the core's alone."""
+    for record, name in _designs(records, _ENERGY):
+        label = f"{record.text('machine')}, {record.text('node_nm')} nm"
+        if f"nvdla_{name}" not in list_configs():
+            yield Excluded(label, "no config of such a machine")
+            continue
+        config = _at(machine(f"nvdla_{name}"), record)
+        with Session(config, cache_dir=False) as session:
+            program = session.compile(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
+            result = session.run(program, timing_only=True)
+        yield Point(f"{label}{_remark(name)}", record.number("value"), _inside(result.energy) / 1e12, _kind(name))
+
+
+def nvdla_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Square millimetres of the core at a node."""
+    for record, name in _designs(records, _AREA):
+        label = f"{record.text('machine')}, {record.text('node_nm')} nm"
+        if f"nvdla_{name}" not in list_configs():
+            yield Excluded(label, "no config of such a machine")
+            continue
+        found = area(_at(machine(f"nvdla_{name}"), record))
+        yield Point(f"{label}{_remark(name)}", record.number("value"), _inside(found) / 1e6, _kind(name))
+
+
+def _designs(records: Sequence[Record], item: str) -> Iterator[tuple[Record, str]]:
+    """Rows of an item of NVDLA's designs, with their MACs."""
+    for record in records:
+        found = _NVDLA.fullmatch(record.text("machine"))
+        if found and record.text("item").startswith(item):
+            yield record, found[1]
+
+
+def _at(config: Config, record: Record) -> Config:
+    return config.with_(**{"technology.node": f"{record.size('node_nm')} nm"})
+
+
+def _kind(name: str) -> str:
+    return "fitted to" if name in FITTED else "predicted"
+
+
+def _remark(name: str) -> str:
+    return " (fitted to)" if name in FITTED else ""
+
+
+def _inside(found: Breakdown) -> int:
+    """The sum of what is on the chip; all of that must be known."""
+    parts = [part for part in found.parts if part.name not in _OUTSIDE]
+    return sum(part.value or 0 for part in parts) if all(part.value is not None for part in parts) else 0
+
+
+def tpu_v1(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Watts of a die, its DRAM included, while it computes CNN0 as far as that is published: equal square layers."""
+    for record in records:
+        if record.text("machine") != "TPUv1" or not record.text("item").startswith("power per die at 100% CNN0"):
+            continue
+        with Session(machine("tpuv1"), cache_dir=False) as session:
+            # Jouppi et al., ISCA 2017, table 1: 16 layers, 8 M weights, 2888 operations for a byte of them.
+            program = session.compile(perceptron(2888, isqrt(8 * 10**6 // 16), 16))
+            result: Result = session.run(program, timing_only=True)
+        total = result.energy.total
+        assert total is not None
+        yield Point("CNN0, incremental power of a die", record.number("value"), total / result.time_ps / 1000)
+
+
+EYERISS: Mapping[str, Any] = {
+    # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. What a PE's sums and feature maps lie in are
+    # registers, 48 and 24 bytes; filters are in an SRAM, below.
+    "clock": "200 MHz", "matrix.rows": 12, "matrix.cols": 14, "matrix.throughput": {"int16": 1},
+    "matrix.dataflow": "output_stationary", "vector": None, "scalar": None, "sram.bytes": 108 << 10, "sram.banks": 27,
+    "sram.bytes_per_cycle": 8, "technology.node": "65 nm", "technology.pe_register_bytes": 72,
+}  # fmt: skip
+_FILTERS = 448
+"""Bytes of a PE's memory for filters, read two at a time."""
+_LAYER = re.compile(r"VGG-16 batch 3 (CONV[0-9-]+) (.*)")
+_COUNTED = {
+    # The same paper, table VI (cucapra/fodlam, data/eyeriss-vgg16.csv): 10^9 MACs, zeros among the inputs in percent.
+    "CONV1-1": (0.26, 16.0), "CONV1-2": (5.55, 47.7), "CONV2-1": (2.77, 24.8), "CONV2-2": (5.55, 38.7),
+    "CONV3-1": (2.77, 39.7), "CONV3-2": (5.55, 58.1), "CONV3-3": (5.55, 58.7), "CONV4-1": (2.77, 64.3),
+    "CONV4-2": (5.55, 74.7), "CONV4-3": (5.55, 85.4), "CONV5-1": (1.39, 79.4), "CONV5-2": (1.39, 87.4),
+    "CONV5-3": (1.39, 88.5),
+}  # fmt: skip
+
+
+def eyeriss(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Milliwatts of a layer of VGG-16 from the actions that its authors counted: no machine here is row-stationary."""
+    layers: dict[str, dict[str, float]] = {}
+    for record in records:
+        found = _LAYER.fullmatch(record.text("item")) if record.text("machine") == "Eyeriss" else None
+        if found and found[1] in _COUNTED:
+            layers.setdefault(found[1], {})[found[2]] = record.number("value")
+    config = load_config("tiny").with_(**EYERISS)
+    for name, given in layers.items():
+        if not {"power", "total latency", "global buffer accesses"} <= given.keys():
+            yield Excluded(name, "power, latency or accesses are not in the file")
+            continue
+        yield Point(name, given["power"], counted_mw(config, *_COUNTED[name], given))
+
+
+def counted_mw(config: Config, macs: float, zeros: float, given: Mapping[str, float]) -> float:
+    """Milliwatts by a config's prices: a zero stops the multiplier and the read of the filter, not the registers."""
+    priced, technology = prices(config), config.technology
+    assert technology is not None
+    names = (f"{act.MACS}int16", act.OPERANDS, act.SRAM, act.CLOCK, act.LEAKAGE)
+    mac, byte, buffer, clock, leakage = (priced.fj(name) or 0 for name in names)
+    filters = 1000 * nodes.sram_pj(technology.node_nm, _FILTERS, 2)
+    products = macs * 1e9 * (1 - zeros / 100)
+    # A product reads an input and a sum of 16 bits in registers, and writes the sum; an input passes by in any case.
+    moved = macs * 1e9 * 2 * byte + products * 3 * 2 * byte
+    actions = products * (mac + filters) + moved + given["global buffer accesses"] * 1e6 * buffer
+    # fJ/ns is uW; fJ/ms, 1e-9 mW.
+    return clock * config.clock_hz * 1e-12 + leakage / 1000 + actions / given["total latency"] * 1e-9
+
+
+_GEMMINI = {
+    "area spatial array 16x16 int8": ("matrix",),
+    "area scratchpad 256 KB": ("sram",),
+    "area accumulator 64 KB": ("accumulators",),
+}
+_ROCKET, _WHOLE = "area CPU Rocket", "area total"
+
+
+def gemmini_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Square micrometres of the parts of Gemmini, and of all but the processor, which the config has units for instead."""
+    given = {record.text("item"): record.number("value") for record in records if record.text("machine") == "Gemmini"}
+    config = machine("gemmini").with_(**{"matrix.throughput": {"int8": 1}, "vector": None, "scalar": None})
+    found = area(config)
+    for item, names in _GEMMINI.items():
+        if item in given:
+            yield Point(item.removeprefix("area "), given[item], sum(found[name] or 0 for name in names), "part")
+    if _WHOLE in given and _ROCKET in given:
+        yield Point("all but the processor", given[_WHOLE] - given[_ROCKET], float(found.total or 0), "whole")
+
+
+_FILE = "energy_area.csv"
+SETS = (
+    DataSet(
+        "nvdla_energy", "mJ", ("nvdla_2048", "nvdla_512", "nvdla_128", "nvdla_32"), nvdla_energy, _FILE, every=True
+    ),
+    DataSet("nvdla_area", "mm2", ("nvdla_2048", "nvdla_512", "nvdla_128", "nvdla_32"), nvdla_area, _FILE, every=True),
+    DataSet("tpu_v1_power", "W", ("tpuv1",), tpu_v1, _FILE, every=True),
+    DataSet("eyeriss_power", "mW", ("tiny",), eyeriss, _FILE, every=True),
+    DataSet("gemmini_area", "um2", ("gemmini",), gemmini_area, _FILE, every=True),
+)

@@ -1,0 +1,239 @@
+"""Weights that lie in files, or are zeros: they come into memory where somebody reads them, and not before.
+
+An array of weights is a view of a *source*, and the source can be told from the array. So a graph has an identity
+without its weights being read, and goes to another process as paths and places (ADR 0034).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim._mapped import MappedFile
+from npusim.errors import FileCutError, ModelError
+from npusim.own import open_regular
+
+MAPPED_BYTES = 1 << 16
+"""Weights of so many bytes or more are mapped, and told apart by their file; of fewer they are read."""
+_ANONYMOUS = getattr(mmap, "MAP_PRIVATE", 2) | getattr(mmap, "MAP_ANONYMOUS", 32)
+
+Array = npt.NDArray[Any]
+
+
+class Stamp(NamedTuple):
+    """What tells the contents of a file from others without reading them: every write changes it."""
+
+    device: int
+    inode: int
+    size: int
+    written_ns: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, descriptor: int) -> Stamp:
+        """That of an open file."""
+        status = os.fstat(descriptor)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+class WeightFile(MappedFile):
+    """A file of weights, read only; :meth:`at` maps it. It is ``cut`` when it has lost bytes, or was written since."""
+
+    path: Path
+    stamp: Stamp
+    _handle: int
+
+    @classmethod
+    def at(cls, path: Path) -> WeightFile:
+        """The file, mapped as a whole, and once while somebody has it. Raises OSError; a file has at least a byte."""
+        with open_regular(path) as file:
+            stamp = Stamp.of(file.fileno())
+            key = ("file", os.path.abspath(path), *stamp)
+            known = _SOURCES.get(key)
+            if isinstance(known, WeightFile) and not known.cut:
+                return known
+            made = cls(file.fileno(), stamp.size, mmap.PROT_READ, 0, False)
+            made.path, made.stamp, made._handle = Path(key[1]), stamp, os.dup(file.fileno())
+        weakref.finalize(made, os.close, made._handle)
+        _SOURCES[key] = made
+        return made
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What makes it again."""
+        return "file", str(self.path), *self.stamp
+
+    @property
+    def cut(self) -> bool:
+        """Whether what is read here may not be what was there when it was mapped."""
+        # Not by when it was changed: a file that loses its name is the same file.
+        now = Stamp.of(self._handle)
+        return super().cut or (now.size, now.written_ns) != (self.stamp.size, self.stamp.written_ns)
+
+    def check(self, end: int = 0) -> None:
+        """Raise FileCutError if it is ``cut``."""
+        super().check(end)
+        if self.cut:
+            raise FileCutError(f"{self.path}: was written to while weights in it were in use")
+
+
+class MissingWeights(MappedFile):
+    """The place of weights whose file is not there: whoever reads one of them is found out. See :meth:`of`."""
+
+    where: str
+    path: Path
+    nbytes: int
+
+    @classmethod
+    def of(cls, nbytes: int, where: str, path: Path) -> MissingWeights:
+        """A place for so many bytes. ``where``: whose they are; ``path``: where they should be."""
+        # Every byte of the mapping is behind the end of an empty file, so that whoever touches one is noticed.
+        with tempfile.TemporaryFile() as file:
+            made = cls(file.fileno(), max(nbytes, 1), mmap.PROT_READ, 0, False)
+        made.where, made.path, made.nbytes = where, path, nbytes
+        return made
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What makes it again."""
+        return "missing", self.where, str(self.path), self.nbytes
+
+    def check(self, end: int = 0) -> None:
+        """Raise ModelError if one of them was read."""
+        if self.cut:
+            raise ModelError(
+                f"{self.where}: its values decide what is compiled, and its external data file {self.path} is not there"
+            )
+
+
+class _Zeros(mmap.mmap):
+    """Pages that nobody has written: all of them are one."""
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        return "zeros", len(self)
+
+
+Source = WeightFile | MissingWeights | _Zeros
+_SOURCES: weakref.WeakValueDictionary[tuple[str | int, ...], Source] = weakref.WeakValueDictionary()
+"""Those that somebody has, by their keys."""
+
+
+def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """Zeros that take no memory and cannot be written to: weights of a model of which the times alone are wanted."""
+    kind = np.dtype(dtype)
+    nbytes = int(np.prod(shape, dtype=object)) * kind.itemsize
+    return view_of(_zeros(nbytes), 0, shape, None, kind)
+
+
+def _zeros(nbytes: int) -> _Zeros:
+    found = _SOURCES.get(("zeros", max(nbytes, 1)))
+    if not isinstance(found, _Zeros):
+        found = _Zeros(-1, max(nbytes, 1), prot=mmap.PROT_READ, flags=_ANONYMOUS)
+        _SOURCES[found.key] = found
+    return found
+
+
+def view_of(
+    source: Source, offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype[Any]
+) -> Array:
+    """Elements in a source, from an offset on. Read only."""
+    array: Array = np.ndarray(shape, dtype, memoryview(source), offset, strides)
+    array.flags.writeable = False
+    return array
+
+
+def owner(array: Array) -> object:
+    """Whose memory an array is a view of, at the end."""
+    found: object = array
+    while isinstance(found, np.ndarray | memoryview):
+        found = found.base if isinstance(found, np.ndarray) else found.obj
+    return found
+
+
+class Origin(NamedTuple):
+    """Where an array comes from: a source by its key, and which elements of it."""
+
+    key: tuple[str | int, ...]
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, array: Array) -> Origin | None:
+        """That of an array; None if it is in memory."""
+        source = owner(array)
+        if not isinstance(source, WeightFile | MissingWeights | _Zeros):
+            return None
+        start = np.frombuffer(memoryview(source), np.uint8, 1).__array_interface__["data"][0]
+        offset = array.__array_interface__["data"][0] - start
+        return cls(source.key, offset, array.shape, array.strides, array.dtype.str)
+
+    def array(self) -> Array:
+        """The array. Raises ModelError for a file that is not what it was any more."""
+        kind, *rest = self.key
+        source: Source
+        if kind == "zeros":
+            source = _zeros(int(rest[0]))
+        elif kind == "missing":
+            source = _missing(self.key)
+        else:
+            source = _file(Path(str(rest[0])), Stamp(*map(int, rest[1:])))
+        return view_of(source, self.offset, self.shape, self.strides, np.dtype(self.dtype))
+
+
+def _missing(key: tuple[str | int, ...]) -> MissingWeights:
+    found = _SOURCES.get(key)
+    if not isinstance(found, MissingWeights):
+        found = _SOURCES[key] = MissingWeights.of(int(key[3]), str(key[1]), Path(str(key[2])))
+        assert isinstance(found, MissingWeights)
+    return found
+
+
+def _file(path: Path, stamp: Stamp) -> WeightFile:
+    try:
+        file = WeightFile.at(path)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: weights cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if file.stamp != stamp:
+        raise ModelError(f"{path}: is not the file of weights any more that the model was read with")
+    return file
+
+
+def packed(array: Array) -> object:
+    """What a pickle holds in place of an array; :func:`unpacked` makes it one again. Repeated elements go once."""
+    origin = Origin.of(array)
+    if origin is not None:
+        return origin
+    if 0 in array.strides and array.size:
+        return array[tuple(slice(None) if stride else slice(1) for stride in array.strides)], array.shape
+    return array
+
+
+def unpacked(found: Any) -> Array:
+    """The inverse of :func:`packed`. Raises ModelError."""
+    if isinstance(found, Origin):
+        return found.array()
+    if isinstance(found, tuple):
+        once, shape = found
+        repeated: Array = np.broadcast_to(once, shape)
+        return repeated
+    array: Array = found
+    return array
+
+
+def check(arrays: Iterable[Array]) -> None:
+    """Raise FileCutError for files that have changed since they were mapped, ModelError for weights that are missing
+    and were read all the same."""
+    for source in {id(source): source for source in map(owner, arrays)}.values():
+        if isinstance(source, WeightFile | MissingWeights):
+            source.check()

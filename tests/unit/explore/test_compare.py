@@ -1,0 +1,156 @@
+"""Two runs side by side: every table adds up to the difference, and layers meet by the operators that they contain."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from npusim.demo import network
+from npusim.errors import UsageError
+from npusim.explore.compare import OUTSIDE, Comparison, compare
+from npusim.explore.compare_text import text
+from npusim.hw.config import load_config
+from npusim.runtime import Session
+from tests.support.graphs.execution import compiled
+from tests.support.graphs.random_graphs import graphs
+from tests.support.graphs.random_values import RandomGraph
+from tests.support.random_devices import Device, devices
+
+EDGE = load_config("edge")
+
+
+def told(graph: Any, **overrides: Any) -> dict[str, Any]:
+    """The JSON of a run, as a file would hold it."""
+    with Session(EDGE.with_(**overrides), cache_dir=False) as session:
+        found: dict[str, Any] = json.loads(json.dumps(session.run(graph, timing_only=True).to_json_dict()))
+    return found
+
+
+def check_sums(found: Comparison) -> None:
+    assert found.delta_ps == found.time_ps[1] - found.time_ps[0]
+    assert sum(layer.delta_ps for layer in found.layers) == found.delta_ps
+    assert sum(found.units().values()) == found.delta_ps
+    assert sum(found.causes().values()) == found.delta_ps
+    for layer in found.layers:
+        assert sum(layer.deltas().values()) == layer.delta_ps
+        assert layer.before.time_ps == sum(layer.before.parts.values())
+    for side, run in enumerate(("before", "after")):
+        assert sum(getattr(layer, run).time_ps for layer in found.layers) == found.time_ps[side]
+
+
+@settings(max_examples=25)
+@given(graphs(), devices(), devices())
+def test_random_pairs_add_up(given_graph: RandomGraph, first: Device, second: Device) -> None:
+    runs = []
+    for device in (first, second):
+        program = compiled(given_graph.graph, device.config)
+        assume(program is not None)
+        with Session(device.config, cache_dir=False) as session:
+            result = session.run(program, timing_only=True)
+        runs.append(result)
+    found = compare(runs[0].to_json_dict(), runs[1].to_json_dict())
+    check_sums(found)
+    assert found.time_ps == (runs[0].time_ps, runs[1].time_ps)
+    assert runs[0].timeline.diff(runs[1].timeline).total_ps == found.delta_ps
+
+
+def test_less_bandwidth_is_seen_where_it_binds() -> None:
+    before, after = told(network()), told(network(), **{"dram.bandwidth": "8 GB/s"})
+    found = compare(before, after)
+    check_sums(found)
+    assert found.delta_ps == after["time_ps"] - before["time_ps"] > 0
+    assert found.changes == {"dram.bandwidth": ('"17.064 GB/s"', '"8 GB/s"')}
+    causes = found.causes()
+    assert max(causes, key=lambda cause: causes[cause]) == "dram"
+    assert max(found.layers, key=lambda layer: layer.delta_ps).name == "head"
+    (unit, on), stall = next(iter(found.stalls.items()))
+    assert (unit, on) == ("core0.matrix", "core0.dma0")
+    assert stall == after["units"][unit]["stalls"][on] - before["units"][unit]["stalls"][on] > 0
+
+
+def test_equal_runs_differ_in_nothing() -> None:
+    run = told(network())
+    found = compare(run, run)
+    check_sums(found)
+    assert (found.delta_ps, found.since, found.units(), found.causes(), found.stalls) == (0, None, {}, {}, {})
+    assert "the same" in text(found)
+
+
+def row(name: str, members: list[str], since: int, time: int, kind: str = "conv") -> dict[str, Any]:
+    parts = [{"unit": "core0.matrix", "cause": "compute", "time_ps": time}]
+    return {"name": name, "kind": kind, "members": members, "since_ps": since, "time_ps": time, "parts": parts}
+
+
+def run_of(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {"critical_path": list(rows), "units": {}, "provenance": {}}
+
+
+def test_groups_meet_by_what_they_contain() -> None:
+    fused = run_of(row("a", ["a", "a.relu", "b"], 0, 10), row("c", ["c"], 10, 5))
+    apart = run_of(row("a", ["a", "a.relu"], 0, 8), row("b", ["b"], 8, 4), row("c", ["c"], 12, 5))
+    found = compare(fused, apart)
+    check_sums(found)
+    assert [(layer.name, layer.names, layer.delta_ps) for layer in found.layers] == [
+        ("a", (["a"], ["a", "b"]), 2), ("c", (["c"], ["c"]), 0)
+    ]  # fmt: skip
+
+
+def test_two_of_one_name_meet_in_order() -> None:
+    first = run_of(row("relu", ["relu"], 0, 10), row("relu", ["relu"], 10, 20))
+    second = run_of(row("relu", ["relu"], 0, 11), row("relu", ["relu"], 11, 25))
+    assert [layer.delta_ps for layer in compare(first, second).layers] == [1, 5]
+
+
+def test_what_shares_no_name_meets_by_kind_in_order_and_the_rest_is_named() -> None:
+    first = run_of(row("x", ["x"], 0, 10, "conv"), row("y", ["y"], 10, 20, "softmax"), row("", [""], 30, 2, ""))
+    second = run_of(row("p", ["p"], 0, 13, "conv"), row("q", ["q"], 13, 3, "pool"), row("", [""], 16, 3, ""))
+    found = compare(first, second)
+    check_sums(found)
+    assert [(layer.name, layer.where, layer.delta_ps) for layer in found.layers] == [
+        ("p", "both", 3), ("y", "first", -20), ("q", "second", 3), (OUTSIDE, "both", 1)
+    ]  # fmt: skip
+    assert "y (first only)" in text(found)
+    assert "q (second only)" in text(found)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 99)), max_size=8).map(tuple), st.data()
+)
+def test_any_groups_add_up(rows: tuple[tuple[str, int], ...], data: st.DataObject) -> None:
+    """Groups that overlap in any way; an operator that is twice in a run is two."""
+    other = data.draw(st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 99)), max_size=8))
+    runs = [
+        run_of(*(row(names, list(names), number, time) for number, (names, time) in enumerate(each)))
+        for each in (rows, other)
+    ]
+    check_sums(compare(*runs))
+
+
+def test_a_page_is_enough_for_a_thousand_layers() -> None:
+    first = run_of(*(row(f"layer{number}", [f"op{number}"], number, 1) for number in range(1000)))
+    second = run_of(*(row(f"layer{number}", [f"op{number}"], number, 2 + number % 7) for number in range(1000)))
+    lines = text(compare(first, second)).splitlines()
+    assert len(lines) <= 60
+    assert any("990 others" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"critical_path": None}, "critical_path"),
+        ({"critical_path": [{"name": "a"}]}, "not as npusim run --json writes them"),
+        ({"critical_path": [{**row("a", ["a"], 0, 5), "time_ps": 6}]}, "must add up to its time"),
+        ({"units": {"core0.matrix": {}}}, "not as npusim run --json writes them"),
+    ],
+)
+def test_other_json_is_refused(damage: dict[str, Any], message: str) -> None:
+    good = run_of(row("a", ["a"], 0, 5))
+    with pytest.raises(UsageError, match=f"^second: .*{message}"):
+        compare(good, {**good, **damage})
+    with pytest.raises(UsageError, match=r"^first: has no provenance"):
+        compare({"critical_path": [], "units": {}}, good)
