@@ -5,6 +5,7 @@ statement, with the same events in the same order: by time, and of one time in t
 Where those files change, this one does, too; ``tests/unit/sim/test_runner.py`` compares the two.
 """
 
+cimport cython
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
@@ -629,6 +630,8 @@ cdef int fill(Job *job, object steps) except -1:
     return waits
 
 
+@cython.final
+@cython.auto_pickle(False)
 cdef class Course:
     """What came of a job. Times in ps, engines by number.
 
@@ -715,7 +718,8 @@ def course(
             for number, count in each.waits:
                 if not 0 <= number < engines:
                     raise ValueError("a step waits for no unit that there is")
-                job.waits[2 * at], job.waits[2 * at + 1] = number, count
+                job.waits[2 * at] = number
+                job.waits[2 * at + 1] = count
                 at += 1
         job.links[0].capacity, job.links[1].capacity = capacity, apart
         for at in range(cores):

@@ -277,15 +277,16 @@ class Instruction(_Remembering, ABC):
         try:
             return self._said
         except AttributeError:
-            self._said = said = self.work()
-            return said
+            self._said = self.work()  # type: ignore[misc]  # a slot of the base
+            return self._said
 
     @abstractmethod
     def execute(self, memory: Memory, core: int) -> None:
         """Do the arithmetic on the bytes; raises ProgramError for values that the data itself makes illegal."""
 
-    def check(self) -> None:  # noqa: B027 - most instructions have nothing more to check
-        """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this."""
+    def check(self) -> None:
+        """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this. Most
+        instructions have nothing to check."""
 
     def targets(self, core: int) -> Sequence[int]:
         """The cores in whose memories lies what it writes on the chip; ``core`` is the one that it was issued to."""

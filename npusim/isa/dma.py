@@ -104,9 +104,7 @@ def _copying(
     if not reads and not writes:
         return DmaWork(total, 1, total, 0, 0)
     runs, place = max((source, at), (target, to))
-    return DmaWork(
-        total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place, not writes and _is_constant(src)
-    )
+    return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place, not writes and _is_constant(src))
 
 
 @instruction(0x10, "dma.copy", Unit.DMA)

@@ -46,14 +46,14 @@ class Decoded:
     decoded and verified when a job computes, and only then."""
 
     def __init__(self, decoder: Decoder, code: bytes, sizes: tuple[int, ...]) -> None:
+        self._decoder, self._code, self._sizes = decoder, code, sizes
         known = decoder.known(code, sizes)
-        self._decode = lambda: _Courses(decoder.steps(code, sizes))
         self._timed = _Courses(known) if known is not None else self.verified
 
     @cached_property
     def verified(self) -> _Courses:
         """What may be executed."""
-        return self._decode()
+        return _Courses(self._decoder.steps(self._code, self._sizes))
 
     def courses(self, *, arithmetic: bool) -> _Courses:
         """How jobs of it go, with or without what they compute."""

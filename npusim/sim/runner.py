@@ -80,7 +80,9 @@ class Runner:
         writes = sum([charge.writes for charge in charges])
         counters = Counters(duration, units, reads, writes, found.link_busy_ps, instructions)
         timeline = Timeline(spans, counters, cycles_spanned(duration, clock_hz), duration, started)
-        self._course.keep([self._course.steps[number] for number in found.order], self._lead_ps, found.length_ps, timeline)
+        self._course.keep(
+            [self._course.steps[number] for number in found.order], self._lead_ps, found.length_ps, timeline
+        )
         return timeline
 
     def _spans(self) -> list[Span]:

@@ -133,7 +133,8 @@ class RefusedError(Exception):
 
 
 class _Draft:
-    """Steps as far as a stream has come, ``end`` bytes; ``step`` makes one of a command that begins and ends at bytes."""
+    """Steps as far as a stream has come, ``end`` bytes; ``step`` makes one of a command and the bytes where it begins
+    and ends."""
 
     def __init__(self, step: Callable[[Command, int, int], Step]) -> None:
         self._step = step
