@@ -173,14 +173,6 @@ class _History:
         return fences
 
 
-def _each(found: Sequence[Sequence[Resource]]) -> Iterable[Resource]:
-    """Resources, each once."""
-    # Nearly always one that nobody need compare: the hash of a view is that of all its numbers.
-    if len(found) == 1 and len(found[0]) < 2:
-        return found[0]
-    return dict.fromkeys(resource for resources in found for resource in resources)
-
-
 def raise_fence(fences: Fences, key: Key, count: int) -> None:
     if fences.get(key, 0) < count:
         fences[key] = count
@@ -433,8 +425,16 @@ class Scheduler:
         return core, channel
 
     def _issue(self, core: int, unit: int, op: int, item: Item) -> None:
-        needs = self._needs(op, item)
-        self._record_all(op, [item], self._emit((core, int(unit)), op, item, needs))
+        self._put((core, int(unit)), op, item, self._needs(op, item))
+
+    def _put(self, key: Key, op: int, item: Item, needs: Fences) -> None:
+        """Issue an item that waits for what it needs, and put on record what it uses."""
+        fences = self._emit(key, op, item, needs)
+        # A resource that is there twice is on record as if it were there once: the fences are of one command.
+        for resource in item.reads:
+            self._record(resource, fences, op, write=False)
+        for resource in item.writes:
+            self._record(resource, fences, op, write=True)
 
     def _issue_together(self, op: int, loads: Sequence[tuple[Sequence[int], Item]]) -> None:
         """Issue loads, each to a channel of one of some cores, in no order of their own, whatever they write."""
@@ -443,6 +443,10 @@ class Scheduler:
         for _, item in loads:
             raise_fences(needs, self._needs(op, item))
         ready = self._course.ready(needs.items()) if self._chooses else 0
+        if len(loads) == 1:
+            ((cores, item),) = loads
+            self._put(self._load_channel(cores, ready), op, item, needs)
+            return
         fences: Fences = {}
         for cores, item in loads:
             fences.update(self._emit(self._load_channel(cores, ready), op, item, needs))
@@ -459,9 +463,9 @@ class Scheduler:
         return {key: count}
 
     def _record_all(self, op: int, items: Sequence[Item], fences: Fences) -> None:
-        for resource in _each([item.reads for item in items]):
+        for resource in dict.fromkeys(resource for item in items for resource in item.reads):
             self._record(resource, fences, op, write=False)
-        for resource in _each([item.writes for item in items]):
+        for resource in dict.fromkeys(resource for item in items for resource in item.writes):
             self._record(resource, fences, op, write=True)
 
     def _needs(self, op: int, item: Item) -> Fences:
