@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -73,6 +75,27 @@ def explain_graph(graph: Graph, config: Config) -> Explained:
 
 def _compile(
     graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None = None
+) -> tuple[Program, _Order]:
+    with _uncollected():
+        return _compiled(graph, config, key, tried)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: what a compilation makes it keeps or lets go at once, and so much of it that
+    the same objects would be looked at again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        # The first of several threads switches it on again; the others then pay for it, no more.
+        if enabled:
+            gc.enable()
+
+
+def _compiled(
+    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None
 ) -> tuple[Program, _Order]:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)

@@ -70,7 +70,8 @@ class Result:
         ]
         from npusim.report.html.still import pictures
 
-        return notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows) + pictures(self)
+        totals = notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows)
+        return f"<div>{totals}{pictures(self)}</div>"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write a page with pictures of this run, for any browser, without a network. Raises OSError."""

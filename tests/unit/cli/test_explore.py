@@ -128,3 +128,19 @@ def test_what_if(cli: Cli) -> None:
     )
     assert cli("compile", "m.onnx", "--config", "tiny").code == 0
     assert "is for one device" in cli("whatif", "m.npu").message
+
+
+def test_serving(cli: Cli, here: Path) -> None:
+    (here / "s.toml").write_text(
+        'device = "tiny"\nuntil = "1 ms"\n[[model]]\nname = "m"\nfile = "m.onnx"\nevery = "100 us"\n'
+    )
+    outcome = cli("serving", "s.toml", "--times", "t.csv", "--json", "s.json")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("10 requests on tiny in ")
+    found = json.loads((here / "s.json").read_text())
+    assert found["classes"][0]["requests"] == 10
+    assert (here / "t.csv").read_text().startswith("model,phase,batch,length,context,operator,kind,time_ps,")
+    other = json.loads(cli("serving", "s.toml", "--config", "edge", "--json", "-").out)
+    assert (found["config"], other["config"]) == ("tiny", "edge")
+    assert cli("serving", "no.toml").message == "no.toml: no such file"
+    assert "is a directory" in cli("serving", "s.toml", "--times", ".").message
