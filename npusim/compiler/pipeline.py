@@ -25,6 +25,7 @@ from npusim.compiler.place import Placement, place
 from npusim.compiler.record import Record
 from npusim.compiler.resident import body, candidates, choices
 from npusim.compiler.schedule import Item, Scheduler, Tile
+from npusim.compiler.shorten import shortened
 from npusim.compiler.spread import Spread, spread
 from npusim.compiler.state import growths
 from npusim.compiler.stripes import before_stripe, load_stripe
@@ -147,6 +148,8 @@ class _Order:
     prologue: int = 0
     parts: int = 0
     """Cores that have parts of their own; 0: tiles are shared out."""
+    whole: bool = False
+    """Of one core: values are whole where there might have been stripes."""
 
     @property
     def resident_bytes(self) -> int:
@@ -174,6 +177,11 @@ class _Order:
 def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: they share one DRAM, and have as
     many pieces of work to wait for; one alone may go by stripes, and there whole values may be faster than stripes."""
+    short = shortened(graph) if config.cores > 1 else None
+    if short is not None:
+        like = _again(_best(short, config, copy(budget)), graph, config, budget)
+        if like is not None:
+            return like
     best = _ordered(graph, config, copy(budget))
     if config.cores == 1 and not best.layout.is_close:
         return best
@@ -187,10 +195,22 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _
     if alone is not None and alone.layout.is_close:
         whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known, flows=alone.flows)
         if whole is not None:
+            whole.whole = True
             orders.append((forecast(whole.commands, config), whole))
     if tried is not None:
         tried.extend(orders)
     return _first(orders, config)
+
+
+def _again(chosen: _Order, graph: Graph, config: Config, budget: Budget) -> _Order | None:
+    """The order of a graph that is like the one chosen for a shorter one; None if it takes more than there is."""
+    if chosen.parts:
+        return _spread(graph, replace(config, cores=chosen.parts), budget)
+    like = replace(config, cores=chosen.record.context.config.cores)
+    order = _other(graph, like, budget)
+    if order is not None and chosen.whole and order.layout.is_close:
+        return _other(graph, like, budget, known=order.layout.known, flows=order.flows)
+    return order
 
 
 def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
@@ -245,7 +265,7 @@ _SLACK = 4
 def _traffic(commands: Iterable[Command], config: Config) -> int:
     """Bytes past the pins of the DRAM."""
     model = cost_model(config)
-    works = (command.instruction.work() for command in commands if command.unit >= Unit.DMA)
+    works = (command.instruction.asked() for command in commands if command.unit >= Unit.DMA)
     return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
@@ -397,7 +417,7 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
     totals: dict[DType, int] = {}
     for command in commands:
         if command.unit == Unit.MATRIX:
-            work = command.instruction.work()
+            work = command.instruction.asked()
             if isinstance(work, MatrixWork):
                 totals[work.dtype] = totals.get(work.dtype, 0) + work.macs
     return tuple(sorted(totals.items()))
