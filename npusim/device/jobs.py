@@ -139,6 +139,7 @@ class JobQueues:
             job.stage = Stage.LEAVING
             # Now, not when it has come to a stop: software may have changed its mind by then.
             job.context = self._context_base + job.ring * self._machine.context_bytes
+            assert job.player is not None
             player = job.player = self._machine.step_by_step(job.player)
             if isinstance(player, Stepper):  # a job that is replayed is over before it could stop
                 player.park(lambda: self._machine.save(player, job.context, partial(self._parked, job)))
