@@ -17,6 +17,7 @@ import logging
 import math
 import os
 import reprlib
+import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.dtypes import DType
-from npusim.errors import CacheError, UsageError
+from npusim.errors import CacheError, NpusimError, UsageError
 from npusim.isa.base import ISA_VERSION, operators
 from npusim.isa.control import resident_bytes
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
@@ -44,11 +45,14 @@ from npusim.program import (
     Place,
     Program,
 )
+from npusim.units import Dimension, parse
 
 FORMAT_VERSION = 1
 """Of the file's layout; raise it with any change to the layout or the description."""
 SUFFIX = ".npu"
 KEY_NAME = "program-cache.key"
+LIMIT_VARIABLE = "NPUSIM_CACHE_SIZE"
+DEFAULT_LIMIT = 4 << 30
 LONGEST_DESCRIPTION = 1 << 26
 """Bytes of JSON that are looked at: some 100 for each operator."""
 LONGEST_NAME = 1 << 16
@@ -79,6 +83,17 @@ def default_directory() -> Path:
     if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npusim"
+
+
+def default_limit() -> int:
+    """Bytes that the cache may take: ``$NPUSIM_CACHE_SIZE`` such as ``20 GB``, else 4 GiB. Raises UsageError."""
+    chosen = os.environ.get(LIMIT_VARIABLE)
+    if not chosen:
+        return DEFAULT_LIMIT
+    try:
+        return int(chosen) if chosen.isdecimal() else parse(chosen, Dimension.SIZE)
+    except UsageError as error:
+        raise UsageError(f"{LIMIT_VARIABLE}: {error}") from None
 
 
 def write_program(program: Program, path: Path) -> None:
@@ -140,8 +155,10 @@ class Cache:
     The directory may be shared: only files that this user's npusim wrote are used (see ADR 0013).
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, limit: int | None = None) -> None:
+        """``limit``: bytes that its files may take; None: see :func:`default_limit`."""
         self.directory = directory
+        self.limit = default_limit() if limit is None else limit
 
     @functools.cached_property
     def _mac_key(self) -> bytes | None:
@@ -157,7 +174,10 @@ class Cache:
 
     def get(self, key: str) -> Program | None:
         """The program, or None when there is none that is sound."""
-        return self._sound(self.path(key), "compiling again")
+        program = self._sound(self.path(key), "compiling again")
+        if program is not None:
+            self._touch(self.path(key))
+        return program
 
     def _sound(self, path: Path, otherwise: str) -> Program | None:
         if not os.path.lexists(path) or self._mac_key is None:
@@ -173,16 +193,62 @@ class Cache:
         program.from_cache = True
         return program
 
+    def _touch(self, path: Path) -> None:
+        """Note that a file was used now: those that were not for longest go first."""
+        with contextlib.suppress(OSError):
+            os.utime(path, follow_symlinks=False)
+
     def put(self, program: Program) -> None:
-        """Keep a program under its key."""
+        """Keep a program under its key; others go if there is no room, those first that were not used for longest."""
         path = self.path(program.key)
         if self._mac_key is None:
             return
+        size = _file_size(program)
+        if size > self.limit:
+            _log.warning("%s: is not kept: it takes %d bytes, the cache may take %d", program.name, size, self.limit)
+            return
         remove_drafts(self.directory, f"*{SUFFIX}")
+        written = _WRITTEN.get(self.directory)
+        if written is None or written + size > self.limit // _SHARE:
+            self.prune(self.limit - size)
+            written = 0
         try:
-            replace_file(path, _packed(program, self._mac_key, path))
-        except (OSError, CacheError) as error:
+            try:
+                replace_file(path, _packed(program, self._mac_key, path))
+            except OSError as error:
+                # On a full disk what is kept makes room; there may be less of it than is needed.
+                if error.errno != errno.ENOSPC or not self.prune(max(0, self._kept() - 2 * size)):
+                    raise
+                replace_file(path, _packed(program, self._mac_key, path))
+        except (OSError, NpusimError) as error:
             _log.warning("%s: the program is not kept: %s", self.directory, getattr(error, "strerror", None) or error)
+            return
+        _WRITTEN[self.directory] = written + size
+
+    def prune(self, limit: int | None = None) -> list[int]:
+        """Remove this user's program files until the rest takes ``limit`` bytes (None: what the cache may take), those
+        first that were not used for longest. The sizes of those that are gone."""
+        found = sorted(self._files())
+        kept, limit = sum(size for _, _, size in found), self.limit if limit is None else limit
+        removed = []
+        for _, path, size in found:
+            if kept <= limit:
+                break
+            kept -= size
+            if self._remove(path):
+                removed.append(size)
+        return removed
+
+    def _files(self) -> Iterator[tuple[int, Path, int]]:
+        """When each file that is this user's was last used, and its size."""
+        for path in self.directory.glob(f"*{SUFFIX}"):
+            with contextlib.suppress(OSError):  # another process removes files, too
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                    yield status.st_mtime_ns, path, status.st_size
+
+    def _kept(self) -> int:
+        return sum(size for _, _, size in self._files())
 
     def entries(self) -> list[Entry]:
         """Every program that would be used, by name of its file; other files are left out."""
@@ -196,19 +262,36 @@ class Cache:
 
     def clear(self) -> list[int]:
         """Remove this user's program files, damaged and outdated ones too, and old drafts. The sizes in bytes."""
-        removed = []
-        for path in self.directory.glob(f"*{SUFFIX}"):
-            try:
-                with open_regular(path, own=True) as file:
-                    ours = file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
-                    size = os.fstat(file.fileno()).st_size
-                if ours:
-                    path.unlink(missing_ok=True)
-                    removed.append(size)
-            except OSError as error:
-                _log.warning("%s: is left alone: %s", path, error.strerror or error)
+        removed = [size for path in self.directory.glob(f"*{SUFFIX}") if (size := self._remove(path)) is not None]
         remove_drafts(self.directory, f"*{SUFFIX}")
         return removed
+
+    def _remove(self, path: Path) -> int | None:
+        """Remove a program file of this user's; its size, None for one that is left alone."""
+        try:
+            with open_regular(path, own=True) as file:
+                ours = file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
+                size = os.fstat(file.fileno()).st_size
+            if ours:
+                path.unlink(missing_ok=True)
+                return size
+        except FileNotFoundError:  # another process was quicker
+            pass
+        except OSError as error:
+            _log.warning("%s: is left alone: %s", path, error.strerror or error)
+        return None
+
+
+_SHARE = 16
+"""A process that has written this part of the limit looks at what there is; until then it does not, for a directory
+may have very many files."""
+_WRITTEN: dict[Path, int] = {}
+"""Bytes that this process has written since it looked, by directory."""
+
+
+def _file_size(program: Program) -> int:
+    """What a program takes in a file, nearly."""
+    return program.constants.held_bytes + len(program.code) + 100 * (len(program.ops) + len(program.places))
 
 
 def _packed(program: Program, key: bytes | None, path: Path) -> Iterator[Any]:

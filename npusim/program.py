@@ -60,7 +60,7 @@ class Deferred:
     def shape(self) -> tuple[int]:
         return (self.nbytes,)
 
-    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.asarray(self._make(*self.arrays), dtype)
 
 

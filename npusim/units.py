@@ -1,7 +1,8 @@
 """Quantities at the border: text with a unit becomes an integer in a base unit once, or is refused.
 
 Base units: time in picoseconds, sizes in bytes, frequency in hertz, bandwidth in bytes per second, energy in
-femtojoules, power in microwatts, area in square micrometres, process nodes in nanometres. Inside npusim there are only these integers.
+femtojoules, power in microwatts, area in square micrometres, process nodes
+in nanometres. Inside npusim there are only these integers.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from npusim.cli import compare, config, device, explore, libs, rerun, run, setup, validate, whatif
+from npusim.cli import compare, config, device, explore, libs, rerun, run, serving, setup, validate, whatif
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
@@ -51,6 +51,7 @@ for _command in (
     compare.compare,
     whatif.whatif,
     rerun.rerun,
+    serving.serving,
     compiling.compile_,
     compiling.disasm,
     device.info,

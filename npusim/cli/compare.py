@@ -16,7 +16,7 @@ from npusim.cli.base import (
     json_option,
     shape_options,
 )
-from npusim.cli.output import answer, progress
+from npusim.cli.output import answer, check_destination, progress, write_text
 from npusim.errors import UsageError
 
 
@@ -32,6 +32,13 @@ from npusim.errors import UsageError
 @shape_options
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the layers to list.")
 @json_option("the comparison")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page with pictures; it needs no network.",
+)
 @cache_options
 def compare(
     files: tuple[Path, ...],
@@ -43,6 +50,7 @@ def compare(
     bound: tuple[str, ...],
     top: int,
     json_file: str | None,
+    page: Path | None,
     cache_dir: Path | None,
     no_cache: bool,
 ) -> None:
@@ -57,11 +65,14 @@ def compare(
       npusim compare before.json after.json
       npusim compare model.onnx --config edge --with dram.bandwidth='8 GB/s'
       npusim compare model.onnx --config edge --with-config mobile --json -
+      npusim compare before.json after.json --html difference.html
     """
     from npusim.cli.models import load_run
     from npusim.explore.compare import compare as compared
-    from npusim.explore.compare_text import text
+    from npusim.explore.compare_text import text, totals
 
+    if page is not None:
+        check_destination(page)
     given = {
         "--config": config, "--set": overrides, "--with": changes, "--with-config": with_config,
         "--input-shape": input_shapes, "--bind": bound,
@@ -80,6 +91,10 @@ def compare(
         found = compared(first, second, _labels(devices))
     else:
         raise UsageError(f"compare: takes two files of runs or one MODEL, got {len(files)} files")
+    if page is not None:
+        from npusim.report.html import compare_page
+
+        write_text(page, compare_page(found.to_json_dict(), notes=totals(found)))
     answer(json_file, found.to_json_dict, lambda: text(found, top))
 
 

@@ -8,7 +8,7 @@ import click
 
 from npusim.cli.base import Command, Group, config_options, device, json_option
 from npusim.cli.output import answer, check_destination, progress, replacing, say, write_json
-from npusim.errors import NpusimError
+from npusim.errors import NpusimError, UsageError
 
 
 @click.command(cls=Command, short_help="A small network, computed, timed and checked.")
@@ -75,13 +75,16 @@ def doctor(json_file: str | None) -> None:
         raise NpusimError(f"this installation does not work: {', '.join(failed)}")
 
 
-@click.group(cls=Group, short_help="List or clear compiled programs.")
+@click.group(cls=Group, short_help="List, prune or clear compiled programs.")
 def cache() -> None:
-    """List or clear the compiled programs that were kept.
+    """List, prune or clear the compiled programs that were kept.
+
+    They take at most 4 GiB, or $NPUSIM_CACHE_SIZE; then those go that were not used for longest.
 
     \b
     Examples:
       npusim cache list
+      npusim cache prune --size '500 MB'
       npusim cache clear
     """
 
@@ -100,12 +103,37 @@ def list_(cache_dir: Path | None, json_file: str | None) -> None:
     from npusim.report.format import capacity, table
 
     directory = cache_dir if cache_dir is not None else default_directory()
-    found = Cache(directory).entries()
+    kept_in = Cache(directory)
+    found = kept_in.entries()
     kept = [{"file": str(e.path), "model": e.model, "config": e.config, "bytes": e.bytes} for e in found]
     rows = [(e.model, e.config, capacity(e.bytes), e.path.name) for e in found]
     lines = table(("model", "config", "size", "file"), rows, right="<<><")
-    lines.append(f"{capacity(sum(e.bytes for e in found))} in {directory}")
+    lines.append(f"{capacity(sum(e.bytes for e in found))} of at most {capacity(kept_in.limit)} in {directory}")
     answer(json_file, lambda: kept, lambda: "\n".join(lines))
+
+
+@cache.command()
+@_DIRECTORY
+@click.option("--size", metavar="SIZE", help="What may stay, such as '500 MB'; else what the cache may take.")
+def prune(cache_dir: Path | None, size: str | None) -> None:
+    """Remove the programs that were not used for longest until the rest is small enough.
+
+    \b
+    Examples:
+      npusim cache prune
+      npusim cache prune --size '500 MB'
+    """
+    from npusim.cache import Cache, default_directory
+    from npusim.report.format import capacity, counted
+    from npusim.units import Dimension, parse
+
+    directory = cache_dir if cache_dir is not None else default_directory()
+    try:
+        limit = None if size is None else parse(size, Dimension.SIZE)
+    except UsageError as error:
+        raise UsageError(f"--size: {error}") from None
+    sizes = Cache(directory).prune(limit)
+    say(f"removed {counted(len(sizes), 'program')}, {capacity(sum(sizes))}, from {directory}")
 
 
 @cache.command()

@@ -16,7 +16,8 @@ from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from npusim.compiler.groups import Group
+from npusim.compiler.drain import absorb
+from npusim.compiler.groups import ANCHORS, Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
@@ -192,18 +193,72 @@ def _lowered(
 
 
 def _made(context: Context, group: Group, made: Made) -> Lowering:
-    """A group's lowering for an estimate: what does not depend on the room is made once for homes that look alike."""
-    key: list[Any] = [group.index, context.rows]
-    for op in group.ops:
-        for tensor in (*op.inputs, *op.outputs):
-            # A constant has no home to choose.
-            view = context.views.get(tensor) if tensor is not None and tensor.data is None else None
-            key.append(view and (view.strides, view.buffer.on_chip, view.buffer.is_window))
-    known = made.get(tuple(key))
+    """A group's lowering for an estimate: what does not depend on the room is made once for all groups that are alike,
+    and for homes that are."""
+    key = seen(context, group)
+    # The first time each is made itself: that places its constants.
+    known = made.get(key) if ("made", group) in context.memo else None
     again = known.in_room() if known is not None else None
     if again is None:
-        again = made[tuple(key)] = lower(context, group)
+        context.memo["made", group] = True
+        again = lower(context, group)
+        if again.can_share:
+            made[key] = again
     return again
+
+
+def seen(context: Context, group: Group) -> tuple[Any, ...]:
+    """All that a lowering sees but addresses and the room: equal for groups that take as long, wherever they are."""
+    key: list[Any] = [alike(context, group), context.rows, group.index in context.pinned.starts]
+    for tensor in boundary(context, group):
+        view = context.views.get(tensor)
+        if view is not None:
+            key.append((view.shape, view.strides, view.buffer.on_chip, view.buffer.is_window, context.served(tensor)))
+    return tuple(key)
+
+
+def alike(context: Context, group: Group) -> int:
+    """A number, equal for groups whose operators are, names and the values of constants aside; the group itself where nobody can
+    say."""
+    key = ("alike", group)
+    known = context.memo.get(key)
+    if known is None:
+        # A number is compared more quickly than what it stands for.
+        numbers: dict[Any, int] = context.memo.setdefault("numbers", {})
+        known = context.memo[key] = numbers.setdefault(_alike(group), len(numbers))
+    return known
+
+
+def _alike(group: Group) -> Any:
+    if group.parts:
+        return group
+    numbers: dict[Tensor, int] = {}
+    operators = []
+    for op in group.ops:
+        tensors = tuple(
+            t and (numbers.setdefault(t, len(numbers)), t.shape, t.dtype, t.data is None)
+            for t in (*op.inputs, *op.outputs)
+        )
+        operators.append((op.kind, tuple(sorted(op.attrs.items())), len(op.inputs), tensors))
+    # Of constants the drain looks at the values: whether it can take them, and which of them say nothing.
+    drain = absorb(group) if group.anchor is not None and group.anchor.kind in ANCHORS else None
+    taken = drain and (len(drain.rest), *(type(row) for row in (drain.bias, drain.scale, drain.shift)))
+    result = (tuple(operators), len(group.sides), taken)
+    try:
+        hash(result)
+    except TypeError:
+        return group
+    return result
+
+
+def boundary(context: Context, group: Group) -> Sequence[Tensor]:
+    """The tensors of a group that have homes, in the order of its operators."""
+    key = ("boundary", group)
+    known: tuple[Tensor, ...] | None = context.memo.get(key)
+    if known is None:
+        tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t.data is None)
+        known = context.memo[key] = tuple(dict.fromkeys(tensors))
+    return known
 
 
 class Trial(NamedTuple):

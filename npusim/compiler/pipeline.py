@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -23,6 +25,7 @@ from npusim.compiler.place import Placement, place
 from npusim.compiler.record import Record
 from npusim.compiler.resident import body, candidates, choices
 from npusim.compiler.schedule import Item, Scheduler, Tile
+from npusim.compiler.shorten import shortened
 from npusim.compiler.spread import Spread, spread
 from npusim.compiler.state import growths
 from npusim.compiler.stripes import before_stripe, load_stripe
@@ -72,6 +75,27 @@ def explain_graph(graph: Graph, config: Config) -> Explained:
 
 def _compile(
     graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None = None
+) -> tuple[Program, _Order]:
+    with _uncollected():
+        return _compiled(graph, config, key, tried)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: what a compilation makes it keeps or lets go at once, and so much of it that
+    the same objects would be looked at again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        # The first of several threads switches it on again; the others then pay for it, no more.
+        if enabled:
+            gc.enable()
+
+
+def _compiled(
+    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None
 ) -> tuple[Program, _Order]:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
@@ -126,6 +150,8 @@ class _Order:
     prologue: int = 0
     parts: int = 0
     """Cores that have parts of their own; 0: tiles are shared out."""
+    whole: bool = False
+    """Of one core: values are whole where there might have been stripes."""
 
     @property
     def resident_bytes(self) -> int:
@@ -153,6 +179,11 @@ class _Order:
 def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
     """The order that is done first, by forecast. Few cores may be faster than many: they share one DRAM, and have as
     many pieces of work to wait for; one alone may go by stripes, and there whole values may be faster than stripes."""
+    short = shortened(graph) if config.cores > 1 else None
+    if short is not None:
+        like = _again(_best(short, config, copy(budget)), graph, config, budget)
+        if like is not None:
+            return like
     best = _ordered(graph, config, copy(budget))
     if config.cores == 1 and not best.layout.is_close:
         return best
@@ -166,10 +197,22 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _
     if alone is not None and alone.layout.is_close:
         whole = _other(graph, replace(config, cores=1), budget, known=alone.layout.known, flows=alone.flows)
         if whole is not None:
+            whole.whole = True
             orders.append((forecast(whole.commands, config), whole))
     if tried is not None:
         tried.extend(orders)
     return _first(orders, config)
+
+
+def _again(chosen: _Order, graph: Graph, config: Config, budget: Budget) -> _Order | None:
+    """The order of a graph that is like the one chosen for a shorter one; None if it takes more than there is."""
+    if chosen.parts:
+        return _spread(graph, replace(config, cores=chosen.parts), budget)
+    like = replace(config, cores=chosen.record.context.config.cores)
+    order = _other(graph, like, budget)
+    if order is not None and chosen.whole and order.layout.is_close:
+        return _other(graph, like, budget, known=order.layout.known, flows=order.flows)
+    return order
 
 
 def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
@@ -224,7 +267,7 @@ _SLACK = 4
 def _traffic(commands: Iterable[Command], config: Config) -> int:
     """Bytes past the pins of the DRAM."""
     model = cost_model(config)
-    works = (command.instruction.work() for command in commands if command.unit >= Unit.DMA)
+    works = (command.instruction.asked() for command in commands if command.unit >= Unit.DMA)
     return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
@@ -376,7 +419,7 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
     totals: dict[DType, int] = {}
     for command in commands:
         if command.unit == Unit.MATRIX:
-            work = command.instruction.work()
+            work = command.instruction.asked()
             if isinstance(work, MatrixWork):
                 totals[work.dtype] = totals.get(work.dtype, 0) + work.macs
     return tuple(sorted(totals.items()))

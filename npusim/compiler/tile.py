@@ -273,6 +273,12 @@ def tilings(problem: MatrixProblem, config: Config) -> Tilings:
 _tilings = functools.lru_cache(maxsize=1024)(Tilings)
 
 
+def forget() -> None:
+    """Forget what tilings are remembered: for who changes the limits of this module."""
+    _tilings.cache_clear()
+    _searched.cache_clear()
+
+
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
     return tilings(problem, config).choose(budget)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import prod
+from operator import mul
 
 from npusim.dtypes import DType
 from npusim.errors import CompileError
@@ -76,18 +77,23 @@ class View:
         if self.buffer not in by:
             return self
         buffer, further = by[self.buffer]
-        return replace(self, buffer=buffer, offset=self.offset + further)
+        return View(buffer, self.offset + further, self.shape, self.strides, self.dtype)
 
     def permute(self, perm: Sequence[int]) -> View:
-        return replace(self, shape=tuple(self.shape[p] for p in perm), strides=tuple(self.strides[p] for p in perm))
+        shape, strides = self.shape, self.strides
+        return View(
+            self.buffer, self.offset, tuple([shape[p] for p in perm]), tuple([strides[p] for p in perm]), self.dtype
+        )
 
     def slice(self, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> View:
         """Element i of a dimension is element start + i * step of this view's."""
-        steps = steps or (1,) * len(self.shape)
-        offset = self.offset + sum(start * stride for start, stride in zip(starts, self.strides, strict=True))
-        strides = tuple(stride * step for stride, step in zip(self.strides, steps, strict=True))
+        offset, strides = self.offset, self.strides
         # An empty slice may start behind the last element; keeping the old offset keeps its address inside the buffer.
-        return replace(self, offset=offset if all(sizes) else self.offset, shape=tuple(sizes), strides=strides)
+        if all(sizes):
+            offset += sum(map(mul, starts, strides))
+        if steps is not None:
+            strides = tuple(map(mul, strides, steps))
+        return View(self.buffer, offset, tuple(sizes), strides, self.dtype)
 
     def broadcast(self, shape: Sequence[int]) -> View:
         """numpy's broadcast: new and stretched dimensions get stride 0, those of one element any other."""

@@ -17,7 +17,7 @@ MOST_STALLS = 3
 def text(found: Comparison, top: int = 10) -> str:
     """What changed, by how much, since when, by unit and cause, and the ``top`` layers with the rest in one row."""
     blocks = [
-        [f"{found.labels[0]}  ->  {found.labels[1]}", *facts(_facts(found))],
+        [f"{found.labels[0]}  ->  {found.labels[1]}", *facts(totals(found))],
         _shares("unit", found.units(), found, {}),
         _shares("cause", found.causes(), found, CAUSES),
         _layers(found, top),
@@ -25,7 +25,8 @@ def text(found: Comparison, top: int = 10) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _facts(found: Comparison) -> list[tuple[str, str]]:
+def totals(found: Comparison) -> list[tuple[str, str]]:
+    """Names and values of what differs as a whole."""
     first, second = found.time_ps
     rows = [("changed", _changes(found.changes)), ("time", _change(first, second, duration))]
     shows: dict[str, tuple[str, Callable[[int], str]]] = {

@@ -1,7 +1,7 @@
 """What a device takes of silicon, part by part: by its own table, else by its technology, else not known.
 
 Logic is the cells of its arithmetic and registers at 40 nm, scaled to the node, times ``technology.logic_layout``; a
-memory is what CACTI gives for its banks, times ``technology.sram_layout``.
+memory is what CACTI gives for its size, times ``technology.sram_layout``, and the registers of a port for each bank.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class _Parts:
             found.append(self._logic("matrix", "pe", pe_um2(config, matrix), cores * matrix.elements))
             if matrix.accumulator_bytes:
                 found.append(self._accumulators(matrix))
-        found.append(self._sram("sram", "sram_kib", config.sram.bytes, config.sram.banks))
+        ports = config.sram.total_bytes_per_cycle
+        found.append(self._sram("sram", "sram_kib", config.sram.bytes, ports))
         if vector is not None:
             found.append(self._logic("vector", "lane", lane_um2(config, vector), cores * vector.lanes))
         if config.scalar is not None:
@@ -75,19 +76,22 @@ class _Parts:
             return Part(name, None, UNKNOWN)
         return Part(name, round(cells * count * self._cells), _LOGIC)
 
-    def _sram(self, name: str, key: str, size: int, banks: int) -> Part:
-        """A memory of so many bytes in each core, in banks."""
+    def _sram(self, name: str, key: str, size: int, ports: int) -> Part:
+        """A memory of so many bytes in each core, whose banks together pass so many a cycle."""
         given, cores = self._by_hand(key), self._config.cores
         if given is not None:
             return Part(name, given * cores * size // 1024, f"the description: area.{key}")
         if self._technology is None:
             return Part(name, None, UNKNOWN)
-        bank = nodes.sram_um2(self._technology.node_nm, size // banks)
-        return Part(name, round(cores * banks * bank * self._memory), nodes.CACTI)
+        # CACTI has one port; each bank takes an address and data in, and gives data out, by registers of its own.
+        cells = nodes.sram_um2(self._technology.node_nm, size) * self._memory
+        return Part(name, round(cores * (cells + 2 * 8 * ports * _REGISTER * self._cells)), nodes.CACTI)
 
     def _accumulators(self, matrix: MatrixConfig) -> Part:
         columns = matrix.cols * matrix.arrays
-        return self._sram("accumulators", "accumulator_kib", column_bytes(self._config, matrix) * columns, columns)
+        return self._sram(
+            "accumulators", "accumulator_kib", column_bytes(self._config, matrix) * columns, ACCUMULATOR_BYTES * columns
+        )
 
     def _buffers(self, size: int, count: int) -> Part:
         """A channel holds the bursts that it has asked for."""
@@ -148,7 +152,8 @@ def pe_bits(config: Config, matrix: MatrixConfig) -> int:
 
     A type that takes several cycles is computed in pieces, whose width is what the registers have.
     """
-    width = max((int(_WIDTH[dtype] * min(rate, 1)) for dtype, rate in matrix.throughput.items() if rate), default=8)
+    widths = (_WIDTH[dtype] if rate >= 1 else int(_WIDTH[dtype] * rate) for dtype, rate in matrix.throughput.items())
+    width = max(widths, default=8)
     held = 1 if matrix.dataflow == "output_stationary" else min(2, matrix.weight_buffers)
     sums = 2 * width if matrix.model in ("direct", "grid") else 8 * ACCUMULATOR_BYTES
     extra = 8 * config.technology.pe_register_bytes if config.technology is not None else 0

@@ -37,8 +37,8 @@ PIN_BITS = {"hbm2": 2_430_000_000, "ddr4": 3_200_000_000}
 """Bits a second of a pin: HBM2 as the A100 has it (1555 GB/s over 5120 pins), DDR4-3200 (JEDEC JESD79-4)."""
 
 _AREA = (
-    (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (28, 0.19 * 0.85 / 0.51), (20, 0.21), (16, 0.19), (14, 0.17),
-    (10, 0.1), (7, 0.059),
+    (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (28, 0.19 * 0.85 / 0.51), (20, 0.21), (16, 0.19),
+    (14, 0.17), (10, 0.1), (7, 0.059),
 )  # fmt: skip
 """STILLMAKER: area of the same logic, by that at 45 nm. It has no 28 nm: NVDLA's primer gives the design of 32 MACs as
 0.85 mm2 there and 0.51 mm2 at 16 nm."""
@@ -77,9 +77,9 @@ def between(points: Sequence[tuple[float, float]], at: float) -> float:
     ``points``: (place, value), in order of place, upwards or downwards.
     """
     upwards = points[0][0] < points[-1][0]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        if (at <= x1) if upwards else (at >= x1):
-            break
+    pairs = list(pairwise(points))
+    beyond = (pair for pair in pairs if ((at <= pair[1][0]) if upwards else (at >= pair[1][0])))
+    (x0, y0), (x1, y1) = next(beyond, pairs[-1])
     return float(y0 * (y1 / y0) ** (math.log(at / x0) / math.log(x1 / x0)))
 
 

@@ -17,7 +17,7 @@ PRICED = ("int8", "int16", "int32", "float16", "bfloat16", "float32")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TechnologyConfig:
-    """The process of the chip and how it is used; absent = not known, and so is every price that is not given by hand."""
+    """The process of the chip and how it is used; absent = not known, nor is any price that is not given by hand."""
 
     node_nm: int = key(
         Quantity(Dimension.LENGTH, 1, 1000), "process node; energy and area are scaled to it from published figures"
@@ -48,9 +48,9 @@ class TechnologyConfig:
     logic_layout: Fraction = key(
         Ratio(64, positive=True), "silicon of an array by the cells of its arithmetic and registers", Fraction("1.9")
     )
-    # 544 000 um2 for four banks of 64 KiB at 22 nm (Gemmini, DAC 2021 figure 6a), by CACTI's 54 300 each.
+    # 544 000 um2 for 256 KiB at 22 nm (Gemmini, DAC 2021 figure 6a), by CACTI's 255 400.
     sram_layout: Fraction = key(
-        Ratio(64, positive=True), "silicon of a memory by what CACTI gives for it", Fraction("2.5")
+        Ratio(64, positive=True), "silicon of a memory by what CACTI gives for it", Fraction("2.1")
     )
     # Gemmini, DAC 2021 figure 6a: 52 000 um2 at 22 nm are neither array nor memory nor processor.
     control_um2: int = key(AREA, "sequencer, registers and buses of a core, as they would be at 40 nm", 168_000)

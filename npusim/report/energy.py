@@ -23,22 +23,30 @@ def energy_rows(found: Energy, time_ps: int) -> list[tuple[str, str]]:
 
 
 def area_rows(found: Breakdown) -> list[tuple[str, str]]:
-    """Name and value of each part of a chip, largest first, and where its price comes from."""
+    """Name and value of each part of a chip, largest first, and where its prices come from."""
     rows = [("whole", "not known" if found.total is None else square(found.total))]
+    if not found.known:
+        return rows
     for part in sorted(found.parts, key=lambda part: (part.value is None, -(part.value or 0), part.name)):
         value = "not known" if part.value is None else square(part.value)
         share = f" = {percent(part.value or 0, found.known)}" if found.total is not None else ""
-        rows.append((part.name, f"{value}{share}, {part.source}"))
-    return rows
+        rows.append((part.name, f"{value}{share}"))
+    sources = dict.fromkeys(
+        source for part in found.parts if part.value is not None for source in part.source.split("; ")
+    )
+    return [*rows, ("sources", "; ".join(sources))]
 
 
+_SHOWN = 5
 _WATTS = ((10**6, "W"), (10**3, "mW"), (1, "uW"))
 
 
 def _shares(found: Energy) -> str:
-    """The largest parts, as shares of what is known."""
+    """The largest parts, as shares of what is known, and the sum of the rest."""
     parts = sorted((part for part in found.parts if part.value), key=lambda part: (-(part.value or 0), part.name))
-    return ", ".join(f"{part.name} {percent(part.value or 0, found.known)}" for part in parts)
+    shown = [f"{part.name} {percent(part.value or 0, found.known)}" for part in parts[:_SHOWN]]
+    rest = sum(part.value or 0 for part in parts[_SHOWN:])
+    return ", ".join([*shown, *([f"other {percent(rest, found.known)}"] if rest else [])])
 
 
 def joules(femtojoules: int) -> str:
@@ -48,7 +56,7 @@ def joules(femtojoules: int) -> str:
 
 def square(um2: int) -> str:
     """An area for people: ``3.3 mm2``."""
-    return _scaled(um2, ((10**6, "mm2"), (1, "um2")))
+    return f"{um2} um2" if um2 < 1000 else f"{um2 / 10**6:.3g} mm2"
 
 
 def _scaled(value: int, units: Sequence[tuple[int, str]]) -> str:

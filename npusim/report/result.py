@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from npusim.energy import Energy
+from npusim.hw.config import Config
 from npusim.occupancy import Occupancy
 from npusim.summary import OpReport
 from npusim.timeline import Counters, Timeline
@@ -44,3 +45,7 @@ class Result(Protocol):
     def matrix_utilization(self) -> float: ...
     @property
     def compile_from_cache(self) -> bool: ...
+    @property
+    def made_for(self) -> Config | None: ...
+    @property
+    def made_elsewhere(self) -> Mapping[str, tuple[str, str]]: ...

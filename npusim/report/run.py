@@ -54,6 +54,10 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
         ("program", f"{counted(counters.instructions, 'instruction')}{', from the cache' * result.compile_from_cache}"),
         ("time", f"{duration(result.time_ps)} = {grouped(result.cycles)} cycles of {clock}{rate}"),
     ]
+    if result.made_for is not None:
+        differs = [f"{key} was {was}, is {here}" for key, (was, here) in result.made_elsewhere.items()]
+        changed = "; ".join(differs) or "equal"
+        rows.append(("mapping", f"made for {result.made_for.name}, not for this device: {changed}"))
     if config.matrix is not None:
         used = percent(result.matrix_utilization, 1)
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))

@@ -119,6 +119,10 @@ class Dispatcher:
         except DeviceFaultError as error:  # of no job: the driver could not bring the device back
             self.lose(error)
 
+    def idle(self, duration_ps: int) -> None:
+        """Let time pass in which nobody asks for anything."""
+        self._clock.advance(duration_ps)
+
     def check_present(self) -> None:
         """Raise what the device was lost for, if it is."""
         if self.gone is not None:

@@ -17,6 +17,7 @@ from npusim.errors import shown
 from npusim.hw.area import area
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
+from npusim.hw.mapping import changes
 from npusim.hw.prices import Breakdown
 from npusim.occupancy import Occupancy, occupancy
 from npusim.program import Program
@@ -34,6 +35,7 @@ class Result:
 
     All times are simulated. ``queued_ps``: from submission to the first work of the host, and from the doorbell to the
     beginning; ``total_ps``: from submission to the last byte read back. ``host``: what the host did for it.
+    ``made_for``: the device that the program was compiled for, if it ran on another one.
     ``origin``: what the program was made of, ``seed``: of random inputs, None where nobody knows; ``arithmetic``:
     whether it was done; ``state``: whether inputs lay on the device from a run before.
     """
@@ -49,6 +51,7 @@ class Result:
     seed: int | None = None
     arithmetic: bool = True
     state: bool = False
+    made_for: Config | None = None
     _ops: list[OpReport] = field(default_factory=list)
     _memory: list[Occupancy] | None = None
     _energy: Energy | None = None
@@ -67,7 +70,8 @@ class Result:
         ]
         from npusim.report.html.still import pictures
 
-        return notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows) + pictures(self)
+        totals = notebook.table(f"Result of {shown(self.model)} on {shown(self.config)}", rows)
+        return f"<div>{totals}{pictures(self)}</div>"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write a page with pictures of this run, for any browser, without a network. Raises OSError."""
@@ -87,6 +91,14 @@ class Result:
     def config(self) -> str:
         """The name of the device."""
         return self.device.name
+
+    @property
+    def made_elsewhere(self) -> dict[str, tuple[str, str]]:
+        """Keys in which the device that the program was compiled for differs from this one: its value and this one's.
+
+        Nothing if it is this one.
+        """
+        return changes(self.made_for, self.device) if self.made_for is not None else {}
 
     @property
     def compile_from_cache(self) -> bool:
@@ -185,9 +197,12 @@ class Result:
 
     def to_json_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON values."""
+        elsewhere = {key: {"made_for": was, "here": here} for key, (was, here) in self.made_elsewhere.items()}
+        made_for = {"made_for": {"config": self.made_for.name, "differs": elsewhere}} if self.made_for else {}
         return {
             "model": self.model,
             "config": self.config,
+            **made_for,
             "cycles": self.cycles,
             "time_ps": self.time_ps,
             "macs": self.macs,

@@ -20,6 +20,7 @@ from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
 from npusim.errors import InputError, NeedsValueError, UsageError
 from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
+from npusim.hw.mapping import changes
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
 from npusim.runtime.dispatcher import Dispatcher
@@ -236,14 +237,19 @@ class Session:
         *,
         timing_only: bool = False,
         state: State | None = None,
+        on: Config | str | os.PathLike[str] | None = None,
     ) -> Result:
         """Run a program, or a model that is compiled first, once.
 
         ``inputs``: an array for each input, of its shape and type; none are needed with ``timing_only``, which takes
         the same simulated time and computes nothing. A model takes from them what it leaves open, see :meth:`compile`;
         it is compiled once for each form that it takes. ``state``: inputs that lie on the device, and outputs that stay
-        there for the next run. Raises InputError, DeviceFaultError, DeviceMemoryError.
+        there for the next run. ``on``: another device, which runs what was compiled for this one, as it is: it may
+        differ in what things cost (``npusim.hw.mapping`` says in which keys), not in what there is. Its result says for
+        which device the program was made. Raises InputError, DeviceFaultError, DeviceMemoryError.
         """
+        if on is not None:
+            return self._run_on(load_config(on), program, inputs, timing_only, state)
         held = state.placeholders() if state is not None else {}
         if state is not None:
             state.check_owner(self._powered())
@@ -257,6 +263,16 @@ class Session:
                 known, model = {**(inputs or {}), **held}, self._identity(program, timing_only)
                 program = self._compile_for(program, model, known, {}, {}, state.cache_rows, held, timing_only)
         check_program(program, self.config.name, self.config.fingerprint())
+        return self._run_program(program, inputs, held, timing_only, state)
+
+    def _run_program(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any] | None,
+        held: Mapping[str, Any],
+        timing_only: bool,
+        state: State | None,
+    ) -> Result:
         arrays: dict[str, Any] = {} if timing_only else _checked_inputs(program, inputs or {}, held)
         if state is None:
             result = self._powered().run(Request(program, arrays, timing_only=timing_only, budget_ps=TIMEOUT_PS))
@@ -268,6 +284,27 @@ class Session:
         result.origin, result.state = self._origins.get(program), state is not None
         kinds = {binding.name: binding.dtype for binding in program.outputs}
         result.outputs = {name: from_storage(array, kinds[name]) for name, array in result.outputs.items()}
+        return result
+
+    def _run_on(
+        self,
+        other: Config,
+        program: Program | Source,
+        inputs: Mapping[str, Any] | None,
+        timing_only: bool,
+        state: State | None,
+    ) -> Result:
+        """Run what was compiled for this session's device on another one, which is there for this run alone."""
+        if state is not None:
+            raise UsageError("on: a state lies on this session's device, another one cannot run with it")
+        changes(self.config, other)
+        with Session(other, cache_dir=False) as session:
+            if not isinstance(program, Program):
+                given = None if timing_only and inputs is None else inputs or {}
+                program = self.compile(program, inputs=given, timing_only=timing_only)
+            check_program(program, self.config.name, self.config.fingerprint())
+            result = session._run_program(program, inputs, {}, timing_only, None)
+        result.made_for, result.origin = self.config, self._origins.get(program)
         return result
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Energies and areas that others have published, by the prices of ``npusim.hw``: of runs, of counted actions, of chips.
 
-NVDLA's are synthesis estimates of the core without its DRAM. Three constants of its config are fitted, to what is said of
-512 and of 32 MACs; the other designs are predictions, and TPU v1's and Eyeriss' power have nothing fitted at all.
+NVDLA's are synthesis estimates of the core without its DRAM. Three constants of its config are fitted, to what is said
+of 512 and of 32 MACs; the other designs are predictions, and TPU v1's and Eyeriss' power have nothing fitted at all.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def tpu_v1(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
 
 
 EYERISS: Mapping[str, Any] = {
-    # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. What a PE's sums and feature maps lie in are
-    # registers, 48 and 24 bytes; filters are in an SRAM, below.
+    # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. A PE's sums and feature maps are in
+    # registers, 48 and 24 bytes; its filters are in an SRAM, below.
     "clock": "200 MHz", "matrix.rows": 12, "matrix.cols": 14, "matrix.throughput": {"int16": 1},
     "matrix.dataflow": "output_stationary", "vector": None, "scalar": None, "sram.bytes": 108 << 10, "sram.banks": 27,
     "sram.bytes_per_cycle": 8, "technology.node": "65 nm", "technology.pe_register_bytes": 72,
@@ -154,7 +154,7 @@ _ROCKET, _WHOLE = "area CPU Rocket", "area total"
 
 
 def gemmini_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
-    """Square micrometres of the parts of Gemmini, and of all but the processor, which the config has units for instead."""
+    """Square micrometres of the parts of Gemmini, and of all but the processor, which the vector unit stands for."""
     given = {record.text("item"): record.number("value") for record in records if record.text("machine") == "Gemmini"}
     config = machine("gemmini").with_(**{"matrix.throughput": {"int8": 1}, "vector": None, "scalar": None})
     found = area(config)
@@ -163,6 +163,30 @@ def gemmini_area(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
             yield Point(item.removeprefix("area "), given[item], sum(found[name] or 0 for name in names), "part")
     if _WHOLE in given and _ROCKET in given:
         yield Point("all but the processor", given[_WHOLE] - given[_ROCKET], float(found.total or 0), "whole")
+
+
+A100: Mapping[str, Any] = {
+    # NVIDIA A100 white paper: the whole GA100 has 64 pairs of SMs, each SM with 4 x 256 products of float16, 64 lanes
+    # of float32, 192 KiB of L1 and 256 KiB of registers; 48 MiB of L2, here in shares; six stacks of HBM2.
+    "cores": 64, "matrix.rows": 32, "matrix.cols": 64, "matrix.dataflow": "output_stationary", "scalar": None,
+    "matrix.throughput": {"float16": 1, "bfloat16": 1, "float32": "1/2", "int8": 2}, "vector.lanes": 128,
+    "sram.bytes": 2 * (192 + 256 + 384) << 10, "sram.banks": 64, "sram.bytes_per_cycle": 16, "dram.bytes": "48 GiB",
+    "dram.bandwidth": "1866 GB/s", "technology.node": "7 nm", "technology.dram": "hbm2", "technology.phy": True,
+}  # fmt: skip
+
+
+def a100_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Square millimetres of the whole die, and of its PHYs.
+
+    What a GPU has besides is not described: tags and crossbars of its L2, many-ported registers, schedulers, units of
+    float64, int32 and graphics, links to other chips. So the whole is far too small, and is shown as it comes out.
+    """
+    rows = [row for row in records if row.text("machine") == "A100" and row.text("item").startswith("area ")]
+    given = {record.text("item"): record.number("value") for record in rows}
+    found = area(load_config("tiny").with_(**A100))
+    if "area memory PHY" in given:
+        yield Point("PHYs of the DRAM", given["area memory PHY"], (found["phy"] or 0) / 1e6, "part")
+        yield Point("whole die", sum(given.values()), (found.total or 0) / 1e6, "whole")
 
 
 _FILE = "energy_area.csv"
@@ -174,4 +198,5 @@ SETS = (
     DataSet("tpu_v1_power", "W", ("tpuv1",), tpu_v1, _FILE, every=True),
     DataSet("eyeriss_power", "mW", ("tiny",), eyeriss, _FILE, every=True),
     DataSet("gemmini_area", "um2", ("gemmini",), gemmini_area, _FILE, every=True),
+    DataSet("a100_area", "mm2", ("tiny",), a100_area, _FILE, every=True),
 )

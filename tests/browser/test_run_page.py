@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npusim.report.format import duration
+from npusim.report.format import duration, quantity
 from npusim.report.html import run_page
+from npusim.report.layers import layers, why
 from tests.support.browser import Browser
 from tests.support.pages import HOSTILE, demo_run, hostile_run
 
@@ -89,6 +90,15 @@ def test_time_is_zoomed_and_moved_with_keys(page: Browser) -> None:
     assert len(page.texts(PANEL)) == 1
 
 
+def test_moments_are_told_apart_however_closely_one_looks(page: Browser) -> None:
+    lanes = "#lanes svg.picture"
+    for _ in range(4):
+        page.press(lanes, *"+++++")
+        ticks = page.texts("#lanes svg.picture:first-of-type .axis text")[:-1]
+        assert len(ticks) >= 2
+        assert len(set(ticks)) == len(ticks)
+
+
 def test_time_is_zoomed_with_the_wheel_only_with_the_focus(page: Browser) -> None:
     lanes = "#lanes svg.picture"
     wheel = (
@@ -114,6 +124,20 @@ def test_the_table_sorts_both_ways(page: Browser) -> None:
     assert falling == sorted(shown.values(), reverse=True)
     page.click(f"#layers thead th:nth-child({column}) button")
     assert [shown[name] for name in page.texts("#layers tbody th")] == sorted(shown.values())
+
+
+def test_numbers_are_written_as_in_the_report(page: Browser) -> None:
+    """The scripts' formats and those of ``npusim.report.format`` are two."""
+    heads = page.texts("#layers thead th")
+    found = layers(demo_run())
+
+    def column(head: str) -> list[str]:
+        return page.texts(f"#layers tbody td:nth-child({heads.index(head) + 1})")
+
+    assert column("adds") == [duration(layer.added_ps) for layer in found]
+    assert column("MACs") == [quantity(layer.timing.macs, "").strip() for layer in found]
+    assert column("DRAM") == [quantity(layer.timing.dram_bytes, "B") for layer in found]
+    assert column("why") == [why(layer, demo_run().device) for layer in found]
 
 
 def test_the_table_filters_by_words_and_by_choice(page: Browser) -> None:

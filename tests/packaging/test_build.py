@@ -94,6 +94,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     expected = {str(path.relative_to(ROOT)) for top in ("npusim", "hal") for path in (ROOT / top).rglob("*.py")}
     expected |= {f"npusim/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.toml")}
     expected |= {f"npusim/{path.relative_to(ROOT)}" for path in (ROOT / "validation").iterdir()}
+    expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "npusim/report/html").iterdir() if path.is_file()}
     expected |= {"npusim/py.typed", "npusim/_core.pyi", "npusim/report/run.schema.json"}
     expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "hal/abi/include").glob("*.h")}
     expected |= {str(path.relative_to(ROOT)) for path in (ROOT / "hal/abi/lib").rglob("*.pc")}

@@ -12,6 +12,7 @@ import pytest
 from npusim.dtypes import DType
 from npusim.errors import NpusimError
 from npusim.graph import Graph
+from npusim.hw.area import area
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config, load_config
 from npusim.isa.functions import Binary, Unary
@@ -94,6 +95,35 @@ TURNS: dict[str, Turn] = {
     "host.link_latency": Turn("500 us", SLOWER),
     "host.submit": Turn("200 us", SLOWER),
     "host.map": Turn("200 us", SLOWER),
+    "technology": Turn(False),
+    "technology.node": Turn("28 nm"),
+    "technology.dram": Turn("ddr4"),
+    "technology.phy": Turn(True),
+    "technology.pe_register_bytes": Turn(64),
+    "technology.accumulator_pixels": Turn(64),
+    "technology.activity": Turn("1/2"),
+    "technology.clocked": Turn("1/2"),
+    "technology.logic_layout": Turn(3),
+    "technology.sram_layout": Turn(3),
+    "technology.control": Turn("1 mm2"),
+    "energy.mac": Turn({"int8": "9 pJ", "float32": "9 pJ"}),
+    "energy.operand_byte": Turn("9 pJ"),
+    "energy.accumulator_byte": Turn("9 pJ"),
+    "energy.vector": Turn("9 pJ"),
+    "energy.scalar": Turn("9 pJ"),
+    "energy.sram_byte": Turn("99 pJ"),
+    "energy.dma_byte": Turn("9 pJ"),
+    "energy.dram_byte": Turn("9 pJ"),
+    "energy.clock_cycle": Turn("9 pJ"),
+    "energy.leakage": Turn("9 mW"),
+    "area.pe": Turn("9 um2"),
+    "area.sram_kib": Turn("9 um2"),
+    "area.accumulator_kib": Turn("9 um2"),
+    "area.lane": Turn("9 um2"),
+    "area.scalar": Turn("9 um2"),
+    "area.dma": Turn("9 um2"),
+    "area.control": Turn("9 um2"),
+    "area.phy": Turn("9 um2", MOVES, {"technology.phy": True}),
 }
 
 SILENT = {
@@ -102,7 +132,7 @@ SILENT = {
     "matrix.model": "one model at a time: each has tests of its own",
     "dram.kind": "one kind at a time: each has tests of its own",
     "dram.channels": "without effect under the kind fixed, as the manual says",
-    "energy": "reported by no command yet",
+    "energy.constants_byte": "of a memory that the device has not: tests/unit/hw/test_energy.py",
     "host.compile_bytes": "decides what is refused while it is compiled: tests/unit/frontends/test_limits.py",
     **dict.fromkeys(
         (
@@ -166,8 +196,15 @@ def _time(config: Config) -> tuple[int, int]:
         return result.time_ps, session.device.now_ps
 
 
+def _energy(config: Config) -> object:
+    with Session(config, cache_dir=False) as session:
+        return session.run(session.compile(GRAPH), timing_only=True).energy.parts
+
+
 def _keys() -> list[str]:
-    rows = [row[0] for row in load_config("edge").resolved()]
+    # Tables that edge has not are there as soon as one of their keys is.
+    full = load_config("edge").with_(energy={}, area={})
+    rows = [row[0] for row in full.resolved()]
     sections = {key.partition(".")[0] for key in rows if "." in key and key.partition(".")[0] in TURNS}
     return sorted({*rows, *sections})
 
@@ -194,8 +231,8 @@ def test_every_key_moves_what_is_reported(key: str, base: tuple[int, int]) -> No
 
 
 def _observed(config: Config) -> object:
-    """Times and capabilities, or the words in which the device refuses the network."""
+    """Times, energy, area and capabilities, or the words in which the device refuses the network."""
     try:
-        return _time(config), capabilities(config)
+        return _time(config), capabilities(config), _energy(config), area(config)
     except NpusimError as error:
         return str(error)

@@ -7,6 +7,7 @@
 ``nnapi``             models and clients of the NNAPI driver and of its C API
 ``nnapi_examples``    the NNAPI's conformance examples: reading, running, changing, breaking them
 ``onnxifi``           models and clients of ONNXIFI, and its contract line by line
+``pages``             runs and studies to make pages of, and ``browser``, a headless Chromium that opens them
 ``oracle``            slow twins that compute by definition
 ``fuzz``              damaged calls for the C libraries, damaged models and program files
 ``c_programs``        clients in C, and ``c_compiler`` for them

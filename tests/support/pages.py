@@ -82,3 +82,31 @@ def hostile_rows() -> list[dict[str, Any]]:
         }
         for n in range(8)
     ]
+
+
+def compared() -> dict[str, Any]:
+    """Two runs of four layers as JSON of ``npusim compare``; one layer is in the first run only."""
+    us = 10**6
+    rows = {
+        "conv": (10, 15, [("core0.dma0", "dram", 6), ("core0.matrix", "compute", -1)]),
+        "pool": (5, 2, [("core0.vector", "compute", -3)]),
+        "head": (0, 3, [("core0.dma0", "dram", 3)]),
+        "gone": (1, 0, [("core0.matrix", "compute", -1)]),
+    }
+    layers = [
+        {
+            "name": name,
+            "kind": "conv",
+            "in": "both" if first and second else "first" if first else "second",
+            "time_ps": [first * us, second * us],
+            "delta_ps": (second - first) * us,
+            "parts": [{"unit": unit, "cause": cause, "delta_ps": spent * us} for unit, cause, spent in parts],
+        }
+        for name, (first, second, parts) in rows.items()
+    ]
+    units = {"core0.dma0": 9 * us, "core0.matrix": -2 * us, "core0.vector": -3 * us}
+    causes = {"dram": 9 * us, "compute": -5 * us}
+    return {
+        "labels": ["before.json", "after.json"], "time_ps": [16 * us, 20 * us], "delta_ps": 4 * us,
+        "units": units, "causes": causes, "layers": layers,
+    }  # fmt: skip

@@ -33,7 +33,7 @@ from npusim.errors import CacheError, UsageError
 from npusim.hw.config import load_config
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
-from npusim.program import FIRST_IO, Program
+from npusim.program import FIRST_IO, ConstantData, Program
 from npusim.runtime import Session
 from tests.support.graphs.samples import increment, product, residual_net
 
@@ -716,3 +716,96 @@ def test_states_that_cannot_be(state: list[list[int]], message: str) -> None:
     program = growing()
     with pytest.raises(CacheError, match=f"^{message}"):
         cache.restore(changed(program, "states", to=state), program.code, program.constants.joined())
+
+
+# A limit
+
+
+def kept_programs(directory: Path) -> list[str]:
+    return sorted(path.stem for path in directory.glob("*.npu"))
+
+
+def test_what_was_not_used_for_longest_makes_room(program: Program, tmp_path: Path) -> None:
+    keys = [f"{number:064x}" for number in range(4)]
+    Cache(tmp_path / "one").put(replace(program, key=keys[0]))
+    size = next((tmp_path / "one").iterdir()).stat().st_size
+    kept = Cache(tmp_path / "many", 3 * size + size // 2)
+    for number, key in enumerate(keys[:3]):
+        kept.put(replace(program, key=key))
+        os.utime(kept.path(key), ns=(number, number))
+    assert kept.get(keys[0]) is not None  # from now on it is the last to go
+    kept.put(replace(program, key=keys[3]))
+    assert kept_programs(kept.directory) == [keys[0], keys[2], keys[3]]
+    assert kept.prune(size) == [size, size]
+    assert kept.prune() == []
+    assert kept.prune(0) == [size]
+
+
+def test_what_is_larger_than_the_cache_may_be_is_not_kept(
+    program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Cache(tmp_path, 100).put(program)
+    assert "is not kept: it takes" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_pruning_leaves_what_is_no_program_of_this_users(program: Program, tmp_path: Path) -> None:
+    kept = Cache(tmp_path)
+    kept.put(program)
+    (tmp_path / "other.npu").write_bytes(b"not ours")
+    (tmp_path / "link.npu").symlink_to(tmp_path / "other.npu")
+    os.mkfifo(tmp_path / "pipe.npu")
+    kept.prune(0)
+    assert kept_programs(tmp_path) == ["link", "other", "pipe"]
+
+
+def test_a_full_disk_makes_room_by_what_is_kept(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Cache(tmp_path)
+    keys = [f"{number:064x}" for number in range(5)]
+    for key in keys[:4]:
+        kept.put(replace(program, key=key))
+    for number, key in enumerate(keys[:4]):
+        os.utime(kept.path(key), ns=(number, number))
+    written, write = [], cache.replace_file
+
+    def full(path: Path, pieces: Any) -> None:
+        written.append(path)
+        if len(kept_programs(tmp_path)) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, pieces)
+
+    monkeypatch.setattr(cache, "replace_file", full)
+    kept.put(replace(program, key=keys[4]))
+    assert len(written) == 2
+    left = kept_programs(tmp_path)
+    assert left in ([keys[2], keys[3], keys[4]], [keys[3], keys[4]])
+
+
+@pytest.mark.parametrize(("text", "size"), [("", 4 << 30), ("1000", 1000), ("20 GB", 20 * 10**9), ("1 MiB", 1 << 20)])
+def test_the_limit_is_a_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, size: int) -> None:
+    monkeypatch.setenv("NPUSIM_CACHE_SIZE", text)
+    assert Cache(tmp_path).limit == size
+
+
+def test_a_limit_that_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NPUSIM_CACHE_SIZE", "much")
+    with pytest.raises(UsageError, match=r"^NPUSIM_CACHE_SIZE: must be a size such as"):
+        Cache(tmp_path)
+
+
+def test_a_program_for_timing_has_no_constants_in_its_file(program: Program, tmp_path: Path) -> None:
+    timing = replace(program, constants=ConstantData(program.constants.nbytes, (), left_out=True))
+    kept = Cache(tmp_path)
+    kept.put(timing)
+    found = kept.get(KEY)
+    assert found is not None
+    assert found.timing_only
+    assert found.constants.nbytes == found.region_bytes[0]
+    assert found.code == program.code
+    assert describe(program).keys() == describe(timing).keys() - {"timing_only"}
+    with pytest.raises(CacheError, match=r"^timing_only: there must be no constants then, got 64 bytes"):
+        restore(json.loads(json.dumps(describe(timing))), program.code, np.zeros(64, np.uint8))
+    with pytest.raises(CacheError, match=r"^timing_only: must be true or false, got 1"):
+        restore({**json.loads(json.dumps(describe(timing))), "timing_only": 1}, program.code, np.zeros(0, np.uint8))

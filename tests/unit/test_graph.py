@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -11,9 +13,12 @@ import pytest
 
 from npusim.dtypes import DType
 from npusim.errors import ModelError
+from npusim.frontends.onnx import load
 from npusim.graph import Graph, Op, Tensor, consumers
 from npusim.isa.functions import Binary, Unary
 from npusim.ops.build import GraphBuilder
+from npusim.weights import zeros
+from tests.support.onnx_models.llama import LlamaSizes, write_llama
 
 NEG = MappingProxyType({"fn": Unary.NEG, "p0": 0.0, "p1": 0.0})
 
@@ -122,3 +127,24 @@ def test_fingerprints_do_not_depend_on_the_process() -> None:
     script = "from tests.unit.test_graph import sample; print(sample().fingerprint())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == sample().fingerprint()
+
+
+def test_a_graph_goes_by_pickle(tmp_path: Path) -> None:
+    """Weights in files as places in them, zeros as such, all others by value; operators with all that they have."""
+    path = write_llama(tmp_path, LlamaSizes(layers=1, hidden=1024, heads=8, feed_forward=1024, vocabulary=1000, past=7))
+    graph = load(path)
+    pickled = pickle.dumps(graph)
+    assert len(pickled) < path.with_suffix(".bin").stat().st_size / 500
+    again = pickle.loads(pickled)
+    again.validate()
+    assert again.fingerprint() == graph.fingerprint()
+    assert again.fingerprint(values=False) == graph.fingerprint(values=False)
+    assert [(op.origin, type(op.attrs)) for op in again.ops] == [(op.origin, type(op.attrs)) for op in graph.ops]
+    assert again.inputs[0] is next(op for op in again.ops if again.inputs[0] in op.inputs).inputs[0]
+
+    build = GraphBuilder("zeros")
+    x = build.input("x", (4, 1 << 14), DType.FLOAT16)
+    weights = build.const(zeros((1 << 14, 1 << 15), np.float16))  # 1 GiB
+    graph = build.finish([build.add("matmul", [x, weights])])
+    assert len(pickle.dumps(graph)) < 5000
+    assert pickle.loads(pickle.dumps(graph)).fingerprint(values=False) == graph.fingerprint(values=False)

@@ -264,6 +264,9 @@ class Lowering(ABC):
         has nothing to take over."""
         assert type(first) is type(self)
 
+    can_share: ClassVar[bool] = False
+    """Whether :meth:`in_room` saves work."""
+
     def in_room(self) -> Lowering | None:
         """This lowering with tiles for the room that there is now, to be asked what they take; None where it is as
         well made anew. Raises CompileError if none fit."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from operator import add, mul
+from typing import NamedTuple
 
 from npusim.compiler.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
@@ -181,7 +182,8 @@ class Chain:
                 for op in self.ops
                 if _is_between(name := self._place.get(op.output, ""))
             }
-            parts = {tensor: operand.at(corner) for tensor, operand in operands.items()} | between
+            parts = {tensor: operand.at(corner) for tensor, operand in operands.items()} if any(corner) else operands
+            parts = parts | between
             for op in self.ops:
                 sources = [parts[tensor] for tensor in op.inputs if tensor is not None]
                 step.compute.extend(_instructions(op, parts[op.output], sources, piece, self.order))
@@ -193,8 +195,10 @@ class Chain:
             return part.address, part.strides, part
         return slot.address, self.packed(sizes, part.dtype), slot
 
-    def _pieces(self, sizes: Sequence[int]) -> Iterator[Box]:
+    def _pieces(self, sizes: Sequence[int]) -> Sequence[Box]:
         """(first element, sizes) of what a tile is worked on in: as a whole where nothing lies between."""
+        if not self.in_pieces and all(sizes):
+            return [((0,) * len(sizes), tuple(sizes))]
         piece = list(sizes)
         if self.in_pieces:
             most = self.piece()
@@ -204,7 +208,7 @@ class Chain:
                     break
                 count = ceil_div(sizes[axis], max(1, most // inner))
                 piece[axis] = ceil_div(sizes[axis], count)
-        yield from boxes(sizes, piece, self.order)
+        return boxes(sizes, piece, self.order)
 
     def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
         """Byte strides of a tile of these sizes."""
@@ -316,22 +320,43 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
 
 def _instructions(
     op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]
-) -> Iterator[Item]:
+) -> list[Item]:
     """One instruction for up to four dimensions that remain after merging, else one for each of the outer ones."""
     form = REGISTRY[op.kind].form
     assert isinstance(form, Elements), f"{op.kind} is in a chain, but its form is {form}"
-    dims = [sizes[axis] for axis in order]
-    strides = [[operand.strides[axis] for axis in order] for operand in (dst, *sources)]
+    operands = (dst, *sources)
+    loops = _loops(tuple(sizes), tuple(order), tuple([operand.strides for operand in operands]))
+    reads, writes = tuple(dict.fromkeys([source.resource for source in sources])), (dst.resource,)
+    items = []
+    for index in product(*map(range, loops.outer)):
+        addresses: list[Place] = [
+            (operand.address + sum(map(mul, index, walk)), strides)
+            for operand, walk, strides in zip(operands, loops.walks, loops.strides, strict=True)
+        ]
+        items.append(Item(form.instruction(op, addresses, loops.dims), reads, writes))
+    return items
+
+
+class _Loops(NamedTuple):
+    """The dimensions that instructions walk, four of them, and those around them; bytes from one to the next in both,
+    of each operand."""
+
+    outer: tuple[int, ...]
+    dims: tuple[int, ...]
+    walks: list[tuple[int, ...]]
+    strides: list[tuple[int, ...]]
+
+
+# Tiles are alike, in a layer and in the next design.
+@functools.lru_cache(maxsize=1 << 13)
+def _loops(sizes: tuple[int, ...], order: tuple[int, ...], operands: tuple[tuple[int, ...], ...]) -> _Loops:
     # On packed tiles nearly all dimensions merge; what broadcasts is what keeps them apart.
-    dims, strides = collapse(dims, *strides)
-    outer, inner = dims[: max(0, len(dims) - 4)], dims[max(0, len(dims) - 4) :]
-    reads = tuple(dict.fromkeys(source.resource for source in sources))
-    for index in product(*map(range, outer)):
-        addresses: list[Place] = []
-        for operand, walk in zip((dst, *sources), strides, strict=True):
-            offset = sum(i * s for i, s in zip(index, walk[: len(outer)], strict=True))
-            addresses.append((operand.address + offset, pad4(walk[len(outer) :], 0)))
-        yield Item(form.instruction(op, addresses, pad4(inner, 1)), reads, (dst.resource,))
+    dims, strides = collapse([sizes[axis] for axis in order], *([own[axis] for axis in order] for own in operands))
+    cut = max(0, len(dims) - 4)
+    return _Loops(
+        tuple(dims[:cut]), pad4(dims[cut:], 1), [tuple(own[:cut]) for own in strides],
+        [pad4(own[cut:], 0) for own in strides],
+    )  # fmt: skip
 
 
 class Elementwise(Lowering):

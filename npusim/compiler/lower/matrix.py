@@ -119,6 +119,7 @@ class MatrixLowering(Lowering):
     """Rows of the result, of which the problem has those of a stripe."""
     x_zero: int = 0
     w_zero: int = 0
+    can_share = True
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)

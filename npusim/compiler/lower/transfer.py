@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -46,22 +47,37 @@ def copy_items(
                 _with(after, axis, end - begin - lead - (past - first)), pattern,
             )  # fmt: skip
         return halves
-    rows = _merge(dims, dst_strides, src_strides, before, after)
-    # Nothing to write. Zero elements with padding around them are a fill, which the instruction does by itself.
-    if any(b + d + a == 0 for d, _, _, b, a in rows):
+    walk = _walk(tuple(dims), tuple(dst_strides), tuple(src_strides), tuple(before), tuple(after))
+    if walk is None:
         return []
-    transfers = prod(sorted(row[0] for row in rows)[:-4])
-    if transfers > MAX_TRANSFERS:
-        raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
-    items = []
-    for dst_offset, src_offset, inner in _split(rows):
-        size, to, source, low, high = (list(column) for column in zip(*inner, strict=True)) if inner else ([],) * 5
+    looped, (size, to, source, low, high) = walk
+    reads, writes, items = (src_resource,), (dst_resource,), []
+    for index in product(*(range(row[0]) for row in looped)):
         instruction = Copy(
-            dst_address + dst_offset, pad4(to, 0), src_address + src_offset, pad4(source, 0), pad4(size, 1), itemsize,
-            pad4(low, 0), pad4(high, 0), pattern,
+            dst_address + sum(i * row[1] for i, row in zip(index, looped, strict=True)), to,
+            src_address + sum(i * row[2] for i, row in zip(index, looped, strict=True)), source,
+            size, itemsize, low, high, pattern,
         )  # fmt: skip
-        items.append(Item(instruction, (src_resource,), (dst_resource,)))
+        items.append(Item(instruction, reads, writes))
     return items
+
+
+# Tiles are alike, in a layer and in the next design.
+@functools.lru_cache(maxsize=1 << 13)
+def _walk(
+    dims: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[list[_Row], list[tuple[int, ...]]] | None:
+    """The dimensions beyond the four of an instruction, and of those four items, strides of dst and of src, padding
+    before and after; None if there is nothing to write."""
+    rows = _merge(dims, dst, src, before, after)
+    # Zero elements with padding around them are a fill, which the instruction does by itself.
+    if any(b + d + a == 0 for d, _, _, b, a in rows):
+        return None
+    looped, inner = _split(rows)
+    if (transfers := prod(row[0] for row in looped)) > MAX_TRANSFERS:
+        raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
+    columns = [[row[column] for row in inner] for column in range(5)]
+    return looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)]
 
 
 def _with(values: Sequence[int], axis: int, value: int) -> list[int]:
@@ -116,7 +132,7 @@ def _merge(
     return rows
 
 
-def _split(rows: list[_Row]) -> Iterator[tuple[int, int, list[_Row]]]:
+def _split(rows: list[_Row]) -> tuple[list[_Row], list[_Row]]:
     """Dimensions beyond the four of an instruction become several instructions: the shortest without padding."""
     inner = list(rows)
     looped: list[_Row] = []
@@ -127,7 +143,4 @@ def _split(rows: list[_Row]) -> Iterator[tuple[int, int, list[_Row]]]:
         shortest = min(plain, key=lambda row: row[0])
         inner.remove(shortest)
         looped.append(shortest)
-    for index in product(*(range(row[0]) for row in looped)):
-        dst_offset = sum(i * row[1] for i, row in zip(index, looped, strict=True))
-        src_offset = sum(i * row[2] for i, row in zip(index, looped, strict=True))
-        yield dst_offset, src_offset, inner
+    return looped, inner

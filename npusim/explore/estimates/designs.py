@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from npusim.hw.config import Config
 from npusim.hw.keys import Key, Section, entries
 
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[np.floating[Any]]
 Index = npt.NDArray[np.intp]
 
 VECTORISED = (
@@ -45,6 +45,11 @@ def known_keys() -> Mapping[str, tuple[str, Key]]:
     return found
 
 
+def fields_of(key: str) -> tuple[str, ...]:
+    """The attributes of a Config that lead to a key's value, by its name in TOML."""
+    return _fields()[key]
+
+
 @functools.cache
 def _fields() -> Mapping[str, tuple[str, ...]]:
     """The attributes that lead to a key's value, by its name in TOML."""
@@ -73,6 +78,7 @@ class Designs:
         self.columns = dict(columns)
         self.count = count
         self._known: dict[str, Array] = {}
+        self._alike: dict[tuple[str, ...], tuple[Designs, Index]] = {}
 
     def __getitem__(self, key: str) -> Array:
         found = self._known.get(key)
@@ -97,9 +103,14 @@ class Designs:
         columns = {key: values[rows] if len(values) > 1 else values for key, values in self.columns.items()}
         return Designs(self.config, columns, len(rows))
 
-    def alike(self, keys: Iterable[str]) -> tuple[Designs, Index]:
+    def alike(self, keys: tuple[str, ...]) -> tuple[Designs, Index]:
         """The designs that differ in some keys, each once, without the other columns; for each design its number
         among them."""
+        if keys not in self._alike:
+            self._alike[keys] = self._new_alike(keys)
+        return self._alike[keys]
+
+    def _new_alike(self, keys: tuple[str, ...]) -> tuple[Designs, Index]:
         wanted = [key for key in keys if len(self.columns.get(key, ())) > 1]
         alone = {key: self.columns[key] for key in keys if len(self.columns.get(key, ())) == 1}
         if not wanted:

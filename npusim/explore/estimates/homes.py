@@ -8,7 +8,6 @@ chosen cuts take with all channels of DMA, and without the tiler's dislike of tr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -55,25 +54,36 @@ class Figures:
 
 @dataclass(slots=True)
 class Plan:
-    """What a network takes on each design, layer by layer, and by what its values were chosen: the tiler's estimate."""
+    """What a network takes on each design, layer by layer; by the tiler's estimate, which values were chosen by; and
+    whether all values that a layer touches are in SRAM as a whole."""
 
     layers: list[Figures]
     chosen: list[Array]
+    near: list[npt.NDArray[np.bool_]]
 
     @property
     def chosen_ps(self) -> Array:
         """By the estimate that choices are made with."""
-        return np.sum(self.chosen, axis=0)
+        total: Array = np.sum(self.chosen, axis=0)
+        return total
 
 
 @dataclass(slots=True)
 class _Striped:
-    """A layer in stripes: by the tiler's estimate, what shows behind a tile, bytes of slots, and what is told."""
+    """A layer in stripes: by the tiler's estimate, what shows behind a tile, bytes of slots; ``what`` was picked."""
 
     chosen: Array
     tail: Array
     slots: Array
-    figures: Figures
+    what: Picked | Plain
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment: by the tiler's estimate, and the number of the heights of its stripes that is best, by design."""
+
+    chosen: Array
+    height: Index
 
 
 class Planner:
@@ -92,7 +102,6 @@ class Planner:
         self._plain: dict[Plain, Array] = {}
         self._striped: dict[tuple[int, int, int, bool], _Striped | None] = {}
         self._picked: dict[tuple[Case, int], _Striped] = {}
-        self._asked: dict[tuple[Case, bool], set[int]] = {}
         self._rooms = Rooms(float(self.capacity.min()) / _LEAST_PART, float(self.capacity.max()))
 
     # one layer
@@ -101,7 +110,7 @@ class Planner:
         """Made once for each case."""
         found = self._tables.get(case)
         if found is None:
-            found = self._tables[case] = table(case, self._plans, self._rooms, self._cores)
+            found = self._tables[case] = table(case, self._plans, self._rooms, self._cores, self._network.known)
         return found
 
     def chosen(self, layer: Layer, near: Index, room: Array, rows: Index, into: Figures | None = None) -> Array:
@@ -191,17 +200,22 @@ class Planner:
         for number, layer in enumerate(network.layers):
             layers.append(Figures.empty(count))
             self.chosen(layer, near[number], self.capacity - taken[number], everyone, layers[-1])
-        return Plan(layers, costs)
+        return Plan(
+            layers, costs, [n == (1 << len(layer.buffers)) - 1 for n, layer in zip(near, network.layers, strict=True)]
+        )
 
     # segments
 
     def striped(self, plan: Plan) -> Plan:
-        """The segments of least time over a plan without them; of a segment its layers have equal shares."""
+        """The segments of least time over a plan without them."""
         count, size = self._designs.count, len(self._network.layers)
         best: list[Array] = [np.zeros(count)]
         taken = [np.full(count, -1, np.intp) for _ in range(size)]
         spans = self._network.spans
         found = [self._segment(span) for span in spans]
+        for span, segment in zip(spans, found, strict=True):
+            if segment is not None:  # where everything is in SRAM as a whole there is nothing to gain
+                segment.chosen[np.all(plan.near[span.first : span.last + 1], axis=0)] = np.inf
         ending: dict[int, list[int]] = {}
         for number, span in enumerate(spans):
             ending.setdefault(span.last, []).append(number)
@@ -211,16 +225,14 @@ class Planner:
                 segment = found[each]
                 if segment is None:
                     continue
-                option = best[spans[each].first] + segment[0]
+                option = best[spans[each].first] + segment.chosen
                 better = option < least
                 least = np.where(better, option, least)
                 taken[number][better] = each
             best.append(least)
         return self._traced(plan, spans, found, taken)
 
-    def _traced(
-        self, plan: Plan, spans: list[Span], found: list[tuple[Array, Figures] | None], taken: list[Index]
-    ) -> Plan:
+    def _traced(self, plan: Plan, spans: list[Span], found: list[_Segment | None], taken: list[Index]) -> Plan:
         """From the last layer back, as each design has it."""
         layers = [Figures(f.ps.copy(), f.counts.copy(), f.bound.copy()) for f in plan.layers]
         chosen = [each.copy() for each in plan.chosen]
@@ -232,56 +244,77 @@ class Planner:
                 segment = found[each] if each >= 0 else None
                 if segment is None:
                     continue
-                rows = np.flatnonzero(here & (taken[number] == each))
-                span, parts = spans[each], spans[each].last - spans[each].first + 1
+                span, rows = spans[each], np.flatnonzero(here & (taken[number] == each))
                 at[rows] = span.first - 1
+                for height in np.unique(segment.height[rows]):
+                    some = rows[segment.height[rows] == height]
+                    self._tell(span, span.heights[height], some, layers)
+                parts = span.last - span.first + 1
                 for inside in range(span.first, span.last + 1):
-                    layers[inside].put(rows, segment[1], rows, parts)
-                    chosen[inside][rows] = segment[0][rows] / parts
-        return Plan(layers, chosen)
+                    chosen[inside][rows] = segment.chosen[rows] / parts
+        return Plan(layers, chosen, plan.near)
 
-    def _segment(self, span: Span) -> tuple[Array, Figures] | None:
-        """A segment with the stripes of least time, as chosen and as told; None if it fits on no design."""
-        best: tuple[Array, Figures] | None = None
+    def _tell(self, span: Span, stripes: Stripes, rows: Index, layers: list[Figures]) -> None:
+        """What a segment takes on some designs; each layer has what it takes itself, and a part of the loads."""
+        found = []
+        for at, number in enumerate(range(span.first, span.last + 1)):
+            part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])
+            assert part is not None
+            told = self._of_striped(part, rows)
+            if number < span.last:
+                told.ps = told.ps + stripes.turns * part.tail[rows]
+            found.append(told)
+        computing = np.sum([told.ps for told in found], axis=0)
+        loaded = span.loaded + span.weights
+        loading = np.broadcast_to(loaded * PS / self._designs["dram.bandwidth"], (self._designs.count,))[rows]
+        longer = _beside(loading, computing) / computing
+        waits = loading > computing
+        for told, into in zip(found, layers[span.first : span.last + 1], strict=True):
+            share = told.ps / computing
+            for count in ("dram", "moved"):
+                told.counts[COUNTS.index(count)] += loaded * share
+            told.ps, told.bound = told.ps * longer, np.where(waits, np.int8(_LOAD), told.bound)
+            into.put(rows, told, slice(None))
+
+    def _of_striped(self, part: _Striped, rows: Index) -> Figures:
+        if isinstance(part.what, Plain):
+            counts = np.repeat(_counts(part.what), len(rows), axis=1)
+            return Figures(part.chosen[rows], counts, np.full(len(rows), _VECTOR, np.int8))
+        picked = part.what
+        return self._told(Picked(picked.table, picked.best[rows], picked.columns[rows]), rows)
+
+    def _segment(self, span: Span) -> _Segment | None:
+        """A segment with the stripes of least time; None if it fits on no design."""
+        best: _Segment | None = None
         room = self.capacity - span.weights
-        for stripes in span.heights:
+        for number, stripes in enumerate(span.heights):
             if not (room > stripes.windows).any():
                 continue
-            found = self._with_stripes(span, stripes)
-            if found is None:
+            chosen = self._with_stripes(span, stripes)
+            if chosen is None:
                 return None
             if best is None:
-                best = found
+                best = _Segment(chosen, np.full(self._designs.count, number))
                 continue
-            better = np.flatnonzero(found[0] < best[0])
-            if not len(better) and np.isfinite(best[0]).any():
+            better = chosen < best.chosen
+            if not better.any() and np.isfinite(best.chosen).any():
                 break
-            best[0][better] = found[0][better]
-            best[1].put(better, found[1], better)
+            best.chosen[better], best.height[better] = chosen[better], number
         return best
 
-    def _with_stripes(self, span: Span, stripes: Stripes) -> tuple[Array, Figures] | None:
-        chosen, nbytes = np.zeros(self._designs.count), np.zeros(self._designs.count)
-        result = Figures.empty(self._designs.count)
-        longest = np.zeros(self._designs.count)
+    def _with_stripes(self, span: Span, stripes: Stripes) -> Array | None:
+        """Picoseconds by the tiler's estimate; infinite where it does not fit."""
+        chosen, nbytes = np.zeros(self._designs.count), np.full(self._designs.count, float(stripes.windows))
         for at, number in enumerate(range(span.first, span.last + 1)):
             part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])
             if part is None:
                 return None
-            chosen, nbytes, result.ps = chosen + part.chosen, nbytes + part.slots, result.ps + part.figures.ps
-            result.counts += part.figures.counts
+            chosen += part.chosen
+            nbytes += part.slots
             if number < span.last:
-                chosen, result.ps = chosen + stripes.turns * part.tail, result.ps + stripes.turns * part.tail
-            result.bound = np.where(part.figures.ps > longest, part.figures.bound, result.bound)
-            longest = np.maximum(longest, part.figures.ps)
-        loaded = span.loaded + span.weights
-        loading = loaded * PS / self._designs["dram.bandwidth"]
-        fits = nbytes + stripes.windows <= self.capacity
-        result.bound = np.where(loading > result.ps, np.int8(_DRAM), result.bound)
-        result.counts[COUNTS.index("dram")] += loaded
-        result.counts[COUNTS.index("moved")] += loaded
-        result.ps = _beside(loading, result.ps)
-        return np.where(fits, _beside(loading, chosen), np.inf), result
+                chosen += stripes.turns * part.tail
+        loading = (span.loaded + span.weights) * PS / self._designs["dram.bandwidth"]
+        return np.where(nbytes <= self.capacity, _beside(loading, chosen), np.inf)
 
     def _striped_layer(self, number: int, near: int, rows: int, *, direct: bool) -> _Striped | None:
         case = self._network.layers[number].case(near)
@@ -298,28 +331,16 @@ class Planner:
             return None
         if isinstance(case, Plain):
             ps, nothing = self._computing(case)[self._columns], np.zeros(count)
-            counts = np.broadcast_to(_counts(case), (len(COUNTS), count))
-            return _Striped(ps, nothing, nothing + case.slots, Figures(ps, counts, np.full(count, _VECTOR, np.int8)))
-        striped = layer.striped(case, self._rows_of(case, direct=direct), window=direct)
+            return _Striped(ps, nothing, nothing + case.slots, case)
+        striped = layer.striped(case, self._network.rows_of(case, direct=direct), window=direct)
         if (striped, rows) not in self._picked:
             found = self.table(striped)
             ps, best = pick(found, weights_held(striped) + self.capacity / _OF_SEGMENT, self._columns, rows)
             picked = Picked(found, best, self._columns)
-            told = self._told(picked, np.arange(count))
             self._picked[striped, rows] = _Striped(
-                ps.astype(np.float64), picked.at(found.tail), picked.at(found.nbytes), told
+                ps.astype(np.float64), np.broadcast_to(picked.at(found.tail), (count,)), picked.at(found.nbytes), picked
             )
         return self._picked[striped, rows]
-
-    def _rows_of(self, case: Case, *, direct: bool) -> tuple[int, ...]:
-        """All numbers of rows that segments ask of a layer, so that it is asked once."""
-        if not self._asked:
-            for span in self._network.spans:
-                for stripes, at in product(span.heights, range(span.last - span.first + 1)):
-                    one = self._network.layers[span.first + at].case(span.near[at])
-                    if isinstance(one, Case):
-                        self._asked.setdefault((one, span.direct[at]), set()).add(min(stripes.rows[at], one.height))
-        return tuple(sorted(self._asked[case, direct]))
 
 
 def _beside(one: Array, other: Array) -> Array:
@@ -330,7 +351,7 @@ def _beside(one: Array, other: Array) -> Array:
 
 def _counts(case: Plain) -> Array:
     """``COUNTS`` of a layer without products, as a column."""
-    found = {"steps": case.tiles, "dram": case.far, "moved": case.far + case.near, "sram": case.near}
+    found = {"dram": case.far, "moved": case.far + case.near, "sram": case.near, "code": case.code}
     return np.array([[float(found.get(name, 0))] for name in COUNTS])
 
 

@@ -21,20 +21,20 @@ from npusim.compiler.values import Buffer, align
 from npusim.errors import CompileError
 from npusim.explore.estimates.tilings import Case, ChainWorks
 from npusim.graph import Tensor
-from npusim.isa.base import Space
+from npusim.isa.base import Command, Space, Unit, Wait
 from npusim.work import ScalarWork, VectorWork
 
 
 @dataclass(frozen=True)
 class Plain:
     """A layer without products: what its instructions ask of the vector and the scalar unit, and how often; the bytes
-    that are moved from and to DRAM, and within SRAM. ``tiles``: pieces it comes in; ``slots``: bytes that one takes."""
+    that are moved from and to DRAM, and within SRAM; those of its commands. ``slots``: bytes that a tile takes."""
 
     vector: tuple[tuple[VectorWork, int], ...]
     scalar: tuple[tuple[ScalarWork, int], ...]
     far: int
     near: int
-    tiles: int
+    code: int
     slots: int
 
 
@@ -106,6 +106,9 @@ def _product(lowering: MatrixLowering) -> Case:
     return Case(lowering.problem, works, lowering.height)
 
 
+_ONE_WAIT = (Wait(0, Unit.CONTROL, 0),)
+
+
 def _vectors(works: Sequence[object]) -> tuple[VectorWork, ...]:
     return tuple(work for work in works if isinstance(work, VectorWork))
 
@@ -115,9 +118,12 @@ def _plain(lowering: Lowering, context: Context) -> Plain:
     scalar: Counter[ScalarWork] = Counter()
     specs = lowering.slots()
     starts = place_slots(specs, [(0, context.sram_bytes)], low_end=True) or []
-    tiles = 0
+    code = 0
     for step in lowering.steps(SlotTable(0, specs, starts), 0, 1):
-        tiles += 1
+        code += sum(
+            Command(0, item.instruction.unit, 0, _ONE_WAIT, item.instruction).size
+            for item in (*step.loads, *step.compute, *step.stores)
+        )
         for item in step.compute:
             work = item.instruction.work()
             if isinstance(work, VectorWork):
@@ -129,4 +135,4 @@ def _plain(lowering: Lowering, context: Context) -> Plain:
         count = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * view.dtype.itemsize
         near, far = (near + count, far) if view.buffer.on_chip else (near, far + count)
     slots = sum(align(max(spec.nbytes, 1)) * spec.copies for spec in specs if spec.space is Space.SRAM)
-    return Plain(tuple(vector.items()), tuple(scalar.items()), far, near, tiles, slots)
+    return Plain(tuple(vector.items()), tuple(scalar.items()), far, near, code, slots)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from npusim.compiler.groups import Group, form_groups, join_ranges
 from npusim.compiler.legalize import separate_outputs
 from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.memory import LONGEST, LONGEST_LIFE
 from npusim.compiler.pipeline import prepare
-from npusim.compiler.place import Placement, place
+from npusim.compiler.place import place
 from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, rows_of
 from npusim.compiler.values import Buffer, align
-from npusim.explore.estimates.layers import Layer, layers
+from npusim.explore.estimates.layers import layers
+from npusim.explore.estimates.tilings import Case, Known
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.isa.matrix import packed_bytes
@@ -64,15 +66,14 @@ class Network:
         if config.cores == 1:
             groups = join_ranges(groups)
         self.context = Context(config, ConstantPool())
-        self._placement = place(prepared, groups, self.context)
-        self.layers = layers(self._placement.groups, self.context, self._placement.buffers)
+        placement = place(prepared, groups, self.context)
+        self.layers = layers(placement.groups, self.context, placement.buffers)
         self._users = self._uses()
         self.values = sorted(self._values(), key=self._order)
         self._spans: list[Span] | None = None
-
-    @property
-    def placement(self) -> Placement:
-        return self._placement
+        self._asked: dict[tuple[Case, bool], tuple[int, ...]] = {}
+        self.known: Known = {}
+        """What designs of different passes share."""
 
     @property
     def spans(self) -> list[Span]:
@@ -80,6 +81,18 @@ class Network:
         if self._spans is None:
             self._spans = list(self._segments())
         return self._spans
+
+    def rows_of(self, case: Case, *, direct: bool) -> tuple[int, ...]:
+        """All numbers of rows that segments ask of a layer, so that it is asked once."""
+        if not self._asked:
+            found: dict[tuple[Case, bool], set[int]] = {}
+            for span in self.spans:
+                for stripes, at in product(span.heights, range(span.last - span.first + 1)):
+                    one = self.layers[span.first + at].case(span.near[at])
+                    if isinstance(one, Case):
+                        found.setdefault((one, span.direct[at]), set()).add(min(stripes.rows[at], one.height))
+            self._asked = {key: tuple(sorted(rows)) for key, rows in found.items()}
+        return self._asked[case, direct]
 
     def _uses(self) -> dict[Buffer, list[int]]:
         users: dict[Buffer, list[int]] = {}
@@ -172,8 +185,3 @@ def weight_bytes(group: Group) -> int:
     if anchor is None or anchor.kind != "conv":
         return 0
     return packed_bytes(anchor.input(1).size, anchor.input(1).dtype, anchor.attrs["w_bits"])
-
-
-def layer_names(found: Sequence[Layer]) -> tuple[str, ...]:
-    """What layers are called in reports."""
-    return tuple(layer.group.name for layer in found)

@@ -12,6 +12,7 @@ import numpy as np
 
 from npusim.explore.estimates.designs import Array, Designs
 from npusim.hw.config import ACCUMULATOR_BYTES
+from npusim.hw.memory import dram_model
 from npusim.work import ScalarWork, VectorWork
 
 PS = 1e12
@@ -69,7 +70,8 @@ def systolic(designs: Designs, work: Product) -> Taken:
     stream = up(streamed, rate)
     swap = rows if matrix.sums_shift_out or matrix.dataflow != "output_stationary" else np.zeros(1)
     rounds = up(folds, arrays)
-    exposed, once = rounds * swap, np.zeros(1)
+    exposed: Array = rounds * swap
+    once: Array = np.zeros(1)
     if matrix.preload_hidden:
         exposed = rounds * np.maximum(0, swap - stream)
         once = swap if matrix.weight_buffers <= 2 else once
@@ -195,13 +197,19 @@ def bandwidth(designs: Designs, *, constants: bool = False) -> Array:
     memory = designs.config.constants
     if constants and memory is not None:
         return np.array([float(memory.bandwidth)])
+    if designs.config.dram.kind != "fixed":
+        return np.array([float(dram_model(designs.config).bandwidth)])
     return np.floor(designs["dram.bandwidth"] * designs["dram.efficiency"])
 
 
 def latency(designs: Designs, *, constants: bool = False) -> Array:
     """Twin of ``dma.latency_ps``."""
     memory = designs.config.constants
-    behind = np.array([float(memory.latency_ps)]) if constants and memory is not None else designs["dram.latency"]
+    behind = designs["dram.latency"]
+    if constants and memory is not None:
+        behind = np.array([float(memory.latency_ps)])
+    elif designs.config.dram.kind != "fixed":
+        behind = np.array([float(dram_model(designs.config).latency_ps)])
     way: Array = np.ceil(designs["interconnect.latency_cycles"] * PS / designs["clock"]) + behind
     return way
 
@@ -235,7 +243,9 @@ def transfer(
         wait = wait + up(np.minimum(nbytes, dma.gather_bytes), designs["dma.bytes_per_cycle"]) * PS / designs["clock"]
     width = designs["dma.bytes_per_cycle"] * designs["clock"]
     between = designs["interconnect.bytes_per_cycle"] * designs["clock"]
-    rate = np.minimum(np.minimum(channel(designs, constants=constants), between), bandwidth(designs, constants=constants))
+    rate = np.minimum(
+        np.minimum(channel(designs, constants=constants), between), bandwidth(designs, constants=constants)
+    )
     moving = pins * (PS / rate)
     # What the channel writes for longer than the bytes flow shows, with the bus free for others.
     taken: Array = start(designs) + wait + np.maximum(moving, nbytes * (PS / width))
@@ -246,7 +256,11 @@ def local(designs: Designs, nbytes: Array, run: Array) -> Array:
     """Picoseconds of transfers within SRAM."""
     dma, clock = designs.config.dma, designs["clock"]
     run = np.maximum(1, np.minimum(run, nbytes))
-    width = np.array([float(dma.local_bytes_per_cycle)]) if dma.local_bytes_per_cycle else designs["dma.bytes_per_cycle"]
+    width = (
+        np.array([float(dma.local_bytes_per_cycle)]) if dma.local_bytes_per_cycle else designs["dma.bytes_per_cycle"]
+    )
     begin = start(designs)
-    taken: Array = begin + np.maximum(up(nbytes, run) * up(run, width) * PS / clock, dma.local_least_cycles * PS / clock - begin)
+    taken: Array = begin + np.maximum(
+        up(nbytes, run) * up(run, width) * PS / clock, dma.local_least_cycles * PS / clock - begin
+    )
     return taken

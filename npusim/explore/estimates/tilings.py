@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,15 @@ from npusim.explore.estimates import prices
 from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.prices import PS, Product, up
 from npusim.hw.cost import cost_model
-from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
-from npusim.isa.matrix import CHANNEL_BLOCK, rate_type
+from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS, Command, Unit, Wait
+from npusim.isa.control import Halt
+from npusim.isa.dma import Copy
+from npusim.isa.matrix import CHANNEL_BLOCK, Conv, rate_type
+from npusim.isa.vector import BinaryOp
 from npusim.units import ceil_div
 from npusim.work import MatrixWork, VectorWork
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,14 @@ class Case:
     chain: ChainWorks
     height: int
     rows: tuple[int, ...] = ()
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Tables are looked up by case thousands of times, and a problem has thirty fields.
+        object.__setattr__(self, "_hash", hash((self.problem, self.chain, self.height, self.rows)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def asked(self) -> tuple[int, ...]:
@@ -71,11 +84,15 @@ class Cuts(NamedTuple):
     ic: Array
     outer: Array
     pieces: Array
-    valid: Array
+    valid: Mask
     level: Array
     """How often the output channels are halved."""
     loose: Array
     """Bytes of the weights of two tiles, were the sum cut once less; 0 where it is not cut."""
+
+    def over(self, of: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Cuts:
+        """What a function makes of each field."""
+        return Cuts(*(of(each) for each in self))
 
 
 class Spread(NamedTuple):
@@ -87,7 +104,8 @@ class Spread(NamedTuple):
     def at(self, best: Index, designs: Index) -> Array:
         """Of some cuts on some designs."""
         cuts, some = self.values.shape
-        return self.values[best if cuts > 1 else 0, self.columns[designs] if some > 1 else 0]
+        found: Array = self.values[best if cuts > 1 else 0, self.columns[designs] if some > 1 else 0]
+        return found
 
     def of(self, designs: Index) -> Array:
         """Of all cuts on some designs."""
@@ -115,9 +133,14 @@ class Table(NamedTuple):
     """As ``COUNTS`` names them."""
 
 
-COUNTS = ("steps", "dram", "moved", "sram", "accumulators")
-"""Tiles with their parts, bytes over the pins, bytes through the channels of DMA, bytes that the matrix unit reads from
-SRAM and writes to it, those of sums."""
+COUNTS = ("dram", "moved", "sram", "accumulators", "code")
+"""Bytes over the pins, bytes through the channels of DMA, those that the matrix unit reads from SRAM and writes to it,
+those of sums, and those of commands."""
+
+_FRAME = len(Command(0, Unit.CONTROL, 0, (Wait(0, Unit.CONTROL, 0),), Halt()).to_bytes()) - Halt.layout.size
+"""Bytes of a command that waits once, but for its instruction."""
+_PRODUCT, _COPY, _CHAINED = (_FRAME + kind.layout.size for kind in (Conv, Copy, BinaryOp))
+"""Bytes of commands: of the matrix unit, of DMA, and of the vector unit behind it."""
 
 
 class Picked(NamedTuple):
@@ -165,7 +188,7 @@ def halvings(full: int, least: int, multiple: int = 1) -> Iterator[int]:
         yield size
 
 
-def _channels(full: int, cols: Array) -> list[tuple[Array, Array]]:
+def _channels(full: int, cols: Array) -> list[tuple[Array, Mask]]:
     """Output channels of a tile on designs with so many columns, each cut with whether it is a new one."""
     size, new = np.full(cols.shape, float(full)), np.ones(cols.shape, bool)
     found = [(size, new)]
@@ -184,11 +207,14 @@ _LEVELS = 7
 """Cuts of the output channels that are looked at; the tiler goes on to a single one."""
 
 
-def cuts(case: Case, designs: Designs) -> Cuts:
-    """The cuts of a problem; those of pixels from large to small, of which the tiler tries the first that fit."""
+def cuts(case: Case, designs: Designs, *, turning: bool = False) -> Cuts:
+    """The cuts of a problem; those of pixels from large to small, of which the tiler tries the first that fit.
+
+    ``turning``: each with either loop outermost, since one load may serve several cores.
+    """
     problem, cols = case.problem, designs["matrix.cols"]
     spots = [(rows, *spot) for rows in case.asked for spot in _spots(rows, problem.ow)]
-    ways: list[tuple[int, Array, int, Array, int, Array]] = []
+    ways: list[tuple[int, Array, int, Mask, int, Array]] = []
     nothing = np.zeros(cols.shape)
     always = np.ones(cols.shape, bool)
     bits = (problem.w_bits or 8 * problem.w_type.itemsize) * problem.kh * problem.kw
@@ -211,17 +237,17 @@ def cuts(case: Case, designs: Designs) -> Cuts:
     several: list[int] = []
     for number, (groups, _, ic, *_) in enumerate(ways):
         for height, oh, ow in spots:
-            for outer in _ORDERS if _may_turn(problem, ic, oh < height or ow < problem.ow) else _ORDERS[:1]:
+            for outer in _ORDERS if turning or _may_turn(problem, ic, oh < height or ow < problem.ow) else _ORDERS[:1]:
                 for pieces in (0.0, 1.0) if problem.epilogue.between else (0.0,):
                     rows.append((height, groups, oh, ow, ic, outer, pieces))
                     several.append(number)
-    columns = [np.array(column, np.float64)[:, None] for column in zip(*rows, strict=True)]
+    fields = [np.array(column, np.float64)[:, None] for column in zip(*rows, strict=True)]
     oc = np.stack([way[1] for way in ways])[several]
     valid = np.stack([way[3] for way in ways])[several]
-    level = np.array([float(way[4]) for way in ways])[several][:, None]
+    levels = np.array([float(way[4]) for way in ways])[several][:, None]
     loose = np.stack([way[5] for way in ways])[several]
-    height, groups, oh, ow, ic, outer, pieces = columns
-    return Cuts(height, groups, oh, ow, oc, ic, outer, pieces, valid, level, loose)
+    high, group, oh_, ow_, deep_, outermost, in_pieces = fields
+    return Cuts(high, group, oh_, ow_, oc, deep_, outermost, in_pieces, valid, levels, loose)
 
 
 def _may_turn(problem: MatrixProblem, ic: int, several: bool) -> bool:
@@ -277,13 +303,13 @@ class Shapes(NamedTuple):
     def at(self, columns: Index) -> Shapes:
         """The same for other designs, of which each has the columns of one of these."""
         return Shapes(
-            Cuts(*(_taken(each, columns) for each in self.cut)), Size(*(_taken(each, columns) for each in self.size)),
+            self.cut.over(lambda each: _taken(each, columns)), Size(*(_taken(each, columns) for each in self.size)),
             _taken(self.elements, columns), Tasks(*(_taken(each, columns) for each in self.tasks)),
             _taken(self.nbytes, columns),
         )  # fmt: skip
 
 
-def _taken(each: Array, columns: Index) -> Array:
+def _taken(each: npt.NDArray[Any], columns: Index) -> npt.NDArray[Any]:
     return each if each.shape[-1] == 1 else each[:, columns]
 
 
@@ -291,16 +317,17 @@ def worth(case: Case, designs: Designs, rooms: Rooms, cores: int) -> Shapes:
     """The cuts of a problem that the tiler would look at in some room: of each way to cut the channels the first ones
     that fit, parts of the sum where the whole of it might not, pieces of the chain where a whole tile might not."""
     problem = case.problem
-    cut = cuts(case, designs)
+    several = designs.config.interconnect.multicast and cores > 1 and problem.x_home is Home.DRAM
+    cut = cuts(case, designs, turning=several)
     size, elements = _footprint(problem, cut), cut.oh * cut.ow * cut.groups * cut.oc
     allowed = _allowed(problem, cut, size, elements, designs)
     nbytes = np.where(allowed, _sram_bytes(case, cut, size, elements, designs), np.inf)
     least = nbytes.min(1)
-    keep = least <= rooms.most
+    keep: Mask = np.asarray(least <= rooms.most)
     # Cuts of one family are next to each other but for order and pieces, from large to small.
     family = np.concatenate([cut.rows, cut.groups, cut.ic, cut.outer, cut.pieces, cut.level], 1)
     order = np.lexsort(family.T)
-    sorted_family, fits = family[order], (nbytes <= rooms.least).all(1)[order] & keep[order]
+    sorted_family, fits = family[order], np.all(nbytes <= rooms.least, axis=1)[order] & keep[order]
     starts = np.flatnonzero(np.r_[True, (sorted_family[1:] != sorted_family[:-1]).any(1)])
     # How many of the family, this one aside, fit into the least room for sure: more than the tiler tries are not asked.
     count = np.cumsum(fits) - fits
@@ -316,11 +343,12 @@ def worth(case: Case, designs: Designs, rooms: Rooms, cores: int) -> Shapes:
         some = np.flatnonzero(cut.rows[:, 0] == rows)
         if not keep[some].any():
             keep[some[least[some].argmin()]] = True
-    keep = np.flatnonzero(keep)  # those of the same rows next to each other
-    keep = keep[np.argsort(cut.rows[keep, 0], kind="stable")]
-    cut = Cuts(*(each[keep] for each in cut))
-    size = Size(*(each if each.shape[0] == 1 else each[keep] for each in size))
-    return Shapes(cut, size, elements[keep], _tasks(problem, cut, cores), nbytes[keep])
+    kept = np.flatnonzero(keep)  # those of the same rows next to each other
+    kept = kept[np.argsort(cut.rows[kept, 0], kind="stable")]
+    cut = cut.over(lambda each: each[kept])
+    size = Size(*(each if each.shape[0] == 1 else each[kept] for each in size))
+    tasks = _tasks(problem, cut, cores, several=several)
+    return Shapes(cut, size, elements[kept], tasks, nbytes[kept])
 
 
 _TRIED = 3
@@ -344,10 +372,27 @@ _CHAIN = (
 """What each part of an estimate follows from: worked out once for designs that are alike in that."""
 
 
-def table(case: Case, designs: Designs, rooms: Rooms, cores: int = 1) -> Table:
-    """Twin of ``tile._estimate``, for all cuts that are worth it."""
+Known = dict[tuple[object, ...], Shapes]
+"""Shapes of cases on designs that were asked about before."""
+
+
+def _shapes(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) -> Shapes:
+    key = (case, rooms, cores, *(designs[each].tobytes() for each in _SHAPE))
+    if key not in known:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[key] = worth(case, designs, rooms, cores)
+    return known[key]
+
+
+_MOST_KNOWN = 2048
+
+
+def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) -> Table:
+    """Twin of ``tile._estimate``, for all cuts that are worth it. ``known``: what was worked out for other designs of
+    the same kind; it is added to."""
     narrow, columns = designs.alike(_SHAPE)
-    shapes = worth(case, narrow, rooms, cores)
+    shapes = _shapes(case, narrow, rooms, cores, known)
 
     def of(keys: tuple[str, ...], ask: Callable[[Case, Shapes, Designs], tuple[Array, ...]]) -> list[Spread]:
         """What follows from some keys."""
@@ -357,7 +402,7 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int = 1) -> Table:
         return [Spread(each.astype(np.float32), mine) for each in ask(case, shapes.at(first), some)]
 
     computing, streams, sums = of(_COMPUTE, _compute)
-    *moving, traffic, moved, inputs = of(_MOVE, _moves)
+    *moving, traffic, moved, code, inputs = of(_MOVE, _moves)
     chaining, tail = of(_CHAIN, _behind)
     compute, chain, behind = (_taken(*each) for each in (computing, chaining, tail))
     loading, storing, shared, begin = (_taken(*each) for each in moving)
@@ -372,24 +417,33 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int = 1) -> Table:
         longest = np.maximum(longest, part)
     whole = (case.height / shapes.cut.rows).astype(np.float32)
     ps = (longest + (total - longest + shared) / OVERLAP + begin) * whole
-    steps = Spread(shapes.tasks.all * shapes.tasks.chunks, columns)
+    ps = np.broadcast_to(ps, (ps.shape[0], designs.count))  # it may depend on nothing that differs
     return Table(
         Spread(shapes.nbytes.astype(np.float32), columns), ps, shapes.cut.rows[:, 0], Spread(whole, columns),
-        (computing, chaining, *moving[:3]), moving[3], tail, per_core, (steps, traffic, moved, streams, sums),
+        (computing, chaining, *moving[:3]), moving[3], tail, per_core, (traffic, moved, streams, sums, code),
     )  # fmt: skip
 
 
-def _tasks(problem: MatrixProblem, cut: Cuts, cores: int) -> Tasks:
+def _tasks(problem: MatrixProblem, cut: Cuts, cores: int, *, several: bool) -> Tasks:
     spatial = problem.images * up(cut.rows, cut.oh) * up(problem.ow, cut.ow)
     channels = up(problem.groups, cut.groups) * up(problem.oc, cut.oc)
     chunks = up(problem.ic, cut.ic)
     tasks = spatial * channels
     full_x, full_w, full_out = _filled(problem, cut)
     x, w = _loads(problem, cut, spatial, channels, chunks, tasks)
-    return Tasks(
-        chunks, tasks, np.ceil(tasks / cores), x / problem.x_serves * full_x, w / problem.w_serves * full_w,
-        tasks * full_out,
-    )  # fmt: skip
+    x_cores, w_cores = _loaded_for(problem, cut, spatial, channels, cores) if several else (1.0, 1.0)
+    return Tasks(chunks, tasks, np.ceil(tasks / cores), x / x_cores * full_x, w / w_cores * full_w, tasks * full_out)
+
+
+def _loaded_for(problem: MatrixProblem, cut: Cuts, spatial: Array, channels: Array, cores: int) -> tuple[Array, Array]:
+    """Twin of ``tile._loaded_for``, with a bus that serves several cores."""
+    outer = np.where(cut.outer > 0, channels, spatial)
+    inner = np.where(cut.outer > 0, spatial, channels)
+    mine = np.floor(outer * inner / cores)
+    even = (outer * inner % cores == 0) & ((mine % inner == 0) | (inner % np.maximum(mine, 1) == 0))
+    together = np.where(even, np.floor(cores / np.maximum(1, np.floor(inner / np.maximum(mine, 1)))), 1.0)
+    x = np.where(cut.outer > 0, together, 1.0)
+    return x, np.where((cut.outer > 0) | (not problem.shared_weights), 1.0, together)
 
 
 def _compute(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
@@ -401,13 +455,14 @@ def _compute(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
 
 def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     """Picoseconds of a core's channels to load and to store, and of the DRAM for all; of the first tile; bytes on the
-    pins and through the channels; picoseconds of the inputs alone."""
+    pins, through the channels, and of commands; picoseconds of the inputs alone."""
     problem, (cut, size, elements, tasks, _) = case.problem, shapes
     x_each, x_pins = _moving(problem.x_home, size.x, _run(problem, cut), designs)
-    out_run = cut.groups * cut.oc
+    out_run: Array = cut.groups * cut.oc
     out_run = np.where(out_run == problem.groups * problem.oc, out_run * cut.ow, out_run)
     out_each, out_pins = _moving(problem.out_home, size.out, out_run * problem.out_type.itemsize, designs, write=True)
-    w_each, w_pins = np.zeros((1, 1)), np.zeros((1, 1))
+    w_each: Array = np.zeros((1, 1))
+    w_pins: Array = np.zeros((1, 1))
     if not problem.held:
         w_each, w_pins = prices.transfer(designs, size.w, size.w, constants=True)
     near_x, near_out = problem.x_home is Home.DIRECT, problem.out_home is Home.DIRECT
@@ -428,7 +483,11 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
         apart = constant * (tick / prices.bandwidth(designs, constants=True))
         shared = np.maximum(traffic * (tick / prices.bandwidth(designs)), apart)
     first = x_each + w_each + out_each
-    return share * loading, storing, shared, first, traffic + constant, moved, share * tasks.x * x_each
+    # With the weights come their parameters.
+    copies = tasks.stores * (1 + len(problem.epilogue.operands) - near_out) + (not near_x) * tasks.x
+    copies = copies + (0 if problem.held else 2) * tasks.w
+    code = copies * _COPY + tasks.all * tasks.chunks * _PRODUCT + tasks.all * len(case.chain.many) * _CHAINED
+    return share * loading, storing, shared, first, traffic + constant, moved, code, share * tasks.x * x_each
 
 
 def _behind(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
@@ -509,16 +568,17 @@ def _chain_time(case: Case, cut: Cuts, elements: Array, designs: Designs) -> Arr
     if not case.chain.one:
         return np.zeros((1, 1))
     pieces = np.where(cut.pieces > 0, up(elements, _piece(case.problem.epilogue)), 1.0)
-    return pieces * case.chain.begin(designs) + elements * case.chain.each(designs)
+    taken: Array = pieces * case.chain.begin(designs) + elements * case.chain.each(designs)
+    return taken
 
 
-def _allowed(problem: MatrixProblem, cut: Cuts, size: Size, elements: Array, designs: Designs) -> Array:
+def _allowed(problem: MatrixProblem, cut: Cuts, size: Size, elements: Array, designs: Designs) -> Mask:
     """Whether accumulators hold a cut's sums, and one instruction may do it."""
     acc = designs["matrix.accumulator_bytes"]
     taps = problem.kh * problem.kw * (1.0 if problem.depthwise else cut.ic)
-    return (
-        cut.valid & ((size.acc <= acc) | (acc == 0)) & (elements * taps <= MAX_PRODUCTS) & (elements <= MAX_ELEMENTS)
-    )
+    small = (elements * taps <= MAX_PRODUCTS) & (elements <= MAX_ELEMENTS)
+    allowed: Mask = cut.valid & ((size.acc <= acc) | (acc == 0)) & small
+    return allowed
 
 
 def _run(problem: MatrixProblem, cut: Cuts) -> Array:
@@ -600,11 +660,15 @@ def _folds_filled(problem: MatrixProblem, cut: Cuts, designs: Designs) -> Array:
     groups = problem.groups / (up(problem.groups, cut.groups) * cut.groups)
     if problem.depthwise:
         return groups
-    across = {"input_stationary": np.ones(1)}.get(designs.config.matrix.dataflow if designs.config.matrix else "")
-    cols, rows = designs["matrix.cols"], designs["matrix.rows"]
-    if across is None:
-        across = _parts(problem.oc, cut.oc, cols)
-    deep = _parts(problem.ic * problem.kh * problem.kw, cut.ic * problem.kh * problem.kw, rows)
+    assert designs.config.matrix is not None
+    dataflow, taps = designs.config.matrix.dataflow, problem.kh * problem.kw
+    # What is streamed takes as long as it is; what lies in the array, as many folds as it touches.
+    across: Array = problem.oc / (up(problem.oc, cut.oc) * cut.oc)
+    deep: Array = problem.ic / (up(problem.ic, cut.ic) * cut.ic)
+    if dataflow != "input_stationary":
+        across = _parts(problem.oc, cut.oc, designs["matrix.cols"])
+    if dataflow != "output_stationary":
+        deep = _parts(problem.ic * taps, cut.ic * taps, designs["matrix.rows"])
     return groups * across * deep
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -46,6 +47,8 @@ def _shown(value: object) -> str:
 def _rank(value: object) -> tuple[int, float]:
     if isinstance(value, bool | int | float):
         return (0, float(value))
+    with contextlib.suppress(ValueError):
+        return (0, float(str(value)))  # a number that comes as text
     for dimension in Dimension:
         try:
             return (1, float(parse(str(value), dimension)))

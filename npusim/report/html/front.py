@@ -156,7 +156,7 @@ def _body(
     aims = ", ".join(f"{'less' if goal == 'min' else 'more'} {name}" for name, goal in goals.items())
     told = [
         *notes,
-        ("designs", counted(len(rows), "design") + (f", {refused} of them not feasible" if refused else "")),
+        ("shown", counted(len(rows), "design") + (f", {refused} of them not feasible" if refused else "")),
         ("figures are", " and ".join(kinds) or "of unknown origin"),
         ("better is", aims),
         ("front", f"{counted(len(found), 'design')} that no other beats in all of these"),

@@ -25,6 +25,15 @@ const timeView = {
   },
 };
 
+// Moments in one unit and with as many decimals as tell neighbouring ticks apart, however closely one looks.
+function moments(x, [left, , right]) {
+  const ticks = x.ticks(Math.max(2, (right - left) / 110));
+  const [size, unit] = TIMES.find(([least]) => timeView.to >= least) || TIMES[TIMES.length - 1];
+  const apart = ticks.length > 1 ? (ticks[1] - ticks[0]) / size : 1;
+  const decimals = clamp(Math.ceil(-Math.log10(apart) - 1e-9), 0, 12);
+  return (tick) => `${(tick / size).toFixed(decimals)} ${unit}`;
+}
+
 // Columns of a lane as bars; starts are differences to the one before.
 function unfold(lane) {
   let at = 0;
@@ -47,7 +56,7 @@ function gantt(host) {
   const view = picture(host, rows.length * ROW + 62, "Units over time", (width, height) => {
     const frame = [LEFT, 14, width - 14, height - 44];
     const x = linear([timeView.from, timeView.to], [frame[0], frame[2]]);
-    return [bottomAxis(x, frame, "simulated time", duration), ...selectedSpan(x, frame),
+    return [bottomAxis(x, frame, "simulated time", moments(x, frame)), ...selectedSpan(x, frame),
       ...rows.flatMap((lane, n) => laneMarks(lane, frame[1] + n * ROW, x, frame))];
   });
   view.keys.textContent = "Keys: \u2190 \u2192 move, + \u2212 zoom, 0 all, Enter zooms to the selected layer, \u2191 \u2193 previous and next layer. "

@@ -26,7 +26,7 @@ def pictures(result: Run) -> str:
     found = layers(result)
     if not found or not result.timeline.time_ps:
         return ""
-    return f"<div>{_units(result, found)}{_roofline(result, found)}</div>"
+    return f"{_units(result, found)}{_roofline(result, found)}"
 
 
 def _units(result: Run, found: Sequence[Layer]) -> str:

@@ -56,12 +56,20 @@ def test_a_run_writes_a_page(cli: Cli, here: Path) -> None:
     assert outcome.out.endswith("wrote run.html\n")
     text = (here / "run.html").read_text("ascii")
     assert text.startswith("<!doctype html>")
-    for part in ("conv1", "<dt>inputs</dt>", "id=\"roofline\""):
+    for part in ("conv1", "<dt>inputs</dt>", 'id="roofline"'):
         assert part in text
     assert cli("run", "m.onnx", "--config", "tiny", "--html", "nowhere/run.html").code == 2
     if Path("/dev/full").exists():
         full = cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--html", "/dev/full")
         assert (full.code, full.message) == (1, "/dev/full: No space left on device")
+
+
+def test_a_comparison_writes_a_page(cli: Cli, here: Path) -> None:
+    change = ("--with", "dram.bandwidth='1 GB/s'")
+    outcome = cli("compare", "m.onnx", "--config", "tiny", *change, "--html", "both.html")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "conv1" in (here / "both.html").read_text("ascii")
+    assert cli("compare", "m.onnx", "--config", "tiny", *change, "--html", "nowhere/both.html").code == 2
 
 
 def test_timing_alone_takes_the_same_time(cli: Cli) -> None:

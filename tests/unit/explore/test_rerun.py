@@ -141,7 +141,7 @@ def test_shapes_and_bound_values_come_back(tmp_path: Path) -> None:
 
 def test_values_of_any_type_pass_through_json() -> None:
     for value in (5, 0.5, [1, 2], True, np.float32(np.nan), np.array([np.inf, -0.0], np.float16)):
-        origin = Origin("onnx", None, "", {}, {"x": value})
+        origin = Origin("onnx", None, "", True, {}, {"x": value})
         with Session(EDGE, cache_dir=False) as session:
             result = session.run(network(), timing_only=True)
         result.origin = origin

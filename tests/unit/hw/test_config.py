@@ -235,12 +235,12 @@ def test_a_device_needs_a_unit(tmp_path):
     ]
 
 
-def test_energy_must_cover_the_types_of_the_matrix_unit(tmp_path):
-    energy = '[energy]\nmac = { int16 = "1 pJ" }\nvector = "1 pJ"\nsram_byte = "1 pJ"\ndram_byte = "1 pJ"\n'
-    path = write(tmp_path, LEAST + energy)
-    assert problems(path) == [f"{path}: energy.mac.int8: missing; must be given for every type of matrix.throughput"]
-    config = load_config(write(tmp_path, LEAST + energy.replace("int16", "int8")))
-    assert (config.energy.mac["int8"], config.energy.dram_byte_fj, config.energy.leakage_uw) == (1000, 1000, 0)
+def test_prices_may_be_given_for_some_actions_alone(tmp_path):
+    energy = '[energy]\nmac = { int8 = "1 pJ" }\ndram_byte = "1 pJ"\n'
+    energy += '[technology]\nnode = "22 nm"\n[area]\npe = "0.001 mm2"\n'
+    config = load_config(write(tmp_path, LEAST + energy))
+    assert (config.energy.mac["int8"], config.energy.dram_byte_fj, config.energy.sram_byte_fj) == (1000, 1000, None)
+    assert (config.technology.node_nm, config.area.pe_um2, config.area.lane_um2) == (22, 1000, None)
 
 
 def test_toml_that_cannot_be_read_names_the_line(tmp_path):
@@ -401,7 +401,7 @@ def test_overrides_are_checked_again():
         tiny.with_(**{"matrix.rows": 0, "dram.bandwith": 1, "turbo.speed": 1, "dram.bytes.x": 1})
     assert caught.value.problems == (
         "configs/tiny.toml: turbo: unknown key; allowed: name, description, clock, cores, queue_depth, layer_cycles, "
-        "matrix, vector, scalar, sram, dma, dram, constants, interconnect, host, energy",
+        "matrix, vector, scalar, sram, dma, dram, constants, interconnect, host, technology, energy, area",
         "configs/tiny.toml: dram.bytes: unknown key (did you mean 'bytes'?); allowed: bytes, bandwidth, kind, latency, "
         "channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, refresh",
         "configs/tiny.toml (override): matrix.rows: must be >= 1, got 0",

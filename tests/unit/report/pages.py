@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from npusim.hw.config import list_configs, load_config
 from npusim.program import OpEntry
 from npusim.report import device, explain, perfetto, program, run
-from npusim.report.energy import energy_fj
 from npusim.runtime import Session
 from npusim.timeline import Timeline
 from tests.support.graphs.every_kind import CASES
@@ -48,7 +47,7 @@ def record() -> Iterator[str]:
         yield from program.text(made, "case.npu").splitlines()
         yield json.dumps(program.as_json(made), sort_keys=True)
         yield from run.text(result, config, "inputs").splitlines()
-        yield f"energy {energy_fj(config, made, result.counters)} fJ"
+        yield f"energy {json.dumps(result.energy.to_json_dict(), sort_keys=True)} fJ"
         yield f"trace {_trace(result.timeline, made.ops)}"
         for op in range(len(made.ops)):
             found = explain.explain(made, result, config, op)

@@ -87,7 +87,7 @@ def test_descriptions_come_back_from_their_lines(configs: list[str | None]) -> N
 
 def test_levels_are_in_the_order_of_their_sizes() -> None:
     assert levels(["16 GB/s", "900 MB/s", None, "8 GB/s"]) == (["900 MB/s", "8 GB/s", "16 GB/s"], [2, 0, -1, 1])
-    assert levels([64, 8, 16]).shown == ["8", "16", "64"]
+    assert levels([64, 8, 16]).shown == levels(["64", "8", "16"]).shown == ["8", "16", "64"]
     assert levels(["weight", "output", True, 2]).shown == ["true", "2", "output", "weight"]
     assert levels(["1 MiB", "512 KiB"]).shown == ["512 KiB", "1 MiB"]
 

@@ -81,7 +81,8 @@ def test_energy_that_the_description_does_not_give_is_not_made_up():
 
 
 PRICES = {"mac": dict.fromkeys(["int8", "int16", "int32", "float16", "bfloat16", "float32"], "1 pJ"), "vector": "1 pJ",
-          "sram_byte": "1 pJ", "dram_byte": "100 pJ"}  # fmt: skip
+          "sram_byte": "1 pJ", "dram_byte": "100 pJ", "operand_byte": "0 pJ",
+          "accumulator_byte": "1 pJ", "dma_byte": "1 pJ", "clock_cycle": "1 pJ", "leakage": "1 mW"}  # fmt: skip
 
 
 def test_they_are_measured_once_and_kept_between_processes(kept, monkeypatch):

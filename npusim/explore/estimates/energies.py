@@ -1,0 +1,102 @@
+"""What designs take in energy, by the prices that a run is priced with, for the actions that an estimate counts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from npusim.explore.estimates.designs import VECTORISED, Array, Designs, fields_of
+from npusim.explore.estimates.homes import Plan
+from npusim.explore.estimates.layers import Layer, Plain
+from npusim.explore.estimates.tilings import COUNTS, Case
+from npusim.hw import actions as act
+from npusim.hw.config import Config
+from npusim.hw.energy import prices
+from npusim.isa.matrix import rate_type
+from npusim.work import MatrixWork
+
+_PRICED = tuple(key for key in VECTORISED if not key.startswith(("dma.", "dram.", "interconnect.")))
+"""Keys that prices may follow from where they come from a technology."""
+
+
+def energy(layers: list[Layer], designs: Designs, plan: Plan, time_ps: Array) -> Array:
+    """Femtojoules of one inference on each design; nan where something that it does has no price."""
+    counts = np.sum([figures.counts for figures in plan.layers], axis=0)
+    done = _actions(layers, designs, dict(zip(COUNTS, counts, strict=True)), time_ps)
+    if designs.config.constants is not None and np.any(done[act.DRAM]):
+        return np.full(designs.count, np.nan)  # what comes from the memory of constants is not counted apart
+    some, mine = designs.alike(_PRICED if designs.config.technology is not None else ())
+    found = np.zeros(designs.count)
+    tables = [prices(config_at(some, number)) for number in range(some.count)]
+    for action, count in done.items():
+        price = np.array([table.fj(action) for table in tables], np.float64)[mine]
+        found = found + np.where(np.asarray(count) > 0, count * price, 0.0)
+    return found
+
+
+def _actions(layers: list[Layer], designs: Designs, counts: dict[str, Array], time_ps: Array) -> dict[str, Array]:
+    config = designs.config
+    has_sums = np.broadcast_to(designs["matrix.accumulator_bytes"] > 0, (designs.count,)) if config.matrix else False
+    done: dict[str, Array] = {
+        act.DRAM: counts["dram"] + counts["code"], act.DMA: counts["moved"],
+        act.ACCUMULATORS: np.where(has_sums, counts["accumulators"], 0.0),
+        act.SRAM: counts["sram"] + counts["moved"] + np.where(has_sums, 0.0, counts["accumulators"]),
+        act.CLOCK: config.cores * np.floor(time_ps / 1e12 * designs["clock"]), act.LEAKAGE: np.floor(time_ps / 1000),
+    }  # fmt: skip
+    for layer in layers:
+        for action, count in _fixed(layer, config).items():
+            done[action] = done.get(action, np.zeros(1)) + count
+    return done
+
+
+def _fixed(layer: Layer, config: Config) -> dict[str, float]:
+    """What a layer does however it is cut and wherever its values live."""
+    case = layer.case(0)
+    if isinstance(case, Plain):
+        works = [(work.elements * work.passes * count, work.bytes * count) for work, count in case.vector]
+        elements = sum(work.elements * count for work, count in case.scalar)
+        moved = sum(each[1] for each in works) + sum(work.bytes * count for work, count in case.scalar)
+        return {act.VECTOR: sum(each[0] for each in works), act.SCALAR: elements, act.SRAM: moved}
+    return {} if case is None else _product(case, config)
+
+
+def _product(case: Case, config: Config) -> dict[str, float]:
+    problem = case.problem
+    results = problem.images * case.height * problem.ow * problem.groups * problem.oc
+    macs = results * problem.ic * problem.kh * problem.kw
+    one = MatrixWork(
+        rate_type(problem.x_type, problem.w_type), 1, 1, 1, 1, 1, 1, 1, False, True, True, 1, problem.sum_bytes
+    )
+    each = act.actions(config, one)
+    found = {name: float(count * macs) for name, count in each.items() if name.startswith(act.MACS)}
+    found[act.OPERANDS] = float(each[act.OPERANDS] * macs)
+    elements = results / case.chain.probe
+    found[act.VECTOR] = elements * sum(work.elements * work.passes for work in case.chain.many)
+    found[act.SRAM] = elements * sum(work.bytes for work in case.chain.many)
+    return found
+
+
+def config_at(designs: Designs, number: int) -> Config:
+    """The device of one design."""
+    config: Any = designs.config
+    for key, values in designs.columns.items():
+        value = values[number] if len(values) > 1 else values[0]
+        kept = _attribute(config, fields_of(key))
+        exact = None if np.isnan(value) else type(kept)(value) if kept is not None else int(value)
+        config = _replaced(config, fields_of(key), exact)
+    found: Config = config
+    return found
+
+
+def _attribute(section: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        section = getattr(section, name)
+    return section
+
+
+def _replaced(section: Any, path: tuple[str, ...], value: Any) -> Any:
+    first, *rest = path
+    inner = _replaced(getattr(section, first), tuple(rest), value) if rest else value
+    return dataclasses.replace(section, **{first: inner})

@@ -1,0 +1,1 @@
+"""Requests that arrive over time: for several models in the rings of a device, or for a decoder."""

@@ -1,0 +1,82 @@
+"""When requests come, in whole picoseconds: at random from a seed, at intervals, or as a file says."""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from pathlib import Path
+
+from npusim.errors import UsageError
+from npusim.explore.serving.scenario import Decoder, Source
+from npusim.own import open_regular
+from npusim.units import PS_PER_S, Dimension, parse
+
+MOST = 1_000_000
+"""Requests of one source: more would not end today."""
+
+
+def generator(seed: int, name: str) -> random.Random:
+    """A source of numbers of its own for each name, the same in every version of Python."""
+    return random.Random(f"{seed}/{name}")  # text is hashed, numbers are not
+
+
+def times(source: Source, until_ps: int, seed: int, name: str, folder: Path) -> list[int]:
+    """The times from 0 up to ``until_ps`` at which requests of a source come. Raises UsageError."""
+    if source.trace:
+        return [time for time, _ in rows(folder / source.trace, ()) if time < until_ps]
+    numbers = generator(seed, name)
+    found: list[int] = []
+    at = 0
+    while True:
+        if source.rate is not None:
+            # The inverse of the distribution of gaps: 1 - x is never 0.
+            gap = -math.log(1 - numbers.random()) * PS_PER_S * source.rate.denominator / source.rate.numerator
+            at += round(gap)
+        if at >= until_ps:
+            return found
+        if len(found) == MOST:
+            raise UsageError(f"{name}: more than {MOST} requests come; say a shorter until, or fewer a second")
+        found.append(at)
+        at += source.every_ps or 0
+
+
+def prompts(source: Decoder, until_ps: int, seed: int, folder: Path) -> list[tuple[int, int, int]]:
+    """(time, tokens of the prompt, tokens that are wanted) of each request to a decoder."""
+    if source.trace:
+        told = rows(folder / source.trace, ("prompt", "output"))
+        return [(time, more[0], more[1]) for time, more in told if time < until_ps]
+    numbers = generator(seed, "tokens")
+    return [
+        (time, numbers.randint(*source.prompt), numbers.randint(*source.output))
+        for time in times(source, until_ps, seed, "decoder", folder)
+    ]
+
+
+def rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
+    """The rows of a CSV file with a header: its column ``time``, in ps or with a unit, and ``columns`` of numbers."""
+    try:
+        with open_regular(path) as stream:
+            lines = stream.read().decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    table = csv.DictReader(lines)
+    for name in ("time", *columns):
+        if name not in (table.fieldnames or ()):
+            raise UsageError(
+                f"{path}: must have a column {name}; there are {', '.join(table.fieldnames or ()) or 'none'}"
+            )
+    found = []
+    for number, row in enumerate(table, 2):
+        try:
+            text = row["time"].strip()
+            time = int(text) if text.isdecimal() else parse(text, Dimension.TIME)
+            more = [int(row[name]) for name in columns]
+        except (UsageError, ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"{path}: line {number}: {error}") from None
+        if min(more, default=1) < 1:
+            raise UsageError(f"{path}: line {number}: {', '.join(columns)} must be at least 1")
+        found.append((time, more))
+    if len(found) > MOST:
+        raise UsageError(f"{path}: must have at most {MOST} rows, got {len(found)}")
+    return sorted(found, key=lambda row: row[0])

@@ -1,0 +1,117 @@
+"""A decoder that serves many requests: prompts one at a time, steps for all that run, who is done makes room.
+
+Continuous batching: after each program the next one is chosen anew. A prompt goes first if the batch and the memory for
+keys and values have room for its request up to its last token; else all that run get a token. Programs are for the next
+larger batch, length and context; the batch is filled up, and the longest request decides the context.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from npusim.errors import UsageError
+from npusim.explore.serving.served import Served
+from npusim.explore.serving.times import Timed, next_larger
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``lengths``, ``contexts``, ``batches``: what there are programs for; ``tokens``: room for keys and values."""
+
+    lengths: Sequence[int]
+    contexts: Sequence[int]
+    batches: Sequence[int]
+    tokens: int
+
+
+@dataclass(slots=True)
+class _Request:
+    arrived_ps: int
+    prompt: int
+    output: int
+    began_ps: int = 0
+    first_ps: int = 0
+    made: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Of keys and values, at the end: the last token is nobody's past."""
+        return self.prompt + self.output - 1
+
+    @property
+    def context(self) -> int:
+        """Of keys and values, now."""
+        return self.prompt + self.made - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """``steps``: the programs that ran, with when each began; ``peak_tokens``: of keys and values, held or promised, at
+    most."""
+
+    served: list[Served]
+    steps: list[tuple[int, Timed]]
+    peak_tokens: int
+
+
+def decode(
+    asks: Sequence[tuple[int, int, int]],
+    limits: Limits,
+    prefill: Callable[[int], Timed],
+    step: Callable[[int, int], Timed],
+) -> Decoded:
+    """Serve (time, prompt, output) requests. ``prefill(length)`` and ``step(batch, context)`` time programs.
+
+    Raises UsageError for a request that no program or no memory is large enough for.
+    """
+    coming = deque(_Request(*ask) for ask in sorted(asks, key=lambda ask: ask[0]))
+    for request in coming:
+        _check(request, limits)
+    waiting: deque[_Request] = deque()
+    running: list[_Request] = []
+    found = Decoded([], [], 0)
+    now = held = peak = 0
+    while coming or waiting or running:
+        if not waiting and not running:
+            now = max(now, coming[0].arrived_ps)
+        while coming and coming[0].arrived_ps <= now:
+            waiting.append(coming.popleft())
+        if waiting and len(running) < limits.batches[-1] and held + waiting[0].tokens <= limits.tokens:
+            request = waiting.popleft()
+            held += request.tokens
+            peak = max(peak, held)
+            request.began_ps = now
+            timed = prefill(next_larger(limits.lengths, request.prompt, "tokens in its prompt"))
+            got = [request]
+            running.append(request)
+        else:
+            batch = next_larger(limits.batches, len(running), "requests")
+            context = next_larger(limits.contexts, max(request.context for request in running), "tokens before it")
+            timed = step(batch, context)
+            got = running
+        found.steps.append((now, timed))
+        now += timed.total_ps
+        for request in got:
+            request.made += 1
+            request.first_ps = request.first_ps or now
+        done = [request for request in running if request.made == request.output]
+        held -= sum(request.tokens for request in done)
+        running = [request for request in running if request.made < request.output]
+        found.served.extend(_served(request, now) for request in done)
+    return Decoded(found.served, found.steps, peak)
+
+
+def _check(request: _Request, limits: Limits) -> None:
+    next_larger(limits.lengths, request.prompt, "tokens in its prompt")
+    if request.output > 1:
+        next_larger(limits.contexts, request.tokens - 1, "tokens before its last one")
+    if request.tokens > limits.tokens:
+        raise UsageError(
+            f"a request holds {request.tokens} tokens at its end, and keys and values have room for {limits.tokens}"
+        )
+
+
+def _served(request: _Request, now: int) -> Served:
+    return Served("decoder", request.arrived_ps, request.began_ps, now, first_ps=request.first_ps, tokens=request.made)

@@ -1,0 +1,103 @@
+"""Requests for several models on one device: through its rings, job by job, or as events with the times of programs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from npusim.driver import Priority
+from npusim.explore.serving.served import Served
+from npusim.explore.serving.times import Timed
+from npusim.hw.config import Config
+from npusim.runtime.dispatcher import Dispatcher
+from npusim.runtime.job import Job
+from npusim.runtime.request import Request
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ask:
+    """A request for a model, which comes at a time; of several at once, the one with the lower number first."""
+
+    time_ps: int
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model that may be asked for: its program's run, and the class of its jobs."""
+
+    timed: Timed
+    priority: Priority
+
+
+def merged(times: Mapping[str, Sequence[int]]) -> list[Ask]:
+    """The requests of all models in the order in which they come; at the same time, in the order of the models."""
+    names = list(times)
+    pairs = sorted((time, place) for place, name in enumerate(names) for time in times[name])
+    return [Ask(time, number, names[place]) for number, (time, place) in enumerate(pairs)]
+
+
+def on_rings(config: Config, asked: Mapping[str, Asked], asks: Sequence[Ask]) -> list[Served]:
+    """Every request as a job: host, rings, preemption and transfers of programs are those of the device.
+
+    The clock starts when every program has been on the device once. While the host is busy with one request it hears
+    of no other; what came meanwhile is submitted behind it, and its latency counts from when it came.
+    """
+    dispatcher = Dispatcher(config, preemption=len({each.priority for each in asked.values()}) > 1)
+    with closing(dispatcher):
+        for each in asked.values():
+            dispatcher.run(Request(each.timed.program, timing_only=True))
+        zero = dispatcher.now_ps
+        jobs: dict[Job, Ask] = {}
+        found: list[Served] = []
+
+        def ended(job: Job) -> None:
+            found.append(_served(job, jobs.pop(job), zero))
+
+        coming = list(reversed(asks))
+        while coming or dispatcher.busy:
+            while coming and zero + coming[-1].time_ps <= dispatcher.now_ps:
+                ask = coming.pop()
+                each = asked[ask.name]
+                job = Job(Request(each.timed.program, timing_only=True, priority=each.priority), dispatcher)
+                jobs[job] = ask
+                job.add_done_callback(ended)
+                dispatcher.admit(job)
+            if dispatcher.busy:
+                left = zero + coming[-1].time_ps - dispatcher.now_ps if coming else 0
+                dispatcher.step(left) if left else dispatcher.step()
+            else:
+                dispatcher.idle(zero + coming[-1].time_ps - dispatcher.now_ps)
+            dispatcher.deliver()
+    return found
+
+
+def _served(job: Job, ask: Ask, zero: int) -> Served:
+    result = job.wait()
+    ended = job.arrived_ps - zero + result.total_ps
+    assert job.began_ps is not None
+    began = job.began_ps - zero
+    return Served(ask.name, ask.time_ps, began, ended, result.time_ps, result.timeline.preemptions)
+
+
+def by_events(asked: Mapping[str, Asked], asks: Sequence[Ask]) -> list[Served]:
+    """The same as events: one server, which takes ``total_ps`` of its program for each; classes in order, and no
+    preemption."""
+    waiting: list[tuple[int, Ask]] = []
+    coming = list(reversed(asks))
+    found: list[Served] = []
+    now = 0
+    while coming or waiting:
+        if not waiting:
+            now = max(now, coming[-1].time_ps)
+        while coming and coming[-1].time_ps <= now:
+            ask = coming.pop()
+            heapq.heappush(waiting, (-asked[ask.name].priority, ask))
+        _, ask = heapq.heappop(waiting)
+        timed = asked[ask.name].timed
+        found.append(Served(ask.name, ask.time_ps, now, now + timed.total_ps, timed.time_ps))
+        now += timed.total_ps
+    return found

@@ -1,0 +1,120 @@
+"""What became of requests: waiting, latencies, queues; all from times in whole picoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from npusim.units import PS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One request. ``began_ps``: when somebody first worked for it; ``device_ps``: what it had of the device.
+
+    Of a decoder, ``first_ps`` is when its first token was there, and ``tokens`` how many it has got.
+    """
+
+    name: str
+    arrived_ps: int
+    began_ps: int
+    ended_ps: int
+    device_ps: int = 0
+    preemptions: int = 0
+    first_ps: int = 0
+    tokens: int = 0
+
+    @property
+    def latency_ps(self) -> int:
+        return self.ended_ps - self.arrived_ps
+
+    @property
+    def waited_ps(self) -> int:
+        return self.began_ps - self.arrived_ps
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of some times: the mean (rounded down), percentiles by nearest rank, the largest."""
+
+    mean: int
+    p50: int
+    p90: int
+    p99: int
+    most: int
+
+    @classmethod
+    def of(cls, values: Iterable[int]) -> Spread:
+        """All 0 where there are none."""
+        known = sorted(values)
+        if not known:
+            return cls(0, 0, 0, 0, 0)
+        # The smallest that so many per cent of all are no larger than.
+        p50, p90, p99 = (known[(len(known) * share + 99) // 100 - 1] for share in (50, 90, 99))
+        return cls(sum(known) // len(known), p50, p90, p99, known[-1])
+
+    def to_json_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """Requests of one sort. ``queued``: how many waited, on average over the time and at most."""
+
+    name: str
+    requests: int
+    rate: float
+    latency: Spread
+    waiting: Spread
+    queued: tuple[float, int]
+    preemptions: int = 0
+    tokens: int = 0
+    first: Spread = field(default_factory=lambda: Spread.of(()))
+    each: Spread = field(default_factory=lambda: Spread.of(()))
+
+    def to_json_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "requests": self.requests,
+            "requests_per_second": self.rate,
+            "latency_ps": self.latency.to_json_dict(),
+            "waiting_ps": self.waiting.to_json_dict(),
+            "queue_mean": self.queued[0],
+            "queue_most": self.queued[1],
+            "preemptions": self.preemptions,
+            "tokens": self.tokens,
+            "first_token_ps": self.first.to_json_dict(),
+            "token_ps": self.each.to_json_dict(),
+        }
+
+
+def classed(name: str, served: Sequence[Served], elapsed_ps: int) -> Class:
+    """The figures of the requests of one name, over ``elapsed_ps``."""
+    first = [each.first_ps - each.arrived_ps for each in served if each.tokens]
+    gaps = [(each.ended_ps - each.first_ps) // (each.tokens - 1) for each in served if each.tokens > 1]
+    return Class(
+        name,
+        len(served),
+        len(served) * PS_PER_S / elapsed_ps if elapsed_ps else 0.0,
+        Spread.of(each.latency_ps for each in served),
+        Spread.of(each.waited_ps for each in served),
+        (sum(each.waited_ps for each in served) / elapsed_ps if elapsed_ps else 0.0, most_waiting(served)),
+        sum(each.preemptions for each in served),
+        sum(each.tokens for each in served),
+        Spread.of(first),
+        Spread.of(gaps),
+    )
+
+
+def most_waiting(served: Iterable[Served]) -> int:
+    """How many had come and were not begun, at most; who is begun at once has not waited."""
+    # Whoever is begun leaves before the next one comes at the same moment.
+    changes = sorted(
+        change for each in served if each.waited_ps for change in ((each.arrived_ps, 1), (each.began_ps, -1))
+    )
+    waiting = most = 0
+    for _, change in changes:
+        waiting += change
+        most = max(most, waiting)
+    return most

@@ -1,0 +1,90 @@
+"""A serving's figures for a person."""
+
+from __future__ import annotations
+
+from npusim.explore.serving.serve import METHODS, Serving
+from npusim.explore.serving.served import Class
+from npusim.report.energy import joules
+from npusim.report.format import counted, duration, facts, grouped, percent, table
+from npusim.units import PS_PER_S
+
+
+def text(found: Serving) -> str:
+    """What was served how, totals, a row for each class, and what each program takes."""
+    requests = sum(each.requests for each in found.classes)
+    head = f"{counted(requests, 'request')} on {found.device} in {duration(found.elapsed_ps)}, seed {found.seed}"
+    blocks = [[head, *facts(_facts(found))], _classes(found), _tokens(found), _programs(found)]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _facts(found: Serving) -> list[tuple[str, str]]:
+    rows = [
+        ("method", METHODS[found.method]),
+        ("times", "simulated, with the host's part; inputs and outputs are taken to lie on the device"),
+        ("device", f"busy {percent(found.utilisation, 1)} of the time"),
+    ]
+    if found.energy_fj is None:
+        rows.append(("energy", "not known: not everything has a price"))
+    else:
+        each = [f"{joules(found.energy_fj // found.tokens)} a token"] if found.tokens else []
+        rows.append(
+            ("energy", ", ".join([f"{joules(found.energy_fj)} for what ran, none for the time between", *each]))
+        )
+    if found.tokens:
+        rate = found.tokens * PS_PER_S / found.elapsed_ps
+        rows.append(("tokens", f"{grouped(found.tokens)}, {grouped(round(rate))} a second"))
+        most, room = found.cache_tokens
+        rows.append(("cache", f"{grouped(most)} tokens promised at most, room for {grouped(room)}"))
+        rows.append(("programs", ", ".join(f"{grouped(count)} times {phase}" for phase, count in found.steps)))
+    return rows
+
+
+def _classes(found: Serving) -> list[str]:
+    rows = [_row(each) for each in found.classes]
+    header = (
+        "requests for",
+        "count",
+        "a second",
+        "mean",
+        "p50",
+        "p90",
+        "p99",
+        "most",
+        "waiting",
+        "queue",
+        "most",
+        "preempted",
+    )
+    return ["latency, from arrival to the end", *table(header, rows, right="<>>>>>>>>>>>")]
+
+
+def _row(each: Class) -> tuple[str, ...]:
+    spread = each.latency
+    times = (spread.mean, spread.p50, spread.p90, spread.p99, spread.most, each.waiting.mean)
+    queue = (f"{each.queued[0]:.2f}", str(each.queued[1]), str(each.preemptions))
+    return (each.name, grouped(each.requests), f"{each.rate:.1f}", *map(duration, times), *queue)
+
+
+def _tokens(found: Serving) -> list[str]:
+    rows = [
+        (label, *(duration(getattr(spread, name)) for name in ("mean", "p50", "p90", "p99", "most")))
+        for each in found.classes
+        if each.tokens
+        for label, spread in (("to the first token", each.first), ("from token to token", each.each))
+    ]
+    return table(("time", "mean", "p50", "p90", "p99", "most"), rows, right="<>>>>>") if rows else []
+
+
+def _programs(found: Serving) -> list[str]:
+    rows = [
+        (
+            each.model,
+            " ".join([each.phase, *(f"{name} {size}" for name, size in each.sizes.items())]).strip(),
+            duration(each.time_ps),
+            duration(each.total_ps),
+            "-" if each.energy_fj is None else joules(each.energy_fj),
+        )
+        for each in found.timed
+    ]
+    head = "programs, each compiled and simulated once"
+    return [head, *table(("model", "for", "on the device", "with the host", "energy"), rows, right="<<>>>")]

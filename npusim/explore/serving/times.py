@@ -1,0 +1,145 @@
+"""What each distinct program takes: compiled and simulated once, for events to count with and for others to read."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npusim.errors import UsageError
+from npusim.explore.serving.scenario import Shapes
+from npusim.program import CONSTANTS, Program
+from npusim.runtime import Result, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A program and one run of it, loaded before, without arithmetic.
+
+    ``total_ps``: from its submission to its end with the host's part, ``time_ps`` of it on the device. What is copied
+    between host and device for inputs and outputs is in neither.
+    """
+
+    model: str
+    phase: str
+    sizes: Mapping[str, int]
+    program: Program
+    result: Result
+
+    @property
+    def time_ps(self) -> int:
+        return self.result.time_ps
+
+    @property
+    def total_ps(self) -> int:
+        return self.result.total_ps
+
+    @property
+    def energy_fj(self) -> int | None:
+        return self.result.energy.total
+
+    @property
+    def constant_bytes(self) -> int:
+        """What its weights take of the DRAM."""
+        return self.program.region_bytes[CONSTANTS]
+
+
+class Timer:
+    """Times programs on one device, each once. ``timed``: all so far, in the order in which they were asked for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[tuple[Any, ...], Timed] = {}
+
+    @property
+    def timed(self) -> list[Timed]:
+        return list(self._known.values())
+
+    def time(
+        self, model: str, phase: str, file: Path, shapes: Shapes, sizes: Mapping[str, int], bind: Mapping[str, Any]
+    ) -> Timed:
+        """The program of a model for ``sizes``, which take the place of their words in the shapes."""
+        key = (model, phase, *sorted(sizes.items()))
+        if key not in self._known:
+            filled = {
+                name: [sizes[dim] if isinstance(dim, str) else dim for dim in shape] for name, shape in shapes.items()
+            }
+            program = self._session.compile(file, filled, bind=bind, timing_only=True)
+            self._session.run(program, timing_only=True)  # it brings the program onto the device
+            result = self._session.run(program, timing_only=True)
+            self._known[key] = Timed(model, phase, dict(sizes), program, result)
+        return self._known[key]
+
+
+def next_larger(sizes: Iterable[int], wanted: int, what: str) -> int:
+    """The smallest of the sizes that holds so many. Raises UsageError if none does."""
+    known = list(sizes)
+    for size in known:
+        if size >= wanted:
+            return size
+    raise UsageError(f"a request has {wanted} {what}, and the largest that is compiled for is {known[-1]}")
+
+
+COLUMNS = (
+    "model", "phase", "batch", "length", "context", "operator", "kind", "time_ps", "start_ps", "end_ps", "macs",
+    "dram_bytes", "energy_fj", "total_ps",
+)  # fmt: skip
+
+
+def table(timed: Iterable[Timed]) -> str:
+    """CSV for other simulators: a row for each operator of each program, and one, without operator, for the whole.
+
+    ``time_ps`` of an operator is its part of the critical path, so that those of a program, and the row of what is for
+    none, (none), add up to that of the whole; ``start_ps`` to ``end_ps`` is its life, which others overlap.
+    """
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for each in timed:
+        head = {"model": each.model, "phase": each.phase, **each.sizes}
+        result = each.result
+        whole = {
+            "time_ps": each.time_ps,
+            "start_ps": 0,
+            "end_ps": each.time_ps,
+            "macs": result.macs,
+            "total_ps": each.total_ps,
+        }
+        traffic = result.dram_read_bytes + result.dram_write_bytes
+        writer.writerow({**head, **whole, "dram_bytes": traffic, "energy_fj": _known(each.energy_fj)})
+        for row in _operators(result):
+            writer.writerow({**head, **row})
+    return out.getvalue()
+
+
+def _operators(result: Result) -> list[dict[str, Any]]:
+    on_path: dict[int, int] = {}
+    for stretch in result.timeline.critical_path():
+        op = stretch.op if stretch.op < len(result.program.ops) else -1
+        on_path[op] = on_path.get(op, 0) + stretch.end_ps - stretch.start_ps
+    ran = sorted({span.op for span in result.timeline.spans if "." in span.unit and span.op < len(result.program.ops)})
+    # Operators of one name are in the same order in both.
+    energies: dict[str, list[int | None]] = {}
+    for layer in result.energy.layers:
+        energies.setdefault(layer.name, []).append(layer.energy.total)
+    rows = [
+        {
+            "operator": row.name,
+            "kind": row.kind,
+            "time_ps": on_path.get(op, 0),
+            "start_ps": row.start_ps,
+            "end_ps": row.end_ps,
+            "macs": row.macs,
+            "dram_bytes": row.dram_bytes,
+            "energy_fj": _known(energies[row.name].pop(0)) if energies.get(row.name) else "",
+        }
+        for op, row in zip(ran, result.ops, strict=True)
+    ]
+    return [*rows, {"operator": "(none)", "time_ps": on_path.get(-1, 0)}]
+
+
+def _known(value: int | None) -> int | str:
+    return "" if value is None else value

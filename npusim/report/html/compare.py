@@ -1,0 +1,53 @@
+"""Two runs side by side as a page: what the second takes more, by unit, by cause and by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from npusim.report.html import page
+from npusim.report.html.columns import coded
+
+SCRIPTS = ("base", "axes", "table", "compare")
+
+
+def compare_page(found: Mapping[str, Any], *, notes: Sequence[tuple[str, str]] = ()) -> str:
+    """One HTML file about two runs; the same comparison gives the same bytes.
+
+    ``found``: as ``npusim compare --json`` writes it: ``labels`` of both runs, ``time_ps`` of both, ``delta_ps``,
+    ``units`` and ``causes`` ({name: ps}), and ``layers``, each with ``name``, ``kind``, ``in`` (both, first, second),
+    ``time_ps`` in each, ``delta_ps`` and ``parts`` ({unit, cause, delta_ps}). Times are picoseconds of the critical
+    path, so that units, causes and layers each add up to the difference. ``notes``: names and values for the summary.
+    """
+    first, second = map(str, found["labels"])
+    layers = found["layers"]
+    data = {
+        "labels": [page.label(first), page.label(second)],
+        "time": found["time_ps"],
+        "delta": found["delta_ps"],
+        "shares": [
+            {"title": title, "names": [page.label(name) for name in values], "values": list(values.values())}
+            for title, values in (("unit", found["units"]), ("cause", found["causes"]))
+        ],
+        "layers": {
+            "name": [page.label(layer["name"]) for layer in layers],
+            "kind": coded([layer["kind"] for layer in layers]),
+            "in": coded([layer["in"] for layer in layers]),
+            "first": [layer["time_ps"][0] for layer in layers],
+            "second": [layer["time_ps"][1] for layer in layers],
+            "parts": [
+                [[page.label(part["unit"]), page.label(part["cause"]), part["delta_ps"]] for part in layer["parts"]]
+                for layer in layers
+            ],
+        },
+    }
+    told = [("first", first), ("second", second), *notes]
+    body = [
+        page.section("summary", "Summary", page.facts(told)),
+        page.section(
+            "shares", "By unit and by cause", note="Time on the critical path. Each picture adds up to the difference."
+        ),
+        '<div class="pair">' + page.section("bars", "By layer") + page.section("layer", "Selected layer") + "</div>",
+        page.section("table", "Layers"),
+    ]
+    return page.page(f"{first} and {second}", "\n".join(body), data, SCRIPTS)

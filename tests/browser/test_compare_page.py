@@ -1,0 +1,53 @@
+"""The page of two runs in a browser: its sums, its links, its keys, and names it does not obey."""
+
+from __future__ import annotations
+
+import pytest
+
+from npusim.report.html import compare_page
+from tests.support.browser import Browser
+from tests.support.pages import HOSTILE, compared
+
+FOUND = compared()
+PANEL = "#layer h3"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Browser:
+    browser.open(compare_page(FOUND, notes=[("time", "longer")]))
+    return browser
+
+
+def test_every_part_is_drawn(page: Browser) -> None:
+    assert page.texts("#shares figcaption") == ["by unit: +4 us in all", "by cause: +4 us in all"]
+    assert set(FOUND["units"]) < set(page.texts("#shares figure:first-of-type text"))
+    assert page.texts("#table tbody th") == ["conv", "pool", "head", "gone"]  # by the size of the difference
+    assert page.requests[1:] == []
+
+
+def test_bars_and_rows_are_linked(page: Browser) -> None:
+    page.click("#table tbody tr:nth-child(2)")
+    assert page.texts(PANEL) == ["pool"]
+    assert page.count("#bars .outlined") == 1
+    page.press("#bars svg.picture", "HOME")
+    assert page.texts(PANEL) == ["conv"]
+    assert page.texts("#layer dt")[-2:] == ["+6 us", "\u22121 us"]
+    page.press("#bars svg.picture", "ARROW_RIGHT")
+    assert page.texts("#table tr[aria-selected=true] th") == ["pool"]
+
+
+def test_a_comparison_of_equal_runs_is_empty(browser: Browser) -> None:
+    same = {**FOUND, "layers": [], "units": {}, "causes": {}, "delta_ps": 0}
+    browser.open(compare_page(same))
+    browser.press("#bars svg.picture", "ARROW_RIGHT")
+    assert browser.texts("#table [role=status]") == ["0 of 0 shown"]
+
+
+def test_names_are_shown_and_not_obeyed(browser: Browser) -> None:
+    layers = [{**layer, "name": f"{HOSTILE[0]}{n}", "kind": HOSTILE[1]} for n, layer in enumerate(FOUND["layers"])]
+    units = {HOSTILE[2]: 5}
+    browser.open(compare_page({**FOUND, "labels": HOSTILE[:2], "layers": layers, "units": units}))
+    browser.press("#bars svg.picture", "HOME")
+    assert browser.ask("return window.hit") is None
+    assert browser.count("img") == 0
+    assert browser.texts(PANEL) == [f"{HOSTILE[0]}0"]

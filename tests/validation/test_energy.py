@@ -1,0 +1,90 @@
+"""How far energies and areas are from what was published, and that the constants are what they are said to be."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from npusim.hw.area import area
+from npusim.hw.config import Config, load_config
+from npusim.runtime import Session
+from npusim.validate.base import Excluded, Point, read
+from npusim.validate.energy import FITTED, SETS
+from npusim.validate.networks import NETWORKS
+from npusim.validate.replay import carried_folder
+from npusim.validate.stats import error
+
+BOUNDS = {"nvdla_energy": 20, "nvdla_area": 15, "tpu_v1_power": 30, "eyeriss_power": 30}
+"""Percent of the published value that a prediction may be off."""
+
+
+@cache
+def points(name: str) -> list[Point]:
+    data = next(each for each in SETS if each.name == name)
+    folder = carried_folder()
+    found = list(data.replay(read(folder / data.filename), folder))
+    assert not [row for row in found if isinstance(row, Excluded)]
+    return [row for row in found if isinstance(row, Point)]
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_predictions_are_near_what_was_published(name: str) -> None:
+    assert len(points(name)) == {"nvdla_energy": 4, "nvdla_area": 8, "tpu_v1_power": 1, "eyeriss_power": 13}[name]
+    for point in points(name):
+        assert abs(error(point)) < BOUNDS[name], point
+
+
+def test_gemmini_as_a_whole() -> None:
+    (whole,) = [point for point in points("gemmini_area") if point.group == "whole"]
+    assert abs(error(whole)) < 15
+
+
+def test_what_a_gpu_has_besides_is_not_described() -> None:
+    """PHYs are; the whole is not, and no constant hides that."""
+    phys, whole = points("a100_area")
+    assert abs(error(phys)) < 10
+    assert error(whole) < -50
+
+
+def _given(name: str) -> dict[str, float]:
+    """What is published of the designs that constants are fitted to, by MACs, and node for areas."""
+    return {
+        point.label.split()[1]
+        + (point.label.rpartition(",")[2].split()[0] if name == "nvdla_area" else ""): point.measured
+        for point in points(name)
+        if point.group == "fitted to"
+    }
+
+
+def test_the_layout_of_nvdla_is_the_least_squares_of_two_designs() -> None:
+    published, ratios, rests = _given("nvdla_area"), [], []
+    for macs in FITTED:
+        for node in (28, 16):
+            one, two = (area(_at(macs, node, factor)).total / 1e6 / published[f"{macs}{node}"] for factor in (1, 2))
+            ratios.append(two - one)
+            rests.append(1 - (2 * one - two))
+    fitted = np.dot(ratios, rests) / np.dot(ratios, ratios)
+    assert float(load_config("nvdla_2048").technology.logic_layout) == pytest.approx(fitted, rel=0.005)
+
+
+def _at(macs: str, node: int, factor: int) -> Config:
+    return load_config(f"nvdla_{macs}").with_(**{"technology.node": f"{node} nm", "technology.logic_layout": factor})
+
+
+def test_activity_and_clock_of_nvdla_solve_two_designs() -> None:
+    published, rows, rests = _given("nvdla_energy"), [], []
+    for macs in FITTED:
+        config = load_config(f"nvdla_{macs}").with_(**{"technology.activity": 1, "technology.clocked": 1})
+        with Session(config, cache_dir=False) as session:
+            program = session.compile(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
+            found = session.run(program, timing_only=True).energy
+        moved = sum(part.value or 0 for part in found.parts if part.name not in ("dram", "clock", "leakage"))
+        scale = published[macs] * 1e12
+        rows.append((moved / scale, found["clock"] / scale))
+        rests.append(1 - found["leakage"] / scale)
+    activity, clocked = np.linalg.solve(rows, rests)
+    technology = load_config("nvdla_2048").technology
+    assert float(technology.activity) == pytest.approx(activity, rel=0.02)
+    assert float(technology.clocked) == pytest.approx(clocked, rel=0.02)
