@@ -161,7 +161,7 @@ class Study:
             return bayes.drawn(self.space, self.question, self.screen, budget)
         estimate = self._estimator()
         if estimate is None:
-            self.notes.append("designs were not estimated: those of the first round were drawn")
+            self.notes.append("designs were not estimated, for nothing estimates these models")
         table = Table(self.space, self.question, self.screen, estimate)
         return Halving(self.space, self.question, self.screen, table).rounds(budget)
 
