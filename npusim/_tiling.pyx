@@ -1,7 +1,7 @@
 """The search for a tiling, in machine integers: which cuts of a problem there are, what they take, which is chosen.
 
-``npusim.compiler.tile`` says in Python what a cut takes and how long it lasts, and why; here is the same for all cuts of
-a problem at once. Prices come from the cost functions of the device, through mappings that ask them once a key. What
+``npusim.compiler.tile`` says in Python what a cut takes and how long it lasts, and why; here is the same for all cuts
+of a problem at once. Prices come from the cost functions of the device, through mappings that ask them once a key. What
 machine integers and doubles would not give exactly is refused with OverflowError: the caller works it out in Python.
 """
 
@@ -65,8 +65,8 @@ cdef inline long long most(long long a, long long b) noexcept nogil:
 cdef class Search:
     """The cuts of one problem on one device.
 
-    ``problem``, ``device``: see ``npusim.compiler.tile``; ``cuts``: (groups, output channels, input channels) of a tile,
-    ``areas``: (rows, columns), both in the order in which they are tried.
+    ``problem``, ``device``: see ``npusim.compiler.tile``; ``cuts``: (groups, output channels, input channels) of a
+    tile, ``areas``: (rows, columns), both in the order in which they are tried.
     """
 
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
