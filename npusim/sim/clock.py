@@ -55,7 +55,8 @@ class Clock:
 
     def is_quiet(self, duration: int) -> bool:
         """For events: whether no other event comes in that time, and nobody outside looks before it is over."""
-        return self.env.now + duration <= self._until and self.is_empty(duration)
+        end = self.env.now + duration
+        return end <= self._until and self.env.peek() > end
 
     def is_empty(self, duration: int) -> bool:
         """Whether no other event comes in that time."""

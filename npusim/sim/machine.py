@@ -142,23 +142,15 @@ class Machine(Parts):
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
+        breaks = self.injection.hang or self.injection.dma_error
         on_time = self.clock.now - job.started_ps == course.lead_ps
-        return on_time and self._undisturbed(course.length_ps)
-
-    def _undisturbed(self, length_ps: int) -> bool:
-        """Whether no unit is told to break, and nobody can look for that long."""
-        return not self._breaks and self.clock.is_quiet(length_ps)
-
-    @property
-    def _breaks(self) -> bool:
-        """Whether a unit is told to break."""
-        return bool(self.injection.hang or self.injection.dma_error)
+        return on_time and not breaks and self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
         """Who plays a job that only times from what it will do; None if a unit is told to break, or if there is
         something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who interferes has
         it step by step, see :meth:`step_by_step`."""
-        if self._breaks:
+        if self.injection.hang or self.injection.dma_error:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
         if found is None or not self.clock.is_empty(found.length_ps):
