@@ -38,6 +38,7 @@ MODULES = (
     "_boxes",
     "_regions",
     "_hash",
+    "_course",
     "_tiling",
     *(() if sys.platform == "win32" else ("_mapped",)),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from npusim import explore
     from npusim.errors import NpusimError
     from npusim.hw.config import Config, list_configs, load_config
     from npusim.program import Program
@@ -26,15 +27,17 @@ _HOMES = {
     "list_configs": "npusim.hw.config",
     "load_config": "npusim.hw.config",
 }
-__all__ = ["Config", "NpusimError", "Program", "Result", "Session", "list_configs", "load_config"]
+__all__ = ["Config", "NpusimError", "Program", "Result", "Session", "explore", "list_configs", "load_config"]
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: ``npusim --help`` needs none of it."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'npusim' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "explore":
+        return import_module("npusim.explore")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'npusim' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -10,8 +10,10 @@ _Writable: TypeAlias = npt.NDArray[np.uint8] | bytearray | memoryview
 _Readable: TypeAlias = _Writable | bytes
 _Floats: TypeAlias = npt.NDArray[np.float32]
 _Ints: TypeAlias = npt.NDArray[np.int32]
+_Stalls: TypeAlias = list[tuple[int, int]]
 
 __all__ = [
+    "Course",
     "DefaultFloats",
     "Search",
     "Strided",
@@ -23,6 +25,7 @@ __all__ = [
     "conv",
     "conv_wide",
     "copy",
+    "course",
     "cumsum",
     "depthwise",
     "dequantize",
@@ -93,6 +96,41 @@ class Search:
     ) -> None: ...
     def choose(self, budget: int) -> tuple[int, int, int, int, int, bool, bool] | None: ...
     def estimate(self, tile: tuple[int, int, int, int, int, bool, bool]) -> int: ...
+
+@final
+class Course:
+    @property
+    def length_ps(self) -> int: ...
+    @property
+    def link_busy_ps(self) -> int: ...
+    @property
+    def order(self) -> list[int]: ...
+    @property
+    def begins(self) -> list[int]: ...
+    @property
+    def ends(self) -> list[int]: ...
+    @property
+    def units(self) -> list[tuple[int, int, int, int, _Stalls]]: ...
+    @property
+    def sequencer(self) -> tuple[int, int, _Stalls, int]: ...
+
+def course(
+    steps: Sequence[object],
+    engines: int,
+    cores: int,
+    lead_ps: int,
+    cycle_ps: int,
+    layer_ps: int,
+    depth: int,
+    latency_ps: int,
+    fetch_rate: int,
+    fetch_bytes: int,
+    capacity: int,
+    apart: int,
+    code_rank: int,
+    by_need: bool,
+    no_op: int,
+) -> Course | None: ...
 
 @final
 class Strided:

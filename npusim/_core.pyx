@@ -6,6 +6,7 @@ instruction set.
 """
 
 from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
+from npusim._course import Course, course
 from npusim._drain import conv_wide, depthwise, finish
 from npusim._dram import serve as dram_serve
 from npusim._dram import serve_runs as dram_serve_runs
@@ -25,6 +26,7 @@ from npusim._weights import weights
 from npusim._window import pool, resample
 
 __all__ = [
+    "Course",
     "DefaultFloats",
     "Search",
     "Strided",
@@ -36,6 +38,7 @@ __all__ = [
     "conv",
     "conv_wide",
     "copy",
+    "course",
     "cumsum",
     "depthwise",
     "dequantize",

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 NO_OP = 0xFFFF_FFFF
@@ -32,6 +33,10 @@ class Span(NamedTuple):
     bytes: int
     bound: str
     dram_bytes: int = 0
+
+
+ORDER = itemgetter(2, 0, 1)
+"""What spans are sorted by: end, unit, start."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -93,17 +93,13 @@ def explore(
             count = len(study.rows)
             say(f"stopped with {count} designs in the store; the same command goes on:\n  {_again(context)}", err=True)
             raise
-        written = []
+        answer(json_file, lambda: to_json_dict(study), lambda: text(study, top))
         for path, writer in ((csv_file, write_csv), (parquet_file, write_parquet), (html_file, _write_html)):
             if path is not None:
                 with replacing(path) as draft:
                     writer(study, draft)
-                written.append(str(path))
-        answer(
-            json_file,
-            lambda: to_json_dict(study),
-            lambda: "\n".join([text(study, top), *(f"wrote {file}" for file in written)]),
-        )
+                if json_file != "-":
+                    say(f"wrote {path}")
 
 
 def _write_design(space: Path, number: int, path: Path) -> None:
@@ -132,6 +128,7 @@ def _bar(name: str) -> Iterator[Callable[[int, int], object]]:
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
+    bar: Any
     with click.progressbar(
         length=1, label=f"exploring {name}", show_pos=True, show_eta=True, file=sys.stderr, item_show_func=lambda _: ""
     ) as bar:

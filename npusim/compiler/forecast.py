@@ -64,7 +64,7 @@ class _Course:
         for command in commands:
             self._total += command.size
             if command.unit != Unit.CONTROL:
-                work = command.instruction.work()
+                work = command.instruction.asked()
                 if work not in charges:
                     charges[work] = _charge(work, config)
                 unit = numbers.setdefault((command.core, command.unit), len(numbers))

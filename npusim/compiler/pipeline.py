@@ -267,7 +267,7 @@ _SLACK = 4
 def _traffic(commands: Iterable[Command], config: Config) -> int:
     """Bytes past the pins of the DRAM."""
     model = cost_model(config)
-    works = (command.instruction.work() for command in commands if command.unit >= Unit.DMA)
+    works = (command.instruction.asked() for command in commands if command.unit >= Unit.DMA)
     return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
 
 
@@ -419,7 +419,7 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
     totals: dict[DType, int] = {}
     for command in commands:
         if command.unit == Unit.MATRIX:
-            work = command.instruction.work()
+            work = command.instruction.asked()
             if isinstance(work, MatrixWork):
                 totals[work.dtype] = totals.get(work.dtype, 0) + work.macs
     return tuple(sorted(totals.items()))

@@ -106,10 +106,11 @@ class Tile:
     compute: list[Item] = field(default_factory=list)
     stores: list[Item] = field(default_factory=list)
 
-    def occupied(self) -> Iterator[Place]:
-        """What compute and stores touch on the chip."""
-        for item in (*self.compute, *self.stores):
-            yield from _places((*item.reads, *item.writes))
+    def touches(self, places: Iterable[Place]) -> bool:
+        """Whether compute or stores touch one of some places on the chip."""
+        items = (*self.compute, *self.stores)
+        resources = {id(each): each for item in items for part in (item.reads, item.writes) for each in part}
+        return any(place.overlaps(used) for used in _places(resources.values()) for place in places)
 
 
 @dataclass(slots=True)
@@ -178,8 +179,12 @@ def raise_fence(fences: Fences, key: Key, count: int) -> None:
 
 
 def raise_fences(fences: Fences, others: Fences) -> None:
+    if not fences:
+        fences.update(others)
+        return
     for key, count in others.items():
-        raise_fence(fences, key, count)
+        if fences.get(key, 0) < count:
+            fences[key] = count
 
 
 def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
@@ -388,12 +393,13 @@ class Scheduler:
         What other cores still have to store must also be issued before anything here reads it: a use that is not on
         record is one that nobody waits for.
         """
-        loaded = _buffers_read(step.loads)
-        read = loaded | _buffers_read(step.compute) | _buffers_read(step.stores)
+        if not self._pending:
+            return
+        items = (*step.loads, *step.compute, *step.stores)
+        read = _buffers_read(items)
         written = [place for item in step.loads for place in _places(item.writes)]
         for core, (_, pending) in sorted(self._pending.items()):
-            stored = _buffers_written(pending)
-            if read & stored or any(place.overlaps(used) for place in written for used in pending.occupied()):
+            if (read and not read.isdisjoint(_buffers_written(pending))) or (written and pending.touches(written)):
                 self._flush(core)
 
     def _flush(self, core: int) -> None:
@@ -419,8 +425,16 @@ class Scheduler:
         return core, channel
 
     def _issue(self, core: int, unit: int, op: int, item: Item) -> None:
-        needs = self._needs(op, item)
-        self._record_all(op, [item], self._emit((core, int(unit)), op, item, needs))
+        self._put((core, int(unit)), op, item, self._needs(op, item))
+
+    def _put(self, key: Key, op: int, item: Item, needs: Fences) -> None:
+        """Issue an item that waits for what it needs, and put on record what it uses."""
+        fences = self._emit(key, op, item, needs)
+        # A resource that is there twice is on record as if it were there once: the fences are of one command.
+        for resource in item.reads:
+            self._record(resource, fences, op, write=False)
+        for resource in item.writes:
+            self._record(resource, fences, op, write=True)
 
     def _issue_together(self, op: int, loads: Sequence[tuple[Sequence[int], Item]]) -> None:
         """Issue loads, each to a channel of one of some cores, in no order of their own, whatever they write."""
@@ -429,6 +443,10 @@ class Scheduler:
         for _, item in loads:
             raise_fences(needs, self._needs(op, item))
         ready = self._course.ready(needs.items()) if self._chooses else 0
+        if len(loads) == 1:
+            ((cores, item),) = loads
+            self._put(self._load_channel(cores, ready), op, item, needs)
+            return
         fences: Fences = {}
         for cores, item in loads:
             fences.update(self._emit(self._load_channel(cores, ready), op, item, needs))
@@ -437,7 +455,8 @@ class Scheduler:
     def _emit(self, key: Key, op: int, item: Item, needs: Fences) -> Fences:
         """Put a command into the stream; what to wait for by those who wait for it."""
         count = self._issued[key] = self._issued.get(key, 0) + 1
-        waits = tuple(Wait(*other, need) for other, need in sorted(self._prune(key, needs).items()))
+        rest = self._prune(key, needs)
+        waits = tuple([Wait(core, unit, need) for (core, unit), need in sorted(rest.items())]) if rest else ()
         self.commands.append(Command(*key, op, waits, item.instruction))
         if self._chooses:
             self._course.add(self.commands[-1], self._course.ready(needs.items()))
@@ -453,9 +472,21 @@ class Scheduler:
         """What must be over before an item of an operator begins."""
         needs: Fences = {}
         for resource in item.reads:
-            self._need_for_read(resource, needs)
+            if isinstance(resource, Slot):
+                if not resource.active:
+                    self._activate(resource)
+                raise_fences(needs, resource.writers)
+            elif not resource.buffer.is_constant:
+                # The driver writes constants before the job starts, and the verifier lets no command write them.
+                self._history(resource.buffer).writes.raise_into(needs, *resource.extent())
         for resource in item.writes:
-            self._need_for_write(resource, op, needs)
+            if isinstance(resource, Slot):
+                if not resource.active:
+                    self._activate(resource)
+                raise_fences(needs, resource.writers)
+                raise_fences(needs, resource.readers)
+            else:
+                self._need_for_write(resource, op, needs)
         return needs
 
     def _prune(self, key: Key, needs: Fences) -> Fences:
@@ -463,34 +494,23 @@ class Scheduler:
         command when the one before it is complete. What follows by way of other units is not looked for: a wait too
         many costs 8 bytes.
         """
+        if not needs:
+            return {}
         known = self._known.setdefault(key, {})
         rest = {other: need for other, need in needs.items() if other != key and known.get(other, 0) < need}
         known.update(rest)
         return rest
 
-    def _need_for_read(self, resource: Resource, needs: Fences) -> None:
-        if isinstance(resource, Slot):
-            self._activate(resource)
-            raise_fences(needs, resource.writers)
-            return
-        if resource.buffer.is_constant:
-            return  # the driver writes constants before the job starts, and the verifier lets no command write them
-        self._history(resource.buffer).writes.raise_into(needs, *resource.extent())
-
-    def _need_for_write(self, resource: Resource, op: int, needs: Fences) -> None:
-        if isinstance(resource, Slot):
-            self._activate(resource)
-            raise_fences(needs, resource.writers)
-            raise_fences(needs, resource.readers)
-            return
+    def _need_for_write(self, resource: View, op: int, needs: Fences) -> None:
         history = self._history(resource.buffer)
         # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
         raise_fences(needs, history.before)
         # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
         # hold other rows later.
         own = None if resource.buffer.on_chip else op
+        low, high = resource.extent()
         for uses in (history.reads, history.writes):
-            uses.raise_into(needs, *resource.extent(), but=own)
+            uses.raise_into(needs, low, high, but=own)
 
     def _record(self, resource: Resource, fences: Fences, op: int, *, write: bool) -> None:
         if isinstance(resource, Slot):
@@ -503,8 +523,9 @@ class Scheduler:
         if resource.buffer.is_constant:
             return
         history = self._history(resource.buffer)
+        low, high = resource.extent()
         for key, count in fences.items():
-            (history.writes if write else history.reads).add(*resource.extent(), key, count, op)
+            (history.writes if write else history.reads).add(low, high, key, count, op)
 
     def _history(self, buffer: Buffer) -> _History:
         history = self._histories.get(buffer)
@@ -517,11 +538,10 @@ class Scheduler:
 
     def _activate(self, slot: Slot) -> None:
         """Before a slot's first use: whatever used its bytes before must be over."""
-        if not slot.active:
-            slot.active = True
-            place = _place(slot)
-            assert place is not None
-            slot.readers = self._claim(place, slot)
+        slot.active = True
+        place = _place(slot)
+        assert place is not None
+        slot.readers = self._claim(place, slot)
 
     def _claim(self, place: Place, claimant: Slot | Buffer) -> Fences:
         """Give bytes of the chip to a new use; what must be over before they are written."""

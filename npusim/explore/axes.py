@@ -1,10 +1,12 @@
-"""What a key of ``[vary]`` runs through: a list, or a range with a step or a factor; each value checked as the key's."""
+"""What a key of ``[vary]`` runs through: a list, or a range with a step or a factor; each value is checked."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from npusim.errors import UsageError, shown
@@ -31,12 +33,13 @@ class Axis:
     plain: tuple[Any, ...]
     toml: tuple[Any, ...]
     ordered: bool
-    name: Name = Name()
+    name: Name
 
     def __len__(self) -> int:
         return len(self.plain)
 
 
+@functools.lru_cache(4096)
 def config_key(key: str) -> Kind | Section | str:
     """The kind of a dotted key of a description, or the section; text is the problem with it."""
     cls: type[Any] = Config
@@ -107,7 +110,7 @@ def read_axis(key: str, raw: object, kind: Kind | Section | None, refuse: Refuse
         again = next(value for place, value in enumerate(values) if keyed[place] in keyed[:place])
         refuse(f"must have each value once, got {shown(again)} again")
         return None
-    ordered = not isinstance(name.dim, str) and len(plain) > 1 and all(_less(a, b) for a, b in zip(plain, plain[1:], strict=False))
+    ordered = not isinstance(name.dim, str) and len(plain) > 1 and all(_less(a, b) for a, b in pairwise(plain))
     return Axis(key, tuple(plain), tuple(_toml(value, kind) for value in plain), ordered, name)
 
 
@@ -159,8 +162,8 @@ def _read(value: object, kind: Kind, refuse: Refuse) -> Any:
     return None if found is None else kind.raw(found)
 
 
-def _range(raw: Mapping[str, object], kind: Kind | Section | None, refuse: Refuse) -> list[Any] | None:
-    """The values from ``from`` to ``to``, that included if it is met."""
+def _is_range(raw: Mapping[str, object], refuse: Refuse) -> bool:
+    """Whether a table has the keys of a range."""
     wrong = [name for name in raw if name not in RANGE]
     for name in wrong:
         refuse(f"{unknown(name, RANGE)}")
@@ -169,8 +172,13 @@ def _range(raw: Mapping[str, object], kind: Kind | Section | None, refuse: Refus
         refuse(f"{name}: missing; must be given: the {'first' if name == 'from' else 'last'} value of the range")
     if ("step" in raw) == ("times" in raw):
         refuse("must have either step or times: what is added to a value for the next one, or multiplied with it")
-        return None
-    if wrong or lacking:
+        return False
+    return not wrong and not lacking
+
+
+def _range(raw: Mapping[str, object], kind: Kind | Section | None, refuse: Refuse) -> list[Any] | None:
+    """The values from ``from`` to ``to``, that included if it is met."""
+    if not _is_range(raw, refuse):
         return None
     if not isinstance(kind, Quantity | Count | Ratio | None):
         refuse("must be a list: this key has no numbers that a range could run through")

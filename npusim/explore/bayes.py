@@ -1,6 +1,6 @@
 """Designs drawn by an Optuna sampler, which learns from the rows of those that it drew before.
 
-Nothing of Optuna's is stored: a study that goes on draws the same designs again, from the same seed and the stored rows.
+Nothing of Optuna's is stored: a study that goes on draws the same designs again, from the same seed and the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from npusim.explore.space import Space
 
 ROUND = 8
-"""Designs that are drawn before rows are waited for, however many workers there are: the order must not depend on that."""
+"""Designs that are drawn before rows are waited for, however many workers there are: that must not show."""
 IDLE = 25
 """Rounds without a new design after which the sampler has no more ideas."""
 
@@ -49,7 +49,12 @@ def drawn(space: Space, question: Question, screen: Screen, budget: int) -> Roun
             if row is None or not objectives or any(map(math.isnan, objectives)):
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 continue
-            trial.set_user_attr(_LACKS, [0.0 if math.isnan(lack) else lack for lack in question.lacks(row)])
+            lacks = [0.0 if math.isnan(lack) else lack for lack in question.lacks(row)]
+            if hasattr(trial, "set_constraint"):
+                for place, lack in enumerate(lacks):
+                    trial.set_constraint(str(place), lack)
+            else:
+                trial.set_user_attr(_LACKS, lacks)
             study.tell(trial, list(objectives))
 
 
@@ -67,12 +72,15 @@ def _distributions(space: Space) -> dict[str, Any]:
 
 
 def _sampler(space: Space, constrained: bool) -> Any:
+    import optuna
     from optuna import samplers
 
     seed = space.search.seed
-    limits = (lambda trial: trial.user_attrs.get(_LACKS, [1.0])) if constrained else None
+    # From version 5 on a trial is told of its constraints; before, samplers asked.
+    asks = constrained and not hasattr(optuna.Trial, "set_constraint")
+    limits: dict[str, Any] = {} if not asks else {"constraints_func": lambda trial: trial.user_attrs.get(_LACKS, [1.0])}
     if space.search.sampler == "random":
         return samplers.RandomSampler(seed=seed)
     if space.search.sampler == "nsga2":
-        return samplers.NSGAIISampler(seed=seed, constraints_func=limits)
-    return samplers.TPESampler(seed=seed, constraints_func=limits, multivariate=True, n_startup_trials=ROUND)
+        return samplers.NSGAIISampler(seed=seed, **limits)
+    return samplers.TPESampler(seed=seed, **limits, multivariate=True, n_startup_trials=ROUND)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,25 +27,28 @@ class Cluster:
 
     def __init__(self, evaluate: Evaluate, address: str) -> None:
         try:
-            from distributed import Client
+            import distributed
         except ImportError:
             raise UsageError("--cluster needs dask and distributed: pip install 'npusim[explore]'") from None
         try:
-            self._client: Any = Client(address, timeout=PATIENCE, set_as_default=False)
+            client: Any = distributed.Client
+            self._client = client(address, timeout=PATIENCE, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
             raise UsageError(f"--cluster {address}: no Dask scheduler answers there: {error}") from None
-        # A task, not scattered data: what a lost worker had of it is made again.
-        blob = pickle.dumps(evaluate, pickle.HIGHEST_PROTOCOL)
-        self._evaluate = self._client.submit(pickle.loads, blob, pure=False)
+        self._name = f"npusim-{uuid.uuid4().hex}"
+        # Not an argument of each task: those would all go to the worker that has it. New workers get it as well.
+        self._client.register_plugin(_evaluator(evaluate), name=self._name)
 
     def rows(self, designs: Iterable[Design]) -> Iterator[Row]:
         """The row of each design, as they come."""
-        from distributed import as_completed
+        import distributed
+
+        completed: Any = distributed.as_completed
 
         left = iter(designs)
         while batch := list(itertools.islice(left, AT_ONCE)):
-            futures = {self._client.submit(evaluated, self._evaluate, each, pure=False): each for each in batch}
-            for future in as_completed(list(futures)):
+            futures = {self._client.submit(_evaluated, self._name, each, pure=False): each for each in batch}
+            for future in completed(list(futures), loop=self._client.loop):
                 if future.status == "finished":
                     yield future.result()
                 else:
@@ -54,4 +59,31 @@ class Cluster:
 
     def close(self) -> None:
         """Leave the cluster as it was."""
+        with contextlib.suppress(OSError, RuntimeError):  # of a scheduler that has gone
+            self._client.unregister_worker_plugin(self._name)
         self._client.close()
+
+
+def _evaluator(evaluate: Evaluate) -> Any:
+    """What is sent to each worker once."""
+    from distributed import WorkerPlugin
+
+    class Evaluator(WorkerPlugin):
+        """Keeps how designs are evaluated."""
+
+        def __init__(self, blob: bytes) -> None:
+            self._blob = blob
+
+        def setup(self, worker: Any) -> None:
+            """On the worker, when it is told."""
+            self.evaluate = pickle.loads(self._blob)
+
+    return Evaluator(pickle.dumps(evaluate, pickle.HIGHEST_PROTOCOL))
+
+
+def _evaluated(name: str, design: Design) -> Row:
+    """On a worker."""
+    from distributed import get_worker
+
+    plugin: Any = get_worker().plugins[name]
+    return evaluated(plugin.evaluate, design)

@@ -19,7 +19,11 @@ def estimate_of(graphs: Mapping[str, Graph]) -> Estimate | None:
     except ImportError:
         return None
 
+    known: dict[tuple[str, Config], Estimator] = {}
+
     def estimate(model: str, base: Config, columns: Mapping[str, Sequence[object]]) -> Estimates:
-        return Estimator(graphs[model], base).estimate(columns)
+        if (model, base) not in known:
+            known[model, base] = Estimator(graphs[model], base)
+        return known[model, base].estimate(columns)
 
     return estimate

@@ -21,10 +21,14 @@ _UNFIT = (UnsupportedError, CompileError, DeviceMemoryError, DeviceFaultError)
 class Task(Protocol):
     """What a worker evaluates: (number, base's name, settings, device)."""
 
-    number: int
-    base: str
-    settings: dict[str, Any]
-    config: Config
+    @property
+    def number(self) -> int: ...
+    @property
+    def base(self) -> str: ...
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    @property
+    def config(self) -> Config: ...
 
 
 class Evaluate(Protocol):
@@ -37,7 +41,9 @@ class Simulator:
     """Simulates graphs on designs. ``graphs`` are in the workloads' order."""
 
     def __init__(self, names: Sequence[str], graphs: Sequence[Graph]) -> None:
-        self._models = list(zip(names, graphs, [digest_of(g, n) for n, g in zip(names, graphs, strict=True)], strict=True))
+        self._models = list(
+            zip(names, graphs, [digest_of(g, n) for n, g in zip(names, graphs, strict=True)], strict=True)
+        )
 
     @property
     def digests(self) -> dict[str, str]:
@@ -112,7 +118,10 @@ def busy_shares(result: Result) -> Mapping[str, float]:
     for unit, each in counters.units.items():
         kinds.setdefault(unit.rpartition(".")[2].rstrip("0123456789"), []).append(each.busy_ps)
     shares = {kind: sum(busy) / len(busy) / whole for kind, busy in kinds.items()}
-    return {**{kind: round(share, 6) for kind, share in shares.items()}, "dram": round(counters.dram_busy_ps / whole, 6)}
+    return {
+        **{kind: round(share, 6) for kind, share in shares.items()},
+        "dram": round(counters.dram_busy_ps / whole, 6),
+    }
 
 
 def _one_line(error: Exception) -> str:

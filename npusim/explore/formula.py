@@ -1,8 +1,8 @@
-"""Formulas of a space file: numbers with units, keys of the device, figures of the models; checked before anything runs.
+"""Formulas of a space file: numbers with units, keys of the device, figures of models; checked before anything runs.
 
-``2 * rows * 16 KiB``, ``area <= 2.5 mm2``, ``latency('bert') * energy``. Python's grammar is parsed, never evaluated: what
-is not arithmetic, a comparison or one of a few functions is refused. Every value has a dimension, so that an area is never
-compared with a time. Values may be exact numbers, or numpy arrays with one element for each design.
+``2 * rows * 16 KiB``, ``area <= 2.5 mm2``, ``latency('bert') * energy``. Python's grammar is parsed, never evaluated:
+what is not arithmetic, a comparison or one of a few functions is refused. Every value has a dimension, so that an area
+is never compared with a time. Values may be exact numbers, or numpy arrays with one element for each design.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ _PLACEHOLDER = re.compile(r"_quantity[0-9]+")
 def _constant(value: object) -> _Part:
     if isinstance(value, bool):
         return _Part(FLAG, lambda _: value)
-    if isinstance(value, int | float) and value == value and abs(value) != math.inf:
+    if isinstance(value, int | float) and math.isfinite(value):
         exact = Fraction(str(value))
         return _Part(NUMBER, lambda _: exact)
     if isinstance(value, str):
@@ -364,7 +364,7 @@ def _extreme(ufunc: Any, plain: Callable[[list[Any]], Any], values: list[Any]) -
         for value in values[1:]:
             found = ufunc(found, np.asarray(value, float))
         return found
-    if any(value != value for value in values):
+    if any(math.isnan(value) for value in values):
         return math.nan
     return plain(values)
 

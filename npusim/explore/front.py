@@ -1,4 +1,4 @@
-"""Which designs no other is better than: by one objective at least, and worse by none. All objectives are to be small."""
+"""Which designs no other is better than: better in one objective, and worse in none. All are to be small."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
 _BLOCK = 1024
 
 
-def non_dominated(points: Floats, margin: float = 0.0) -> npt.NDArray[np.bool_]:
+def non_dominated(points: Floats, margin: float = 0.0) -> Mask:
     """Which of ``points`` [n, objectives] no other dominates; of equal ones all. Those with a nan are never.
 
     ``margin``: one is dominated only by another that is better by this part in every objective, as where figures may
     be wrong by so much.
     """
-    found = ~np.isnan(points).any(axis=1)
+    found: Mask = np.logical_not(np.any(np.isnan(points), axis=1))
     if not found.any():
         return found
     # Only those that dominate by the plain rule can do so by a margin: a small front is compared with all.
@@ -25,12 +27,12 @@ def non_dominated(points: Floats, margin: float = 0.0) -> npt.NDArray[np.bool_]:
     best = points[front]
     for start in range(0, len(points), _BLOCK):
         block = points[start : start + _BLOCK]
-        beaten = (best[None] * (1 + margin) < block[:, None]).all(axis=2).any(axis=1)
-        found[start : start + _BLOCK] &= ~beaten
+        beaten = np.any(np.all(best[None] * (1 + margin) < block[:, None], axis=2), axis=1)
+        found[start : start + _BLOCK] &= np.logical_not(beaten)
     return found
 
 
-def _plain(points: Floats, valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _plain(points: Floats, valid: Mask) -> Mask:
     # In lexical order nothing is dominated by what comes after it, so that the front is grown in one pass.
     places = np.flatnonzero(valid)
     order = places[np.lexsort(points[places].T[::-1])]
@@ -45,14 +47,14 @@ def _plain(points: Floats, valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_
     return found
 
 
-def _dominated(points: Floats, by: Floats) -> npt.NDArray[np.bool_]:
+def _dominated(points: Floats, by: Floats) -> Mask:
     """Which of ``points`` one of ``by`` dominates."""
     beaten = np.zeros(len(points), np.bool_)
     for start in range(0, len(by), _BLOCK):
         part = by[start : start + _BLOCK]
-        no_worse = (part[None] <= points[:, None]).all(axis=2)
-        better = (part[None] < points[:, None]).any(axis=2)
-        beaten |= (no_worse & better).any(axis=1)
+        no_worse = np.all(part[None] <= points[:, None], axis=2)
+        better = np.any(part[None] < points[:, None], axis=2)
+        beaten |= np.any(no_worse & better, axis=1)
     return beaten
 
 
@@ -72,7 +74,7 @@ def layers(points: Floats, wanted: int, margin: float = 0.0) -> list[int]:
     return found
 
 
-def spread(points: Floats, wanted: int) -> npt.NDArray[np.intp]:
+def spread(points: Floats, wanted: int) -> Places:
     """Places of ``wanted`` points of a front that are far from each other, its ends first among them."""
     low, high = points.min(axis=0), points.max(axis=0)
     scaled = (points - low) / np.where(high > low, high - low, 1)

@@ -1,8 +1,8 @@
 """Successive halving by tiers: what costs nothing decides first, what is exact last.
 
-All designs, or a sample of them, are estimated; the best of those by estimate are simulated; how far the estimates were off
-there corrects those nearby; then what is promising beside the front is simulated, round by round, until nothing new comes
-or the budget is spent. Every figure of the answer is a simulated one.
+All designs, or a sample of them, are estimated; the best of those by estimate are simulated; how far the estimates were
+off there corrects those nearby; then what is promising beside the front is simulated, round by round, until nothing new
+comes or the budget is spent. Every figure of the answer is a simulated one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npusim.explore.figures import OF_MODELS, Row
-from npusim.explore.front import Floats, layers, non_dominated, spread
+from npusim.explore.front import Floats, Mask, Places, layers, non_dominated, spread
 from npusim.explore.search import Rounds, neighbours
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Halving:
         self._margin = float(space.search.margin)
         self._rows: dict[int, Row] = {}
         self._random = random.Random(space.search.seed)
+        self._known_places: dict[int, list[float]] = {}
 
     def rounds(self, budget: int) -> Rounds:
         """Ask for rounds of designs, ``budget`` of them at most."""
@@ -81,7 +82,7 @@ class Halving:
         self._keep(points, near, chosen)
         return [table.numbers[place] for place in chosen]
 
-    def _keep(self, points: Floats, near: np.ndarray[tuple[int], np.dtype[np.intp]], chosen: list[int]) -> None:
+    def _keep(self, points: Floats, near: Places, chosen: list[int]) -> None:
         """Which estimates are worth another look after each round."""
         if len(near) <= KEPT:
             kept = near
@@ -104,12 +105,11 @@ class Halving:
             return []
         values = self.table.values(self._corrections(places))
         points, lack = self.table.objectives(values)[places], self.table.lack(values)[places]
-        margin = self._residual() if self._rows else self._margin
-        promising = (lack <= margin) & ~np.isnan(points).any(axis=1)
+        promising = (lack <= self._margin) & ~np.isnan(points).any(axis=1)
         exact = self._points(front)
         adjacent = np.isin(places, [self.table.place[number] for number in allowed])
         # Beside the front an estimate has the benefit of the doubt; elsewhere it must be better as it is.
-        hopeful = promising & ~_beaten(points * np.where(adjacent, 1 - margin, 1.0)[:, None], exact)
+        hopeful = promising & ~_beaten(points * np.where(adjacent, 1 - self._margin, 1.0)[:, None], exact)
         candidates = np.flatnonzero(hopeful)
         if not len(candidates):
             return []
@@ -133,7 +133,7 @@ class Halving:
         points = [self._question.objectives(self._rows[number]) for number in numbers]
         return np.array(points, float).reshape(len(points), len(self._space.objectives))
 
-    def _corrections(self, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Mapping[tuple[str, str], Floats]:
+    def _corrections(self, places: Places) -> Mapping[tuple[str, str], Floats]:
         """By model and figure, what the errors of near simulated designs make of an estimate: a factor."""
         rows = [row for row in self._rows.values() if row.known]
         count = len(self.table.numbers)
@@ -148,36 +148,42 @@ class Halving:
             for figure in OF_MODELS:
                 exact = np.array([_known(getattr(row.figures[index], figure)) for row in rows])
                 error = np.log(np.maximum(exact, 1e-9)) - np.log(self.table.column(model, figure)[done])
+                error = np.where(np.isnan(error), 0.0, error)  # of a design that was taken not to fit
                 factor = np.full(count, np.nan)
                 factor[places] = np.exp((weights * error[nearest]).sum(axis=1))
                 found[model, figure] = factor
         return found
 
-    def _residual(self) -> float:
-        """How far corrected estimates may be off: the margin, or less where there are many simulated designs."""
-        return self._margin
-
     def _coordinates(self, numbers: list[int]) -> Floats:
         """Places on the axes from 0 to 1; names are as far from each other as the ends of an axis."""
-        columns = []
-        places = np.array([self._space.places(number) for number in numbers], float)
-        for axis, (radix, ordered) in enumerate(zip(self._space.radices, self._space.ordered, strict=True)):
-            if ordered:
-                columns.append(places[:, axis] / (radix - 1))
-            elif radix > 1:
-                columns += [(places[:, axis] == value) * 0.7 for value in range(radix)]
-        return np.stack(columns, axis=1) if columns else np.zeros((len(numbers), 1))
+        for number in numbers:
+            if number not in self._known_places:
+                self._known_places[number] = self._coordinate(number)
+        return np.array([self._known_places[number] for number in numbers], float)
+
+    def _coordinate(self, number: int) -> list[float]:
+        found: list[float] = []
+        for place, radix, ordered in zip(
+            self._space.places(number), self._space.radices, self._space.ordered, strict=True
+        ):
+            found += [place / (radix - 1)] if ordered else [(place == value) * HALF for value in range(radix)]
+        return found
+
+
+HALF = 0.5
+"""Two names differ in two coordinates."""
 
 
 def _known(value: float | None) -> float:
     return np.nan if value is None else float(value)
 
 
-def _beaten(points: Floats, front: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _beaten(points: Floats, front: Floats) -> Mask:
     """Which points one of the front is at least as good as in everything."""
     if not len(front):
         return np.zeros(len(points), np.bool_)
-    return (front[None] <= points[:, None]).all(axis=2).any(axis=1)
+    beaten: Mask = np.any(np.all(front[None] <= points[:, None], axis=2), axis=1)
+    return beaten
 
 
 def _best(points: Floats, wanted: int) -> list[int]:
@@ -186,7 +192,7 @@ def _best(points: Floats, wanted: int) -> list[int]:
     return chosen if chosen else spread(points, wanted).tolist()
 
 
-def _weights(there: Floats, here: Floats) -> tuple[Floats, np.ndarray[tuple[int, int], np.dtype[np.intp]]]:
+def _weights(there: Floats, here: Floats) -> tuple[Floats, Places]:
     """For each point ``there`` the nearest of those ``here``, and how much each counts."""
     count = min(NEAR, len(here))
     nearest = np.empty((len(there), count), np.intp)
@@ -194,8 +200,9 @@ def _weights(there: Floats, here: Floats) -> tuple[Floats, np.ndarray[tuple[int,
     for start in range(0, len(there), 1024):
         block = there[start : start + 1024]
         distance = np.abs(block[:, None] - here[None]).sum(axis=2)
-        # A stable sort: of two that are as near, the first, on every machine.
-        order = np.argsort(distance, axis=1, kind="stable")[:, :count]
+        # Of two that are as near, the first one; and in one order, so that sums are the same on every machine.
+        distance += np.arange(len(here)) * 1e-9
+        order = np.sort(np.argpartition(distance, count - 1, axis=1)[:, :count], axis=1)
         near = 1 / (np.take_along_axis(distance, order, 1) + 1e-3) ** 2
         nearest[start : start + 1024] = order
         weights[start : start + 1024] = near / near.sum(axis=1, keepdims=True)

@@ -196,8 +196,12 @@ class SearchConfig:
     method: str = key(Choice(METHODS), "auto: exhaustive up to budget designs, halving over more", "auto")
     budget: int = key(Count(1, 1 << 24), "designs that are simulated at most", 500)
     seed: int = key(Count(0, 1 << 31), "of all that is drawn", 0)
-    screen: int = key(Count(1, 1 << 24), "halving: designs that are estimated at most, a sample of a larger space", 200_000)
-    margin: Fraction = key(Ratio(8), "halving: part by which an estimate may be off before its design is dropped", Fraction(1, 4))
+    screen: int = key(
+        Count(1, 1 << 24), "halving: designs that are estimated at most, a sample of a larger space", 200_000
+    )
+    margin: Fraction = key(
+        Ratio(8), "halving: part by which an estimate may be off before its design is dropped", Fraction(1, 4)
+    )
     sampler: str = key(Choice(SAMPLERS), "optuna: how it draws designs", "tpe")
 
 

@@ -36,6 +36,11 @@ class Question:
 
     def excluded(self, number: int, config: Config, area: float | None) -> str:
         """The constraint that a design breaks whatever runs on it; empty if there is none."""
+        if area is None and any("area" in formula.uses for formula in self.space.objectives):
+            return next(
+                (f"{each.text}: area is not known" for each in self.first if "area" in each.uses),
+                "area is not known, and is an objective",
+            )
         values = {**(self.space.names(number, config) if self.device_names else {}), "area": area}
         return _broken(self.first, values)
 
@@ -55,7 +60,10 @@ class Question:
         """Why a design is no answer: it has no figures, or breaks a constraint, or that is not known; else empty."""
         if not row.known:
             return row.reason
-        return _broken(self.space.constraints, self.values(row))
+        values = self.values(row)
+        unknown = [formula.text for formula in self.space.objectives if math.isnan(_number(formula, values))]
+        reason = f"{unknown[0]} is not known, and is an objective" if unknown else ""
+        return _broken(self.space.constraints, values) or reason
 
     def lacks(self, row: Row) -> list[float]:
         """How far each constraint is from being fulfilled, as a part of its limit; 0 and below: it is."""
@@ -70,10 +78,6 @@ def _is_figure(name: str) -> bool:
     return name.partition("(")[0] in (*_RUN, "area")
 
 
-def _words(names: list[str]) -> list[str]:
-    return [name.partition("(")[0] for name in names]
-
-
 def _number(formula: Formula, values: Mapping[str, Any]) -> float:
     try:
         return float(formula(values))
@@ -86,8 +90,7 @@ def _broken(constraints: tuple[Formula, ...] | list[Formula], values: Mapping[st
         lack = _number(formula, values)
         if math.isnan(lack):
             unknown = [name for name in sorted(formula.uses) if values.get(name) is None]
-            hint = "; it follows from technology.node" if {"area", "energy", "power"} & set(_words(unknown)) else ""
-            return f"{formula.text}: {', '.join(unknown) or 'a value'} is not known{hint}"
+            return f"{formula.text}: {', '.join(unknown) or 'a value'} is not known"
         if lack > 0:
             return f"breaks {formula.text}"
     return ""

@@ -30,7 +30,11 @@ def read_space(source: str | os.PathLike[str]) -> Space:
 
 
 def make_space(
-    plain: Mapping[str, Any], label: str = "space", folder: Path = Path(), name: str = "space", given: Sequence[Workload] = ()
+    plain: Mapping[str, Any],
+    label: str = "space",
+    folder: Path = Path(),
+    name: str = "space",
+    given: Sequence[Workload] = (),
 ) -> Space:
     """The space of a table as TOML has it; ``given``: models beside those that it names. Raises ConfigError."""
     reading = Reading(label)
@@ -68,7 +72,9 @@ class _Maker:
         if self._reading.problems:
             return None
         definition = {
-            "bases": [[base.name, base.fingerprint()] for base in bases],
+            "bases": [base.name for base in bases],
+            "devices": {base.name: base.fingerprint()[:16] for base in bases},
+            "keys": [axis.key for axis in axes],
             "vary": {axis.key: list(axis.plain) for axis in axes},
             "derive": {each.key: each.formula.text for each in derived},
         }
@@ -178,9 +184,7 @@ class _Maker:
             return None
         return Derived(key, kind, made)
 
-    def _scope(
-        self, varied: Sequence[str], own: set[str], axes: Sequence[Axis], derived: Sequence[Derived]
-    ) -> Scope:
+    def _scope(self, varied: Sequence[str], own: set[str], axes: Sequence[Axis], derived: Sequence[Derived]) -> Scope:
         names = {key: name for key, kind in config_keys() if (name := name_of(kind)) is not None}
         names |= {axis.key: axis.name for axis in axes if axis.key in own}
         # Kept as the formula gives it, in SI units.
@@ -234,4 +238,3 @@ def _text(raw: object) -> str:
     if isinstance(raw, bool):
         return str(raw)
     return str(raw) if isinstance(raw, str | int | float) else shown(raw)
-

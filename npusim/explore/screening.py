@@ -1,4 +1,4 @@
-"""What is known of designs without simulating them: whether they can be built, their area, and estimates of the rest."""
+"""What is known of designs without a simulation: whether they can be built, their area, estimates of the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from npusim.errors import ConfigError, NpusimError
+from npusim.errors import CompileError, ConfigError, NpusimError, UnsupportedError
 from npusim.explore.figures import OF_MODELS
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ class Screen:
             area = self._area(config)
             reason = self._question.excluded(number, config, area)
             if reason:
-                self.excluded[number] = reason
+                self.excluded[number] = reason + (
+                    _unknown_area(config) if area is None and "not known" in reason else ""
+                )
             else:
                 self.areas[number], self.clocks[number] = area, config.clock_hz
         return number in self.areas
@@ -72,6 +74,14 @@ class Screen:
     def causes(self) -> collections.Counter[str]:
         """How many designs were left out, by reason."""
         return collections.Counter(self.excluded.values())
+
+
+def _unknown_area(config: Config) -> str:
+    """Which parts of the area nobody has said, and how to."""
+    from npusim.hw.area import area
+
+    missing = area(config).unknown
+    return f"; technology.node says it, or [set] area.*, for: {', '.join(missing)}" if missing else ""
 
 
 def _cause(error: ConfigError) -> str:
@@ -149,31 +159,42 @@ class Table:
         fixed: tuple[str, ...],
     ) -> None:
         """Estimate a model on designs that agree in the keys that are ``fixed``."""
-        assert self._estimate is not None
         first = int(places[0])
-        base = self._space.config(numbers[first])
         columns = {key: [settings[i][key] for i in places] for key in settings[first] if key not in fixed}
-        try:
-            given = {key: [_toml(self._space, key, value) for value in column] for key, column in columns.items()}
-            estimates = self._estimate(model, base, given)
-        except NpusimError as error:
-            key = next((key for key in columns if _names(key, str(error))), None)
-            if key is None:
-                raise
+        alike = self._space.config(numbers[first])
+        base = alike if fixed else self._space.settings(numbers[first])[0]
+        # The space's own device, so that one estimator serves every round; else, where that one cannot compute the
+        # model or contradicts what varies, the first of the designs.
+        estimates = self._ask(model, base, columns)
+        if isinstance(estimates, NpusimError) and base != alike:
+            estimates = self._ask(model, alike, columns)
+        if isinstance(estimates, NpusimError):
+            text = str(estimates)
+            key = next((key for key in columns if _names(key, text)), None)
+            if key is None and not isinstance(estimates, UnsupportedError | CompileError):
+                raise estimates
             groups: dict[str, list[int]] = {}
-            for i in places:
-                groups.setdefault(repr(settings[i][key]), []).append(int(i))
+            for i in places if key is not None else ():
+                groups.setdefault(repr(settings[i][key or ""]), []).append(int(i))
             for group in groups.values():
-                self._fill(model, np.array(group), numbers, settings, found, (*fixed, key))
+                self._fill(model, np.array(group), numbers, settings, found, (*fixed, key or ""))
             return
         found[model, "latency"][places] = estimates.time_ps
         found[model, "dram_bytes"][places] = estimates.dram_bytes
         found[model, "energy"][places] = estimates.energy_fj
 
+    def _ask(self, model: str, base: Config, columns: Mapping[str, Sequence[Any]]) -> Estimates | NpusimError:
+        assert self._estimate is not None
+        given = {key: [_toml(key, value) for value in column] for key, column in columns.items()}
+        try:
+            return self._estimate(model, base, given or {"clock": [base.clock_hz]})
+        except NpusimError as error:
+            return error
+
     def column(self, model: str, figure: str) -> Floats:
-        """Estimates of a figure; 1 where it is not known, which a correction makes the figure itself."""
+        """Estimates of a figure; 1 where it is known of no design, which a correction makes the figure itself."""
         raw = self._figures[model, figure]
-        return np.where(np.isnan(raw) | (raw <= 0), 1.0, raw)
+        return np.ones(len(raw)) if np.isnan(raw).all() else np.maximum(raw, 1.0)
 
     def values(self, corrections: Mapping[tuple[str, str], Floats]) -> dict[str, Any]:
         """What formulas may name, as columns; ``corrections``: factors, by model and figure."""
@@ -212,7 +233,7 @@ class Table:
         return found
 
 
-def _toml(space: Space, key: str, plain: Any) -> Any:
+def _toml(key: str, plain: Any) -> Any:
     """A value as a file has it."""
     from npusim.explore.axes import config_key
     from npusim.hw.keys import Quantity

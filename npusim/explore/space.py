@@ -1,7 +1,7 @@
 """A space of designs: which devices, what varies, what runs on them, what is wanted; read from one TOML file.
 
-A design is a number: the digits are the places of its values on the axes, those of the last axis last. So a space of any
-size has all its designs at hand, and a number means the same in every process.
+A design is a number: its digits are the places of its values on the axes, those of the last axis last. So a space of
+any size has all its designs at hand, and a number means the same in every process.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from fractions import Fraction
 from typing import Any
 
 from npusim.errors import ConfigError, UsageError
-from npusim.explore.axes import Axis, config_keys, name_of
+from npusim.explore.axes import Axis, config_key, config_keys, name_of
 from npusim.explore.formula import Formula
 from npusim.explore.kinds import SearchConfig
 from npusim.explore.workloads import Workload
 from npusim.hw.build import walk
 from npusim.hw.config import Config
 from npusim.hw.keys import Choice, Flag, Kind, Ratio, Text
+
 
 @dataclass(frozen=True, slots=True)
 class Derived:
@@ -101,7 +102,7 @@ class Space:
         values: dict[str, Any] = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True)}
         for each in self.derived:
             values[each.key] = self._derive(each, {**self._of_base(base), **_exact(values)}, number)
-        return base, {key: value for key, value in values.items() if key in _KEYS or "." in key}
+        return base, {key: value for key, value in values.items() if not _is_own(key)}
 
     def config(self, number: int) -> Config:
         """The complete description of a design. Raises ConfigError if its values contradict each other."""
@@ -117,13 +118,16 @@ class Space:
     def names(self, number: int, config: Config) -> dict[str, Any]:
         """What constraints and objectives may name of a design besides its figures."""
         _, *rest = self.places(number)
-        own = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True) if axis.key not in _KEYS}
-        values = {**_plain(config), **{key: value for key, value in own.items() if "." not in key}}
+        own = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True) if _is_own(axis.key)}
+        values = {**_plain(config), **own}
         for each in self.derived:
             if each.kind is None:
                 values[each.key] = each.formula({**self._of_base(self.bases[0]), **_exact(values)})
-        varied = {key: values[key] for key in (*(axis.key for axis in self.axes), *(each.key for each in self.derived))
-                  if key in values}
+        varied = {
+            key: values[key]
+            for key in (*(axis.key for axis in self.axes), *(each.key for each in self.derived))
+            if key in values
+        }
         return {**_exact(varied), **values}
 
     def _of_base(self, base: Config) -> dict[str, Any]:
@@ -148,6 +152,11 @@ class Space:
         return exact.numerator if exact.denominator == 1 else str(exact)
 
 
+def _is_own(key: str) -> bool:
+    """Whether it is a name for formulas, and no key of a device."""
+    return isinstance(config_key(key), str)
+
+
 _KEYS = dict(config_keys())
 _RATIOS = {**{key.rpartition(".")[2]: kind for key, kind in _KEYS.items()}, **_KEYS}
 
@@ -155,9 +164,7 @@ _RATIOS = {**{key.rpartition(".")[2]: kind for key, kind in _KEYS.items()}, **_K
 def _plain(config: Config) -> dict[str, Any]:
     """Numbers of a device in base units, texts and flags, by dotted key; of what it lacks, None."""
     found: dict[str, Any] = dict.fromkeys(_KEYS)
-    for key, entry, value in walk(config):
-        if name_of(entry.kind) is not None:
-            found[key] = value
+    found.update({key: value for key, entry, value in walk(config) if name_of(entry.kind) is not None})
     return found
 
 

@@ -138,12 +138,16 @@ class Store:
         """Everything that is there, by number."""
         with self._explained():
             figures: dict[int, list[Figures]] = {}
-            for number, *columns, busy in self._file.execute("SELECT * FROM figures ORDER BY number, rowid"):
-                figures.setdefault(number, []).append(Figures(*columns, json.loads(busy)))
+            for number, model, latency, cycles, dram_bytes, energy, power, digest, busy in self._file.execute(
+                "SELECT * FROM figures ORDER BY number, rowid"
+            ):
+                figures.setdefault(number, []).append(
+                    Figures(model, latency, cycles, dram_bytes, energy, power, digest, json.loads(busy))
+                )
             designs = self._file.execute("SELECT * FROM designs ORDER BY number").fetchall()
         return [
-            Row(number, base, json.loads(settings), *rest, tuple(figures.get(number, ())))
-            for number, base, settings, *rest in designs
+            Row(number, base, json.loads(settings), fingerprint, status, reason, area, tuple(figures.get(number, ())))
+            for number, base, settings, fingerprint, status, reason, area in designs
         ]
 
     @contextmanager
@@ -170,7 +174,7 @@ def _explain(error: sqlite3.Error) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_NOTADB"):
         return "is no store of npusim explore; give another file, or remove it"
-    if name.startswith("SQLITE_READONLY") or name.startswith("SQLITE_CANTOPEN"):
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
         return "this store cannot be written; give it, and its directory, the right to be, or give another file"
     if name.startswith("SQLITE_FULL"):
         return "the disk is full; what was stored before is there, and the study goes on from it when there is room"

@@ -8,18 +8,19 @@
 from __future__ import annotations
 
 import collections
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import npusim
-from npusim.errors import ConfigError, UsageError, shown
+from npusim.errors import UsageError, shown
 from npusim.explore import bayes
 from npusim.explore.evaluate import Evaluate, Simulator, area_um2, load_models
-from npusim.explore.figures import FAILED, FIGURES, REFUSED, SIMULATED, Row
+from npusim.explore.figures import FIGURES, Row
 from npusim.explore.front import non_dominated
 from npusim.explore.halving import Halving
 from npusim.explore.question import Question
@@ -31,7 +32,7 @@ from npusim.explore.store import Store
 from npusim.explore.workers import Here, Pool, Processes, default_count
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas as pd
 
     from npusim.hw.config import Config
 
@@ -41,8 +42,8 @@ SUFFIX = ".study"
 
 
 class Study:
-    """``space``: a file or a Space. ``store``: the file that keeps what is known; None: beside the space file, in memory
-    for a Space that was made in Python. A study goes on where its store ends.
+    """``space``: a file or a Space. ``store``: the file that keeps what is known; None: beside the space file, in
+    memory for a Space that was made in Python. A study goes on where its store ends.
 
     ``evaluate``, ``estimate`` and ``area``: other ways to know a design than npusim's own. Raises ConfigError for a
     space file, UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
@@ -112,6 +113,8 @@ class Study:
         pool: Pool | None = None
         done = 0
         total = min(most, self.space.size)
+        if progress is not None:
+            progress(done, total)
         try:
             wanted = next(rounds)
             while True:
@@ -152,7 +155,10 @@ class Study:
             return exhaustive(self.space, self.screen, budget)
         if method == "optuna":
             return bayes.drawn(self.space, self.question, self.screen, budget)
-        table = Table(self.space, self.question, self.screen, self._estimator())
+        estimate = self._estimator()
+        if estimate is None:
+            self.notes.append("designs were not estimated: those of the first round were drawn")
+        table = Table(self.space, self.question, self.screen, estimate)
         return Halving(self.space, self.question, self.screen, table).rounds(budget)
 
     def _estimator(self) -> Estimate | None:
@@ -208,9 +214,11 @@ class Study:
                 found: float | None = self.question.objectives(row)[known[metric]]
             else:
                 found = self.values(row)[metric]
-            return None if found is None or found != found else found
+            return None if found is None or math.isnan(found) else found
 
-        valued = [(found, self.question.objectives(row), row.number, row) for row in rows if (found := value(row)) is not None]
+        valued = [
+            (found, self.question.objectives(row), row.number, row) for row in rows if (found := value(row)) is not None
+        ]
         if not valued:
             raise UsageError(f"no feasible design has a figure {metric!r}")
         return min(valued, key=lambda each: each[:3])[3]
@@ -228,7 +236,10 @@ class Study:
     def record(self, row: Row) -> dict[str, Any]:
         """Everything about a row in one flat mapping; figures in base units (see ``npusim.explore.figures``)."""
         values = self.values(row) if row.known else {}
-        names = [*FIGURES, *(f"{name}({each.name})" for name in FIGURES for each in self.space.workloads if name != "area")]
+        names = [
+            *FIGURES,
+            *(f"{name}({each.name})" for name in FIGURES for each in self.space.workloads if name != "area"),
+        ]
         if len(self.space.workloads) == 1:
             names = list(FIGURES)
         return {
@@ -252,7 +263,7 @@ class Study:
         keys = dict.fromkeys(key for record in found for key in record)
         return [{key: record.get(key) for key in keys} for record in found]
 
-    def frame(self) -> pandas.DataFrame:
+    def frame(self) -> pd.DataFrame:
         """All rows as a DataFrame, indexed by ``design``. Raises UsageError without pandas."""
         try:
             import pandas as pd
@@ -293,5 +304,3 @@ def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
     for key in dict.fromkeys((*was, *now)):
         if was.get(key) != now.get(key):
             yield from _differences(f"{name}: {key}", was.get(key, "not there"), now.get(key, "not there"))
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,11 @@ def _best(study: Study) -> list[str]:
     for formula in study.space.objectives:
         row = study.best_row(formula.text)
         keys = [axis.key for axis in study.space.axes]
-        how = ", ".join(f"{_short(key, keys)} {value_text(study, row, key)}" for key in keys)
-        rows.append((f"least {formula.text}", _figure(study, row, formula.text), f"design {row.number}", how or row.base))
+        base = [row.base] if len(study.space.bases) > 1 else []
+        how = ", ".join([*base, *(f"{_short(key, keys)} {value_text(study, row, key)}" for key in keys)])
+        rows.append(
+            (f"least {formula.text}", _figure(study, row, formula.text), f"design {row.number}", how or row.base)
+        )
     return table(("", "", "", "with"), rows, right="<>")
 
 
@@ -126,7 +130,7 @@ def _figure(study: Study, row: Row, name: str) -> str:
     if formula is None:
         return "-"
     value = study.question.objectives(row)[study.space.objectives.index(formula)]
-    return "-" if value != value else si_text(formula, value)
+    return "-" if math.isnan(value) else si_text(formula, value)
 
 
 def figure_text(name: str, value: float) -> str:
@@ -139,7 +143,11 @@ def figure_text(name: str, value: float) -> str:
         case "dram_bytes":
             return quantity(value, "B")
         case "energy":
-            return quantity(value / 1e15, "J") if value >= 1e15 else _small(value, (("fJ", 1), ("pJ", 1e3), ("nJ", 1e6), ("uJ", 1e9), ("mJ", 1e12)))
+            return (
+                quantity(value / 1e15, "J")
+                if value >= 1e15
+                else _small(value, (("fJ", 1), ("pJ", 1e3), ("nJ", 1e6), ("uJ", 1e9), ("mJ", 1e12)))
+            )
         case "power":
             return _small(value, (("uW", 1), ("mW", 1e3), ("W", 1e6)))
         case "area":
@@ -193,9 +201,7 @@ def write_parquet(study: Study, path: Path) -> None:
         from pyarrow import parquet
     except ImportError:
         raise UsageError("Parquet needs pyarrow: pip install 'npusim[explore]'") from None
-    records = [
-        {key: _one_type(value) for key, value in record.items()} for record in study.records()
-    ]
+    records = [{key: _one_type(value) for key, value in record.items()} for record in study.records()]
     parquet.write_table(pa.Table.from_pylist(records), path)
 
 

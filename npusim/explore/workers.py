@@ -1,12 +1,13 @@
 """Designs are evaluated in this process, or in worker processes of this machine; one that dies loses nothing.
 
-A worker is a fresh interpreter at the other end of a pipe: it needs no guard in the caller's main module, and ends when the
-pipe does, however the parent has ended.
+A worker is a fresh interpreter at the other end of a pipe: it needs no guard in the caller's main module, and ends when
+the pipe does, however the parent has ended.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import pickle
 import signal
@@ -67,7 +68,7 @@ def failed(design: Design, reason: str) -> Row:
 class _Worker:
     """One process and what it has to do, the design that it works on first."""
 
-    def __init__(self, blob: bytes) -> None:
+    def __init__(self) -> None:
         here, there = Pipe()
         code = f"import sys; sys.path[:] = {sys.path!r}; from npusim.explore.worker import main; main({there.fileno()})"
         # Out of the terminal's foreground: Ctrl-C is for the parent, which closes the pipe.
@@ -78,7 +79,12 @@ class _Worker:
         self.pipe: Connection = here
         self.todo: collections.deque[Design] = collections.deque()
         self.ready = False
-        self.pipe.send_bytes(blob)
+
+    def begin(self, blob: bytes) -> _Worker:
+        """Say how to evaluate. What is large waits for the process to read it."""
+        with contextlib.suppress(OSError):  # that it has died is heard where its answers are
+            self.pipe.send_bytes(blob)
+        return self
 
     def give(self, design: Design) -> None:
         self.todo.append(design)
@@ -108,8 +114,8 @@ class Processes:
     def rows(self, designs: Iterable[Design]) -> Iterator[Row]:
         """The row of each design, as they come."""
         waiting = collections.deque(designs)
-        while len(self._workers) < min(self._count, len(waiting)):
-            self._workers.append(_Worker(self._blob))
+        new = [_Worker() for _ in range(len(self._workers), min(self._count, len(waiting)))]
+        self._workers += [worker.begin(self._blob) for worker in new]
         while waiting or any(worker.todo for worker in self._workers):
             for worker in list(self._workers):
                 yield from self._fill(worker, waiting)
@@ -153,7 +159,7 @@ class Processes:
                 yield failed(todo.pop(0), f"{MOST_DEATHS} processes that evaluated it ended ({how})")
         waiting.extendleft(reversed(todo))
         if waiting:
-            self._workers.append(_Worker(self._blob))
+            self._workers.append(_Worker().begin(self._blob))
 
     def close(self) -> None:
         """End the workers."""

@@ -17,6 +17,7 @@ import enum
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from math import prod
 from operator import attrgetter
 from typing import (
@@ -231,8 +232,16 @@ class _Tail(NamedTuple):
     convert: Callable[[bytes], Any]
 
 
+class _Remembering:
+    """Room for what an instruction has said, which is no field of it."""
+
+    __slots__ = ("_said",)
+
+    _said: Work
+
+
 @dataclasses.dataclass(slots=True)
-class Instruction(ABC):
+class Instruction(_Remembering, ABC):
     """Base of all instructions; a subclass declares fields and says what it touches, costs and does."""
 
     opcode: ClassVar[int] = 0
@@ -240,8 +249,8 @@ class Instruction(ABC):
     unit: ClassVar[Unit] = Unit.CONTROL
     layout: ClassVar[struct.Struct] = struct.Struct("<")
     fields: ClassVar[tuple[_Field, ...]] = ()
-    read: ClassVar[Callable[[Any], tuple[Any, ...]]] = staticmethod(lambda _: ())
-    """The values of all of them."""
+    reads: ClassVar[Sequence[tuple[Callable[[Any], Any], bool]]] = ()
+    """What gives their values in order, and whether it gives several at once."""
     tail: ClassVar[_Tail | None] = None
     limit: ClassVar[int] = MAX_ELEMENTS
     data_decides: ClassVar[bool] = False
@@ -262,12 +271,22 @@ class Instruction(ABC):
     def work(self) -> Work:
         """What to charge."""
 
+    def asked(self) -> Work:
+        """What :meth:`work` says, looked for once. For an instruction whose fields do not change any more: in a command
+        stream."""
+        try:
+            return self._said
+        except AttributeError:
+            self._said = self.work()  # type: ignore[misc]  # a slot of the base
+            return self._said
+
     @abstractmethod
     def execute(self, memory: Memory, core: int) -> None:
         """Do the arithmetic on the bytes; raises ProgramError for values that the data itself makes illegal."""
 
-    def check(self) -> None:  # noqa: B027 - most instructions have nothing more to check
-        """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this."""
+    def check(self) -> None:
+        """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this. Most
+        instructions have nothing to check."""
 
     def targets(self, core: int) -> Sequence[int]:
         """The cores in whose memories lies what it writes on the chip; ``core`` is the one that it was issued to."""
@@ -290,11 +309,11 @@ class Instruction(ABC):
 
     def to_bytes(self) -> bytes:
         values: list[Any] = []
-        for value, field in zip(self.read(self), self.fields, strict=True):
-            if field.length:
-                values += value
+        for read, several in self.reads:
+            if several:
+                values += read(self)
             else:
-                values.append(value)
+                values.append(read(self))
         try:
             return self.layout.pack(*values) + (self._tail_bytes() if self.tail else b"")
         except struct.error as error:
@@ -338,18 +357,23 @@ def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], 
             position += count or 1
         made.opcode, made.mnemonic, made.unit = opcode, mnemonic, unit
         made.layout, made.fields = struct.Struct("".join(formats)), tuple(fields)
-        made.read = _reader([field.name for field in fields])
+        made.reads = _readers(fields)
         INSTRUCTIONS[opcode] = made
         return made
 
     return register
 
 
-def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What gives the attributes of these names."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return staticmethod(lambda instruction: tuple([getattr(instruction, name) for name in names]))
+def _readers(fields: Iterable[_Field]) -> list[tuple[Callable[[Any], Any], bool]]:
+    """As few as there can be: neighbouring scalars are read together, arrays each."""
+    readers: list[tuple[Callable[[Any], Any], bool]] = []
+    for is_array, run in groupby(fields, lambda field: field.length > 0):
+        names = [field.name for field in run]
+        if is_array:
+            readers += [(attrgetter(name), True) for name in names]
+        else:
+            readers.append((attrgetter(*names), len(names) > 1))
+    return readers
 
 
 @dataclasses.dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import ClassVar, NamedTuple
@@ -32,6 +33,7 @@ from npusim.isa.base import (
     is_dram,
     loops,
     offset_of,
+    region,
     space_of,
     span,
 )
@@ -81,6 +83,30 @@ def _is_constant(address: int) -> bool:
 _NONE = (0, 0, 0, 0)
 
 
+def _shape(address: int) -> int:
+    """What the work of a transfer depends on of an address: whether it is in DRAM, among constants or not, and its
+    place there."""
+    if not is_dram(address):
+        return 0
+    return region(CONSTANTS if _is_constant(address) else CONSTANTS + 1, offset_of(address) % PLACE_BYTES)
+
+
+@functools.lru_cache(1 << 12)
+def _copying(
+    dst: int, dst_strides: tuple[int, ...], src: int, src_strides: tuple[int, ...], dims: tuple[int, ...],
+    itemsize: int, before: tuple[int, ...], after: tuple[int, ...],
+) -> DmaWork:  # fmt: skip
+    """The work of a copy between addresses such as :func:`_shape` gives. Streams have few of them."""
+    padded = tuple(b + d + a for b, d, a in zip(before, dims, after, strict=True))
+    reads, source, at = _side(src, src_strides, dims, itemsize)
+    writes, target, to = _side(dst, dst_strides, padded, itemsize)
+    total = prod(padded) * itemsize
+    if not reads and not writes:
+        return DmaWork(total, 1, total, 0, 0)
+    runs, place = max((source, at), (target, to))
+    return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place, not writes and _is_constant(src))
+
+
 @instruction(0x10, "dma.copy", Unit.DMA)
 class Copy(Instruction):
     """Copy ``dims`` items; the destination has ``before`` and ``after`` more in each dimension, set to ``pattern``.
@@ -116,14 +142,10 @@ class Copy(Instruction):
 
     def work(self) -> DmaWork:
         """Padding is written like the rest; the side in DRAM with more pieces decides how well bursts are used."""
-        reads, source, at = _side(self.src, self.src_strides, self.dims, self.itemsize)
-        writes, target, to = _side(self.dst, self.dst_strides, self.padded, self.itemsize)
-        total = prod(self.padded) * self.itemsize
-        if not reads and not writes:
-            return DmaWork(total, 1, total, 0, 0)
-        runs, place = max((source, at), (target, to))
-        constants = not writes and _is_constant(self.src)
-        return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place, constants)
+        return _copying(
+            _shape(self.dst), self.dst_strides, _shape(self.src), self.src_strides, self.dims, self.itemsize,
+            self.before, self.after,
+        )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:
         _copy(self, memory, core)

@@ -48,7 +48,7 @@ def emit(commands: Sequence[Command], limits: Limits) -> Emitted:
 
 
 def emitted(code: bytes, limits: Limits) -> Emitted | None:
-    """The stream of these bytes, if it was written in this process for such a device and for regions that are no larger;
-    else None."""
+    """The stream of these bytes; None if it was not written in this process, or for another device, or for larger
+    regions."""
     known = _KNOWN.get(code)
     return known if known is not None and known.limits.within(limits) else None

@@ -86,9 +86,7 @@ class Extras:
     def to_bytes(self) -> bytes:
         if self is NO_EXTRAS or self == NO_EXTRAS:
             return b""
-        return _EXTRAS.pack(
-            self.wide, self.w_bits, self.w_skip, self.w_block, self.w_scale, self.w_zeros, self.shift
-        )
+        return _EXTRAS.pack(self.wide, self.w_bits, self.w_skip, self.w_block, self.w_scale, self.w_zeros, self.shift)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Extras:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import ClassVar
 
@@ -29,10 +30,11 @@ from npusim.isa.functions import COMPARISONS, PREDICATES, binary_cost, unary_cos
 from npusim.work import VectorWork, Work
 
 
+@functools.lru_cache(1 << 12)
 def _work(
-    function: str, dtype: DType, dims: Sequence[int], operands: Sequence[tuple[Sequence[int], DType]]
+    function: str, dtype: DType, dims: tuple[int, ...], operands: tuple[tuple[tuple[int, ...], DType], ...]
 ) -> VectorWork:
-    """Elementwise work: every operand's distinct elements are read or written once."""
+    """Elementwise work: every operand's distinct elements are read or written once. Streams have few shapes."""
     moved = sum(
         # What is broadcast is taken to stay in a register of the unit, with no further trip through its port.
         prod(dim for dim, stride in zip(dims, strides, strict=True) if stride) * kind.itemsize

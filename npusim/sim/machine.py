@@ -14,6 +14,7 @@ from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course, Replayer
+from npusim.sim.runner import Runner, foresee
 from npusim.sim.stepper import RESTORE, SAVE, Stepper
 from npusim.sim.steps import Decoder, Step, Steps
 
@@ -23,7 +24,7 @@ COURSES_KEPT = 32
 MEMORIES_KEPT = 64
 """Views of regions that stay made: a program runs again and again in the same ones."""
 
-Player = Stepper | Replayer
+Player = Stepper | Replayer | Runner
 """What carries a job through the machine."""
 
 
@@ -45,14 +46,14 @@ class Decoded:
     decoded and verified when a job computes, and only then."""
 
     def __init__(self, decoder: Decoder, code: bytes, sizes: tuple[int, ...]) -> None:
+        self._decoder, self._code, self._sizes = decoder, code, sizes
         known = decoder.known(code, sizes)
-        self._decode = lambda: _Courses(decoder.steps(code, sizes))
         self._timed = _Courses(known) if known is not None else self.verified
 
     @cached_property
     def verified(self) -> _Courses:
         """What may be executed."""
-        return self._decode()
+        return _Courses(self._decoder.steps(self._code, self._sizes))
 
     def courses(self, *, arithmetic: bool) -> _Courses:
         """How jobs of it go, with or without what they compute."""
@@ -122,6 +123,10 @@ class Machine(Parts):
             known = replayer.begin()
             if not known:
                 return replayer
+        elif not job.arithmetic and (runner := self._runner(job, course, ended)) is not None:
+            self.current = runner
+            runner.begin()
+            return runner
         self.current = stepper = Stepper(self, job, memory, course.steps, ended, course.learn, known)
         stepper.sequencer.begin()
         return stepper
@@ -137,9 +142,21 @@ class Machine(Parts):
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
-        breaks = self.injection.hang or self.injection.dma_error
         on_time = self.clock.now - job.started_ps == course.lead_ps
-        return on_time and not breaks and self.clock.is_quiet(course.length_ps)
+        return on_time and self._undisturbed(course.length_ps)
+
+    def _undisturbed(self, length_ps: int) -> bool:
+        """Whether no unit is told to break, and nobody can look for that long."""
+        return not (self.injection.hang or self.injection.dma_error) and self.clock.is_quiet(length_ps)
+
+    def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
+        """Who plays a job that only times from what it will do; None if somebody could disturb it."""
+        if not self._undisturbed(0):
+            return None
+        found = foresee(self, course, self.clock.now - job.started_ps)
+        if found is None or not self._undisturbed(found.length_ps):
+            return None
+        return Runner(self, job, course, found, ended)
 
     def arithmetic(self, job: Job) -> Callable[[], bool] | None:
         """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.

@@ -9,11 +9,12 @@ to break. All that software and tools see is the same bits and picoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from simpy.events import Event
 
+from npusim import _core
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
@@ -38,12 +39,18 @@ class Course:
     lead_ps: int = 0
     length_ps: int = 0
     timeline: Timeline | None = None
+    foreseen: tuple[int, _core.Course | None] | None = None
+    """What a job of that lead will do, as far as it can be computed in one go; see :mod:`npusim.sim.runner`."""
 
     def learn(self, job: Stepper, timeline: Timeline) -> None:
         """Keep the course of a job that has ended, if nothing was special about it."""
-        if self.timeline is None and job.undisturbed and len(self.steps) <= MOST_STEPS:
-            self.order = tuple(job.order)
-            self.lead_ps, self.length_ps = job.begun_ps - job.started_ps, job.ended_ps - job.begun_ps
+        if job.undisturbed:
+            self.keep(job.order, job.begun_ps - job.started_ps, job.ended_ps - job.begun_ps, timeline)
+
+    def keep(self, order: Iterable[Step], lead_ps: int, length_ps: int, timeline: Timeline) -> None:
+        """Keep a course, unless one is kept."""
+        if self.timeline is None and len(self.steps) <= MOST_STEPS:
+            self.order, self.lead_ps, self.length_ps = tuple(order), lead_ps, length_ps
             self.timeline = timeline.again(timeline.started_ps)
 
 

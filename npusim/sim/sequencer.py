@@ -25,6 +25,9 @@ FETCH_BYTES = 4096
 CODE_RANK = -1
 """Code comes before all data: nothing goes on without it."""
 
+FETCH = "fetch"
+"""What it is stalled on while the stream is on its way."""
+
 
 class Sequencer:
     """The sequencer during one job. Its counters: busy = dispatching, stalled on ``fetch`` or on a full queue."""
@@ -41,7 +44,7 @@ class Sequencer:
         self.fetching = self.halted = False
         self.last = job.started_ps  # the time of the last dispatch
         self._op = NO_OP  # of the last command
-        self.reason = "fetch"
+        self.reason = FETCH
         self.total = job.steps[-1].end
         self.busy_ps = self.idle_ps = 0
         self.stalls: dict[str, int] = {}
@@ -109,7 +112,7 @@ class Sequencer:
         while True:
             step = steps[self.dispatched]
             if step.end > self.fetched:
-                self.reason = "fetch"
+                self.reason = FETCH
                 return
             if step.engine != HALT and len(engines[step.engine].queue) >= depth:
                 self.blocked = engines[step.engine]

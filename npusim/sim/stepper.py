@@ -16,7 +16,7 @@ from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.sequencer import Sequencer
 from npusim.sim.steps import HALT, Step
-from npusim.timeline import NO_OP, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
+from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
 SAVE, RESTORE = "context.save", "context.restore"
@@ -181,7 +181,7 @@ class Stepper(Progress):
         instructions = sum(unit.instructions for unit in units.values())
         counters = Counters(duration, units, self.reads, self.writes, self._dram_busy_ps, instructions)
         # Units end in an order that depends on how events interleave; the record must not.
-        self.spans.sort(key=lambda span: (span.end_ps, span.unit, span.start_ps))
+        self.spans.sort(key=ORDER)
         cycles = cycles_spanned(duration, clock_hz)
         suspended = self.suspended_ps + (now - self.parked_ps if self.parked else 0)
         timeline = Timeline(

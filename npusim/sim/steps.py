@@ -133,7 +133,8 @@ class RefusedError(Exception):
 
 
 class _Draft:
-    """Steps as far as a stream has come, ``end`` bytes; ``step`` makes one of a command that begins and ends at bytes."""
+    """Steps as far as a stream has come, ``end`` bytes; ``step`` makes one of a command and the bytes where it begins
+    and ends."""
 
     def __init__(self, step: Callable[[Command, int, int], Step]) -> None:
         self._step = step
@@ -203,7 +204,7 @@ class Decoder:
 
     def _step(self, command: Command, begin: int, end: int) -> Step:
         instruction = command.instruction
-        work = instruction.work()
+        work = instruction.asked()
         if isinstance(work, ControlWork):
             return Step(HALT, (), NOTHING, begin, end, 0, command.op, instruction)
         index = self._layout.index

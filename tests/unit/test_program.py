@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npusim._mapped import MappedFile
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
+from npusim.errors import FileCutError
 from npusim.hw.config import load_config
 from npusim.ops.build import GraphBuilder
-from npusim.program import Binding, ConstantData
+from npusim.program import Binding, ConstantData, Deferred
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 4), st.booleans()), max_size=5))
@@ -64,3 +72,37 @@ def test_elements_lie_in_the_first_rows_of_what_there_is_room_for() -> None:
     scalar = Binding("s", 2, (), DType.UINT8)
     scalar.elements(raw)[...] = 9
     assert (scalar.elements(raw).shape, raw[0]) == ((), 9)
+
+
+def test_a_deferred_piece_is_computed_where_it_is_read() -> None:
+    made: list[int] = []
+
+    def make(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        made.append(array.size)
+        return array + np.uint8(1)
+
+    source = np.arange(4, dtype=np.uint8)
+    data = ConstantData(8, [(2, Deferred(make, [source], 4))])
+    assert (data.nbytes, made) == (8, [])
+    source += 10  # not read before
+    expected = bytes([0, 0, 11, 12, 13, 14, 0, 0])
+    assert bytes(data.joined()) == expected
+    out = np.full(8, 255, np.uint8)
+    data.fill(out)
+    assert bytes(out) == expected
+    assert made == [4, 4]
+
+
+def test_a_deferred_piece_of_a_file_that_was_cut_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(2 * mmap.PAGESIZE))
+    with path.open("rb") as file:
+        array = np.frombuffer(
+            memoryview(MappedFile(file.fileno(), 2 * mmap.PAGESIZE, mmap.PROT_READ, 0, False)), np.uint8
+        )
+    data = ConstantData(4, [(0, Deferred(lambda last: last, [array[-4:]], 4))])
+    assert not data.lost
+    os.truncate(path, 0)
+    with pytest.raises(FileCutError):
+        data.fill(np.zeros(4, np.uint8))
+    assert data.lost

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from npusim.compiler.tile import OVERLAP, Epilogue, Home, MatrixProblem
 from npusim.compiler.values import ALIGNMENT

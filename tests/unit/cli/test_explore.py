@@ -1,146 +1,128 @@
-"""npusim compare, rerun and whatif on a real model."""
+"""npusim explore."""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
-import jsonschema
 import pytest
 
-from npusim import report
-from tests.support.cli import models
+from npusim.demo import as_onnx
+from npusim.hw.config import load_config
 from tests.unit.cli.conftest import Cli
 
-SCHEMA = json.loads((Path(report.__file__).parent / "run.schema.json").read_text("utf-8"))
+SPACE = """
+base = "edge"
+constraints = ["dram.bandwidth <= 8 GB/s"]
+set = { technology.node = "22 nm", area.phy = "0.5 mm2" }
+[vary]
+matrix.rows = [16, 32]
+dram.bandwidth = ["4 GB/s", "8 GB/s", "16 GB/s"]
+[derive]
+matrix.cols = "rows"
+[[model]]
+name = "demo"
+file = "demo.onnx"
+"""
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NPUSIM_CACHE_DIR", str(tmp_path / "cache"))
-    models.save(models.small(), tmp_path / "m.onnx")
-    return tmp_path
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    (tmp_path / "demo.onnx").write_bytes(as_onnx())
+    path = tmp_path / "space.toml"
+    path.write_text(SPACE)
+    return path
 
 
-def run(cli: Cli, file: str, *options: str) -> None:
-    assert cli("run", "m.onnx", "--config", "tiny", "--json", file, *options).code == 0
+def test_from_a_space_file_to_the_front(cli: Cli, space: Path, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("all.csv", "all.parquet", "page.html", "study.json")]
+    outcome = cli(
+        "explore",
+        space,
+        "--workers",
+        0,
+        "--csv",
+        files[0],
+        "--parquet",
+        files[1],
+        "--html",
+        files[2],
+        "--json",
+        files[3],
+    )
+    assert outcome.code == 0, outcome.err
+    assert "space: 6 designs of edge, 4 simulated, 4 feasible" in outcome.out
+    header = next(line for line in outcome.out.splitlines() if line.startswith("design"))
+    assert header.split() == ["design", "rows", "dram.bandwidth", "latency", "area", "energy", "tier", "busiest"]
+    assert "least latency" in outcome.out
+    assert "2  breaks dram.bandwidth <= 8 GB/s" in outcome.out
+    found = json.loads(files[3].read_text())
+    front = [each["design"] for each in found["front"]]
+    assert front
+    assert all(f"\n{number:>6}  " in outcome.out for number in front)
+    with files[0].open(newline="") as opened:
+        assert {int(row["design"]) for row in csv.DictReader(opened)} == {0, 1, 3, 4}
+    assert files[1].read_bytes()[:4] == b"PAR1"
+    assert "<html" in files[2].read_text()
+    again = cli("explore", space, "--budget", 0)
+    assert again.out.splitlines()[:6] == outcome.out.splitlines()[:6]
+    assert json.loads(cli("explore", space, "--budget", 0, "--json", "-").out) == found
 
 
-def test_a_run_says_where_it_comes_from(cli: Cli, here: Path) -> None:
-    run(cli, "run.json", "--seed", "7", "--set", "dram.latency='90 ns'", "--trace", "run.trace")
-    found = json.loads((here / "run.json").read_text())
-    jsonschema.validate(found, SCHEMA)
-    told = found["provenance"]
-    assert (told["seed"], told["arithmetic"], told["model"]["file"]) == (7, True, "m.onnx")
-    assert told["overrides"] == {"dram.latency": '"90 ns"'}
-    assert sum(row["time_ps"] for row in found["critical_path"]) == found["time_ps"]
-    trace = (here / "run.trace").read_bytes()
-    assert told["fingerprint"].encode() in trace
-    assert told["model"]["digest"].encode() in trace
-    run(cli, "timing.json", "--timing-only")
-    told = json.loads((here / "timing.json").read_text())["provenance"]
-    assert (told["seed"], told["arithmetic"], told["overrides"]) == (None, False, {})
+def test_a_design_is_written_as_a_device(cli: Cli, space: Path, tmp_path: Path) -> None:
+    outcome = cli("explore", space, "--write", 4, tmp_path / "design.toml")
+    assert outcome.out == f"wrote {tmp_path / 'design.toml'}\n"
+    design = load_config(tmp_path / "design.toml")
+    assert (design.matrix.rows, design.matrix.cols, design.dram.bandwidth) == (32, 32, 8 * 10**9)
+    assert "there is no design 6; the space has 0 to 5" in cli("explore", space, "--write", 6, tmp_path / "d").message
 
 
-def test_a_run_is_repeated(cli: Cli, here: Path) -> None:
-    run(cli, "run.json")
-    digest = json.loads((here / "run.json").read_text())["timeline_digest"]
-    outcome = cli("rerun", "run.json")
-    assert (outcome.code, outcome.out, outcome.err) == (0, f"run.json: the same: {digest}\n", "")
-    assert json.loads(cli("rerun", "run.json", "--json", "-").out)["same"] is True
-
-
-def test_a_run_that_cannot_be_repeated_says_why(cli: Cli, here: Path) -> None:
-    run(cli, "run.json")
-    models.save(models.small(operator="Tanh"), here / "m.onnx")
-    outcome = cli("rerun", "run.json")
-    assert (outcome.code, outcome.err) == (1, "")
-    assert "run.json: differs: " in outcome.out
-    assert "  first    operator " in outcome.out
-    assert "  changed  model: m.onnx is not what it was" in outcome.out
-    assert "no such file" in cli("rerun", "no.json").message
-    (here / "bad.json").write_text("{")
-    assert cli("rerun", "bad.json").message.startswith("bad.json: not valid JSON")
-    (here / "bad.json").write_text("[]")
-    assert cli("rerun", "bad.json").code == 2
-
-
-def test_a_compiled_program_is_repeated(cli: Cli) -> None:
-    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
-    assert cli("run", "m.npu", "--json", "run.json").code == 0
-    assert cli("rerun", "run.json").code == 0
-
-
-def test_the_device_of_a_run_is_a_device(cli: Cli) -> None:
-    run(cli, "run.json", "--set", "dram.latency='90 ns'")
-    assert cli("run", "m.onnx", "--config", "run.json", "--json", "again.json").code == 0
-    first, second = (json.loads(Path(name).read_text()) for name in ("run.json", "again.json"))
-    assert first["timeline_digest"] == second["timeline_digest"]
-
-
-def test_two_runs_side_by_side(cli: Cli) -> None:
-    run(cli, "a.json")
-    run(cli, "b.json", "--set", "dram.bandwidth='200 MB/s'")
-    outcome = cli("compare", "a.json", "b.json")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.startswith("a.json  ->  b.json\n")
-    assert 'dram.bandwidth "' in outcome.out
-    by_files = json.loads(cli("compare", "a.json", "b.json", "--json", "-").out)
-    options = ["--config", "tiny", "--with", "dram.bandwidth='200 MB/s'", "--json", "-"]
-    by_model = json.loads(cli("compare", "m.onnx", *options).out)
-    assert by_model["labels"] == ["tiny", 'tiny with dram.bandwidth = "200 MB/s"']
-    assert by_model["delta_ps"] == by_files["delta_ps"] > 0
-    assert by_model["layers"] == by_files["layers"]
-    assert sum(by_files["units"].values()) == by_files["delta_ps"]
-    other = json.loads(cli("compare", "m.onnx", "--config", "tiny", "--with-config", "edge", "--json", "-").out)
-    assert other["labels"] == ["tiny", "edge"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["m.onnx"], "say with what"),
-        (["a.json", "b.json", "c.json"], "takes two files of runs or one MODEL, got 3 files"),
-        (["a.json", "b.json", "--with", "cores=2"], "--with: is for a MODEL"),
-        (["m.onnx", "--with", "cores"], "must be KEY=VALUE"),
-    ],
-)
-def test_what_compare_refuses(cli: Cli, arguments: list[str], message: str) -> None:
-    outcome = cli("compare", *arguments)
+def test_what_cannot_be_done_is_one_paragraph(cli: Cli, space: Path, tmp_path: Path) -> None:
+    assert "--cluster: not with --workers" in cli("explore", space, "--workers", 2, "--cluster", "tcp://a:1").message
+    assert "no such file" in cli("explore", tmp_path / "none.toml").message
+    assert "there is no directory" in cli("explore", space, "--csv", tmp_path / "no" / "a.csv").message
+    assert "there is no directory" in cli("explore", space, "--store", tmp_path / "no" / "a.study").message
+    assert "is no store of npusim explore" in cli("explore", space, "--store", space).message
+    space.write_text(SPACE + "bogus = 3\n[search]\nbudget = 0.5\n")
+    outcome = cli("explore", space)
     assert outcome.code == 2
-    assert message in outcome.message
+    assert "model.1.bogus: unknown key" in outcome.message
+    assert "search.budget: must be a whole number" in outcome.message
 
 
-def test_what_if(cli: Cli) -> None:
-    outcome = cli("whatif", "m.onnx", "--config", "tiny", "--only", "dram.bandwidth", "--only", "dram.bytes")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert "dram.bandwidth" in outcome.out
-    assert "nothing moves with: dram.bytes" in outcome.out
-    found = json.loads(cli("whatif", "m.onnx", "--config", "tiny", "--only", "dram.bandwidth", "--json", "-").out)
-    (resource,) = found["resources"]
-    assert (
-        resource["changes"]["doubled"]["gain_ps"]
-        == found["base"]["time_ps"] - resource["changes"]["doubled"]["time_ps"]
-    )
-    assert (
-        "no number of tiny is called dram.x" in cli("whatif", "m.onnx", "--config", "tiny", "--only", "dram.x").message
-    )
-    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
-    assert "is for one device" in cli("whatif", "m.npu").message
+def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(space: Path, tmp_path: Path) -> None:
+    space.write_text(SPACE.replace("[16, 32]", "{ from = 4, to = 64, step = 4 }"))
+    command = [sys.executable, "-m", "npusim", "explore", str(space), "--workers", "1"]
+    store = space.with_suffix(".study")
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None and not (store.exists() and store.stat().st_size > 0 and _count(store)):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    kept = _count(store)
+    assert 0 < kept < 32
+    said, line, last = errors.splitlines()
+    assert said == f"stopped with {kept} designs in the store; the same command goes on:"
+    assert line.split() == ["npusim", *command[3:]]
+    assert last == "npusim: interrupted"
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    assert "32 simulated" in done.stdout
+    assert _count(store) == 32
 
 
-def test_serving(cli: Cli, here: Path) -> None:
-    (here / "s.toml").write_text(
-        'device = "tiny"\nuntil = "1 ms"\n[[model]]\nname = "m"\nfile = "m.onnx"\nevery = "100 us"\n'
-    )
-    outcome = cli("serving", "s.toml", "--times", "t.csv", "--json", "s.json")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.startswith("10 requests on tiny in ")
-    found = json.loads((here / "s.json").read_text())
-    assert found["classes"][0]["requests"] == 10
-    assert (here / "t.csv").read_text().startswith("model,phase,batch,length,context,operator,kind,time_ps,")
-    other = json.loads(cli("serving", "s.toml", "--config", "edge", "--json", "-").out)
-    assert (found["config"], other["config"]) == ("tiny", "edge")
-    assert cli("serving", "no.toml").message == "no.toml: no such file"
-    assert "is a directory" in cli("serving", "s.toml", "--times", ".").message
+def _count(path: Path) -> int:
+    from npusim.errors import UsageError
+    from npusim.explore.store import Store
+
+    try:
+        with Store(path, reading=True) as store:
+            return len(store.rows())
+    except UsageError:  # between two of its writes
+        return 0

@@ -1,0 +1,121 @@
+"""Jobs that nobody can disturb: their course is computed in one go, and they are played from it.
+
+A job that only times does nothing that anybody could see before its end. Where no other event comes earlier, the host
+does not wake up earlier and no unit is told to break, its events need not be events of the clock: :func:`_core.course`
+goes through them by the stepper's rules, in the stepper's order, and what is left for the clock is the end. Such a job
+is the first of its program; later ones may be replayed (see :mod:`npusim.sim.replayer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simpy.events import Event
+
+from npusim import _core
+from npusim.sim.job import Job
+from npusim.sim.parts import Parts
+from npusim.sim.replayer import Course
+from npusim.sim.sequencer import CODE_RANK, FETCH, FETCH_BYTES
+from npusim.sim.steps import HALT
+from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, Span, Timeline, UnitCounters
+from npusim.units import cycles_spanned
+
+
+def foresee(machine: Parts, course: Course, lead_ps: int) -> _core.Course | None:
+    """How a job goes that was taken ``lead_ps`` ago; None if it never ends, which is for the stepper to tell."""
+    if course.foreseen is None or course.foreseen[0] != lead_ps:
+        fabric, config = machine.fabric, machine.config
+        found = _core.course(
+            course.steps, len(machine.layout.names), config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
+            config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, machine.link.capacity,
+            machine.constants_link.capacity, CODE_RANK, config.interconnect.arbitration == "need", NO_OP,
+        )  # fmt: skip
+        course.foreseen = lead_ps, found
+    return course.foreseen[1]
+
+
+@dataclass(slots=True, eq=False)
+class Runner:
+    """Plays a job from what was foreseen, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
+
+    _machine: Parts
+    _job: Job
+    _course: Course
+    _found: _core.Course
+    _done: Callable[[Runner], None]
+    over: bool = False
+    fault: Fault | None = None
+    preemptions: int = 0
+    _lead_ps: int = 0
+
+    def begin(self) -> None:
+        """Go to the end."""
+        clock = self._machine.clock
+        self._lead_ps = clock.now - self._job.started_ps
+        clock.after(self._found.length_ps, self._ended)
+
+    def _ended(self, event: Event) -> None:
+        if not self.over:
+            self._machine.link.busy_ps += self._found.link_busy_ps
+            self.over = True
+            self._done(self)
+
+    def leave_link(self) -> None:
+        """It has nothing there."""
+
+    def abandon(self) -> None:
+        """Never go on."""
+        self.over = True
+
+    def timeline(self, now: int, clock_hz: int) -> Timeline:
+        """The job's history, its interrupt being raised at ``now``."""
+        started, found = self._job.started_ps, self._found
+        duration = now - started
+        spans, units = self._spans(), self._units(duration)
+        instructions = sum(unit.instructions for unit in units.values())
+        charges = [step.charge for step in self._course.steps]
+        reads = found.sequencer[3] + sum([charge.reads for charge in charges])
+        writes = sum([charge.writes for charge in charges])
+        counters = Counters(duration, units, reads, writes, found.link_busy_ps, instructions)
+        timeline = Timeline(spans, counters, cycles_spanned(duration, clock_hz), duration, started)
+        self._course.keep(
+            [self._course.steps[number] for number in found.order], self._lead_ps, found.length_ps, timeline
+        )
+        return timeline
+
+    def _spans(self) -> list[Span]:
+        names, steps, lead = self._machine.layout.names, self._course.steps, self._lead_ps
+        begins, ends = self._found.begins, self._found.ends
+        spans = []
+        for number in self._found.order:
+            step = steps[number]
+            charge, begin, end = step.charge, begins[number], ends[number]
+            bound = charge.bound if end - begin == charge.alone_ps else "memory"
+            spans.append(
+                Span(
+                    names[step.engine], begin + lead, end + lead, step.op, step.instruction.mnemonic, charge.macs,
+                    charge.bytes, bound, charge.reads + charge.writes,
+                )
+            )  # fmt: skip
+        spans.sort(key=ORDER)
+        return spans
+
+    def _units(self, duration: int) -> dict[str, UnitCounters]:
+        names, found, lead = self._machine.layout.names, self._found, self._lead_ps
+        macs, moved = [0] * len(names), [0] * len(names)
+        for step in self._course.steps:
+            if step.engine != HALT:
+                macs[step.engine] += step.charge.macs
+                moved[step.engine] += step.charge.bytes
+        units = {}
+        reasons = (*names, "dram", "sram")
+        for name, (busy, idle, mark, completed, stalls), *sums in zip(names, found.units, macs, moved, strict=True):
+            stalled = {reasons[reason]: ps for reason, ps in stalls}
+            units[name] = UnitCounters(busy, idle + duration - lead - mark, stalled, completed, *sums)
+        busy, last, stalls, fetched = found.sequencer
+        reasons = (*names, FETCH)
+        stalled = {reasons[reason]: ps for reason, ps in stalls}
+        units[SEQUENCER] = UnitCounters(busy, duration - lead - last, stalled, 1, 0, fetched)
+        return units

@@ -1,0 +1,146 @@
+"""npusim compare, rerun and whatif on a real model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from npusim import report
+from tests.support.cli import models
+from tests.unit.cli.conftest import Cli
+
+SCHEMA = json.loads((Path(report.__file__).parent / "run.schema.json").read_text("utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NPUSIM_CACHE_DIR", str(tmp_path / "cache"))
+    models.save(models.small(), tmp_path / "m.onnx")
+    return tmp_path
+
+
+def run(cli: Cli, file: str, *options: str) -> None:
+    assert cli("run", "m.onnx", "--config", "tiny", "--json", file, *options).code == 0
+
+
+def test_a_run_says_where_it_comes_from(cli: Cli, here: Path) -> None:
+    run(cli, "run.json", "--seed", "7", "--set", "dram.latency='90 ns'", "--trace", "run.trace")
+    found = json.loads((here / "run.json").read_text())
+    jsonschema.validate(found, SCHEMA)
+    told = found["provenance"]
+    assert (told["seed"], told["arithmetic"], told["model"]["file"]) == (7, True, "m.onnx")
+    assert told["overrides"] == {"dram.latency": '"90 ns"'}
+    assert sum(row["time_ps"] for row in found["critical_path"]) == found["time_ps"]
+    trace = (here / "run.trace").read_bytes()
+    assert told["fingerprint"].encode() in trace
+    assert told["model"]["digest"].encode() in trace
+    run(cli, "timing.json", "--timing-only")
+    told = json.loads((here / "timing.json").read_text())["provenance"]
+    assert (told["seed"], told["arithmetic"], told["overrides"]) == (None, False, {})
+
+
+def test_a_run_is_repeated(cli: Cli, here: Path) -> None:
+    run(cli, "run.json")
+    digest = json.loads((here / "run.json").read_text())["timeline_digest"]
+    outcome = cli("rerun", "run.json")
+    assert (outcome.code, outcome.out, outcome.err) == (0, f"run.json: the same: {digest}\n", "")
+    assert json.loads(cli("rerun", "run.json", "--json", "-").out)["same"] is True
+
+
+def test_a_run_that_cannot_be_repeated_says_why(cli: Cli, here: Path) -> None:
+    run(cli, "run.json")
+    models.save(models.small(operator="Tanh"), here / "m.onnx")
+    outcome = cli("rerun", "run.json")
+    assert (outcome.code, outcome.err) == (1, "")
+    assert "run.json: differs: " in outcome.out
+    assert "  first    operator " in outcome.out
+    assert "  changed  model: m.onnx is not what it was" in outcome.out
+    assert "no such file" in cli("rerun", "no.json").message
+    (here / "bad.json").write_text("{")
+    assert cli("rerun", "bad.json").message.startswith("bad.json: not valid JSON")
+    (here / "bad.json").write_text("[]")
+    assert cli("rerun", "bad.json").code == 2
+
+
+def test_a_compiled_program_is_repeated(cli: Cli) -> None:
+    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
+    assert cli("run", "m.npu", "--json", "run.json").code == 0
+    assert cli("rerun", "run.json").code == 0
+
+
+def test_the_device_of_a_run_is_a_device(cli: Cli) -> None:
+    run(cli, "run.json", "--set", "dram.latency='90 ns'")
+    assert cli("run", "m.onnx", "--config", "run.json", "--json", "again.json").code == 0
+    first, second = (json.loads(Path(name).read_text()) for name in ("run.json", "again.json"))
+    assert first["timeline_digest"] == second["timeline_digest"]
+
+
+def test_two_runs_side_by_side(cli: Cli) -> None:
+    run(cli, "a.json")
+    run(cli, "b.json", "--set", "dram.bandwidth='200 MB/s'")
+    outcome = cli("compare", "a.json", "b.json")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("a.json  ->  b.json\n")
+    assert 'dram.bandwidth "' in outcome.out
+    by_files = json.loads(cli("compare", "a.json", "b.json", "--json", "-").out)
+    options = ["--config", "tiny", "--with", "dram.bandwidth='200 MB/s'", "--json", "-"]
+    by_model = json.loads(cli("compare", "m.onnx", *options).out)
+    assert by_model["labels"] == ["tiny", 'tiny with dram.bandwidth = "200 MB/s"']
+    assert by_model["delta_ps"] == by_files["delta_ps"] > 0
+    assert by_model["layers"] == by_files["layers"]
+    assert sum(by_files["units"].values()) == by_files["delta_ps"]
+    other = json.loads(cli("compare", "m.onnx", "--config", "tiny", "--with-config", "edge", "--json", "-").out)
+    assert other["labels"] == ["tiny", "edge"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["m.onnx"], "say with what"),
+        (["a.json", "b.json", "c.json"], "takes two files of runs or one MODEL, got 3 files"),
+        (["a.json", "b.json", "--with", "cores=2"], "--with: is for a MODEL"),
+        (["m.onnx", "--with", "cores"], "must be KEY=VALUE"),
+    ],
+)
+def test_what_compare_refuses(cli: Cli, arguments: list[str], message: str) -> None:
+    outcome = cli("compare", *arguments)
+    assert outcome.code == 2
+    assert message in outcome.message
+
+
+def test_what_if(cli: Cli) -> None:
+    outcome = cli("whatif", "m.onnx", "--config", "tiny", "--only", "dram.bandwidth", "--only", "dram.bytes")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "dram.bandwidth" in outcome.out
+    assert "nothing moves with: dram.bytes" in outcome.out
+    found = json.loads(cli("whatif", "m.onnx", "--config", "tiny", "--only", "dram.bandwidth", "--json", "-").out)
+    (resource,) = found["resources"]
+    assert (
+        resource["changes"]["doubled"]["gain_ps"]
+        == found["base"]["time_ps"] - resource["changes"]["doubled"]["time_ps"]
+    )
+    assert (
+        "no number of tiny is called dram.x" in cli("whatif", "m.onnx", "--config", "tiny", "--only", "dram.x").message
+    )
+    assert cli("compile", "m.onnx", "--config", "tiny").code == 0
+    assert "is for one device" in cli("whatif", "m.npu").message
+
+
+def test_serving(cli: Cli, here: Path) -> None:
+    (here / "s.toml").write_text(
+        'device = "tiny"\nuntil = "1 ms"\n[[model]]\nname = "m"\nfile = "m.onnx"\nevery = "100 us"\n'
+    )
+    outcome = cli("serving", "s.toml", "--times", "t.csv", "--json", "s.json")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("10 requests on tiny in ")
+    found = json.loads((here / "s.json").read_text())
+    assert found["classes"][0]["requests"] == 10
+    assert (here / "t.csv").read_text().startswith("model,phase,batch,length,context,operator,kind,time_ps,")
+    other = json.loads(cli("serving", "s.toml", "--config", "edge", "--json", "-").out)
+    assert (found["config"], other["config"]) == ("tiny", "edge")
+    assert cli("serving", "no.toml").message == "no.toml: no such file"
+    assert "is a directory" in cli("serving", "s.toml", "--times", ".").message

@@ -1,0 +1,192 @@
+"""How searches find the front: halving against all designs, Optuna, what is the same in every run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npusim.explore import Space, Study
+from npusim.explore.front import layers, non_dominated, spread
+from npusim.explore.search import neighbours
+from tests.support.explore_designs import (
+    Synthetic,
+    SyntheticEstimate,
+    hypervolume,
+    large_space,
+    small_model,
+    space,
+    synthetic_area,
+    synthetic_ps,
+)
+
+
+def points_of(study: Study) -> np.ndarray[Any, Any]:
+    return np.array([study.question.objectives(row) for row in study.front_rows()])
+
+
+def whole(found: Space) -> np.ndarray[Any, Any]:
+    """Objectives of every synthetic design, by definition."""
+    points = []
+    for number in range(found.size):
+        config = found.config(number)
+        assert config.matrix is not None
+        ps = synthetic_ps(config.matrix.rows, config.matrix.cols, config.sram.bytes, config.dram.bandwidth)
+        points.append((ps * 1e-12, synthetic_area(config) * 1e-12))
+    return np.array(points)
+
+
+@pytest.fixture(scope="module")
+def everything() -> np.ndarray[Any, Any]:
+    return whole(large_space())
+
+
+def synthetic(found: Space, estimate: SyntheticEstimate | None = None, **more: Any) -> Study:
+    return Study(found, evaluate=Synthetic(), estimate=estimate, area=synthetic_area, **more)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_halving_finds_the_front_of_a_large_space(everything: np.ndarray[Any, Any], seed: int) -> None:
+    study = synthetic(large_space(search={"seed": seed, "budget": 500}), SyntheticEstimate()).run(workers=0)
+    assert len(study.rows) <= 500
+    # Far from the front every search looks good; near it, few do.
+    for reference in (everything.max(axis=0), everything.min(axis=0) * 8):
+        exhaustive = hypervolume(everything, reference)
+        assert 0.95 * exhaustive <= hypervolume(points_of(study), reference) <= exhaustive * (1 + 1e-9)
+
+
+def test_halving_is_better_than_chance_without_estimates(everything: np.ndarray[Any, Any]) -> None:
+    study = synthetic(large_space(search={"budget": 300})).run(workers=0)
+    drawn = synthetic(large_space(search={"budget": 300, "method": "optuna", "sampler": "random"})).run(workers=0)
+    reference = everything.min(axis=0) * 8
+    assert hypervolume(points_of(study), reference) > hypervolume(points_of(drawn), reference)
+
+
+def test_constraints_that_need_no_run_are_decided_before() -> None:
+    found = large_space(search={"budget": 60}, constraints=["area <= 1 mm2", "dram.bandwidth <= 8 GB/s"])
+    study = synthetic(found, SyntheticEstimate()).run(workers=0)
+    assert study.rows
+    assert all((row.area or 0) <= 10**6 and row.settings["dram.bandwidth"] <= 8 * 10**9 for row in study.rows.values())
+    assert set(study.reasons()) == {"breaks area <= 1 mm2", "breaks dram.bandwidth <= 8 GB/s"}
+    assert sum(study.reasons().values()) + len(study.screen.areas) == found.size
+
+
+def test_a_constraint_on_a_simulated_figure_holds_in_the_front() -> None:
+    study = synthetic(large_space(search={"budget": 120}, constraints=["latency <= 200 us"]), SyntheticEstimate())
+    study.run(workers=0)
+    front = study.front()
+    assert front
+    assert all(each["latency"] <= 200_000_000 for each in front)
+    slow = [row for row in study.rows.values() if row.figures[0].latency > 200_000_000]
+    assert len(slow) < len(study.rows) / 2, "most of the budget is spent where the constraint holds"
+
+
+def test_designs_that_differ_in_a_refused_key_are_estimated_apart() -> None:
+    together, apart = SyntheticEstimate(), SyntheticEstimate(refuses=("matrix.rows",))
+    found = large_space(search={"budget": 40})
+    first, second = (synthetic(found, each).run(workers=0) for each in (together, apart))
+    assert apart.calls == together.calls + 10
+    assert first.rows == second.rows
+
+
+@pytest.mark.parametrize("method", ["halving", "optuna"])
+def test_the_same_seed_asks_for_the_same_designs(method: str) -> None:
+    runs = [
+        synthetic(large_space(search={"budget": 48, "seed": seed, "method": method}), SyntheticEstimate()).run(
+            workers=0
+        )
+        for seed in (3, 3, 4)
+    ]
+    assert runs[0].rows == runs[1].rows
+    assert runs[0].rows.keys() != runs[2].rows.keys()
+    assert len(runs[0].rows) <= 48
+
+
+def test_a_sample_of_a_space_too_large_to_look_at_is_searched() -> None:
+    values = [f"{i} GB/s" for i in range(1, 101)]
+    vary = {
+        "dram.bandwidth": values, "matrix.rows": list(range(1, 101)), "matrix.cols": list(range(1, 101)),
+        "dram.latency": [f"{i} ns" for i in range(1, 1001)], "dma.setup_cycles": list(range(1000)),
+        "vector.lanes": list(range(1, 1000)), "dram.channels": list(range(1, 1000)), "host.mmio": ["1 us", "2 us"],
+    }  # fmt: skip
+    found = space(vary, search={"budget": 40, "screen": 500})
+    assert found.size > 2**59
+    study = synthetic(found, SyntheticEstimate()).run(workers=0)
+    assert len(study.rows) == 40
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "random"])
+def test_optuna_learns_objectives_and_constraints(sampler: str) -> None:
+    search = {"method": "optuna", "sampler": sampler, "budget": 64}
+    study = synthetic(large_space(search=search, constraints=["latency <= 400 us"])).run(workers=0)
+    assert len(study.rows) == 64
+    assert study.front()
+
+
+def test_optuna_does_better_than_chance(everything: np.ndarray[Any, Any]) -> None:
+    reference = everything.min(axis=0) * 8
+    found = {
+        sampler: hypervolume(
+            points_of(
+                synthetic(large_space(search={"method": "optuna", "sampler": sampler, "budget": 160})).run(workers=0)
+            ),
+            reference,
+        )
+        for sampler in ("tpe", "random")
+    }
+    assert found["tpe"] > found["random"]
+
+
+def test_halving_of_simulated_designs_finds_what_all_of_them_show() -> None:
+    """400 designs of a small network, all of them simulated, and a tenth of them found by halving."""
+    vary = {
+        "matrix.rows": [4, 8, 16, 32], "matrix.cols": [4, 8, 16, 32, 64],
+        "sram.bytes": [f"{16 << i} KiB" for i in range(5)], "dram.bandwidth": ["1 GB/s", "4 GB/s", "8 GB/s", "16 GB/s"],
+    }  # fmt: skip
+    model, fixed = small_model(), {"technology.node": "22 nm", "area.phy": "0.1 mm2", "sram.banks": 4}
+    everything = Study(space(vary, [model], set=fixed, search={"method": "exhaustive"})).run(workers=0)
+    assert len(everything.rows) == 400
+    study = Study(space(vary, [model], set=fixed, search={"method": "halving", "budget": 40})).run(workers=0)
+    assert len(study.rows) <= 40
+    assert all(row == everything.rows[number] for number, row in study.rows.items())
+    points = np.array([everything.question.objectives(row) for row in everything.rows.values()])
+    reference = points.max(axis=0)
+    exhaustive = hypervolume(points, reference)
+    assert hypervolume(points_of(study), reference) >= 0.95 * exhaustive
+
+
+def test_neighbours_differ_in_one_place() -> None:
+    found = space(
+        {"matrix.rows": [1, 2, 3], "matrix.dataflow": ["weight_stationary", "output_stationary", "input_stationary"]}
+    )
+    number = found.number((0, 1, 0))
+    assert {found.places(n) for n in neighbours(found, number)} == {(0, 0, 0), (0, 2, 0), (0, 1, 1), (0, 1, 2)}
+
+
+def _dominates(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return all(x <= y for x, y in zip(a, b, strict=True)) and a != b
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), max_size=40))
+def test_the_front_is_what_nothing_dominates(points: list[tuple[int, int, int]]) -> None:
+    mask = non_dominated(np.array(points, float).reshape(len(points), 3))
+    assert mask.tolist() == [not any(_dominates(other, point) for other in points) for point in points]
+
+
+def test_points_with_unknown_objectives_are_never_on_the_front() -> None:
+    assert non_dominated(np.array([[np.nan, 0.0], [1.0, 1.0]])).tolist() == [False, True]
+
+
+def test_a_margin_keeps_what_may_be_as_good() -> None:
+    points = np.array([[1.0, 1.0], [1.1, 1.1], [1.3, 1.3], [1.3, 0.9]])
+    assert non_dominated(points, 0.2).tolist() == [True, True, False, True]
+
+
+def test_layers_come_one_after_the_other_and_spread() -> None:
+    points = np.array([[float(i), 9.0 - i] for i in range(10)] + [[float(i) + 20, 29.0 - i] for i in range(10)])
+    assert sorted(layers(points, 10)) == list(range(10))
+    assert {0, 9} <= set(spread(points[:10], 3).tolist())
+    assert len(layers(points, 13)) == 13

@@ -1,0 +1,253 @@
+"""Space files: what they say, and every mistake in one message."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from npusim.demo import as_onnx
+from npusim.errors import ConfigError, UsageError
+from npusim.explore import make_space, read_space
+from npusim.explore.schema import SCHEMA, json_schema
+from npusim.hw.config import load_config
+from tests.support.explore_designs import small_model, space
+
+ROOT = Path(__file__).resolve().parents[3]
+GOOD = """
+name = "two"
+base = ["edge", "mobile"]
+objectives = ["latency", "latency('mob/large') * energy"]
+constraints = ["area <= 2.5 mm2", "latency('demo') <= 20 ms and power < 3 W", "dram.bandwidth <= 16 GB/s"]
+
+[set]
+technology.node = "22 nm"
+area.phy = "0.5 mm2"
+
+[vary]
+matrix.rows = { from = 8, to = 64, times = 2 }
+dram.bandwidth = { from = "4 GB/s", to = "17 GB/s", step = "4 GB/s" }
+matrix.dataflow = ["weight_stationary", "output_stationary"]
+dram.efficiency = [1, "1/2"]
+width = ["1 KiB", "2 KiB"]
+
+[derive]
+matrix.cols = "rows"
+sram.bytes = "max(256 KiB, 4 * sram.banks * width)"
+
+[search]
+method = "halving"
+budget = 100
+seed = 7
+
+[[model]]
+name = "demo"
+file = "demo.onnx"
+weight = 3
+
+[[model]]
+name = "mob"
+network = "mobilenet_v2"
+shape = [1, 32, 32, 3]
+variant = [{ name = "small" }, { name = "large", shape = [1, 64, 64, 3], weight = "1/2" }]
+"""
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    (tmp_path / "demo.onnx").write_bytes(as_onnx())
+    path = tmp_path / "space.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_a_space_file_says_which_designs_there_are(good: Path) -> None:
+    found = read_space(good)
+    assert found.name == "two"
+    assert found.size == 2 * 4 * 4 * 2 * 2 * 2
+    first, last = found.config(0), found.config(found.size - 1)
+    assert (first.matrix.rows, first.matrix.cols, first.dram.bandwidth) == (8, 8, 4 * 10**9)
+    assert (last.matrix.rows, last.matrix.cols, last.dram.bandwidth) == (64, 64, 16 * 10**9)
+    assert last.matrix.dataflow == "output_stationary"
+    assert (first.dram.efficiency, last.dram.efficiency) == (1, Fraction(1, 2))
+    assert first.sram.bytes == 256 << 10
+    assert last.sram.bytes == max(256, 4 * last.sram.banks * 2) << 10
+    assert [(each.name, each.weight) for each in found.workloads] == [
+        ("demo", 3), ("mob/small", 1), ("mob/large", Fraction(1, 2)),
+    ]  # fmt: skip
+    assert found.search.seed == 7
+    assert [axis.ordered for axis in found.axes] == [True, False, True, False, True]
+
+
+def test_a_design_is_its_number(good: Path) -> None:
+    found = read_space(good)
+    for number in (0, 1, 17, found.size - 1):
+        assert found.number(found.places(number)) == number
+    with pytest.raises(UsageError, match="there is no design 256; the space has 0 to 255"):
+        found.config(found.size)
+
+
+def test_a_design_that_is_written_out_is_the_same_device(good: Path, tmp_path: Path) -> None:
+    found = read_space(good)
+    (tmp_path / "design.toml").write_text(found.config(33).to_toml())
+    assert load_config(tmp_path / "design.toml").fingerprint() == found.config(33).fingerprint()
+
+
+def test_the_schema_of_space_files_is_one_and_current(good: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+    jsonschema.validate(tomllib.loads(GOOD), json_schema())
+    assert json.loads((ROOT / "docs/reference" / SCHEMA).read_text("utf-8")) == json_schema()
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**tomllib.loads(GOOD), "bse": 3}, json_schema())
+
+
+def problems(text: str, folder: Path = Path()) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        make_space(tomllib.loads(text), "space.toml", folder)
+    return list(caught.value.problems)
+
+
+def test_every_mistake_is_in_one_message() -> None:
+    found = problems(
+        """
+        bse = "edge"
+        base = ["edge", "mobil"]
+        objectives = ["latncy", "area + latency"]
+        constraints = ["area <= 20 ms", "latency('x') <= 1 ms", "area"]
+        [set]
+        technology.nod = "22 nm"
+        [vary]
+        matrix.row = [8]
+        matrix.cols = []
+        dram.bandwidth = { from = 4, to = "8 GB/s", step = "1 GB/s" }
+        dram.latency = { from = "4 ns", to = "8 ns" }
+        sram.bytes = ["1 MiB", "1024 KiB"]
+        matrix.dataflow = { from = 1, to = 2, step = 1 }
+        sram.banks = [0, 8]
+        [derive]
+        sram.bytes = "2 ms"
+        vector.lanes = "scalar.setup_cycles +"
+        matrix.arrays = "rows * 2 KiB"
+        [search]
+        budget = "much"
+        [[model]]
+        network = "mobilenet_v3"
+        shape = [1, 32, 32, 3]
+        [[model]]
+        file = "nothing.onnx"
+        """
+    )
+    # What the tables hold is looked at when the file has only keys that there are.
+    assert found[0].startswith("space.toml: bse: unknown key (did you mean 'base'?)")
+    assert any(line.startswith("space.toml: search.budget: must be a whole number, got 'much'") for line in found)
+
+
+SECOND = """
+base = ["edge", "mobil"]
+objectives = ["latncy", "area + latency", "matrix.rows"]
+constraints = ["area <= 20 ms", "latency('x') <= 1 ms", "area", "__import__('os')"]
+[set]
+technology.nod = "22 nm"
+[vary]
+matrix.row = [8]
+matrix.cols = []
+dram.bandwidth = { from = 4, to = "8 GB/s", step = "1 GB/s" }
+dram.latency = { from = "4 ns", to = "8 ns" }
+sram.bytes = ["1 MiB", "1024 KiB"]
+matrix.dataflow = { from = 1, to = 2, step = 1 }
+sram.banks = [0, 8]
+unused = [1, 2]
+[derive]
+vector.lanes = "scalar.setup_cycles +"
+matrix.arrays = "sram.banks * 2 KiB"
+dma.channels = "queue_depth"
+queue_depth = "dma.channels"
+[[model]]
+network = "mobilenet_v3"
+shape = [1, 32, 32, 3]
+[[model]]
+file = "nothing.onnx"
+[[model]]
+network = "mobilenet_v2"
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "base: mobil: no such config (did you mean 'mobile'?)",
+        "objectives.1: unknown name 'latncy' (did you mean 'latency'?)",
+        "objectives.2: must not put an area beside a time: 'area + latency'",
+        "objectives.3: must have a figure of latency, cycles",
+        "constraints.1: must not put an area beside a time: 'area <= 20 ms'",
+        "constraints.2: latency(...) must name a model",
+        "constraints.3: must be a comparison such as 'area <= 2.5 mm2', got 'area'",
+        "constraints.4: must not call",
+        "set.technology.nod: unknown key (did you mean 'node'?)",
+        "vary.matrix.row: unknown key (did you mean 'rows'?)",
+        "vary.matrix.cols: must have at least one value, got []",
+        "vary.dram.bandwidth: from: must be a bandwidth such as '25.6 GB/s', got 4",
+        "vary.dram.latency: must have either step or times",
+        "vary.sram.bytes: must have each value once, got '1024 KiB' again",
+        "vary.matrix.dataflow: must be a list: this key has no numbers",
+        "vary.sram.banks: must be >= 1, got 0",
+        "vary.unused: unknown key",
+        "derive.vector.lanes: is no formula: 'scalar.setup_cycles +'",
+        "derive.matrix.arrays: must be a plain number, got a size",
+        "derive.dma.channels: must not follow from itself",
+        "model.1.network: no such network 'mobilenet_v3' (did you mean 'mobilenet_v",
+        "model.2.file: no such file: nothing.onnx",
+        "model.3.shape: missing; must be given for a network",
+    ],
+)
+def test_each_mistake_says_key_value_and_what_was_allowed(line: str) -> None:
+    found = problems(SECOND)
+    assert len(found) >= 23
+    assert any(each.startswith(f"space.toml: {line}") for each in found), found
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere.toml: no such file"):
+        read_space(tmp_path / "nowhere.toml")
+    (tmp_path / "bad.toml").write_text("a = = 3")
+    with pytest.raises(ConfigError, match=r"bad.toml: not valid TOML"):
+        read_space(tmp_path / "bad.toml")
+    assert problems('base = "edge"\nmodel = []') == ["space.toml: model: must have at least one table [[model]]"]
+
+
+@pytest.mark.parametrize(
+    ("formula", "values", "wanted"),
+    [
+        ("rows", {}, 8), ("2 * rows + 1", {}, 17), ("ceil(rows / 3)", {}, 3), ("floor(rows / 3)", {}, 2),
+        ("min(rows, 5)", {}, 5), ("sram.bytes / 128 KiB", {}, 8), ("rows ** 2", {}, 64),
+        ("dram.bandwidth / clock / 1 B", {}, 8), ("-rows + 10", {}, 2), ("1.5 * rows", {}, 12),
+    ],
+)  # fmt: skip
+def test_formulas_are_exact(formula: str, values: dict[str, Any], wanted: int) -> None:
+    vary = {"matrix.rows": [8], "sram.bytes": ["1 MiB"], "dram.bandwidth": ["8 GB/s"]}
+    assert space(vary, derive={"vector.lanes": formula}).config(0).vector.lanes == wanted
+
+
+def test_a_formula_that_gives_no_value_of_its_key_is_a_design_that_cannot_be_built() -> None:
+    found = space({"matrix.rows": [8, 9]}, derive={"matrix.cols": "rows / 2"})
+    assert found.config(0).matrix.cols == 4
+    with pytest.raises(ConfigError, match=r"matrix.cols: must be a whole number"):
+        found.config(1)
+
+
+def test_optional_parts_are_switched_and_tables_replaced() -> None:
+    found = space({"scalar": [False, {"cycles_per_element": 9}], "matrix.throughput.int8": [1, 2]})
+    assert found.config(0).scalar is None
+    assert found.config(3).scalar.cycles_per_element == 9
+    assert found.config(3).matrix.rate("int8") == 2
+
+
+def test_models_of_python_need_no_file() -> None:
+    found = make_space({"base": ["tiny", "edge"]}, given=[small_model()])
+    assert found.size == 2
+    assert [found.config(number).name for number in (0, 1)] == ["tiny", "edge"]

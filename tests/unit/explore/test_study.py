@@ -1,0 +1,199 @@
+"""A study from space file to front: rows are those of single runs, and what may change between two of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import npusim
+from npusim.demo import as_onnx
+from npusim.errors import UsageError
+from npusim.explore import Study, make_space
+from npusim.explore.figures import REFUSED
+from npusim.explore.tell import text, to_json_dict, write_csv, write_parquet
+from tests.support.explore_designs import Synthetic, small_model, space, synthetic_area
+
+SPACE = """
+base = "tiny"
+objectives = ["latency", "area"]
+constraints = ["area <= 2.5 mm2"]
+set = { technology.node = "22 nm", area.phy = "0.5 mm2" }
+[vary]
+matrix.rows = [4, 8]
+dram.bandwidth = ["1 GB/s", "2 GB/s"]
+[[model]]
+name = "demo"
+file = "demo.onnx"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "demo.onnx").write_bytes(as_onnx())
+    path = tmp_path / "space.toml"
+    path.write_text(SPACE)
+    return path
+
+
+def synthetic(store: Path | None = None, vary: dict[str, Any] | None = None, **more: Any) -> Study:
+    found = space(vary or {"matrix.rows": [4, 8, 16], "matrix.cols": [4, 8]}, **more)
+    return Study(found, store=store, evaluate=Synthetic(), area=synthetic_area)
+
+
+def test_a_design_written_out_and_run_alone_is_the_same(file: Path, tmp_path: Path) -> None:
+    with Study(file) as study:
+        study.run(workers=0)
+        assert len(study.rows) == 4
+        for number, row in study.rows.items():
+            (tmp_path / "design.toml").write_text(study.config(number).to_toml())
+            session = npusim.Session(tmp_path / "design.toml", cache_dir=False)
+            result = session.run(session.compile(tmp_path / "demo.onnx"), timing_only=True)
+            (figures,) = row.figures
+            assert figures.digest == result.timeline.digest()
+            assert (figures.latency, figures.cycles) == (result.time_ps, result.cycles)
+            assert figures.dram_bytes == result.dram_read_bytes + result.dram_write_bytes
+            assert figures.energy == result.energy.total
+            assert row.area == result.area.total
+            assert row.area is not None
+            assert 0 < max(figures.busy.values()) <= 1
+
+
+def test_a_space_file_has_its_store_beside_it_and_goes_on(file: Path) -> None:
+    with Study(file) as study:
+        study.run(workers=0, budget=2)
+        assert len(study.rows) == 2
+    assert file.with_suffix(".study").is_file()
+    asked = []
+    with Study(file) as study:
+        study.run(workers=0, progress=lambda done, total: asked.append((done, total)))
+        assert asked == [(0, 4), (3, 4), (4, 4)]
+
+
+def test_what_decides_figures_may_not_change(file: Path) -> None:
+    Study(file).close()
+    file.write_text(SPACE.replace("[4, 8]", "[4, 16]"))
+    with pytest.raises(UsageError, match=r"space: vary: matrix.rows was \[4, 8\] and is \[4, 16\]") as error:
+        Study(file)
+    assert "--store FILE" in str(error.value)
+    file.write_text(SPACE.replace("22 nm", "16 nm"))
+    with pytest.raises(UsageError, match="space: devices: tiny was"):
+        Study(file)
+    file.write_text(SPACE)
+    model = bytearray(as_onnx())
+    model[-200] ^= 1
+    (file.parent / "demo.onnx").write_bytes(as_onnx().replace(b"block.add", b"block.sum"))
+    with pytest.raises(UsageError, match="models: demo was"):
+        Study(file)
+
+
+def test_what_is_asked_of_figures_may_change(file: Path) -> None:
+    with Study(file) as study:
+        rows = study.run(workers=0).rows
+    file.write_text(SPACE.replace('["latency", "area"]', '["cycles"]').replace("2.5 mm2", "9 mm2") + "weight = 2\n")
+    with Study(file) as study:
+        assert study.rows == rows
+        assert len(study.front()) == 1
+
+
+def test_another_version_of_npusim_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synthetic(tmp_path / "a.study").close()
+    monkeypatch.setattr("npusim.compiler.version.COMPILER_VERSION", 10**6)
+    with pytest.raises(UsageError, match="versions: compiler was"):
+        synthetic(tmp_path / "a.study")
+
+
+def test_models_count_by_their_weights() -> None:
+    found = space({"matrix.rows": [8, 16]}, [small_model("a", 3), small_model("b", 1, side=96)])
+    study = Study(found).run(workers=0)
+    for row in study.rows.values():
+        values, (a, b) = study.values(row), row.figures
+        assert a.latency != b.latency
+        assert values["latency(a)"] == a.latency
+        assert values["latency"] == pytest.approx((3 * a.latency + b.latency) / 4)
+    assert study.best("latency(b)")["latency(b)"] == min(row.figures[1].latency for row in study.rows.values())
+
+
+def test_a_device_that_cannot_run_a_model_is_a_row_with_its_reason() -> None:
+    study = Study(space({"vector": [False], "matrix": [False, {}][:1]}, [small_model()])).run(workers=0)
+    (row,) = study.rows.values()
+    assert row.status == REFUSED
+    assert row.reason.startswith("mlp: ")
+    assert study.front() == []
+    assert list(study.reasons()) == [row.reason]
+    assert "No design that was simulated is feasible" in text(study, 5)
+
+
+def test_a_device_that_contradicts_itself_is_left_out_with_the_rule() -> None:
+    study = synthetic(vary={"sram.banks": [16, 3, 7], "matrix.rows": [4, 8]}).run(workers=0)
+    assert len(study.rows) == 2
+    assert study.reasons() == {"sram.bytes: must be a multiple of banks * bytes_per_cycle": 4}
+
+
+def test_an_area_that_nobody_knows_is_said() -> None:
+    study = Study(
+        space({"matrix.rows": [8]}, [small_model()], constraints=["area <= 2 mm2"], set={"technology": False})
+    ).run(workers=0)
+    (reason,) = study.reasons()
+    assert reason.startswith("area <= 2 mm2: area is not known; technology.node says it")
+
+
+@pytest.mark.parametrize("objective", ["area", "energy"])
+def test_an_objective_that_nobody_knows_is_said(objective: str) -> None:
+    nothing = {"technology": False, "energy": False}
+    study = Study(space({"matrix.rows": [8]}, [small_model()], objectives=[objective], set=nothing))
+    study.run(workers=0)
+    (reason,) = study.reasons()
+    assert reason.startswith(f"{objective} is not known, and is an objective")
+    assert study.front() == []
+
+
+def test_which_of_several_devices() -> None:
+    found = make_space({"base": ["tiny", "edge"], "objectives": ["latency"]}, given=[small_model()])
+    study = Study(found).run(workers=0)
+    assert [row["base"] for row in study.front()] == ["edge"]
+
+
+def test_figures_have_tiers_and_frames_have_all_rows(tmp_path: Path) -> None:
+    study = synthetic(constraints=["latency <= 1 ms"]).run(workers=0)
+    frame = study.frame()
+    assert list(frame.index) == list(range(6))
+    assert set(frame["tier"]) == {"simulated"}
+    assert set(frame["status"]) == {"feasible", "infeasible"}
+    assert list(frame["matrix.rows"]) == [4, 4, 8, 8, 16, 16]
+    write_csv(study, tmp_path / "a.csv")
+    write_parquet(study, tmp_path / "a.parquet")
+    with (tmp_path / "a.csv").open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    assert [int(row["latency"]) for row in rows] == list(frame["latency"])
+    import pandas as pd
+
+    assert list(pd.read_parquet(tmp_path / "a.parquet")["latency"]) == list(frame["latency"])
+
+
+def test_the_front_in_words_and_json() -> None:
+    study = synthetic(objectives=["latency", "area"]).run(workers=0)
+    shown = text(study, 2)
+    assert "6 designs of edge, 6 simulated, 6 feasible" in shown
+    for row in study.front_rows()[:2]:
+        assert f"{row.number}  " in shown
+    assert "mm2" in shown
+    assert "simulated" in shown
+    found = to_json_dict(study)
+    json.dumps(found, allow_nan=False)
+    assert found["best"]["area"] == study.best("area")["design"]
+
+
+def test_figures_that_there_are_not() -> None:
+    study = synthetic().run(workers=0)
+    with pytest.raises(UsageError, match="no figure 'speed'; there are latency, area, cycles"):
+        study.best("speed")
+    with pytest.raises(UsageError, match="no feasible design has a figure 'energy'"):
+        study.best("energy")
+
+
+def test_npusim_has_explore() -> None:
+    assert npusim.explore.Study is Study

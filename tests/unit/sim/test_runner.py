@@ -1,0 +1,284 @@
+"""A job that is gone through in one go is, to the picosecond, the one that goes event by event."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim import _core
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver, Priority
+from npusim.errors import DeviceFaultError
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import region
+from npusim.program import SCRATCH, Program
+from npusim.runtime import Session
+from npusim.sim import steps
+from npusim.sim.fabric import Fabric
+from npusim.sim.machine import Machine
+from npusim.sim.runner import Runner
+from npusim.sim.steps import HALT, Charge, Decoder, Layout, Step
+from npusim.validate.networks import NETWORKS
+from tests.support.graphs.every_kind import CASES
+from tests.support.graphs.samples import residual_net
+from tests.support.programs.random_streams import CONFIGS, Action, actions, build
+from tests.support.programs.streams import Stream, copy, fill
+from tests.support.programs.timed_jobs import TINY, Bench, long_job
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> list[Runner]:
+    """The jobs that went in one go."""
+    seen: list[Runner] = []
+    begin = Runner.begin
+
+    def noted(self: Runner) -> None:
+        seen.append(self)
+        begin(self)
+
+    monkeypatch.setattr(Runner, "begin", noted)
+    return seen
+
+
+def never(*_: object) -> None:
+    """Nobody goes in one go."""
+
+
+def seen(program: Program, config: Config, jobs: int = 2) -> tuple[Any, ...]:
+    """All that can be seen of jobs that only time."""
+    bench = Bench(config, preempt=False)
+    loaded = bench.driver.load(program)
+    records = bench.finish(*(bench.submit(loaded, Priority.MEDIUM) for _ in range(jobs)))
+    link = bench.device.machine.link
+    return [dataclasses.asdict(record) for record in records], bench.device.now_ps, link.settle()
+
+
+def both(program: Program, config: Config, view: Callable[[Program, Config], Any] = seen) -> Iterator[Any]:
+    """As one goes in one go, and as one goes event by event."""
+    yield view(program, config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Machine, "_runner", never)
+        yield view(program, config)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(actions(), min_size=1, max_size=24), CONFIGS, st.sampled_from(["need", "fair"]))
+def test_nothing_differs_for_any_stream(plan: list[Action], config: Config, arbitration: str) -> None:
+    config = config.with_(**{"interconnect.arbitration": arbitration})
+    one, other = both(build(plan, config).program(scratch=65536), config)
+    assert one == other
+
+
+def timed(program: Program, config: Config) -> tuple[Any, ...]:
+    with Session(config, cache_dir=False) as session:
+        result = session.run(program, timing_only=True)
+    # Written out, because reports list reasons in the order in which they came.
+    return repr(result.timeline), result.total_ps
+
+
+def test_nothing_differs_for_any_kind(run: list[Runner]) -> None:
+    for name, case in CASES.items():
+        with Session(case.config, cache_dir=False) as session:
+            program = session.compile(case.graph()[0])
+        one, other = both(program, case.config, timed)
+        assert one == other, name
+    assert len(run) == len(CASES)
+
+
+@pytest.mark.parametrize(
+    ("device", "knobs"),
+    [
+        ("edge", {}),
+        ("edge", {"dma.channels": 4, "interconnect.arbitration": "fair"}),
+        ("edge", {"cores": 2, "queue_depth": 1}),
+        ("edge", {"sram.banks": 2, "dram.bandwidth": "1 GB/s"}),
+        ("mobile", {}),
+        ("nvdla_small", {}),
+        ("tpuv1", {}),  # constants have a memory of their own
+    ],
+)
+def test_nothing_differs_on_any_device(device: str, knobs: dict[str, object], run: list[Runner]) -> None:
+    config = load_config(device).with_(**knobs)
+    with Session(config, cache_dir=False) as session:
+        program = session.compile(NETWORKS["squeezenet"].make((1, 64, 64, 3)))
+    one, other = both(program, config, timed)
+    assert one == other
+    assert len(run) == 1
+
+
+def test_the_clock_has_one_event_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for runner in (None, never):
+        with pytest.MonkeyPatch.context() as patch:
+            if runner:
+                patch.setattr(Machine, "_runner", runner)
+            bench = Bench(preempt=False)
+            bench.finish(bench.submit(long_job(copies=100), Priority.MEDIUM))
+            counts.append(next(bench.device.machine.clock.env._eid))
+    assert counts[0] < 10
+    assert counts[1] > 200
+
+
+def test_not_where_a_unit_is_told_to_break(run: list[Runner]) -> None:
+    device = NpuDevice(TINY)
+    driver = Driver(device.bus)
+    device.injection.hang["core0.dma0"] = 1
+    with pytest.raises(DeviceFaultError, match="hangs in"):
+        driver.wait(driver.submit(driver.load(long_job()), timing_only=True))
+    assert not run
+
+
+def test_not_where_somebody_may_look_meanwhile(run: list[Runner]) -> None:
+    bench = Bench()
+    job = bench.submit(long_job(), Priority.LOW)
+    bench.device.machine.clock.advance(10**6)  # the doorbell's way and the first fetches, but not the end
+    bench.finish(job)
+    assert not run
+
+
+def test_not_where_there_is_arithmetic(run: list[Runner]) -> None:
+    with Session(TINY, cache_dir=False) as session:
+        program = session.compile(residual_net(8, 4, 1))
+        session.run(program, {"x": session_input(program)})
+    assert not run
+
+
+def session_input(program: Program) -> np.ndarray[Any, Any]:
+    (binding,) = program.inputs
+    return np.zeros(binding.shape, np.float32)
+
+
+def decoded(stream: Stream, config: Config = TINY) -> list[Step]:
+    return list(Decoder(config, Layout(config), Fabric(config)).steps(stream.code(), (0, 1 << 16)).all)
+
+
+def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> _core.Course | None:
+    count = len(Layout(config).names) if engines is None else engines
+    return _core.course(found, count, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, 10**9, 10**9, -1, True, 0)
+
+
+def test_a_job_that_never_ends_is_for_the_stepper() -> None:
+    stream = Stream()
+    stream.dma(fill(0, 8, 1))
+    found = decoded(stream)
+    assert course(found) is not None
+    found[0].waits = ((found[0].engine, 2),)
+    assert course(found) is None
+
+
+def test_numbers_that_machine_integers_do_not_hold_are_for_the_stepper() -> None:
+    stream = Stream()
+    stream.dma(copy(0, region(1), 64))
+    found = decoded(stream)
+    for most in (9_223_372, 9_223_373):  # bytes, of which 10**12 parts are counted
+        found[0].charge = Charge(1, 1, bus_bytes=most, rate=10**9)
+        assert (course(found) is not None) == (most == 9_223_372)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"engine": 9}, "is for no unit"), ({"core": 1}, "is for no unit"), ({"waits": ((9, 1),)}, "waits for")],
+)
+def test_a_step_names_units_that_there_are(change: dict[str, Any], said: str) -> None:
+    stream = Stream()
+    stream.dma(fill(0, 8, 1))
+    found = decoded(stream)
+    for name, value in change.items():
+        setattr(found[0], name, value)
+    with pytest.raises(ValueError, match=said):
+        course(found)
+
+
+# what this process has compiled
+
+
+@pytest.fixture
+def gates(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often streams are decoded and verified by a device."""
+    counts = {"decode": 0, "verify": 0}
+
+    def counted(name: str) -> Any:
+        work = getattr(steps, name)
+
+        def call(*args: Any) -> Any:
+            counts[name] += 1
+            return work(*args)
+
+        return call
+
+    for name in counts:
+        monkeypatch.setattr(steps, name, counted(name))
+    return counts
+
+
+def test_what_was_just_compiled_is_timed_without_decoding_and_verifying(gates: dict[str, int]) -> None:
+    with Session(TINY, cache_dir=False) as session:
+        program = session.compile(residual_net(8, 4, 1))
+        first = session.run(program, timing_only=True)
+        assert gates == {"decode": 0, "verify": 0}
+        # What is executed has passed the gate, once.
+        for _ in range(2):
+            second = session.run(program, {"x": session_input(program)})
+            assert gates == {"decode": 1, "verify": 1}
+        assert first.timeline.digest() == second.timeline.digest()
+
+
+def test_what_comes_from_a_file_or_from_elsewhere_passes_the_gate_once(gates: dict[str, int]) -> None:
+    with Session(TINY, cache_dir=False) as session:
+        program = session.compile(residual_net(8, 4, 1))
+    expected = timed(program, TINY)
+    copied = dataclasses.replace(program, emitted=None)
+    del program
+    with Session(TINY, cache_dir=False) as session:
+        for _ in range(2):
+            session.run(copied, timing_only=True)
+            assert gates == {"decode": 1, "verify": 1}
+    assert timed(copied, TINY) == expected
+
+
+def test_a_program_whose_code_was_changed_is_not_the_one_that_was_compiled(gates: dict[str, int]) -> None:
+    with Session(TINY, cache_dir=False) as session:
+        program = session.compile(residual_net(8, 4, 1))
+        program.code = b"\xff" + program.code[1:]
+        with pytest.raises(DeviceFaultError, match="unknown opcode 0xff"):
+            session.run(program, timing_only=True)
+    assert gates == {"decode": 1, "verify": 1}
+
+
+def test_a_program_with_less_memory_than_it_was_compiled_for_passes_the_gate(gates: dict[str, int]) -> None:
+    config = TINY.with_(**{"sram.bytes": "16 KiB"})
+    with Session(config, cache_dir=False) as session:
+        program = session.compile(residual_net(32, 16, 1))
+        assert program.region_bytes[SCRATCH] > 64
+        program.region_bytes = (program.region_bytes[0], 64, *program.region_bytes[2:])
+        with pytest.raises(DeviceFaultError, match=r"r1\+.*: the memory has 64"):
+            session.run(program, timing_only=True)
+    assert gates == {"decode": 1, "verify": 1}
+
+
+def told(step: Step) -> tuple[Any, ...]:
+    """All of a step that times depend on."""
+    names = [field.name for field in dataclasses.fields(Step) if field.name != "instruction"]
+    return (*(getattr(step, name) for name in names), step.kind)
+
+
+def test_the_compilers_commands_cost_what_their_code_costs() -> None:
+    for name, case in CASES.items():
+        config = case.config
+        decoder = Decoder(config, Layout(config), Fabric(config))
+        with Session(config, cache_dir=False) as session:
+            program = session.compile(case.graph()[0])
+        known, read = (
+            decoder.known(program.code, program.region_bytes),
+            decoder.steps(program.code, program.region_bytes),
+        )
+        assert known is not None, name
+        assert [told(step) for step in known.all] == [told(step) for step in read.all], name
+        assert (known.prologue, known.prologue_bytes) == (read.prologue, read.prologue_bytes)
+        assert known.all[-1].engine == HALT
