@@ -218,8 +218,7 @@ def seen(context: Context, group: Group) -> tuple[Any, ...]:
 
 
 def alike(context: Context, group: Group) -> int:
-    """A number, equal for groups whose operators are, names and the values of constants aside; the group itself where nobody can
-    say."""
+    """A number, equal for groups whose operators are, names and the values of constants aside."""
     key = ("alike", group)
     known = context.memo.get(key)
     if known is None:
@@ -230,6 +229,7 @@ def alike(context: Context, group: Group) -> int:
 
 
 def _alike(group: Group) -> Any:
+    """What of a group's operators tells how long it takes; the group itself where nobody can say."""
     if group.parts:
         return group
     numbers: dict[Tensor, int] = {}

@@ -94,9 +94,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _compiled(
-    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None
-) -> tuple[Program, _Order]:
+def _compiled(graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None) -> tuple[Program, _Order]:
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     budget = Budget.of(config)

@@ -38,7 +38,7 @@ def pricing(config: Config) -> Config:
 
 
 @functools.lru_cache(maxsize=64)
-def _array(config: Config) -> Config:
+def array_pricing(config: Config) -> Config:
     """The device as its matrix unit sees it."""
     return replace(
         pricing(config), cores=1, dma=DmaConfig(), dram=_SOME_DRAM, constants=None, interconnect=InterconnectConfig()
@@ -49,8 +49,16 @@ class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
     """Picoseconds of products of one kind by (batch, rows, columns, output channels, input channels)."""
 
     def __init__(
-        self, config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes: int, w_bits: int
-    ) -> None:  # fmt: skip
+        self,
+        config: Config,
+        dtype: DType,
+        kh: int,
+        kw: int,
+        depthwise: bool,
+        out_bytes: int,
+        acc_bytes: int,
+        w_bits: int,
+    ) -> None:
         super().__init__()
         self._cost = cost_model(config).cost
         self._kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
@@ -72,12 +80,12 @@ def matrix_prices(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes: int, w_bits: int
 ) -> MatrixPrices:
     """What products of one kind cost on a device, first and last of their sums."""
-    return _matrix_prices(_array(config), dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits)
+    return _matrix_prices(array_pricing(config), dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits)
 
 
 class MovePrices(dict[tuple[int, int, str], tuple[int, int]]):
-    """(picoseconds, bytes past the pins) of transfers by (bytes, bytes of a run, which way): "read" and "write" from and
-    to DRAM, "constants" from where they are, "copy" within SRAM."""
+    """(picoseconds, bytes past the pins) of transfers by (bytes, bytes of a run, which way): "read" and "write" from
+    and to DRAM, "constants" from where they are, "copy" within SRAM."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

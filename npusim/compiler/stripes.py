@@ -214,9 +214,7 @@ def _reads_of(group: Group) -> Iterator[tuple[Tensor, Reader]]:
             yield tensor, Reader(0, 1, 0, 1, False, False)
 
 
-def needs(
-    wants: Sequence[tuple[int, Sequence[Reader]]], heights: Sequence[int], last: int, end: int
-) -> list[int]:
+def needs(wants: Sequence[tuple[int, Sequence[Reader]]], heights: Sequence[int], last: int, end: int) -> list[int]:
     """How many rows of each value - its maker and its readers - there must be for ``end`` rows of the ``last``
     result."""
     need = [0] * len(heights)
@@ -343,7 +341,10 @@ def _walk(
     made: tuple[int, ...], values: tuple[tuple[int, tuple[Reader, ...], int], ...], height: int
 ) -> tuple[list[list[int]], list[_Place]]:
     """How many rows of each result, then of each load, there are before each stripe of ``height`` rows and after the
-    last; and where they are. ``made``: the rows of results; ``values``: maker, readers and rows of what has a window."""
+    last; and where they are.
+
+    ``made``: the rows of results; ``values``: maker, readers and rows of what has a window.
+    """
     total, last = made[-1], len(made) - 1
     heights = [*made, *(rows for maker, _, rows in values if maker > last)]
     wants = [(maker, readers) for maker, readers, _ in values]

@@ -194,6 +194,7 @@ class Tilings:
             config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
         )  # fmt: skip
+        self._search: Search | None
         try:
             self._search = Search(problem, device, list(_channel_cuts(problem, config)), list(_spatial_cuts(problem)))
         except OverflowError:
@@ -252,8 +253,9 @@ def _searched(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes_: int, w_bits: int
 ) -> _Searched:
     """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
+    array = matrix_prices(config, dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits)
     return _Searched(
-        matrix_prices(config, dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits), move_prices(config), acc_bytes(config), config.cores, input_copies(config),
+        array, move_prices(config), acc_bytes(config), config.cores, input_copies(config),
         dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth, config.interconnect.multicast,
         config.dma.inputs_ahead, config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP,
         SLACK_PERCENT, _SPATIAL_CHOICES, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
@@ -448,7 +450,8 @@ def _fullness(whole: int, size: int) -> float:
 
 
 def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
-    """Picoseconds that all tiles take, about: the longest of computing, loading and storing on a core's channels, and the DRAM shared by all.
+    """Picoseconds that all tiles take, about: the longest of computing, loading and storing on a core's channels, and
+    the DRAM shared by all.
 
     ``Search`` of ``_tiling.pyx`` is the same in machine integers, for all tilings of a problem.
     """

@@ -139,7 +139,8 @@ class JobQueues:
             job.stage = Stage.LEAVING
             # Now, not when it has come to a stop: software may have changed its mind by then.
             job.context = self._context_base + job.ring * self._machine.context_bytes
-            player = job.player
+            assert job.player is not None
+            player = job.player = self._machine.step_by_step(job.player)
             if isinstance(player, Stepper):  # a job that is replayed is over before it could stop
                 player.park(lambda: self._machine.save(player, job.context, partial(self._parked, job)))
 
@@ -270,6 +271,7 @@ class JobQueues:
             if job is not None and job.entry and job.entry.fence == fence and job.stage is not Stage.ENDING:
                 job.aborted = True
                 if job.player is not None:  # else it ends when its region table has come
+                    job.player = self._machine.step_by_step(job.player)
                     self._machine.drop(job.player)
                     self._ended(job)
 

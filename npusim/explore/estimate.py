@@ -20,7 +20,7 @@ from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index, 
 from npusim.explore.estimates.energies import config_at, energy
 from npusim.explore.estimates.homes import BOUNDS, Figures, Plan, Planner
 from npusim.explore.estimates.network import Network
-from npusim.explore.estimates.tilings import COUNTS
+from npusim.explore.estimates.tables import COUNTS
 from npusim.graph import Graph
 from npusim.hw.config import ACCUMULATOR_BYTES, Config
 

@@ -12,12 +12,9 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
-def estimate_of(graphs: Mapping[str, Graph]) -> Estimate | None:
+def estimate_of(graphs: Mapping[str, Graph]) -> Estimate:
     """Estimates of these models, by name."""
-    try:
-        from npusim.explore.estimate import Estimator
-    except ImportError:
-        return None
+    from npusim.explore.estimate import Estimator
 
     known: dict[tuple[str, Config], Estimator] = {}
 

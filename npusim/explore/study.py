@@ -148,6 +148,10 @@ class Study:
         return Processes(self._evaluate, min(count, wanted)) if count else Here(self._evaluate)
 
     def _search(self, budget: int) -> Rounds:
+        if not budget:
+            if self.space.size <= self.space.search.screen:
+                self.screen.allowed(range(self.space.size))
+            return no_rounds()
         method = self.space.search.method
         if method == "auto":
             method = "exhaustive" if self.space.size <= budget else "halving"
@@ -157,7 +161,7 @@ class Study:
             return bayes.drawn(self.space, self.question, self.screen, budget)
         estimate = self._estimator()
         if estimate is None:
-            self.notes.append("designs were not estimated: those of the first round were drawn")
+            self.notes.append("designs were not estimated, for nothing estimates these models")
         table = Table(self.space, self.question, self.screen, estimate)
         return Halving(self.space, self.question, self.screen, table).rounds(budget)
 
@@ -281,6 +285,11 @@ class Study:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def no_rounds() -> Rounds:
+    """A search that asks for no design."""
+    yield from ()
 
 
 def versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ or the host's clock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify
 from typing import Any
 
 import simpy
@@ -54,8 +55,24 @@ class Clock:
 
     def is_quiet(self, duration: int) -> bool:
         """For events: whether no other event comes in that time, and nobody outside looks before it is over."""
-        end = self.env.now + duration
-        return end <= self._until and self.env.peek() > end
+        return self.env.now + duration <= self._until and self.is_empty(duration)
+
+    def is_empty(self, duration: int) -> bool:
+        """Whether no other event comes in that time."""
+        return self.env.peek() > self.env.now + duration
+
+    def relive(self, since: int, begin: Callable[[], object]) -> None:
+        """Go back to a time since which nothing has happened but what ``begin()`` begins there, and come to now again
+        by its events; what was to come besides is still to come."""
+        env = self.env
+        now, held = env.now, env._queue
+        env._queue, env._now = [], since
+        begin()
+        while env._queue and env._queue[0][0] <= now:
+            env.step()
+        env._queue += held
+        heapify(env._queue)
+        env._now = now
 
     def advance(self, delay: int) -> None:
         """Let ``delay`` ps pass: every event up to and including that time has run when this returns."""

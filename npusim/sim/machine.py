@@ -147,16 +147,38 @@ class Machine(Parts):
 
     def _undisturbed(self, length_ps: int) -> bool:
         """Whether no unit is told to break, and nobody can look for that long."""
-        return not (self.injection.hang or self.injection.dma_error) and self.clock.is_quiet(length_ps)
+        return not self._breaks and self.clock.is_quiet(length_ps)
+
+    @property
+    def _breaks(self) -> bool:
+        """Whether a unit is told to break."""
+        return bool(self.injection.hang or self.injection.dma_error)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
-        """Who plays a job that only times from what it will do; None if somebody could disturb it."""
-        if not self._undisturbed(0):
+        """Who plays a job that only times from what it will do; None if a unit is told to break, or if there is
+        something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who interferes has
+        it step by step, see :meth:`step_by_step`."""
+        if self._breaks:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
-        if found is None or not self._undisturbed(found.length_ps):
+        if found is None or not self.clock.is_empty(found.length_ps):
             return None
         return Runner(self, job, course, found, ended)
+
+    def step_by_step(self, player: Player) -> Player:
+        """The same job where it is now; one that goes in one go from now on by steps, so that it can be stopped."""
+        if not isinstance(player, Runner) or player.over:
+            return player
+        made: list[Stepper] = []
+
+        def begin() -> None:
+            made.append(player.stepper(self._memory_of(player.job.regions)))
+            made[0].sequencer.begin()
+
+        player.abandon()
+        self.clock.relive(player.begun_ps, begin)
+        self.current = made[0]
+        return made[0]
 
     def arithmetic(self, job: Job) -> Callable[[], bool] | None:
         """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.

@@ -1,9 +1,10 @@
-"""Jobs that nobody can disturb: their course is computed in one go, and they are played from it.
+"""Jobs that only time: their course is computed in one go, and they are played from it.
 
-A job that only times does nothing that anybody could see before its end. Where no other event comes earlier, the host
-does not wake up earlier and no unit is told to break, its events need not be events of the clock: :func:`_core.course`
-goes through them by the stepper's rules, in the stepper's order, and what is left for the clock is the end. Such a job
-is the first of its program; later ones may be replayed (see :mod:`npusim.sim.replayer`).
+A job that only times does nothing that anybody could see before its end. Where no other event comes earlier and no unit
+is told to break, its events need not be events of the clock: :func:`_core.course` goes through them by the stepper's
+rules, in the stepper's order, and what is left for the clock is the end. Whoever aborts it meanwhile, or wants the
+machine for a job of a higher class, has it step by step after all: nothing has happened since it began but what it did,
+so that can be lived through again. Later jobs may be replayed (see :mod:`npusim.sim.replayer`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from dataclasses import dataclass
 from simpy.events import Event
 
 from npusim import _core
+from npusim.sim.engine import NEVER
 from npusim.sim.job import Job
+from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course
 from npusim.sim.sequencer import CODE_RANK, FETCH, FETCH_BYTES
+from npusim.sim.stepper import Stepper
 from npusim.sim.steps import HALT
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, Span, Timeline, UnitCounters
 from npusim.units import cycles_spanned
@@ -41,20 +45,31 @@ class Runner:
     """Plays a job from what was foreseen, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
 
     _machine: Parts
-    _job: Job
+    job: Job
     _course: Course
     _found: _core.Course
-    _done: Callable[[Runner], None]
+    _done: Callable[[Runner | Stepper], None]
     over: bool = False
     fault: Fault | None = None
     preemptions: int = 0
-    _lead_ps: int = 0
+    begun_ps: int = 0
 
     def begin(self) -> None:
         """Go to the end."""
         clock = self._machine.clock
-        self._lead_ps = clock.now - self._job.started_ps
+        self.begun_ps = clock.now
         clock.after(self._found.length_ps, self._ended)
+
+    def stepper(self, memory: JobMemory) -> Stepper:
+        """Who would carry the job step by step, from its beginning."""
+        made = Stepper(self._machine, self.job, memory, self._course.steps, self._done, self._course.learn, {})
+        for engine in made.engines:  # what breaks units now does so from the next job on
+            engine.hang_at = engine.fail_at = NEVER
+        return made
+
+    @property
+    def _lead_ps(self) -> int:
+        return self.begun_ps - self.job.started_ps
 
     def _ended(self, event: Event) -> None:
         if not self.over:
@@ -71,7 +86,7 @@ class Runner:
 
     def timeline(self, now: int, clock_hz: int) -> Timeline:
         """The job's history, its interrupt being raised at ``now``."""
-        started, found = self._job.started_ps, self._found
+        started, found = self.job.started_ps, self._found
         duration = now - started
         spans, units = self._spans(), self._units(duration)
         instructions = sum(unit.instructions for unit in units.values())

@@ -334,7 +334,7 @@ class MatrixLowering(Lowering):
 
     def _slots(self) -> list[SlotSpec]:
         size = footprint(self.problem, self.tile)
-        specs = []
+        specs: list[SlotSpec] = []
         if self.problem.pinned:
             pass  # in a place that is not given anew to each operator
         elif self.problem.held:
@@ -359,7 +359,8 @@ class MatrixLowering(Lowering):
 
     def _channels(self) -> list[tuple[int, int]]:
         """First group and output channel of tiles."""
-        return list(product(*(range(0, *cut) for cut in self._cuts())))
+        (groups, group), (channels, channel) = self._cuts()
+        return list(product(range(0, groups, group), range(0, channels, channel)))
 
     def _cuts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Groups and output channels, of all and of a tile."""
@@ -570,7 +571,7 @@ def _copies(
     name: str, nbytes: int, copies: int, groups: tuple[int, int], oc: tuple[int, int], ic: tuple[int, int] | None
 ) -> tuple[SlotSpec, ...]:
     """A slot for the channels of each tile, or for each of their parts of a reduction; cuts are (all, of a tile)."""
-    channels = product(range(0, *groups), range(0, *oc))
+    channels = product(*(range(0, full, size) for full, size in (groups, oc)))
     keys = product(channels, _parts(*ic)) if ic is not None else channels
     return tuple(SlotSpec(f"{name}{key}", nbytes, copies) for key in keys)
 

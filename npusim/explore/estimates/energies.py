@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, fields_of
 from npusim.explore.estimates.homes import Plan
 from npusim.explore.estimates.layers import Layer, Plain
-from npusim.explore.estimates.tilings import COUNTS, Case
+from npusim.explore.estimates.tables import COUNTS
 from npusim.hw import actions as act
 from npusim.hw.config import Config
 from npusim.hw.energy import prices

@@ -15,11 +15,12 @@ import numpy.typing as npt
 from npusim.compiler.tile import OVERLAP, Tiling, footprint
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.explore.estimates import prices
+from npusim.explore.estimates.cuts import Case, Rooms
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index
 from npusim.explore.estimates.layers import Layer, Plain
 from npusim.explore.estimates.network import Network, Span, Stripes
 from npusim.explore.estimates.prices import PS
-from npusim.explore.estimates.tilings import COUNTS, Case, Picked, Rooms, Table, pick, table
+from npusim.explore.estimates.tables import COUNTS, Picked, Table, pick, table
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
 """What a layer may be bound by, in the order of the numbers in ``Figures.bound``."""
@@ -285,22 +286,23 @@ class Planner:
 
     def _segment(self, span: Span) -> _Segment | None:
         """A segment with the stripes of least time; None if it fits on no design."""
-        best: _Segment | None = None
+        count = self._designs.count
+        best = _Segment(np.full(count, np.inf), np.zeros(count, np.intp))
         room = self.capacity - span.weights
+        # Shorter ones are tried as long as they take less: by design, whatever others are estimated beside it.
+        going = np.ones(count, bool)
         for number, stripes in enumerate(span.heights):
             if not (room > stripes.windows).any():
                 continue
             chosen = self._with_stripes(span, stripes)
             if chosen is None:
                 return None
-            if best is None:
-                best = _Segment(chosen, np.full(self._designs.count, number))
-                continue
-            better = chosen < best.chosen
-            if not better.any() and np.isfinite(best.chosen).any():
-                break
+            better = going & (chosen < best.chosen)
             best.chosen[better], best.height[better] = chosen[better], number
-        return best
+            going &= better | np.isinf(best.chosen)
+            if not going.any():
+                break
+        return best if np.isfinite(best.chosen).any() else None
 
     def _with_stripes(self, span: Span, stripes: Stripes) -> Array | None:
         """Picoseconds by the tiler's estimate; infinite where it does not fit."""

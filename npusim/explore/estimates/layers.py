@@ -19,7 +19,7 @@ from npusim.compiler.memory import place_slots
 from npusim.compiler.tile import Home
 from npusim.compiler.values import Buffer, align
 from npusim.errors import CompileError
-from npusim.explore.estimates.tilings import Case, ChainWorks
+from npusim.explore.estimates.cuts import Case, ChainWorks
 from npusim.graph import Tensor
 from npusim.isa.base import Command, Space, Unit, Wait
 from npusim.work import ScalarWork, VectorWork

@@ -14,8 +14,9 @@ from npusim.compiler.pipeline import prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, rows_of
 from npusim.compiler.values import Buffer, align
+from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.layers import layers
-from npusim.explore.estimates.tilings import Case, Known
+from npusim.explore.estimates.tables import Known
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.isa.matrix import packed_bytes

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.tile import (
-    Epilogue,
     MatrixProblem,
     Tiling,
     acc_bytes,
@@ -22,32 +21,14 @@ from npusim.compiler.tile import (
     footprint,
     sram_bytes,
 )
-from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.isa.matrix import CHANNEL_BLOCK
+from tests.support.graphs.problems import problems
 from tests.support.graphs.samples import product, residual_net
 
 TINY, EDGE = load_config("tiny"), load_config("edge")
-
-
-@st.composite
-def problems(draw: st.DrawFn) -> MatrixProblem:
-    kernel = draw(st.integers(1, 5))
-    groups = draw(st.sampled_from([1, 1, 2, 8]))
-    depthwise = groups == 8 and draw(st.booleans())
-    wide = draw(st.sampled_from([DType.INT8, DType.FLOAT32]))
-    return MatrixProblem(
-        images=draw(st.integers(1, 3)), oh=draw(st.integers(1, 60)), ow=draw(st.integers(1, 60)), groups=groups,
-        oc=1 if depthwise else draw(st.integers(1, 200)), ic=1 if depthwise else draw(st.integers(1, 300)),
-        kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)), dh=1, dw=1,
-        depthwise=depthwise, shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
-        out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([
-            Epilogue(), Epilogue(4), Epilogue(8, 8, 1024, 1000, 2000, (1,)),
-        ])),
-        in_place=False,
-    )  # fmt: skip
 
 
 @settings(max_examples=60)

@@ -129,6 +129,16 @@ def test_rows_keep_their_order_whatever_is_estimated_apart(estimator: Estimator)
     assert mixed.time_ps[0] != mixed.time_ps[1]
 
 
+def test_a_design_does_not_depend_on_those_beside_it(estimator: Estimator) -> None:
+    designs = grid(SPACE)
+    together = estimator.estimate(columns(designs))
+    for row in range(0, len(designs), 7):
+        alone = estimator.estimate(columns(designs[row : row + 1]))
+        # What is worth a look follows from the rooms of all, so that near cuts may take the place of each other.
+        assert together.time_ps[row] == pytest.approx(alone.time_ps[0], rel=0.01)
+        assert together.dram_bytes[row] == pytest.approx(alone.dram_bytes[0], rel=0.05)
+
+
 def test_models_may_vary_beside_their_numbers(estimator: Estimator, graph: Graph) -> None:
     models, rows = ["systolic", "grid", "grid"], [16, 16, 64]
     mixed = estimator.estimate({"matrix.model": models, "matrix.rows": rows}).time_ps

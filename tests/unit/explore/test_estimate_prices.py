@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from npusim.compiler.tile import Epilogue, Home, MatrixProblem, Tiling, choose, computing, estimate, sram_bytes
 from npusim.dtypes import DType
 from npusim.explore.estimates import prices
+from npusim.explore.estimates.cuts import Case, ChainWorks, Rooms, cuts, worth
 from npusim.explore.estimates.designs import Designs
-from npusim.explore.estimates.tilings import Case, ChainWorks, Rooms, cuts, pick, table, worth
+from npusim.explore.estimates.tables import pick, table
 from npusim.hw.actions import ACCUMULATORS, SRAM, actions
 from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost_model

@@ -163,8 +163,9 @@ def start_machine(program: Program, config: Config = TINY) -> tuple[Machine, Ste
     machine.memory.dram[: len(program.code)] = list(program.code)
     regions = tuple((1 << 16, size) for size in program.region_bytes)
     machine.start(Job(0, len(program.code), regions, 0, arithmetic=False), lambda _: None)
-    current = machine.current
-    assert current is not None
+    assert machine.current is not None
+    current = machine.step_by_step(machine.current)
+    assert isinstance(current, Stepper)
     return machine, current
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from npusim import _core
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, Priority
-from npusim.errors import DeviceFaultError
+from npusim.errors import DeviceFaultError, JobAbortedError
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import region
 from npusim.program import SCRATCH, Program
@@ -28,7 +29,7 @@ from npusim.validate.networks import NETWORKS
 from tests.support.graphs.every_kind import CASES
 from tests.support.graphs.samples import residual_net
 from tests.support.programs.random_streams import CONFIGS, Action, actions, build
-from tests.support.programs.streams import Stream, copy, fill
+from tests.support.programs.streams import Stream, add, copy, fill, round_trip
 from tests.support.programs.timed_jobs import TINY, Bench, long_job
 
 
@@ -134,12 +135,50 @@ def test_not_where_a_unit_is_told_to_break(run: list[Runner]) -> None:
     assert not run
 
 
-def test_not_where_somebody_may_look_meanwhile(run: list[Runner]) -> None:
+def interrupted(late_ps: int, abort_ps: int | None) -> tuple[Any, ...]:
+    """All that can be seen where a long job gives way to a short one of a higher class, and is perhaps aborted."""
+    bench = Bench(TINY.with_(queue_depth=3))
+    stream = Stream()
+    for number in range(40):
+        loaded = stream.dma(copy(64 * number, region(1), 512 + 8 * number))
+        stream.vector(add(0, 64 * number, 64 * number, 64), loaded, op=number)
+    low = bench.submit(stream.program(scratch=4096), Priority.LOW)
+    high = bench.submit(long_job(), Priority.HIGH, late_ps)
+    bench.device.injection.hang["core0.dma0"] = 0  # acts from the next job on
+    bench.device.injection.hang.clear()
+    jobs = [high, low]
+    if abort_ps is not None:
+        bench.device.machine.clock.advance(abort_ps)
+        if not low.ended:
+            bench.driver.abort(low)
+    for job in jobs:
+        with contextlib.suppress(JobAbortedError):
+            bench.driver.wait(job)
+    link = bench.device.machine.link
+    return [dataclasses.asdict(bench.records[job.fence]) for job in jobs], bench.device.now_ps, link.settle()
+
+
+@pytest.mark.parametrize("late_ps", [100, 900_000, 1_234_567, 3_000_000, 9_999_999, 40_000_000])
+@pytest.mark.parametrize("abort_ps", [None, 1, 2_000_000, 20_000_000])
+def test_a_job_that_gives_way_or_is_aborted_is_stepped_from_where_it_is(
+    late_ps: int, abort_ps: int | None, run: list[Runner]
+) -> None:
+    one = interrupted(late_ps, abort_ps)
+    assert run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Machine, "_runner", never)
+        assert interrupted(late_ps, abort_ps) == one
+
+
+def test_what_breaks_units_meanwhile_does_so_from_the_next_job_on(run: list[Runner]) -> None:
     bench = Bench()
-    job = bench.submit(long_job(), Priority.LOW)
-    bench.device.machine.clock.advance(10**6)  # the doorbell's way and the first fetches, but not the end
-    bench.finish(job)
-    assert not run
+    job = bench.submit(long_job(100), Priority.LOW)
+    bench.device.machine.clock.advance(2_000_000)
+    bench.device.injection.hang["core0.dma0"] = 50
+    bench.finish(job, bench.submit(round_trip(64), Priority.HIGH))
+    assert bench.records[job.fence].preemptions == 1
+    assert bench.records[job.fence].fault is None
+    assert len(run) == 1  # the second one is told to break, later than it lasts
 
 
 def test_not_where_there_is_arithmetic(run: list[Runner]) -> None:

@@ -11,8 +11,7 @@ from npusim.hw.cost import cost
 from npusim.isa.base import Unit, Wait, region
 from npusim.sim.fabric import Fabric
 from npusim.sim.job import Job
-from npusim.sim.machine import Machine
-from npusim.sim.stepper import Stepper
+from npusim.sim.machine import Machine, Player
 from npusim.sim.steps import HALT, Decoder, Layout, RefusedError
 from npusim.work import DmaWork
 from tests.support.programs.streams import Stream, add, copy, fill
@@ -47,10 +46,10 @@ def test_the_machine_takes_that_long_for_it(name: str, size: int) -> None:
     code = stream.code()
     machine = Machine(config)
     machine.memory.dram[: len(code)] = list(code)
-    ended: list[Stepper] = []
+    ended: list[Player] = []
     machine.start(Job(0, len(code), ((1 << 16, 0), (1 << 16, size)), 0, arithmetic=False), ended.append)
     machine.clock.run_until(lambda: bool(ended), 10**12)
-    [span] = ended[0].spans
+    [span] = ended[0].timeline(machine.clock.now, config.clock_hz).spans
     assert span.end_ps - span.start_ps == cost(config, stream.commands[0].instruction.work()).ps
 
 

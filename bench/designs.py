@@ -1,0 +1,96 @@
+"""How long designs of one network take to compile and to time: the first, and those after it.
+
+Run as ``python -m bench.designs``; ``--network``, ``--count``. Designs vary what a study varies: rows and columns of
+the array, SRAM, bandwidth and channels. All is process time, as parts of what the definition of the search for tilings
+in Python takes on the same problems, so that the figures of two hosts can be compared; seconds are printed beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Iterator
+
+from npusim.compiler import tile
+from npusim.hw.config import Config, load_config
+from npusim.runtime import Session
+from npusim.validate.networks import NETWORKS
+
+ROWS = (16, 24, 32, 48, 64)
+SRAM = (512, 768, 1024, 1536, 2048)
+BANDWIDTH = (4, 8, 12, 17, 24)
+CHANNELS = (1, 2, 3, 4)
+
+
+def designs(count: int, seed: int = 1) -> Iterator[Config]:
+    """Variants of ``edge``, the same ones every time."""
+    draw, base = random.Random(seed), load_config("edge")
+    for _ in range(count):
+        yield base.with_(
+            **{
+                "matrix.rows": draw.choice(ROWS), "matrix.cols": draw.choice(ROWS),
+                "sram.bytes": f"{draw.choice(SRAM)} KiB", "dram.bandwidth": f"{draw.choice(BANDWIDTH)} GB/s",
+                "dma.channels": draw.choice(CHANNELS),
+            }
+        )  # fmt: skip
+
+
+class Searches:
+    """The problems that a run has asked about, with devices and budgets."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[tile.MatrixProblem, Config, int]] = []
+        self._choose = tile.Tilings._choose
+
+    def __enter__(self) -> Searches:
+        def choose(tilings: tile.Tilings, budget: int) -> tile.Tiling | None:
+            self.asked.append((tilings._problem, tilings._config, budget))
+            return self._choose(tilings, budget)
+
+        tile.Tilings._choose = choose  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        tile.Tilings._choose = self._choose  # type: ignore[method-assign]
+
+    def slowly(self) -> float:
+        """Seconds that the definition takes for all of them."""
+        start = time.process_time()
+        for problem, config, budget in self.asked:
+            tile.choose_slowly(problem, config, budget)
+        return time.process_time() - start
+
+
+def main() -> int:
+    """Print what designs take."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--network", choices=sorted(NETWORKS), default="resnet50_v1")
+    parser.add_argument("--count", type=int, default=20, help="designs")
+    chosen = parser.parse_args()
+    graph = NETWORKS[chosen.network].make((1, 224, 224, 3))
+    compiling, running, searches = [], [], Searches()
+    for number, config in enumerate(designs(chosen.count)):
+        session = Session(config, cache_dir=False)
+        with searches if number == 0 else Searches():
+            start = time.process_time()
+            program = session.compile(graph, timing_only=True)
+            compiled = time.process_time()
+        session.run(program, timing_only=True)
+        compiling.append(compiled - start)
+        running.append(time.process_time() - compiled)
+    unit = searches.slowly()
+    print(
+        f"{chosen.network}, {chosen.count} designs; 1.00 = the first one's tilings, searched by their definition: "
+        f"{unit:.2f} s"
+    )
+    later = max(1, len(compiling) - 1)
+    for name, first, rest in (
+        ("compile", compiling[0], sum(compiling[1:]) / later), ("time", running[0], sum(running[1:]) / later),
+    ):  # fmt: skip
+        print(f"{name:8} first {first / unit:5.2f} ({first:.2f} s)   later, mean {rest / unit:5.2f} ({rest:.2f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,48 @@
+"""Problems of the tiler: shapes, and what a layer's place in a network adds to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from npusim.compiler.tile import Epilogue, Home, MatrixProblem
+from npusim.dtypes import DType
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> MatrixProblem:
+    kernel = draw(st.integers(1, 5))
+    groups = draw(st.sampled_from([1, 1, 2, 8]))
+    depthwise = groups == 8 and draw(st.booleans())
+    wide = draw(st.sampled_from([DType.INT8, DType.FLOAT32]))
+    return MatrixProblem(
+        images=draw(st.integers(1, 3)), oh=draw(st.integers(1, 60)), ow=draw(st.integers(1, 60)), groups=groups,
+        oc=1 if depthwise else draw(st.integers(1, 200)), ic=1 if depthwise else draw(st.integers(1, 300)),
+        kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)), dh=1, dw=1,
+        depthwise=depthwise, shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
+        out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([
+            Epilogue(), Epilogue(4), Epilogue(8, 8, 1024, 1000, 2000, (1,)),
+        ])),
+        in_place=False,
+    )  # fmt: skip
+
+
+@st.composite
+def homes(draw: st.DrawFn) -> dict[str, Any]:
+    """What a problem has besides its shape."""
+    held = draw(st.sampled_from([0, 0, 1, 2]))
+    return {
+        "x_home": draw(st.sampled_from(Home)), "out_home": draw(st.sampled_from(Home)), "held": held,
+        "pinned": bool(held) and draw(st.booleans()), "main": draw(st.booleans()), "in_place": draw(st.booleans()),
+        "beside": draw(st.sampled_from([1, 4])), "x_serves": draw(st.sampled_from([1, 2])),
+        "w_serves": draw(st.sampled_from([1, 4])), "w_block": draw(st.sampled_from([0, 32])),
+        "w_zeros": draw(st.booleans()), "sum_bytes": draw(st.sampled_from([4, 8])),
+        "parameters": draw(st.sampled_from([8, 12])),
+    }  # fmt: skip
+
+
+PLAIN = MatrixProblem(
+    1, 8, 8, 1, 8, 8, 1, 1, 1, 1, 1, 1, False, True, DType.INT8, DType.INT8, DType.INT8, Epilogue(), False
+)
+"""A small one of eight of everything."""

@@ -1,0 +1,121 @@
+"""Prices that are remembered are those of the device: what is left out of it has no part in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from npusim.compiler.prices import array_pricing, matrix_prices, move_prices, pricing
+from npusim.dtypes import DType
+from npusim.hw.config import Config, list_configs, load_config
+from npusim.hw.cost import cost_model
+from npusim.hw.units import dma
+from npusim.work import DmaWork, MatrixWork
+
+CONFIGS = [config for config in map(load_config, list_configs()) if config.matrix is not None]
+SHAPES = [(1, 7, 7, 64, 96), (2, 1, 33, 16, 8), (1, 56, 56, 24, 3)]
+MOVES = [(4096, 4096), (1000, 40), (96, 1)]
+
+
+def others(config: Config) -> list[Config]:
+    """The same device with everything else changed that a design may vary without changing what a tile costs."""
+    assert config.matrix is not None
+    sized = config.matrix.model == "direct"
+    sram = config.sram.bytes if sized else 2 * config.sram.bytes
+    return [
+        dataclasses.replace(
+            config, queue_depth=config.queue_depth + 1, layer_cycles=config.layer_cycles + 5, description="another",
+            sram=dataclasses.replace(config.sram, bytes=sram, resident_weights=True),
+            dram=dataclasses.replace(config.dram, bytes=2 * config.dram.bytes),
+            dma=dataclasses.replace(config.dma, channels=config.dma.channels + 2),
+        )
+    ]  # fmt: skip
+
+
+def kinds(config: Config) -> list[DType]:
+    assert config.matrix is not None
+    return [dtype for dtype in (DType.INT8, DType.FLOAT32, DType.BFLOAT16) if config.matrix.rate(dtype.label)]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+def test_a_product_costs_what_the_device_charges(config: Config) -> None:
+    """Also of a device that another one has asked for before, whose DRAM is another."""
+    faster = dataclasses.replace(config, dram=dataclasses.replace(config.dram, bandwidth=7 * config.dram.bandwidth))
+    for each in (config, faster, *others(config)):
+        for dtype in kinds(each):
+            prices = matrix_prices(each, dtype, 3, 3, False, 1, 4, 0)
+            for shape in SHAPES:
+                work = MatrixWork(dtype, *shape, 3, 3, False, True, True, 1, 4, 0)
+                assert prices[shape] == cost_model(each).cost(work).ps
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+def test_a_transfer_costs_what_the_device_charges(config: Config) -> None:
+    for each in (config, *others(config)):
+        prices, model = move_prices(each), cost_model(each)
+        for nbytes, run in MOVES:
+            runs = -(-nbytes // run)
+            for way, moved in (("read", (nbytes, 0)), ("write", (0, nbytes)), ("copy", (0, 0))):
+                work = DmaWork(nbytes, runs, run, *moved)
+                assert prices[nbytes, run, way] == (model.cost(work).ps, model.dram_bytes(work))
+            work = DmaWork(nbytes, runs, run, nbytes, 0, constants=True)
+            assert prices[nbytes, run, "constants"] == (model.cost(work).ps, model.dram_bytes(work))
+
+
+class Reads:
+    """Stands for a description or a part of it, and notes the dotted keys that are read."""
+
+    def __init__(self, of: Any, path: str, seen: set[str]) -> None:
+        self._of, self._path, self._seen = of, path, seen
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self._of)
+        inherited = getattr(kind, name, None)
+        if isinstance(inherited, property):
+            assert inherited.fget is not None
+            return inherited.fget(self)
+        if callable(inherited):
+            return inherited.__get__(self)
+        value, path = getattr(self._of, name), f"{self._path}{name}"
+        if dataclasses.is_dataclass(value):
+            return Reads(value, f"{path}.", self._seen)
+        self._seen.add(path)
+        return value
+
+
+def kept(config: Config, left: Config, seen: set[str]) -> list[str]:
+    """The keys that were read and are not what they were in what is ``left`` of a description."""
+    return [path for path in sorted(seen) if attrgetter(path)(config) != attrgetter(path)(left)]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+def test_what_an_array_reads_is_there(config: Config) -> None:
+    """Every cost model of the matrix unit, watched: a key that it reads and prices leave out would be another's."""
+    seen: set[str] = set()
+    module = importlib.import_module(f"npusim.hw.units.matrix_{config.matrix.model if config.matrix else ''}")
+    for dtype in kinds(config):
+        for batch, oh, ow, oc, ic in SHAPES:
+            module.cost(Reads(config, "", seen), MatrixWork(dtype, batch, oh, ow, oc, ic, 3, 3, False, True, True, 1))
+            module.cost(Reads(config, "", seen), MatrixWork(dtype, 1, oh, ow, ic, ic, 3, 3, True, True, True, 1))
+    assert {"matrix.rows", "clock_hz"} <= seen
+    assert kept(config, array_pricing(config), seen) == []
+
+
+@pytest.mark.parametrize("config", [config for config in CONFIGS if not config.constants], ids=lambda each: each.name)
+def test_what_a_transfer_reads_is_there(config: Config) -> None:
+    seen: set[str] = set()
+    for nbytes, run in MOVES:
+        for reads, writes in ((nbytes, 0), (0, nbytes), (0, 0)):
+            work = DmaWork(nbytes, -(-nbytes // run), run, reads, writes)
+            dma.cost(Reads(config, "", seen), work)  # type: ignore[arg-type]
+    assert {"dram.bandwidth", "dma.setup_cycles"} <= seen
+    assert kept(config, pricing(config), seen) == []
+
+
+def test_a_key_that_is_left_out_would_show() -> None:
+    edge = load_config("edge")
+    assert kept(edge, array_pricing(edge), {"dram.bandwidth", "matrix.rows"}) == ["dram.bandwidth"]

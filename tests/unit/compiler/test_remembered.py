@@ -1,0 +1,103 @@
+"""What a design leaves for the next one: counted, never timed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+
+from npusim.compiler import tile
+from npusim.compiler.lower.conv import ConvLowering
+from npusim.compiler.pipeline import compile_graph
+from npusim.compiler.prices import MatrixPrices, MovePrices
+from npusim.compiler.stripes import _walk
+from npusim.errors import CompileError
+from npusim.hw.config import load_config
+from tests.support.graphs.samples import residual_net
+
+EDGE = load_config("edge").with_(**{"sram.bytes": "32 KiB"})
+
+
+@contextmanager
+def counted(cls: type, name: str) -> Iterator[Callable[[], int]]:
+    """How often a method is called meanwhile."""
+    with mock.patch.object(cls, name, autospec=True, side_effect=getattr(cls, name)) as method:
+        yield lambda: int(method.call_count)
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    tile.forget()
+
+
+def test_another_bandwidth_asks_no_product_again() -> None:
+    """What the array takes does not depend on the DRAM; what transfers take does."""
+    compile_graph(residual_net(24), EDGE)
+    with counted(MatrixPrices, "__missing__") as products, counted(MovePrices, "__missing__") as moves:
+        compile_graph(residual_net(24), EDGE.with_(**{"dram.bandwidth": "31 GB/s"}))
+        assert moves() > 0
+        # Another cut may be the best one: its edges may be new.
+        assert products() <= moves() // 10
+
+
+def test_another_size_of_sram_asks_nothing_again() -> None:
+    """The same problems in more room: tilings and prices are there."""
+    compile_graph(residual_net(24), EDGE)
+    larger = EDGE.with_(**{"sram.bytes": "64 KiB"})
+    compile_graph(residual_net(24), larger)
+    with counted(MovePrices, "__missing__") as moves, counted(tile.Tilings, "__init__") as searches:
+        compile_graph(residual_net(24), EDGE.with_(**{"dma.channels": 3, "dram.bytes": "2 GiB"}))
+        compile_graph(residual_net(24), larger.with_(queue_depth=3))
+        assert (moves(), searches()) == (0, 0)
+
+
+def test_equal_layers_are_searched_once() -> None:
+    with counted(tile.Tilings, "__init__") as few:
+        compile_graph(residual_net(24, blocks=3), EDGE)
+        three = few()
+    tile.forget()
+    with counted(tile.Tilings, "__init__") as many:
+        compile_graph(residual_net(24, blocks=6), EDGE)
+        # Longer segments exist, whose groups have other heights; else nothing is new.
+        assert three > 0
+        assert many() < 2 * three
+
+
+def test_equal_layers_are_made_for_estimates_once() -> None:
+    """Each for the plan and for its instructions; what homes are tried for is made for all of them."""
+    with counted(ConvLowering, "__init__") as made, counted(ConvLowering, "in_room") as again:
+        compile_graph(residual_net(56, 32, blocks=6), EDGE.with_(**{"sram.bytes": "256 KiB"}))
+        assert again() > made()
+
+
+def test_the_next_design_walks_no_window_again() -> None:
+    compile_graph(residual_net(24), EDGE)
+    before = _walk.cache_info().misses
+    compile_graph(residual_net(24), EDGE.with_(**{"dram.bandwidth": "9 GB/s"}))
+    assert _walk.cache_info().misses == before
+
+
+@pytest.mark.parametrize("other", [{}, {"dram.bandwidth": "3 GB/s"}, {"sram.bytes": "64 KiB"}, {"matrix.cols": 16}])
+def test_a_program_is_the_same_whatever_was_compiled_before(other: dict[str, str]) -> None:
+    fresh = compile_graph(residual_net(24), EDGE)
+    compile_graph(residual_net(24), EDGE.with_(**other))
+    again = compile_graph(residual_net(24), EDGE)
+    assert again.code == fresh.code
+    assert bytes(again.constants.joined()) == bytes(fresh.constants.joined())
+
+
+def test_the_collector_is_as_it_was() -> None:
+    compile_graph(residual_net(8), EDGE)
+    assert gc.isenabled()
+    with pytest.raises(CompileError):
+        compile_graph(residual_net(256, channels=512), EDGE.with_(**{"dram.bytes": "1 MiB"}))
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        compile_graph(residual_net(8), EDGE)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -1,0 +1,41 @@
+"""The search for tilings against its definition in Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from npusim.compiler.tile import MatrixProblem, choose, choose_slowly, estimate, tilings
+from npusim.hw.config import Config, load_config
+from tests.support.graphs.problems import PLAIN, homes, problems
+
+EDGE = load_config("edge")
+DEVICES = [
+    *(load_config(name) for name in ("tiny", "edge", "gemmini", "nvdla_small", "rk3588_core", "server", "intel_npu27")),
+    EDGE.with_(cores=3), EDGE.with_(**{"dma.channels": 1}), EDGE.with_(**{"dma.inputs_ahead": False}),
+]  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(problems(), homes(), st.sampled_from(DEVICES), st.integers(1, 2048))
+def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, Any], config: Config, kib: int) -> None:
+    """In machine integers, with remembered prices, on what is left of the description; and one tiling after the
+    other, in Python, as the device charges."""
+    problem = replace(problem, **other)
+    assume(config.matrix is not None and config.matrix.rate(problem.x_type.label))
+    searched = tilings(problem, config)
+    tile = searched.choose(kib << 10)
+    assert tile == choose_slowly(problem, config, kib << 10)
+    if tile is not None:
+        assert searched.estimate(tile) == estimate(problem, tile, config)
+
+
+def test_what_machine_integers_cannot_hold_is_worked_out_all_the_same() -> None:
+    """The search refuses it, and its definition answers."""
+    huge = replace(PLAIN, images=1 << 40, oh=1 << 12)
+    tile = choose(huge, EDGE, 1 << 20)
+    assert tile is not None
+    assert tilings(huge, EDGE).estimate(tile) == estimate(huge, tile, EDGE) > 1 << 62
