@@ -53,6 +53,7 @@ class Run:
     memory: list[Occupancy]
     compile_from_cache: bool = False
     resident_bytes: int = 0
+    made_for: str | None = None
     energy: Energy = field(default_factory=lambda: Energy((), {}, ()))
     extra: dict[str, Any] = field(default_factory=dict)
 
