@@ -24,8 +24,8 @@ class Layer:
     """One operator's part of a job.
 
     ``added_ps``: how long the job's end waited for it, which is its part of the critical path. With what is for no
-    operator the parts of all add up to the whole, which overlapping times do not. ``causes``: the same by timeline.CAUSES.
-    ``work_ps``: while any unit was at work for it. ``op``: its row of the operator table.
+    operator the parts of all add up to the whole, which overlapping times do not. ``causes``: the same by
+    ``timeline.CAUSES``. ``work_ps``: while any unit was at work for it. ``op``: its row of the operator table.
     """
 
     timing: OpReport
