@@ -194,12 +194,15 @@ def rows_of(group: Group, context: Context) -> int | None:
     return None
 
 
-def _reads(group: Group, number: int, context: Context) -> Iterator[tuple[Tensor, Reader]]:
+def _reads(group: Group, number: int, context: Context) -> Sequence[tuple[Tensor, Reader]]:
     """What a group reads, and how; ``number``: that of the group in the segment."""
-    key = ("reads", group)
-    known = context.memo.get(key) or context.memo.setdefault(key, tuple(_reads_of(group)))
-    for tensor, reader in known:
-        yield tensor, reader._replace(reader=number)
+    key = ("reads", group, number)
+    known: tuple[tuple[Tensor, Reader], ...] | None = context.memo.get(key)
+    if known is None:
+        reads = _reads_of(group) if number == 0 else _reads(group, 0, context)
+        known = tuple((tensor, reader._replace(reader=number)) for tensor, reader in reads)
+        context.memo[key] = known
+    return known
 
 
 def _reads_of(group: Group) -> Iterator[tuple[Tensor, Reader]]:
