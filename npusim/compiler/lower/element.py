@@ -12,7 +12,7 @@ from operator import add, mul
 from typing import NamedTuple
 
 from npusim.compiler.groups import Group, outside
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, slot_spec, small_tile
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
@@ -144,7 +144,7 @@ class Chain:
                 elements = min(elements, self.piece())
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
-        return [SlotSpec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
+        return [slot_spec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
 
     def estimate(self, elements: int) -> int:
         """Picoseconds that the operators take for so many elements, about."""
