@@ -315,6 +315,8 @@ def _ordered(
 ) -> _Order:
     """With what is ``known`` from an order with stripes: one without them. ``flows``: with those that fit."""
     groups = _formed(graph, config, flows=False)
+    # Every flow begins and ends with a product of matrices.
+    flows = flows and sum(op.kind == "matmul" for op in graph.ops) > 1
     flowing = _formed(graph, config, flows=True) if flows else groups
     if len(flowing) < len(groups):
         try:

@@ -355,8 +355,11 @@ class MatrixLowering(Lowering):
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(slot_spec("acc", size.acc, 1, space))
-        _, sizes = self.box(Task(0, 0, 0, 0, 0), Extent(self.tile.oh, self.tile.ow, self.tile.groups, self.tile.oc))
-        return specs + self.chain.slots(sizes) + self._ranges.slots()
+        if self.chain.ops:
+            tile = self.tile
+            _, sizes = self.box(Task(0, 0, 0, 0, 0), Extent(tile.oh, tile.ow, tile.groups, tile.oc))
+            specs += self.chain.slots(sizes)
+        return specs + self._ranges.slots()
 
     def _channels(self) -> list[tuple[int, int]]:
         """First group and output channel of tiles."""
