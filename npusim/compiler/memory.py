@@ -136,7 +136,8 @@ class Fitted:
 
 
 Made = dict[tuple[Any, ...], Lowering]
-"""Lowerings that are asked for estimates only, by group and by all that they see of values but their addresses."""
+"""Lowerings that are asked for estimates only, by group and by all that they see of values but their addresses; and by
+that and the room that they have."""
 
 
 def fit(stretch: Stretch, context: Context, *, low_end: bool = True, made: Made | None = None) -> Fitted:
@@ -196,14 +197,19 @@ def _made(context: Context, group: Group, made: Made) -> Lowering:
     """A group's lowering for an estimate: what does not depend on the room is made once for all groups that are alike,
     and for homes that are."""
     key = seen(context, group)
+    again: Lowering | None = None
     # The first time each is made itself: that places its constants.
-    known = made.get(key) if ("made", group) in context.memo else None
-    again = known.in_room() if known is not None else None
+    if ("made", group) in context.memo:
+        again = made.get((key, context.room))
+        if again is not None:
+            return again
+        known = made.get(key)
+        again = known.in_room() if known is not None else None
     if again is None:
         context.memo["made", group] = True
         again = lower(context, group)
-        if again.can_share:
-            made[key] = again
+    if again.can_share:
+        made[key] = made[key, context.room] = again
     return again
 
 
@@ -456,12 +462,14 @@ class Planner:
             if wanted >= end:
                 return
             groups = self._groups[first : last + 1]
-            inner = inners(groups, self._context) if last > first and wanted <= last else None
-            wanted = max(wanted, self._last_use(self._groups[last]))
-            if inner is None or not self._closed(inner, first, last):
+            reached, wanted = wanted <= last, max(wanted, self._last_use(self._groups[last]))
+            if last == first or not reached or not self._closed(groups):
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain.
             if all(buffer.on_chip for group in groups for buffer in self._touched[group.index]):
+                continue
+            inner = inners(groups, self._context)
+            if inner is None:
                 continue
             option = self._best_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
             if option is not None:
@@ -472,10 +480,11 @@ class Planner:
         users = self._users.get(self._context.view(group.outputs[0]).buffer)
         return users[-1] if users else len(self._groups)
 
-    def _closed(self, inner: Sequence[Inner], first: int, last: int) -> bool:
-        """Nobody outside wants the values, and each has its bytes for itself."""
-        for value in inner:
-            buffer = self._context.views[value.tensor].buffer
+    def _closed(self, groups: Sequence[Group]) -> bool:
+        """Nobody outside wants the values between groups, and each has its bytes for itself."""
+        first, last = groups[0].index, groups[-1].index
+        for group in groups[:-1]:
+            buffer = self._context.views[group.outputs[0]].buffer
             users = self._users.get(buffer)
             if users is None or users[0] < first or users[-1] > last or len(self._tensors[buffer]) > 1:
                 return False
@@ -606,7 +615,7 @@ class Planner:
             if rows_of(group, self._context) is None:
                 return Trial(None, f"{group.name} has no rows to stripe")
         inner = inners(groups, self._context)
-        if inner is None or not self._closed(inner, groups[0].index, groups[-1].index):
+        if inner is None or not self._closed(groups):
             return Trial(None, "others want what is made on the way")
         before = self._total(stretches)
         inner = [*inner, *imports(groups, inner, self._context)]

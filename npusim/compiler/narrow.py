@@ -145,6 +145,12 @@ def _bits(data: npt.NDArray[Any], least: int) -> int:
     """The fewest bits, and no fewer than ``least``, that hold each of these bytes."""
     if not data.size:
         return _WHOLE
+    # Each that there is once; and a few of them first, which mostly show that all bits are wanted.
+    there = data[tuple(slice(None) if stride else slice(1) for stride in data.strides)]
+    return _WHOLE if _bits_of(there[:1], least) == _WHOLE else _bits_of(there, least)
+
+
+def _bits_of(data: npt.NDArray[Any], least: int) -> int:
     low, high = int(data.min()), int(data.max())
     for bits in PACKED_BITS:
         sign = 1 << (bits - 1) if data.dtype == np.int8 else 0

@@ -51,7 +51,9 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
     """
-    return _compile(graph, config, key)[0]
+    # Collected again when all that the program was made of is gone: it is looked at no more.
+    with _uncollected():
+        return _compiled(graph, config, key, None)[0]
 
 
 @dataclass(slots=True)
@@ -67,17 +69,11 @@ class Explained:
 def explain_graph(graph: Graph, config: Config) -> Explained:
     """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
     tried: list[tuple[int, _Order]] = []
-    program, best = _compile(graph, config, "", tried)
+    with _uncollected():
+        program, best = _compiled(graph, config, "", tried)
     tried = tried or [(forecast(best.commands, config), best)]
     orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
     return Explained(program, decisions(best.record), orders)
-
-
-def _compile(
-    graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None = None
-) -> tuple[Program, _Order]:
-    with _uncollected():
-        return _compiled(graph, config, key, tried)
 
 
 @contextlib.contextmanager
@@ -319,6 +315,8 @@ def _ordered(
 ) -> _Order:
     """With what is ``known`` from an order with stripes: one without them. ``flows``: with those that fit."""
     groups = _formed(graph, config, flows=False)
+    # Every flow begins and ends with a product of matrices.
+    flows = flows and sum(op.kind == "matmul" for op in graph.ops) > 1
     flowing = _formed(graph, config, flows=True) if flows else groups
     if len(flowing) < len(groups):
         try:

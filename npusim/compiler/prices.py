@@ -60,7 +60,7 @@ class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
         w_bits: int,
     ) -> None:
         super().__init__()
-        self._cost = cost_model(config).cost
+        self._cost = cost_model(config).once
         self._kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
 
     def __missing__(self, key: tuple[int, int, int, int, int]) -> int:
@@ -97,7 +97,7 @@ class MovePrices(dict[tuple[int, int, str], tuple[int, int]]):
         work = DmaWork(nbytes, ceil_div(nbytes, run), run, reads, writes, constants=way == "constants")
         if len(self) >= _MOST:
             self.clear()
-        price = self[key] = self._model.cost(work).ps, self._model.dram_bytes(work)
+        price = self[key] = self._model.once(work).ps, self._model.dram_bytes(work)
         return price
 
 

@@ -194,12 +194,15 @@ def rows_of(group: Group, context: Context) -> int | None:
     return None
 
 
-def _reads(group: Group, number: int, context: Context) -> Iterator[tuple[Tensor, Reader]]:
+def _reads(group: Group, number: int, context: Context) -> Sequence[tuple[Tensor, Reader]]:
     """What a group reads, and how; ``number``: that of the group in the segment."""
-    key = ("reads", group)
-    known = context.memo.get(key) or context.memo.setdefault(key, tuple(_reads_of(group)))
-    for tensor, reader in known:
-        yield tensor, reader._replace(reader=number)
+    key = ("reads", group, number)
+    known: tuple[tuple[Tensor, Reader], ...] | None = context.memo.get(key)
+    if known is None:
+        reads = _reads_of(group) if number == 0 else _reads(group, 0, context)
+        known = tuple((tensor, reader._replace(reader=number)) for tensor, reader in reads)
+        context.memo[key] = known
+    return known
 
 
 def _reads_of(group: Group) -> Iterator[tuple[Tensor, Reader]]:
@@ -311,7 +314,7 @@ def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: C
     """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
     heights = tuple(group.outputs[0].shape[rows_of(group, context) or 0] for group in groups)
     values = tuple((value.maker, value.readers, value.tensor.shape[value.axis]) for value in inner)
-    steps, places = _walk(heights, values, height)
+    stripes, rows, places = _walk(heights, values, height)
     windows = []
     for value, place in zip(inner, places, strict=True):
         edge = border(value, groups)
@@ -321,8 +324,6 @@ def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: C
         if value.maker >= len(groups):
             window.source = context.view(value.tensor)
         windows.append(window)
-    stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
-    rows = [max(end - first for first, end in column) for column in zip(*stripes, strict=True)]
     return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0])
 
 
@@ -339,9 +340,9 @@ class _Place(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _walk(
     made: tuple[int, ...], values: tuple[tuple[int, tuple[Reader, ...], int], ...], height: int
-) -> tuple[list[list[int]], list[_Place]]:
-    """How many rows of each result, then of each load, there are before each stripe of ``height`` rows and after the
-    last; and where they are.
+) -> tuple[list[list[tuple[int, int]]], list[int], list[_Place]]:
+    """The rows of each result, then of each load, that stripes of ``height`` rows make; how many of each at most; and
+    where they are.
 
     ``made``: the rows of results; ``values``: maker, readers and rows of what has a window.
     """
@@ -354,7 +355,9 @@ def _walk(
     # What is loaded is there a stripe before it is wanted.
     ahead = [row[last + 1 :] for row in (steps[0], *steps[2:], steps[-1])]
     steps = [row[: last + 1] + loads for row, loads in zip(steps, ahead, strict=True)]
-    return steps, [_placed(maker, readers, steps, heights) for maker, readers in wants]
+    stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
+    rows = [max(end - first for first, end in column) for column in zip(*stripes, strict=True)]
+    return stripes, rows, [_placed(maker, readers, steps, heights) for maker, readers in wants]
 
 
 def _placed(maker: int, readers: Sequence[Reader], steps: Sequence[Sequence[int]], heights: Sequence[int]) -> _Place:

@@ -28,10 +28,11 @@ class CostModel:
             f"npusim.hw.units.matrix_{kind}"
         ).cost
         # A cache for each device: one on the method would be shared by all of them, and keep them alive.
-        self.cost = functools.lru_cache(maxsize=1 << 14)(self._cost)
+        self.cost = functools.lru_cache(maxsize=1 << 14)(self.once)
         self.dram_bytes = functools.lru_cache(maxsize=1 << 14)(dram_model(config).transfer_bytes)
 
-    def _cost(self, work: Work) -> Cost:
+    def once(self, work: Work) -> Cost:
+        """What ``cost`` answers, for who remembers it."""
         match work:
             case MatrixWork():
                 return self._matrix(self.config, work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -147,6 +148,10 @@ class SlotSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "total", align(max(self.nbytes, 1)) * self.copies)
+
+
+slot_spec = functools.lru_cache(maxsize=1 << 12)(SlotSpec)
+"""A SlotSpec that others may have, too: a plan asks for the same ones over and over."""
 
 
 def total_bytes(specs: Sequence[SlotSpec], space: Space = Space.SRAM) -> int:

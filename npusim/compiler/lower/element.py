@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from operator import add, mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npusim.compiler.groups import Group, outside
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, slot_spec, small_tile
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
@@ -90,10 +90,33 @@ class Chain:
             return Epilogue()
         # Beside the operators and the device it is the homes that decide; a plan tries many, over and over.
         homes = tuple((view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values())
-        key = ("epilogue", self.ops, self.shape, self.order, self._home is None, self.in_pieces, homes)
+        key = ("epilogue", self._form(), self.shape, self.order, self._home is None, self.in_pieces, homes)
         if key not in self._memo:
             self._memo[key] = self._epilogue()
         known: Epilogue = self._memo[key]
+        return known
+
+    def _form(self) -> int:
+        """A number, equal for chains that differ in names and the values of constants only."""
+        key = ("form", self.ops)
+        known: int | None = self._memo.get(key)
+        if known is None:
+            numbers: dict[Tensor | None, int] = {self.main: 0}
+            form: tuple[Any, ...] = tuple(
+                (
+                    op.kind, tuple(sorted(op.attrs.items())), len(op.inputs),
+                    tuple(
+                        t and (numbers.setdefault(t, len(numbers)), t.shape, t.dtype) for t in (*op.inputs, *op.outputs)
+                    ),
+                )
+                for op in self.ops
+            )  # fmt: skip
+            forms: dict[tuple[Any, ...], int] = self._memo.setdefault("forms", {})
+            try:
+                known = forms.setdefault(form, len(forms))
+            except TypeError:  # an attribute that cannot be compared
+                known = forms.setdefault(self.ops, len(forms))
+            self._memo[key] = known
         return known
 
     def _epilogue(self) -> Epilogue:
@@ -144,7 +167,7 @@ class Chain:
                 elements = min(elements, self.piece())
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
-        return [SlotSpec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
+        return [slot_spec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
 
     def estimate(self, elements: int) -> int:
         """Picoseconds that the operators take for so many elements, about."""

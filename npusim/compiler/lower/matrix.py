@@ -24,6 +24,7 @@ from npusim.compiler.lower.base import (
     SlotTable,
     refuse_size,
     share,
+    slot_spec,
     total_bytes,
 )
 from npusim.compiler.lower.element import MAIN, Chain
@@ -340,22 +341,25 @@ class MatrixLowering(Lowering):
         elif self.problem.held:
             specs += _copies("w", size.w, self.problem.held, *self._cuts(), (self.problem.ic, self.tile.ic))
         else:
-            specs.append(SlotSpec("w", size.w))
+            specs.append(slot_spec("w", size.w))
         if self.problem.x_home is not Home.DIRECT:
-            specs.insert(0, SlotSpec("x", size.x, input_copies(self.config)))
+            specs.insert(0, slot_spec("x", size.x, input_copies(self.config)))
         if self.problem.main:
-            specs.append(SlotSpec(MAIN, size.out))
+            specs.append(slot_spec(MAIN, size.out))
         needed = ["p"] if self.drain.rows() and not self.problem.pinned else []
         for name in needed + [name for name, _ in self.drain.computed()]:
             if self.problem.held:
                 specs += _copies(name, size.parameters, self.problem.held, *self._cuts(), None)
             else:
-                specs.append(SlotSpec(name, size.parameters))
+                specs.append(slot_spec(name, size.parameters))
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
-            specs.append(SlotSpec("acc", size.acc, 1, space))
-        _, sizes = self.box(Task(0, 0, 0, 0, 0), Extent(self.tile.oh, self.tile.ow, self.tile.groups, self.tile.oc))
-        return specs + self.chain.slots(sizes) + self._ranges.slots()
+            specs.append(slot_spec("acc", size.acc, 1, space))
+        if self.chain.ops:
+            tile = self.tile
+            _, sizes = self.box(Task(0, 0, 0, 0, 0), Extent(tile.oh, tile.ow, tile.groups, tile.oc))
+            specs += self.chain.slots(sizes)
+        return specs + self._ranges.slots()
 
     def _channels(self) -> list[tuple[int, int]]:
         """First group and output channel of tiles."""

@@ -35,10 +35,14 @@ class FixedDram:
     def _bursts(self, work: DmaWork, moved: int) -> int:
         """Bursts that the runs of one way touch, of which none is longer than all that goes this way; of a
         burst longer than PLACE_BYTES runs are taken to start at its border."""
+        if not moved:
+            return 0
         size, run = self.burst_bytes, min(work.run_bytes, moved)
         runs = ceil_div(moved, work.run_bytes)
         if size > PLACE_BYTES:
             return runs * ceil_div(run, size)
+        if not work.stride % size:  # all begin at the same place of a burst
+            return runs * ceil_div(work.offset % size + run, size)
         # Runs a constant stride apart begin at few different places of a burst, over and over.
         period = size // gcd(work.stride, size)
         touched = [ceil_div((work.offset + k * work.stride) % size + run, size) for k in range(min(period, runs))]

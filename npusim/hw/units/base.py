@@ -44,13 +44,14 @@ def total(hz: int, terms: Sequence[tuple[str, str, int]], traffic: int = 0) -> C
 
     ``traffic``: cycles in which all banks of the SRAM pass what the work moves.
     """
-    cycles = sum(term[2] for term in terms)
-    shares = [sum(term[2] for term in terms if term[1] == kind) for kind in (COMPUTE, MEMORY, LATENCY)]
-    bound = (COMPUTE, MEMORY, LATENCY)[shares.index(max(shares))]
-    named = tuple((name, count) for name, _, count in terms if count)
+    shares = {COMPUTE: 0, MEMORY: 0, LATENCY: 0}
+    for _, kind, count in terms:
+        shares[kind] += count
+    cycles = sum(shares.values())
     ps = cycles_to_ps(cycles, hz)
+    named = tuple([(name, count) for name, _, count in terms if count])
     # Rounding up cycles of another clock may make the share a little longer than the whole.
-    return Cost(cycles, ps, named, bound, min(ps, cycles_to_ps(traffic, hz)))
+    return Cost(cycles, ps, named, max(shares, key=shares.__getitem__), min(ps, cycles_to_ps(traffic, hz)))
 
 
 def beside(compute: int, traffic: int) -> list[tuple[str, str, int]]:

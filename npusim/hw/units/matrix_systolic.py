@@ -100,11 +100,12 @@ def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:
     n = ceil_div(work.oc, work.ic) if work.depthwise else work.oc
     if not work.depthwise:
         k *= work.ic
-    rows, columns, streamed = {
-        "weight_stationary": (k, n, m),
-        "output_stationary": (m, n, k),
-        "input_stationary": (k, m, n),
-    }[matrix.dataflow]
+    if matrix.dataflow == "weight_stationary":
+        rows, columns, streamed = k, n, m
+    elif matrix.dataflow == "output_stationary":
+        rows, columns, streamed = m, n, k
+    else:
+        rows, columns, streamed = k, m, n
     if not work.depthwise:
         return Placement(rows, columns, streamed, work.batch, 1)
     # Channels of a depthwise convolution share no operand, so they fit the array along its diagonal only.
