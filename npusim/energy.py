@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 from npusim.hw import actions as act
@@ -13,9 +14,10 @@ from npusim.hw.actions import Actions, actions
 from npusim.hw.config import Config
 from npusim.hw.energy import prices
 from npusim.hw.prices import Breakdown, Prices
-from npusim.isa.base import decode, unit_name
+from npusim.isa.base import Command, decode, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.dma import Fill, Multicast
+from npusim.isa.emitted import Emitted
 from npusim.program import Program
 from npusim.timeline import Counters, Timeline
 from npusim.units import ps_to_cycles
@@ -141,15 +143,14 @@ def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
         return known[1], known[2]
     numbers: tuple[Counter[Any], Counter[Any]] = (Counter(), Counter())
     works: dict[Any, Actions] = {}
-    offset = over = 0
-    for command in decode(program.code):
-        offset += command.size
+    over = 0
+    for command, offset in _commands(program):
         instruction = command.instruction
         if isinstance(instruction, Residents):
             over = offset + instruction.stream_bytes
             continue
         targets = len(instruction.targets(command.core)) if isinstance(instruction, Multicast) else 1
-        key = (instruction.work(), isinstance(instruction, Fill), targets)
+        key = (instruction.asked(), isinstance(instruction, Fill), targets)
         numbers[offset > over][command.op, command.core, command.unit, key] += 1
     for found in numbers:
         for *_, key in found:
@@ -158,6 +159,15 @@ def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
     made = tuple([_by_unit(found, works, len(program.ops)) for found in numbers])
     _counted[program] = (config, made[0], made[1])
     return made[0], made[1]
+
+
+def _commands(program: Program) -> Iterable[tuple[Command, int]]:
+    """Each command with the byte at which it ends: as the compiler of this process has them, else decoded."""
+    made = program.emitted
+    if isinstance(made, Emitted) and made.code == program.code:
+        return zip(made.commands, made.ends, strict=True)
+    decoded = list(decode(program.code))
+    return zip(decoded, accumulate(command.size for command in decoded), strict=True)
 
 
 def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
