@@ -15,8 +15,8 @@ from npusim.hw.memory import dram_model
 from npusim.isa.base import Command
 from npusim.work import DmaWork
 
-Key = tuple[int, int]
-"""(core, unit)."""
+Key = int
+"""core << 8 | unit."""
 
 
 class Course:
@@ -39,7 +39,7 @@ class Course:
 
     def add(self, command: Command, ready: int) -> None:
         """One more command, which may begin at a time, but not before."""
-        key, work = (command.core, command.unit), command.instruction.asked()
+        key, work = command.core << 8 | command.unit, command.instruction.asked()
         ends = self._done.setdefault(key, [0])
         # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
         fetched = command.size * 10**12 // self._bandwidth
