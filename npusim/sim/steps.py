@@ -186,8 +186,9 @@ class Decoder:
         if found is None:
             return None
         draft = _Draft(self._step)
+        add = draft.add
         for command, end in zip(found.commands, found.ends, strict=True):
-            draft.add(command, end)
+            add(command, end)
         return self._ranked(draft.made)
 
     def _limits(self, region_bytes: Sequence[int]) -> Limits:

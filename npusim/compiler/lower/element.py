@@ -68,6 +68,7 @@ class Chain:
         self._between = tuple(between)
         self.between = sum(between.values())
         self._made: dict[tuple[Any, ...], list[Item]] = {}
+        self._parts: dict[tuple[Tensor, tuple[int, ...]], tuple[tuple[int, ...], list[int], tuple[int, ...]]] = {}
         self._walks: dict[tuple[Any, ...], _Walk] = {}
         self.in_pieces = False
 
@@ -151,7 +152,7 @@ class Chain:
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
         """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
-        starts, sizes = box
+        starts, sizes = box[0], tuple(box[1])
         slots: dict[str, Slot] = {} if main is None else {MAIN: main}
         operands: dict[Tensor, _Operand] = {}
         if self.main is not None and main is not None:
@@ -174,7 +175,7 @@ class Chain:
             if not _is_between(name):
                 operands[op.output] = _Operand(result.address, self.packed(sizes, op.output.dtype), result)
         between = [slots[name] for name in self._between]
-        step.compute.extend(self._items(tuple(sizes), list(operands.items()), between))
+        step.compute.extend(self._items(sizes, list(operands.items()), between))
         return result
 
     def _items(
@@ -247,23 +248,33 @@ class Chain:
         return ordered_strides(sizes, self.order, dtype.itemsize)
 
     def _load(
-        self, step: Tile, table: SlotTable, tensor: Tensor, view: View, starts: Sequence[int], sizes: Sequence[int]
+        self,
+        step: Tile,
+        table: SlotTable,
+        tensor: Tensor,
+        view: View,
+        starts: Sequence[int],
+        sizes: tuple[int, ...],
     ) -> tuple[Slot, tuple[int, ...]]:
         """Load the part of an operand that a tile needs, unless it is what was loaded last."""
-        extent = _distinct(sizes, view)
-        corner = tuple(start if stride else 0 for start, stride in zip(starts, view.strides, strict=True))
-        packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
-        strides = tuple(p if s else 0 for p, s in zip(packed, view.strides, strict=True))
+        known = self._parts.get((tensor, sizes))
+        if known is None:
+            extent = _distinct(sizes, view)
+            packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
+            own = tuple([step if stride else 0 for step, stride in zip(packed, view.strides, strict=True)])
+            known = self._parts[tensor, sizes] = extent, [packed[axis] for axis in self.order], own
+        extent, steps, strides = known
+        corner = tuple([start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)])
         name = self._place[tensor]
         # Only what is broadcast can repeat from tile to tile; every other operand has a new part for each.
-        broadcast = not all(view.strides)
+        broadcast = 0 in view.strides
         last = self._loaded.get((table.core, name))
         if broadcast and last is not None and last[0] == (corner, extent):
             return last[1], strides
         slot = table.next(name)
         self._loaded[table.core, name] = ((corner, extent), slot)
         part = view.slice(corner, extent).permute(self.order)
-        step.loads.extend(load_items((slot.address, [packed[axis] for axis in self.order], slot), part))
+        step.loads.extend(load_items((slot.address, steps, slot), part))
         return slot, strides
 
 
