@@ -67,7 +67,7 @@ class Chain:
         between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
         self._between = tuple(between)
         self.between = sum(between.values())
-        self._made: dict[tuple[Any, ...], list[Item]] = {}
+        self._made: dict[tuple[Any, ...], tuple[Sequence[Item], Sequence[int]]] = {}
         self._parts: dict[tuple[Tensor, tuple[int, ...]], tuple[tuple[int, ...], list[int], tuple[int, ...]]] = {}
         self._walks: dict[tuple[Any, ...], _Walk] = {}
         self.in_pieces = False
@@ -181,11 +181,12 @@ class Chain:
     def _items(
         self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, _Operand]], between: Sequence[Slot]
     ) -> Sequence[Item]:
-        """The instructions for a tile. Where all is in slots they are those of an earlier tile in the same ones."""
+        """The instructions for a tile. Those with all operands in slots are the ones of an earlier tile in the same."""
         used = [*[operand.resource for _, operand in operands], *between]
-        key = (self.in_pieces, sizes, *map(id, used))
-        known = self._made.get(key)
-        if known is not None:
+        # Views are of the tile itself. What is made holds its slots, so no others have their numbers.
+        key = (self.in_pieces, sizes, *[id(each) if isinstance(each, Slot) else 0 for each in used])
+        known, open_ = self._made.get(key, ((), None))
+        if open_ is not None and not open_:
             return known
         walk_key = (self.in_pieces, sizes, *[operand.strides for _, operand in operands])
         walk = self._walks.get(walk_key)
@@ -193,12 +194,14 @@ class Chain:
             walk = self._walks[walk_key] = self._walk(sizes, [(t, operand.strides) for t, operand in operands])
         uses = [(tuple(dict.fromkeys([used[at] for at in places[1:]])), (used[places[0]],)) for places in walk.operands]
         starts = [*[operand.address for _, operand in operands], *[slot.address for slot in between]]
-        items = []
-        for number, make, op, places, dims in walk.instructions:
+        items = list(known)
+        for place in range(len(walk.instructions)) if open_ is None else open_:
+            number, make, op, places, dims = walk.instructions[place]
             at = [(starts[index] + offset, strides) for index, offset, strides in places]
-            items.append(Item(make(op, at, dims), *uses[number]))
-        if all(isinstance(resource, Slot) for resource in used):
-            self._made[key] = items  # these hold the slots, so no others have their numbers
+            items[place : place + 1] = [Item(make(op, at, dims), *uses[number])]
+        if open_ is None:
+            moving = [not all(isinstance(used[at], Slot) for at in places) for places in walk.operands]
+            self._made[key] = items, [at for at, made in enumerate(walk.instructions) if moving[made[0]]]
         return items
 
     def _walk(self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, tuple[int, ...]]]) -> _Walk:
