@@ -48,7 +48,7 @@ class LayerEnergy:
 class Energy(Breakdown):
     """Femtojoules of one run by action; the same by unit and by operator, in which each action adds up to the whole.
 
-    Clock and leakage of an operator are those of the time by which the job ends later because of it.
+    Clock and leakage of an operator are those of the time for which the job's end waited for it.
     """
 
     units: Mapping[str, Breakdown]
@@ -123,15 +123,11 @@ def _fetched(found: Counts, counters: Counters) -> int:
 
 
 def _stretches(timeline: Timeline, ops: int) -> Iterable[tuple[int, int, int]]:
-    """(operator, from, to) in ps of what each adds to the duration; together they are all of it."""
-    ends: dict[int, int] = {}
-    for span in timeline.spans:
-        if "." in span.unit and span.op < ops:
-            ends[span.op] = max(ends.get(span.op, 0), span.end_ps)
+    """(operator, from, to) in ps of the critical path; together they are all of the duration."""
     done = 0
-    for op, end_ps in sorted(ends.items(), key=lambda item: (item[1], item[0])):
-        yield op, done, end_ps
-        done = end_ps
+    for stretch in timeline.critical_path():
+        yield stretch.op if stretch.op < ops else NONE, stretch.start_ps, stretch.end_ps
+        done = stretch.end_ps
     yield NONE, done, max(done, timeline.counters.duration_ps)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
+_BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
+
+
 @dataclass(slots=True)
 class Layer:
     """One operator's part of a job.
 
-    ``added_ps``: how much later the job's work was done because of it - from the moment every operator that finished
-    before it was done to its own end. The parts of all operators add up to the whole, which overlapping times do not.
-    ``op``: its row of the operator table.
+    ``added_ps``: how long the job's end waited for it, which is its part of the critical path. With what is for no
+    operator the parts of all add up to the whole, which overlapping times do not. ``causes``: the same by
+    ``timeline.CAUSES``. ``work_ps``: while any unit was at work for it. ``op``: its row of the operator table.
     """
 
     timing: OpReport
@@ -30,11 +33,26 @@ class Layer:
     busy_ps: dict[str, int] = field(default_factory=dict)
     instructions: int = 0
     op: int = 0
+    work_ps: int = 0
+    causes: dict[str, int] = field(default_factory=dict)
 
     @property
     def window_ps(self) -> int:
-        """From the start of its first instruction to the end of its last."""
-        return self.timing.end_ps - self.timing.start_ps
+        """From the start of its first instruction to the end of its last; of one that takes turns with others, as in a
+        chain that is computed some rows at a time, the time in which it was at work."""
+        window = self.timing.end_ps - self.timing.start_ps
+        return window if 2 * self.work_ps >= window else self.work_ps
+
+    @property
+    def bound(self) -> str:
+        """What the job's end waited for most because of it: ``compute``, ``memory`` or ``latency``; of one that it did
+        not wait for, what the operator's own time says."""
+        if not self.added_ps:
+            return self.timing.bound
+        sums = {"compute": 0, "latency": 0, "memory": 0}
+        for cause, spent in self.causes.items():
+            sums[_BOUNDS.get(cause, "latency")] += spent
+        return max(sums, key=lambda bound: sums[bound])
 
 
 def layers(result: Result) -> list[Layer]:
@@ -46,19 +64,21 @@ def layers(result: Result) -> list[Layer]:
     for span in result.timeline.spans:
         if "." in span.unit:
             spans[span.op].append(span)
+    waited: dict[int, Counter[str]] = defaultdict(Counter)
+    for stretch in result.timeline.critical_path():
+        waited[stretch.op][stretch.cause] += stretch.end_ps - stretch.start_ps
     timed = [(timing, op) for timing, op in zip(result.ops, sorted(spans), strict=False)]
     timed.sort(key=lambda pair: (pair[0].end_ps, pair[0].start_ps))
-    found, done = [], 0
+    found = []
     for timing, op in timed:
         own = spans[op]
-        # What ended in the shadow of one that ended later has added nothing, however long it took.
-        layer = Layer(timing, max(0, timing.end_ps - done), instructions=len(own), op=op)
+        layer = Layer(timing, waited[op].total(), instructions=len(own), op=op, causes=dict(waited[op]))
+        layer.work_ps = covered((span.start_ps, span.end_ps) for span in own)
         intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for span in own:
             intervals[unit_kind(span.unit)].append((span.start_ps, span.end_ps))
         layer.busy_ps = {unit: covered(pairs) for unit, pairs in intervals.items()}
         found.append(layer)
-        done = max(done, timing.end_ps)
     return found
 
 
@@ -88,7 +108,7 @@ def why(layer: Layer, config: Config) -> str:
     if not window:
         return "takes no time of its own"
     count = counted(layer.instructions, "instruction")
-    if layer.timing.bound == "memory":
+    if layer.bound == "memory":
         # Against the peak of the pins and not what streams reach: the rest is for the reader to see.
         peak = config.dram.bandwidth * window / 10**12
         moved = layer.timing.dram_bytes
@@ -97,7 +117,7 @@ def why(layer: Layer, config: Config) -> str:
         if not macs:
             return f"{text}, no MACs"
         return f"{text} for {quantity(macs, 'MAC')}, {macs / max(1, moved):.1f} per byte"
-    if layer.timing.bound == "compute":
+    if layer.bound == "compute":
         unit = max((u for u in layer.busy_ps if u != "dma"), key=lambda u: (layer.busy_ps[u], u), default="dma")
         spent = layer.busy_ps.get(unit, 0)
         text = f"{unit} busy {percent(spent, window)}"
@@ -106,5 +126,7 @@ def why(layer: Layer, config: Config) -> str:
         rate = macs * 10**12 / (spent * config.matrix_hz)
         return f"{text} at {quantity(rate, 'MACs')}/cycle on {config.matrix.elements * config.cores} elements"
     unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
+    # With what lies between its steps: that is what it waits for.
+    window = layer.timing.end_ps - layer.timing.start_ps
     each = duration(window // layer.instructions)
     return f"short steps, one after another: {count} of {each} on average, {unit} busy {percent(spent, window)}"

@@ -153,10 +153,10 @@ def _slowest(found: Sequence[Layer], config: Config, top: int) -> list[str]:
             layer.timing.kind,
             duration(layer.added_ps),
             percent(layer.added_ps, total),
-            layer.timing.bound,
+            layer.bound,
             why(layer, config),
         )
         for layer in slowest(found, top)
     ]
-    shown = f"the {len(rows)} slowest of {len(found)} layers (time: how much later the job ends because of it)"
+    shown = f"the {len(rows)} slowest of {len(found)} layers (time: how long the end waits for it)"
     return [shown, *table(("layer", "kind", "time", "share", "bound", "why"), rows, right="<<>><<")]

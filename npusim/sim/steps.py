@@ -181,14 +181,16 @@ class Decoder:
 
     def known(self, stream: bytes, region_bytes: Sequence[int]) -> Steps | None:
         """The steps of a stream that the compiler of this process has written for such a device, not to be executed:
-        neither decoded nor verified. None for any other."""
+        neither decoded nor verified. None for any other. Raises RefusedError for a routine that is gone since."""
         found = emitted(stream, self._limits(region_bytes))
         if found is None:
             return None
         draft = _Draft(self._step)
-        add = draft.add
-        for command, end in zip(found.commands, found.ends, strict=True):
-            add(command, end)
+        try:
+            for command, end in zip(found.commands, found.ends, strict=True):
+                draft.add(command, end)
+        except NpusimError as error:
+            raise RefusedError(draft.end, str(error)) from None
         return self._ranked(draft.made)
 
     def _limits(self, region_bytes: Sequence[int]) -> Limits:

@@ -156,7 +156,7 @@ def test_the_table_filters_by_words_and_by_choice(page: Browser) -> None:
         "const box = document.querySelectorAll('#layers select')[1];"
         "box.value = 'memory'; box.dispatchEvent(new Event('change'))"
     )
-    assert set(page.texts("#layers tbody th")) == {op.name for op in demo_run().ops if op.bound == "memory"}
+    assert set(page.texts("#layers tbody th")) == {layer.timing.name for layer in layers(demo_run()) if layer.bound == "memory"}
 
 
 def test_rows_are_walked_with_keys(page: Browser) -> None:

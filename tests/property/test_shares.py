@@ -20,6 +20,7 @@ from npusim.program import SCRATCH, Program
 from npusim.report import explain, run
 from npusim.report.layers import layers
 from npusim.runtime import Executor, Priority, Result
+from npusim.timeline import NO_OP
 from npusim.work import DmaWork
 from tests.support.graphs.every_kind import CASES
 from tests.support.graphs.execution import compiled, simulated
@@ -45,7 +46,9 @@ def check(program: Program, result: Result, config: Config) -> None:
     check_counters(result)
     check_channels(program, result, config)
     check_memory(program, result)
-    assert sum(layer.added_ps for layer in layers(result)) == max((row.end_ps for row in result.ops), default=0)
+    path = result.timeline.critical_path()
+    alone = sum(stretch.end_ps - stretch.start_ps for stretch in path if stretch.op == NO_OP)
+    assert sum(layer.added_ps for layer in layers(result)) + alone == result.timeline.time_ps
 
 
 def check_text(said: str) -> None:

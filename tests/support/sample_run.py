@@ -53,6 +53,7 @@ class Run:
     memory: list[Occupancy]
     compile_from_cache: bool = False
     resident_bytes: int = 0
+    made_for: str | None = None
     energy: Energy = field(default_factory=lambda: Energy((), {}, ()))
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -80,4 +81,18 @@ def sample() -> Run:
     held = {"tile": 3000, "value": 5000, "weights": 192}
     steps = [(0, {"tile": 8}), (1000 * NS, held), (2200 * NS, {})]
     memory = [Occupancy("core0.sram", 16384, [], steps, 1000 * NS, held)]
-    return Run("net", "tiny", outputs, 2200, 2200 * NS, Timeline(spans), counters, ops, 32_000, 0.227, 8400, 0, memory)
+    return Run(
+        "net",
+        "tiny",
+        outputs,
+        2200,
+        2200 * NS,
+        Timeline(spans, counters, 2200, 2200 * NS),
+        counters,
+        ops,
+        32_000,
+        0.227,
+        8400,
+        0,
+        memory,
+    )

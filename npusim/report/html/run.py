@@ -58,7 +58,7 @@ def _layers(found: Sequence[Layer], config: Config) -> dict[str, Any]:
     return {
         "name": [page.label(timing.name) for timing in timings],
         "kind": coded([timing.kind for timing in timings]),
-        "bound": coded([timing.bound for timing in timings]),
+        "bound": coded([layer.bound for layer in found]),
         "unit": coded([timing.unit for timing in timings]),
         "start": [timing.start_ps for timing in timings],
         "end": [timing.end_ps for timing in timings],

@@ -40,7 +40,7 @@ def _units(result: Run, found: Sequence[Layer]) -> str:
         at = 0
         for by, length, layer in zip(row["start"], row["length"], row["layer"], strict=True):
             at += by
-            bound = found[layer].timing.bound if layer >= 0 else ""
+            bound = found[layer].bound if layer >= 0 else ""
             bar = f"M{LEFT + at * scale:.1f} {top}h{max(length * scale, 0.4):.1f}v{ROW - 4}H{LEFT + at * scale:.1f}z"
             paths[bound] = paths.get(bound, "") + bar
         parts += [f'<path d="{path}" fill="{COLOURS.get(bound, "#888")}"/>' for bound, path in sorted(paths.items())]
@@ -61,7 +61,7 @@ def _legend(y: int) -> Iterator[str]:
 def _roofline(result: Run, found: Sequence[Layer]) -> str:
     tops = roofs(result.device, result.program)
     points = [
-        (layer.timing.macs / layer.timing.dram_bytes, layer.timing.macs * 1e12 / layer.window_ps, layer.timing.bound)
+        (layer.timing.macs / layer.timing.dram_bytes, layer.timing.macs * 1e12 / layer.window_ps, layer.bound)
         for layer in found
         if layer.timing.macs and layer.timing.dram_bytes and layer.window_ps
     ]

@@ -97,7 +97,7 @@ def test_what_cannot_be_done_is_one_paragraph(cli: Cli, space: Path, tmp_path: P
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(space: Path, tmp_path: Path) -> None:
-    space.write_text(SPACE.replace("[16, 32]", "{ from = 4, to = 64, step = 4 }"))
+    space.write_text(SPACE.replace("[16, 32]", "{ from = 1, to = 100, step = 1 }"))  # more than are done at once
     command = [sys.executable, "-m", "npusim", "explore", str(space), "--workers", "1"]
     store = space.with_suffix(".study")
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -107,14 +107,14 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(space: Path, tmp_pat
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     kept = _count(store)
-    assert 0 < kept < 32
+    assert 0 < kept < 200
     said, line, last = errors.splitlines()
     assert said == f"stopped with {kept} designs in the store; the same command goes on:"
     assert line.split() == ["npusim", *command[3:]]
     assert last == "npusim: interrupted"
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
-    assert "32 simulated" in done.stdout
-    assert _count(store) == 32
+    assert "200 simulated" in done.stdout
+    assert _count(store) == 200
 
 
 def _count(path: Path) -> int:

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from npusim.hw.config import load_config
 from npusim.report.layers import covered, layers, slowest, unit_kind, why
-from tests.support.sample_run import NS, sample
+from npusim.timeline import Span
+from tests.support.sample_run import NS, Op, sample
 
 CONFIG = load_config("tiny").with_(**{"dram.bandwidth": "8 GB/s", "clock": "1 GHz", "matrix.rows": 8, "matrix.cols": 8})
 
@@ -15,12 +16,14 @@ def test_the_parts_add_up_to_the_whole() -> None:
     assert sum(layer.added_ps for layer in layers(run)) == run.time_ps
 
 
-def test_a_layer_that_ran_beside_another_adds_only_what_came_later() -> None:
+def test_a_layer_that_ran_in_the_shadow_of_others_adds_nothing() -> None:
     run = sample()
-    run.ops[0].end_ps = 1500 * NS  # the load goes on until the convolution is half done
+    run.timeline.spans.append(Span("core0.scalar", 100 * NS, 900 * NS, 3, "scalar.gather", 0, 64, "latency"))
+    run.ops.append(Op("aside", "gather", "core0.scalar", 100 * NS, 900 * NS, 800, 0, 64, "latency"))
     assert {layer.timing.name: layer.added_ps // NS for layer in layers(run)} == {
-        "load": 1500,
-        "conv": 500,
+        "aside": 0,
+        "load": 1000,
+        "conv": 1000,
         "tail": 200,
     }
 
@@ -45,7 +48,7 @@ def test_a_memory_bound_layer_names_bandwidth_and_bytes() -> None:
 
 def test_a_memory_bound_layer_with_macs_names_their_ratio() -> None:
     run = sample()
-    run.ops[1].bound = "memory"
+    run.timeline.spans[1] = run.timeline.spans[1]._replace(bound="memory")
     assert (
         why(layers(run)[1], CONFIG)
         == "DMA busy 10.0 %, DRAM at 5.0 % of its peak: 400 B moved for 32 kMAC, 80.0 per byte"
@@ -62,6 +65,22 @@ def test_a_latency_bound_layer_names_its_busiest_unit() -> None:
     assert why(layers(run)[2], CONFIG) == (
         "short steps, one after another: 1 instruction of 200 ns on average, vector busy 25.0 %"
     )
+
+
+def test_of_a_layer_that_takes_turns_its_own_turns_count() -> None:
+    run = sample()
+    load, conv, _, tail = run.timeline.spans
+    run.timeline.spans = [
+        load,
+        conv._replace(end_ps=1100 * NS, macs=3200),
+        load._replace(start_ps=1100 * NS, end_ps=2000 * NS),
+        conv._replace(start_ps=2000 * NS, end_ps=2100 * NS, macs=3200),
+        tail,
+    ]
+    run.ops[1].start_ps, run.ops[1].end_ps, run.ops[1].macs = 1000 * NS, 2100 * NS, 6400
+    layer = next(layer for layer in layers(run) if layer.timing.name == "conv")
+    assert (layer.added_ps, layer.window_ps) == (200 * NS, 200 * NS)
+    assert why(layer, CONFIG) == "matrix busy 100.0 % at 32 MACs/cycle on 64 elements"
 
 
 def test_units_are_told_by_kind() -> None:
