@@ -16,10 +16,6 @@ cdef int FIRST_CHANNEL = int(Unit.DMA)
 
 cdef enum:
     CORE_SHIFT = 8
-    # Uses of a buffer that are told apart. Of those before them it is only known how far each unit had come: whoever
-    # waits for that waits for commands that ended long ago, and looking back stays as quick for the last of 100 000
-    # readers.
-    RECENT = 1024
 
 
 cdef class Slot:
@@ -103,14 +99,14 @@ cdef struct Use:
 
 
 cdef class Uses:
-    """Who reads a buffer, or who writes it: the newest last."""
+    """Who reads a buffer, or who writes it: the newest last, so many of them told apart."""
 
     cdef Use *recent
-    cdef int first, end, room
+    cdef int most, first, end, room
     cdef dict older
 
-    def __cinit__(self):
-        self.older = {}
+    def __cinit__(self, int most):
+        self.most, self.older = most, {}
 
     def __dealloc__(self):
         PyMem_Free(self.recent)
@@ -128,7 +124,7 @@ cdef class Uses:
                 last.count = count
                 return 0
         if self.end == self.room:
-            if self.first >= RECENT:
+            if self.first >= self.most:
                 memmove(self.recent, self.recent + self.first, (self.end - self.first) * sizeof(Use))
                 self.end -= self.first
                 self.first = 0
@@ -139,7 +135,7 @@ cdef class Uses:
                 self.recent, self.room = grown, max(4, 2 * self.room)
         self.recent[self.end] = Use(low, high, count, op, key)
         self.end += 1
-        if self.end - self.first > RECENT:
+        if self.end - self.first > self.most:
             last = &self.recent[self.first]
             self.first += 1
             raise_fence(self.older, last.key, last.count)
@@ -171,8 +167,8 @@ cdef class History:
     cdef Uses reads, writes
     cdef dict before
 
-    def __cinit__(self):
-        self.reads, self.writes, self.before = Uses(), Uses(), {}
+    def __cinit__(self, int most):
+        self.reads, self.writes, self.before = Uses(most), Uses(most), {}
 
     cdef dict summary(self):
         cdef dict fences = self.before.copy()
@@ -291,15 +287,15 @@ cdef class Issuer:
     cdef readonly dict pending
     cdef dict issued, known, histories, occupants, waits
     cdef object course
-    cdef int store_channel, load_channels
+    cdef int store_channel, load_channels, recent
     cdef bint chooses
 
-    def __init__(self, int channels, course, bint chooses):
+    def __init__(self, int channels, course, bint chooses, int recent):
         """``course``: the ``npusim.compiler.course.Course`` of the device, which is told of commands if the issuer
-        ``chooses`` among channels."""
+        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart."""
         self.commands, self.pending = [], {}
         self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}
-        self.course, self.chooses = course, chooses
+        self.course, self.chooses, self.recent = course, chooses, recent
         # The last channel is kept for stores when there are several.
         self.store_channel, self.load_channels = FIRST_CHANNEL + channels - 1, max(1, channels - 1)
 
@@ -521,7 +517,7 @@ cdef class Issuer:
         cdef Place place
         cdef History history = self.histories.get(buffer)
         if history is None:
-            history = self.histories[buffer] = History()
+            history = self.histories[buffer] = History(self.recent)
             if find_home(buffer, &place):
                 history.before = self.claim(&place, buffer)
         return history
@@ -563,6 +559,6 @@ cdef class Issuer:
 
     def succeed(self, buffer, dict before):
         """A buffer of scratch begins, whose bytes others have used so far."""
-        cdef History history = History()
+        cdef History history = History(self.recent)
         history.before = before
         self.histories[buffer] = history

@@ -34,6 +34,10 @@ __all__ = ["Item", "Resource", "Scheduler", "Slot", "Tile"]
 
 Resource = Slot | View
 
+RECENT = 1024
+"""Uses of a buffer that are told apart. Of those before them it is only known how far each unit had come: whoever waits
+for that waits for commands that ended long ago, and looking back stays as quick for the last of 100 000 readers."""
+
 
 def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
     """Take the loads out of the steps of one turn, each with its core, that several of them have: the same bytes of
@@ -144,7 +148,7 @@ class Scheduler(Issuer):
         self._course = Course(config)
         # Where there is no choice, nobody needs to know when a channel will be free.
         chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
-        super().__init__(config.dma.channels, self._course, chooses)
+        super().__init__(config.dma.channels, self._course, chooses, RECENT)
         self._config = config
         self._budget = budget
         self._owners: list[tuple[int, int, Buffer]] = []
