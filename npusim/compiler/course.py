@@ -13,10 +13,10 @@ from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.isa.base import Command
-from npusim.work import DmaWork
+from npusim.work import DmaWork, Work
 
-Key = tuple[int, int]
-"""(core, unit)."""
+Key = int
+"""core << 8 | unit."""
 
 
 class Course:
@@ -27,6 +27,7 @@ class Course:
         self._bandwidth, self._transfer_bytes = dram_model(config).bandwidth, dram_model(config).transfer_bytes
         self._depth, self._cycle = config.queue_depth, 10**12 // config.clock_hz
         self._done: dict[Key, list[int]] = {}
+        self._costs: dict[Work, tuple[int, int]] = {}
         self._dram = self._dispatched = 0
 
     def free(self, key: Key) -> int:
@@ -39,7 +40,7 @@ class Course:
 
     def add(self, command: Command, ready: int) -> None:
         """One more command, which may begin at a time, but not before."""
-        key, work = (command.core, command.unit), command.instruction.asked()
+        key, work = command.core << 8 | command.unit, command.instruction.asked()
         ends = self._done.setdefault(key, [0])
         # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
         fetched = command.size * 10**12 // self._bandwidth
@@ -47,12 +48,21 @@ class Course:
         self._dispatched += max(self._cycle, fetched)
         if len(ends) - 1 > self._depth:
             self._dispatched = max(self._dispatched, ends[-1 - self._depth])
+        cost = self._costs.get(work)
+        if cost is None:
+            cost = self._costs[work] = self._price(work).ps, self._dram_ps(work)
         start = max(ends[-1], ready, self._dispatched)
-        end = start + self._price(work).ps
-        if isinstance(work, DmaWork) and (work.reads or work.writes):
-            self._dram = max(self._dram, start) + self._transfer_bytes(work) * 10**12 // self._bandwidth
+        end = start + cost[0]
+        if cost[1] >= 0:
+            self._dram = max(self._dram, start) + cost[1]
             end = max(end, self._dram)
         ends.append(end)
+
+    def _dram_ps(self, work: Work) -> int:
+        """How long the DRAM serves a command; -1 if it has nothing to do with it."""
+        if not isinstance(work, DmaWork) or not (work.reads or work.writes):
+            return -1
+        return self._transfer_bytes(work) * 10**12 // self._bandwidth
 
     def forget_time(self) -> None:
         """What was told so far takes none: in most inferences it is left out."""

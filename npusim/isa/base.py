@@ -392,8 +392,9 @@ class Command:
         return _HEADER.size + len(self.waits) * _WAIT.size + self.instruction.encoded_bytes()
 
     def to_bytes(self) -> bytes:
-        body = self.instruction.to_bytes()
-        waits = b"".join(_WAIT.pack(wait.core, wait.unit, 0, wait.completed) for wait in self.waits)
+        body, waits = self.instruction.to_bytes(), b""
+        for core, unit, completed in self.waits:
+            waits += _WAIT.pack(core, unit, 0, completed)
         length = _HEADER.size + len(waits) + len(body)
         opcode = self.instruction.opcode
         return _HEADER.pack(opcode, self.unit, self.core, len(self.waits), length, 0, self.op) + waits + body

@@ -28,6 +28,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         x, w = self.op.input(0), self.op.input(1)
         # Channels innermost whatever the model says: the unit wants those of a pixel next to each other.
         self._axes = (0, 2, 3, 1) if attrs["layout"] == "NCHW" else (0, 1, 2, 3)
+        self._places = tuple([self._axes.index(axis) for axis in range(4)])
         self._x = context.view(x).permute(self._axes)
         self._w = w
         self._out = context.view(group.outputs[0])
@@ -58,8 +59,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
     def box(self, task: Task, extent: Extent) -> Box:
         starts = (task.image, task.row, task.col, task.group * self.problem.oc + task.channel)
         sizes = (1, extent.rows, extent.cols, extent.groups * extent.channels)
-        place = {axis: index for index, axis in enumerate(self._axes)}
-        return tuple(starts[place[a]] for a in range(4)), tuple(sizes[place[a]] for a in range(4))
+        place = self._places
+        return tuple([starts[at] for at in place]), tuple([sizes[at] for at in place])
 
     def out_part(self, box: Box) -> View:
         return self._out.slice(*box).permute(self._axes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
@@ -22,7 +22,7 @@ from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
-from npusim.isa.base import Space, sram
+from npusim.isa.base import Instruction, Space, sram
 from npusim.ops.base import REGISTRY, Elements, Place
 from npusim.units import ceil_div
 from npusim.work import VectorWork, Work
@@ -35,11 +35,6 @@ class _Operand:
     address: int
     strides: tuple[int, ...]
     resource: Resource
-
-    def at(self, corner: Sequence[int]) -> _Operand:
-        """The same from another element on."""
-        offset = sum(map(mul, corner, self.strides))
-        return _Operand(self.address + offset, self.strides, self.resource)
 
 
 class Chain:
@@ -70,7 +65,11 @@ class Chain:
             near.add(self.ops[-1].output)
         self._place = _assign(self.ops, main, self._views, near)
         between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
+        self._between = tuple(between)
         self.between = sum(between.values())
+        self._made: dict[tuple[Any, ...], tuple[Sequence[Item], Sequence[int]]] = {}
+        self._parts: dict[tuple[Tensor, tuple[int, ...]], tuple[tuple[int, ...], list[int], tuple[int, ...]]] = {}
+        self._walks: dict[tuple[Any, ...], _Walk] = {}
         self.in_pieces = False
 
     def moved(self, by: Moves) -> Chain:
@@ -176,7 +175,7 @@ class Chain:
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
         """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
-        starts, sizes = box
+        starts, sizes = box[0], tuple(box[1])
         slots: dict[str, Slot] = {} if main is None else {MAIN: main}
         operands: dict[Tensor, _Operand] = {}
         if self.main is not None and main is not None:
@@ -198,19 +197,56 @@ class Chain:
             result = slots[name] if name in slots else slots.setdefault(name, table.next(name))
             if not _is_between(name):
                 operands[op.output] = _Operand(result.address, self.packed(sizes, op.output.dtype), result)
-        for corner, piece in self._pieces(sizes):
-            # What lies between is packed for each piece anew, in the same place.
-            between = {
-                op.output: _Operand(slots[name].address, self.packed(piece, op.output.dtype), slots[name])
-                for op in self.ops
-                if _is_between(name := self._place.get(op.output, ""))
-            }
-            parts = {tensor: operand.at(corner) for tensor, operand in operands.items()} if any(corner) else operands
-            parts = parts | between
-            for op in self.ops:
-                sources = [parts[tensor] for tensor in op.inputs if tensor is not None]
-                step.compute.extend(_instructions(op, parts[op.output], sources, piece, self.order))
+        between = [slots[name] for name in self._between]
+        step.compute.extend(self._items(sizes, list(operands.items()), between))
         return result
+
+    def _items(
+        self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, _Operand]], between: Sequence[Slot]
+    ) -> Sequence[Item]:
+        """The instructions for a tile. Those with all operands in slots are the ones of an earlier tile in the same."""
+        used = [*[operand.resource for _, operand in operands], *between]
+        # Views are of the tile itself. What is made holds its slots, so no others have their numbers.
+        key = (self.in_pieces, sizes, *[id(each) if isinstance(each, Slot) else 0 for each in used])
+        known, open_ = self._made.get(key, ((), None))
+        if open_ is not None and not open_:
+            return known
+        walk_key = (self.in_pieces, sizes, *[operand.strides for _, operand in operands])
+        walk = self._walks.get(walk_key)
+        if walk is None:
+            walk = self._walks[walk_key] = self._walk(sizes, [(t, operand.strides) for t, operand in operands])
+        uses = [(tuple(dict.fromkeys([used[at] for at in places[1:]])), (used[places[0]],)) for places in walk.operands]
+        starts = [*[operand.address for _, operand in operands], *[slot.address for slot in between]]
+        items = list(known)
+        for place in range(len(walk.instructions)) if open_ is None else open_:
+            number, make, op, places, dims = walk.instructions[place]
+            at = [(starts[index] + offset, strides) for index, offset, strides in places]
+            items[place : place + 1] = [Item(make(op, at, dims), *uses[number])]
+        if open_ is None:
+            moving = [not all(isinstance(used[at], Slot) for at in places) for places in walk.operands]
+            self._made[key] = items, [at for at, made in enumerate(walk.instructions) if moving[made[0]]]
+        return items
+
+    def _walk(self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, tuple[int, ...]]]) -> _Walk:
+        """How a tile of these sizes is gone through, whose operands have these strides."""
+        numbers = {tensor: number for number, (tensor, _) in enumerate(operands)}
+        inner = [op.output for op in self.ops if _is_between(self._place.get(op.output, ""))]
+        numbers |= {tensor: len(operands) + self._between.index(self._place[tensor]) for tensor in inner}
+        read = [(op.output, *[tensor for tensor in op.inputs if tensor is not None]) for op in self.ops]
+        instructions = []
+        for corner, piece in self._pieces(sizes):
+            parts = {tensor: (sum(map(mul, corner, strides)), strides) for tensor, strides in operands}
+            # What lies between is packed for each piece anew, in the same place.
+            parts |= {tensor: (0, self.packed(piece, tensor.dtype)) for tensor in inner}
+            for number, (op, tensors) in enumerate(zip(self.ops, read, strict=True)):
+                make = _form(op).instruction
+                firsts = [parts[tensor][0] for tensor in tensors]
+                loops = _loops(tuple(piece), self.order, tuple([parts[tensor][1] for tensor in tensors]))
+                for index in product(*map(range, loops.outer)):
+                    offsets = [first + sum(map(mul, index, by)) for first, by in zip(firsts, loops.walks, strict=True)]
+                    places = list(zip([numbers[tensor] for tensor in tensors], offsets, loops.strides, strict=True))
+                    instructions.append((number, make, op, places, loops.dims))
+        return _Walk([[numbers[tensor] for tensor in tensors] for tensors in read], instructions)
 
     def result(self, part: View, slot: Slot | None, sizes: Sequence[int]) -> tuple[int, Sequence[int], Resource]:
         """(address, byte strides, resource) of a tile of the result: of the slot, or else where it is."""
@@ -238,23 +274,33 @@ class Chain:
         return ordered_strides(sizes, self.order, dtype.itemsize)
 
     def _load(
-        self, step: Tile, table: SlotTable, tensor: Tensor, view: View, starts: Sequence[int], sizes: Sequence[int]
+        self,
+        step: Tile,
+        table: SlotTable,
+        tensor: Tensor,
+        view: View,
+        starts: Sequence[int],
+        sizes: tuple[int, ...],
     ) -> tuple[Slot, tuple[int, ...]]:
         """Load the part of an operand that a tile needs, unless it is what was loaded last."""
-        extent = _distinct(sizes, view)
-        corner = tuple(start if stride else 0 for start, stride in zip(starts, view.strides, strict=True))
-        packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
-        strides = tuple(p if s else 0 for p, s in zip(packed, view.strides, strict=True))
+        known = self._parts.get((tensor, sizes))
+        if known is None:
+            extent = _distinct(sizes, view)
+            packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
+            own = tuple([step if stride else 0 for step, stride in zip(packed, view.strides, strict=True)])
+            known = self._parts[tensor, sizes] = extent, [packed[axis] for axis in self.order], own
+        extent, steps, strides = known
+        corner = tuple([start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)])
         name = self._place[tensor]
         # Only what is broadcast can repeat from tile to tile; every other operand has a new part for each.
-        broadcast = not all(view.strides)
+        broadcast = 0 in view.strides
         last = self._loaded.get((table.core, name))
         if broadcast and last is not None and last[0] == (corner, extent):
             return last[1], strides
         slot = table.next(name)
         self._loaded[table.core, name] = ((corner, extent), slot)
         part = view.slice(corner, extent).permute(self.order)
-        step.loads.extend(load_items((slot.address, [packed[axis] for axis in self.order], slot), part))
+        step.loads.extend(load_items((slot.address, steps, slot), part))
         return slot, strides
 
 
@@ -341,12 +387,30 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
     return place
 
 
+def _form(op: Op) -> Elements:
+    form = REGISTRY[op.kind].form
+    assert isinstance(form, Elements), f"{op.kind} is in a chain, but its form is {form}"
+    return form
+
+
+_Places = list[tuple[int, int, tuple[int, ...]]]
+"""(operand, bytes from its first element on, strides) of each operand of an instruction."""
+
+
+class _Walk(NamedTuple):
+    """The operators' instructions for a tile: which operands each operator has, the result first, and for each
+    instruction the operator's number, what makes it, the operator, places and sizes."""
+
+    operands: list[list[int]]
+    instructions: list[
+        tuple[int, Callable[..., Instruction], Op, list[tuple[int, int, tuple[int, ...]]], tuple[int, ...]]
+    ]
+
+
 def _instructions(
     op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]
 ) -> list[Item]:
     """One instruction for up to four dimensions that remain after merging, else one for each of the outer ones."""
-    form = REGISTRY[op.kind].form
-    assert isinstance(form, Elements), f"{op.kind} is in a chain, but its form is {form}"
     operands = (dst, *sources)
     loops = _loops(tuple(sizes), tuple(order), tuple([operand.strides for operand in operands]))
     reads, writes = tuple(dict.fromkeys([source.resource for source in sources])), (dst.resource,)
@@ -356,7 +420,7 @@ def _instructions(
             (operand.address + sum(map(mul, index, walk)), strides)
             for operand, walk, strides in zip(operands, loops.walks, loops.strides, strict=True)
         ]
-        items.append(Item(form.instruction(op, addresses, loops.dims), reads, writes))
+        items.append(Item(_form(op).instruction(op, addresses, loops.dims), reads, writes))
     return items
 
 

@@ -50,6 +50,7 @@ from npusim.graph import Op, Tensor
 from npusim.isa.base import Space
 from npusim.isa.matrix import (
     CHANNEL_BLOCK,
+    NO_EXTRAS,
     NOTHING,
     Conv,
     Depthwise,
@@ -203,6 +204,8 @@ class MatrixLowering(Lowering):
 
     def _extras(self, w: int, groups: int, k: int, oc: int, chunk: tuple[int, int], shift: int) -> Extras:
         problem, scales, wide = self.problem, self._scales, self._sum is DType.INT64
+        if scales is None and not wide and not problem.w_bits and shift == NOTHING:
+            return NO_EXTRAS
         if scales is None:
             return Extras(wide, problem.w_bits, shift=shift)
         skip = chunk[0] % scales.block if scales.rows > 1 else 0

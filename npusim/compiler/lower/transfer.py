@@ -31,9 +31,13 @@ def copy_items(
     What one instruction may not move is halved along its longest side until each may.
     """
     (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
-    before = before or (0,) * len(dims)
-    after = after or (0,) * len(dims)
-    whole = [sum(sizes) for sizes in zip(before, dims, after, strict=True)]
+    if before or after:
+        before = before or (0,) * len(dims)
+        after = after or (0,) * len(dims)
+        whole = list(map(sum, zip(before, dims, after, strict=True)))
+    else:
+        before = after = (0,) * len(dims)
+        whole = list(dims)
     if prod(whole) > MAX_ITEMS:
         axis = whole.index(max(whole))
         halves: list[Item] = []
@@ -52,6 +56,9 @@ def copy_items(
         return []
     looped, (size, to, source, low, high) = walk
     reads, writes, items = (src_resource,), (dst_resource,), []
+    if not looped:  # nearly always
+        copy = Copy(dst_address, to, src_address, source, size, itemsize, low, high, pattern)
+        return [Item(copy, reads, writes)]
     for index in product(*(range(row[0]) for row in looped)):
         instruction = Copy(
             dst_address + sum(i * row[1] for i, row in zip(index, looped, strict=True)), to,
