@@ -87,11 +87,6 @@ def _uncollected() -> Iterator[None]:
     finally:
         # The first of several threads switches it on again; the others then pay for it, no more.
         if enabled:
-            # What is there by now counts as old, or the next few objects that somebody makes would have all of it
-            # looked through at once. What a client has frozen stays so.
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
@@ -106,3 +107,19 @@ def test_the_collector_is_as_it_was() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_was_young_before_a_compilation_stays_young() -> None:
+    """Else those who compile again and again never have old cycles collected: sessions that were dropped, say."""
+
+    class Dropped:
+        def __init__(self) -> None:
+            self.itself = self
+
+    gc.collect()
+    held = Dropped()
+    seen = weakref.ref(held)
+    compile_graph(residual_net(8), EDGE)
+    del held  # a cycle from now on
+    gc.collect(1)
+    assert seen() is None
