@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import npusim.energy
 from npusim import Session, load_config
+from npusim.cache import read_program, write_program
 from npusim.compiler.pipeline import compile_graph
 from npusim.graph import Graph
 from npusim.hw.config import Config
@@ -70,7 +72,9 @@ def test_what_has_no_price_is_not_known() -> None:
     assert "no number" in bare.parts[0].source
 
 
-def test_a_program_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_decoded_once_and_one_that_was_made_here_never(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     decoded = []
 
     def counted(code: bytes) -> Any:
@@ -79,12 +83,15 @@ def test_a_program_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     decode = npusim.energy.decode
     monkeypatch.setattr(npusim.energy, "decode", counted)
-    config = load_config("edge")
-    with Session(config, cache_dir=False) as session:
+    with Session(load_config("edge"), cache_dir=False) as session:
         program = session.compile(product())
-        first, second = (session.run(program, timing_only=True) for _ in range(2))
+        made = session.run(program, timing_only=True).energy
+        assert not decoded
+        write_program(program, tmp_path / "product.npu")
+        read = read_program(tmp_path / "product.npu")
+        first, second = (session.run(read, timing_only=True) for _ in range(2))
         assert not decoded  # nobody has asked
-        assert first.energy.total == second.energy.total == first.energy.total
+        assert first.energy == second.energy == made
     assert len(decoded) == 1
 
 

@@ -34,7 +34,9 @@ def agrees(graph: Graph) -> None:
     wanted, prepared = reference.run(graph, feed), prepare(graph, TINY)
     got = reference.run(prepared, feed)
     for before, after in zip(graph.outputs, prepared.outputs, strict=True):
-        np.testing.assert_allclose(got[after.name], wanted[before.name], rtol=1e-5, atol=1e-5)
+        # Sums that cancel keep the rounding of what they are made of.
+        most = np.abs(wanted[before.name]).max(initial=1)
+        np.testing.assert_allclose(got[after.name], wanted[before.name], rtol=1e-5, atol=1e-6 * most + 1e-5)
 
 
 def dequantized(build: GraphBuilder, x: Tensor, scale: Any = 0.5, zero: Any = 3) -> Tensor:

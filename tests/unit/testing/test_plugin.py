@@ -16,14 +16,20 @@ FLAGS = ("-p", "npusim.testing.plugin", "-p", "no:cacheprovider")
 
 
 @pytest.fixture
-def project(pytester, monkeypatch):
-    """``project(tests)`` runs a file of tests; further flags go to pytest."""
+def flags(monkeypatch):
+    """What makes pytest load the plugin, where an installed npusim does not."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]))
     installed = any(point.name == "npusim" for point in _entry_points())
+    return FLAGS[2:] if installed else FLAGS
 
-    def run(tests, *flags, name="test_it"):
+
+@pytest.fixture
+def project(pytester, flags):
+    """``project(tests)`` runs a file of tests; further flags go to pytest."""
+
+    def run(tests, *further, name="test_it"):
         pytester.makepyfile(**{name: SMALL + tests})
-        return pytester.runpytest_subprocess(*(FLAGS[2:] if installed else FLAGS), *flags)
+        return pytester.runpytest_subprocess(*flags, *further)
 
     return run
 
@@ -207,8 +213,7 @@ def test_failures_are_annotations_on_github(project, monkeypatch):
     assert "more than 1 ns" in lines[0]
 
 
-def test_nothing_of_npusim_is_imported_before_it_is_asked_for(pytester, project):
-    project("")
+def test_nothing_of_npusim_is_imported_before_it_is_asked_for(pytester, flags):
     alone = """
 import sys
 
@@ -217,7 +222,7 @@ def test_it(request):
     assert not {"numpy", "simpy", "npusim.runtime", "npusim.testing.npu"} & set(sys.modules)
 """
     pytester.makepyfile(test_alone=alone)
-    pytester.runpytest_subprocess(*FLAGS, "-p", "no:hypothesispytest", "test_alone.py").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*flags, "-p", "no:hypothesispytest", "test_alone.py").assert_outcomes(passed=1)
 
 
 def test_outputs_are_computed_where_inputs_are_given(project):
