@@ -18,8 +18,8 @@ cdef enum:
 
 cdef int64_t PS_PER_S = 10**12
 cdef int64_t WHOLE = 1 << 20
+# What integers of 64 bits hold; a job that needs more is for the stepper, whose integers have no end.
 cdef int64_t MOST = 0x7FFF_FFFF_FFFF_FFFF
-"""What integers of 64 bits hold; a job that needs more is for the stepper, whose integers have no end."""
 
 cdef enum Kind:
     ARRIVED  # a command at its queue, ahead of which its unit was

@@ -195,8 +195,8 @@ cdef inline bint overlaps(Place *one, Place *other) noexcept:
 
 
 cdef bint find_place(object resource, Place *place) except -1:
-    """Where a slot, or the whole buffer of a view, lies on the chip; whether it does. Not the part of the buffer that is
-    seen: who takes its bytes next waits for all of its uses at once."""
+    """Where a slot, or the whole buffer of a view, lies on the chip; whether it does. Not the part of the buffer that
+    is seen: who takes its bytes next waits for all of its uses at once."""
     cdef Slot slot
     if isinstance(resource, Slot):
         slot = <Slot>resource

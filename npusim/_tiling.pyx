@@ -26,8 +26,8 @@ cdef extern from *:
 
 cdef long long SECOND = 1_000_000_000_000
 
+# Below this doubles are exact integers, and a few of them add up exactly, too.
 cdef double EXACT = 4.0e15
-"""Below this doubles are exact integers, and a few of them add up exactly, too."""
 
 cdef enum:
     UNKNOWN = -1
@@ -272,8 +272,7 @@ cdef class Search:
         self, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
     ) except -1:
         """All tiles, those at the edges as large as they are; ``tasks``: how many there are."""
-        cdef long long[5] full, size, steps, part
-        cdef int[5] at
+        cdef long long[5] full, size, part
         cdef int k, mask
         cdef long long total = 0, count
         cdef bint empty, whole = True

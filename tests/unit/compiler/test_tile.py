@@ -78,7 +78,7 @@ def parts(problem: MatrixProblem, tile: Tiling) -> Iterator[Tiling]:
 
 
 @given(problems(), st.sampled_from([16, 64]))
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: int) -> None:
     """A cut that leaves small tiles at the edges is no dearer than they are."""
     tile = choose(problem, TINY, kib << 10)

@@ -48,7 +48,7 @@ def synthetic(found: Space, estimate: SyntheticEstimate | None = None, **more: A
     return Study(found, evaluate=Synthetic(), estimate=estimate, area=synthetic_area, **more)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_halving_finds_the_front_of_a_large_space(everything: np.ndarray[Any, Any], seed: int) -> None:
     study = synthetic(large_space(search={"seed": seed, "budget": 500}), SyntheticEstimate()).run(workers=0)
     assert len(study.rows) <= 500
