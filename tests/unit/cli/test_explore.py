@@ -100,14 +100,11 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(space: Path, tmp_pat
     space.write_text(SPACE.replace("[16, 32]", "{ from = 1, to = 100, step = 1 }"))  # more than are done at once
     command = [sys.executable, "-m", "npusim", "explore", str(space), "--workers", "1"]
     store = space.with_suffix(".study")
-    # A process whose parent ignores SIGINT inherits that.
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child of who ignores it would ignore it
+    try:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
     while process.poll() is None and not (store.exists() and store.stat().st_size > 0 and _count(store)):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
