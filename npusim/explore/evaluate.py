@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from npusim.errors import CompileError, DeviceFaultError, DeviceMemoryError, UnsupportedError
 from npusim.explore.figures import REFUSED, SIMULATED, Figures, Row, power_uw
 from npusim.explore.workloads import Workload, digest_of
+from npusim.report.layers import unit_kind
 
 if TYPE_CHECKING:
     from npusim.graph import Graph
@@ -122,7 +123,7 @@ def busy_shares(result: Result) -> Mapping[str, float]:
         return {}
     kinds: dict[str, list[int]] = {}
     for unit, each in counters.units.items():
-        kinds.setdefault(unit.rpartition(".")[2].rstrip("0123456789"), []).append(each.busy_ps)
+        kinds.setdefault(unit_kind(unit), []).append(each.busy_ps)
     shares = {kind: sum(busy) / len(busy) / whole for kind, busy in kinds.items()}
     return {
         **{kind: round(share, 6) for kind, share in shares.items()},

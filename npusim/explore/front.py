@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from npusim.report.html.pareto import Floats, Mask, on_front
+
 Places = npt.NDArray[np.intp]
 _BLOCK = 1024
 
@@ -21,7 +21,7 @@ def non_dominated(points: Floats, margin: float = 0.0) -> Mask:
     if not found.any():
         return found
     # Only those that dominate by the plain rule can do so by a margin: a small front is compared with all.
-    front = _plain(points, found)
+    front = on_front(points)
     if margin <= 0:
         return front
     best = points[front]
@@ -30,32 +30,6 @@ def non_dominated(points: Floats, margin: float = 0.0) -> Mask:
         beaten = np.any(np.all(best[None] * (1 + margin) < block[:, None], axis=2), axis=1)
         found[start : start + _BLOCK] &= np.logical_not(beaten)
     return found
-
-
-def _plain(points: Floats, valid: Mask) -> Mask:
-    # In lexical order nothing is dominated by what comes after it, so that the front is grown in one pass.
-    places = np.flatnonzero(valid)
-    order = places[np.lexsort(points[places].T[::-1])]
-    kept = np.empty((0, points.shape[1]))
-    found = np.zeros(len(points), np.bool_)
-    for start in range(0, len(order), _BLOCK):
-        block = order[start : start + _BLOCK]
-        rest = block[~_dominated(points[block], kept)]
-        inside = rest[~_dominated(points[rest], points[rest])]
-        found[inside] = True
-        kept = np.concatenate([kept, points[inside]])
-    return found
-
-
-def _dominated(points: Floats, by: Floats) -> Mask:
-    """Which of ``points`` one of ``by`` dominates."""
-    beaten = np.zeros(len(points), np.bool_)
-    for start in range(0, len(by), _BLOCK):
-        part = by[start : start + _BLOCK]
-        no_worse = np.all(part[None] <= points[:, None], axis=2)
-        better = np.any(part[None] < points[:, None], axis=2)
-        beaten |= np.any(no_worse & better, axis=1)
-    return beaten
 
 
 def layers(points: Floats, wanted: int, margin: float = 0.0) -> list[int]:

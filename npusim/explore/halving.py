@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npusim.explore.figures import OF_MODELS, Row
-from npusim.explore.front import Floats, Mask, Places, layers, non_dominated, spread
+from npusim.explore.front import Places, layers, non_dominated, spread
 from npusim.explore.search import Rounds, neighbours
+from npusim.report.html.pareto import Floats, Mask
 
 if TYPE_CHECKING:
     from npusim.explore.question import Question

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from npusim.hw.config import _STORED_AS, Config, MatrixConfig
+from npusim.hw.config import STORED_AS, Config, MatrixConfig
 from npusim.hw.sections import DirectConfig, GridConfig
 from npusim.hw.units.matrix_systolic import place
 from npusim.units import ceil_div
@@ -61,7 +61,7 @@ def _product(config: Config, work: MatrixWork) -> Actions:
     # The first pass has nothing to read, and what the last one has made leaves the accumulators once more.
     touched = sums * (2 * passes - work.first) * work.acc_bytes
     moved = operands + (sums * work.out_bytes if work.last else 0)
-    found = {f"{MACS}{_STORED_AS.get(label, label)}": work.macs, OPERANDS: work.macs * _shifted(matrix, work)}
+    found = {f"{MACS}{STORED_AS.get(label, label)}": work.macs, OPERANDS: work.macs * _shifted(matrix, work)}
     if matrix.accumulator_bytes:
         return {**found, ACCUMULATORS: touched, SRAM: moved}
     return {**found, SRAM: moved + touched}

@@ -51,7 +51,7 @@ FUNCTIONS = ("simple", "divide", "sqrt", "transcendental", "convert", "reduce")
 ACCUMULATOR_BYTES = 4
 """A partial sum is 32 bits wide (int32 or float32) in every mode."""
 
-_STORED_AS = {"uint8": "int8", "bool": "int8", "uint16": "int16", "uint32": "int32"}
+STORED_AS = {"uint8": "int8", "bool": "int8", "uint16": "int16", "uint32": "int32"}
 _NOT_COMPUTED = Fraction(0)
 
 
@@ -108,7 +108,7 @@ class MatrixConfig:
 
     def rate(self, dtype: str) -> Fraction:
         """MACs per PE and cycle for an element type's label; 0 = the unit does not compute with it."""
-        return self.throughput.get(_STORED_AS.get(dtype, dtype), _NOT_COMPUTED)
+        return self.throughput.get(STORED_AS.get(dtype, dtype), _NOT_COMPUTED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

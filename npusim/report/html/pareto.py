@@ -5,25 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+_BLOCK = 1024
 
 
 def undominated(costs: Sequence[Sequence[float]]) -> list[int]:
-    """Indices, ascending, of the points that no other point beats: less or equal in every cost, less in one.
+    """Indices, ascending, of the points on the front; see :func:`on_front`. ``costs``: one row a point."""
+    return np.flatnonzero(on_front(np.array(costs, np.float64))).tolist() if costs else []
 
-    ``costs``: finite numbers, one row a point. Equal points are all kept.
-    """
-    if not costs:
-        return []
-    points = np.array(costs, np.float64)
-    # In this order only an earlier point can beat a later one, so one pass over those kept so far suffices.
-    order = np.lexsort(points.T[::-1])
-    kept: list[int] = []
-    front = np.empty_like(points)
-    for number in order:
-        point = points[number]
-        rivals = front[: len(kept)]
-        beaten = np.all(rivals <= point, axis=1) & np.any(rivals < point, axis=1)
-        if not beaten.any():
-            front[len(kept)] = point
-            kept.append(int(number))
-    return sorted(kept)
+
+def on_front(points: Floats) -> Mask:
+    """Which of ``points`` [n, costs] no other beats: less or equal in every cost, less in one. Equal ones are all kept;
+    those with a nan never are."""
+    # In lexical order nothing is dominated by what comes after it, so that the front is grown in one pass.
+    places = np.flatnonzero(~np.any(np.isnan(points), axis=1))
+    order = places[np.lexsort(points[places].T[::-1])]
+    kept = np.empty((0, points.shape[1]))
+    found = np.zeros(len(points), np.bool_)
+    for start in range(0, len(order), _BLOCK):
+        block = order[start : start + _BLOCK]
+        rest = block[~_dominated(points[block], kept)]
+        inside = rest[~_dominated(points[rest], points[rest])]
+        found[inside] = True
+        kept = np.concatenate([kept, points[inside]])
+    return found
+
+
+def _dominated(points: Floats, by: Floats) -> Mask:
+    """Which of ``points`` one of ``by`` dominates."""
+    beaten = np.zeros(len(points), np.bool_)
+    for start in range(0, len(by), _BLOCK):
+        part = by[start : start + _BLOCK]
+        no_worse = np.all(part[None] <= points[:, None], axis=2)
+        better = np.any(part[None] < points[:, None], axis=2)
+        beaten |= np.any(no_worse & better, axis=1)
+    return beaten
