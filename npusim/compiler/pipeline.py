@@ -52,7 +52,7 @@ def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
     """
     # Collected again when all that the program was made of is gone: it is looked at no more.
-    with _uncollected():
+    with uncollected():
         return _compiled(graph, config, key, None)[0]
 
 
@@ -69,7 +69,7 @@ class Explained:
 def explain_graph(graph: Graph, config: Config) -> Explained:
     """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
     tried: list[tuple[int, _Order]] = []
-    with _uncollected():
+    with uncollected():
         program, best = _compiled(graph, config, "", tried)
     tried = tried or [(forecast(best.commands, config), best)]
     orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
@@ -77,7 +77,7 @@ def explain_graph(graph: Graph, config: Config) -> Explained:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without Python's search for cycles: what a compilation makes it keeps or lets go at once, and so much of it that
     the same objects would be looked at again and again."""
     enabled = gc.isenabled()

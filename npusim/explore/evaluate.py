@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,19 +57,17 @@ class Simulator:
         return {name: graph for name, graph, _ in self._models}
 
     def __call__(self, design: Task, /) -> Row:
+        from npusim.compiler.pipeline import uncollected
+
         config = design.config
         found, reason = [], ""
         # A program and its timeline go at once when their figures are known: to look for cycles in them finds nothing.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            for name, graph, digest in self._models:
-                found.append(_figures(name, simulate(graph, config, digest)))
-        except _UNFIT as error:
-            reason = f"{name}: {_one_line(error)}"
-        finally:
-            if collecting:
-                gc.enable()
+        with uncollected():
+            try:
+                for name, graph, digest in self._models:
+                    found.append(_figures(name, simulate(graph, config, digest)))
+            except _UNFIT as error:
+                reason = f"{name}: {_one_line(error)}"
         return Row(
             design.number, design.base, design.settings, config.fingerprint(), REFUSED if reason else SIMULATED, reason,
             area_um2(config), () if reason else tuple(found),
