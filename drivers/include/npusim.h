@@ -102,6 +102,21 @@
 #define NPU_ABORT 0x078 /* write only */
 #define NPU_ABORT_GO 0x00000001u /* end that job, if it runs or is parked */
 
+#define NPU_ECC_CORRECTED 0x080 /* read only */
+
+#define NPU_ECC_UNCORRECTED 0x084 /* read only */
+
+#define NPU_ECC_ADDR_LO 0x088 /* read only */
+
+#define NPU_ECC_ADDR_HI 0x08c /* read only */
+
+#define NPU_ECC_WHERE 0x090 /* read only */
+#define NPU_ECC_WHERE_MEMORY 0x00000003u /* of the last error: 0 DRAM, 1 SRAM, 2 accumulators */
+#define NPU_ECC_WHERE_CORE 0x0000ff00u /* whose SRAM or accumulators */
+#define NPU_ECC_WHERE_CORE_SHIFT 8
+
+#define NPU_CLOCK 0x094 /* read only */
+
 #define NPU_FENCE_LO 0x0a0 /* read only */
 
 #define NPU_FENCE_HI 0x0a4 /* read only */
@@ -180,6 +195,7 @@
 #define NPU_FAULT_CODE_DEADLOCK 5
 #define NPU_FAULT_CODE_DMA 6
 #define NPU_FAULT_CODE_INTERNAL 7
+#define NPU_FAULT_CODE_ECC 8
 
 /* one job in a ring: 64 bytes */
 struct npu_ring_entry {

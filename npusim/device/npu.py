@@ -11,12 +11,13 @@ from collections.abc import Callable
 from functools import partial
 
 from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Turn
+from npusim.device.faults import Faults
 from npusim.device.host import HostBus
 from npusim.device.jobs import JobQueues
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
+from npusim.faults import Faulty
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
-from npusim.sim.inject import Injection
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
@@ -39,32 +40,36 @@ class NpuDevice:
     """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`machine` and at :attr:`last_job`, which
     says what the last ended job did.
 
-    ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
-    none by default; its fields may be changed at any time.
+    ``listener``: called with the fence and the timeline of each job when it has ended. ``faults``: a script of faults,
+    none by default; :attr:`faults` takes more at any time. Raises ConfigError for a script that the device cannot have.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    def __init__(self, config: Config, faults: Faulty | None = None) -> None:
         self.config = config
-        self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection)
+        self.machine = Machine(config)
         self._clock = self.machine.clock
         watchers = self.machine.watchers
         rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
         writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
         writes |= {"abort": self._abort, "preempt": self._preempt, **rings}
-        self._registers = RegisterFile(
+        self.registers = RegisterFile(
             _capabilities(config, self.machine), writes, {"cycles": self._hold_cycles}, watchers
         )
-        self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
+        self._jobs = JobQueues(self.machine, self.registers, self._raise, self._job_ended)
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
+        self.connected = True
+        """Whether it is on its bus; see :meth:`unplug`."""
+        self.faults = Faults(self, self._begin_faults, self._end_faults)
+        if faults is not None:
+            self.faults.add(faults)
 
     @property
     def misuse(self) -> list[str]:
         """What software did to the registers that had no effect, oldest first."""
-        return self._registers.misuse
+        return self.registers.misuse
 
     @property
     def now_ps(self) -> int:
@@ -80,9 +85,18 @@ class NpuDevice:
         self.machine.watchers.remove(watcher)
 
     def unplug(self) -> None:
-        """Take the device off the bus: reads give all ones from here on."""
-        self.injection.unplugged = True
-        self._host.connected = False
+        """Take the device off the bus: reads give all ones from here on, and nothing of it is heard."""
+        self.connected = self._host.connected = False
+
+    def plug(self) -> None:
+        """Put it back: as after power-on, its memory all zeros; only time has gone on."""
+        self._jobs.reset()
+        self.registers.reset()
+        self._host.withdraw_irqs()
+        self.machine.memory.clear()
+        self.connected = self._host.connected = True
+        if self.faults.active:
+            self.faults.was_plugged()
 
     def close(self) -> None:
         """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
@@ -92,10 +106,10 @@ class NpuDevice:
 
     def read(self, bar: int, offset: int, size: int) -> int:
         """An access by software; takes no time here."""
-        if self.injection.unplugged or size not in (1, 2, 4, 8):
+        if not self.connected or size not in (1, 2, 4, 8):
             return (1 << 8 * size) - 1
         if bar == BAR_REGISTERS:
-            return self._registers.read(offset, size)
+            return self.registers.read(offset, size)
         if bar == BAR_MEMORY:
             try:
                 value = int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
@@ -108,11 +122,11 @@ class NpuDevice:
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         """An access by software; takes no time here."""
-        if self.injection.unplugged or size not in (1, 2, 4, 8):
+        if not self.connected or size not in (1, 2, 4, 8):
             return
         value &= (1 << 8 * size) - 1
         if bar == BAR_REGISTERS:
-            self._registers.write(offset, size, value)
+            self.registers.write(offset, size, value)
         elif bar == BAR_MEMORY:
             try:
                 self.machine.memory.store(offset, value.to_bytes(size, "little"))
@@ -130,51 +144,66 @@ class NpuDevice:
     def _control(self, value: int) -> None:
         if value & _RESET:
             self._jobs.reset()
-            self._registers.reset()
+            self.registers.reset()
             # A message that is still on its way would come to a driver that has nothing it could be about.
             self._host.withdraw_irqs()
+            if self.faults.active:
+                self.faults.was_reset()
         elif value & _CONTINUE:
             self._jobs.go_on()
 
     def _int_mask(self, mask: int) -> None:
         # What came while the mask was closed has sent nothing: without this a driver that masks while it looks at its
         # jobs would never hear of it.
-        if mask & self._registers.get("INT_STATUS"):
+        if mask & self.registers.get("INT_STATUS"):
             self._deliver()
 
     def _hold_cycles(self) -> None:
-        self._registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
+        self.registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
 
     def _doorbell(self, ring: int, value: int) -> None:
         if value:
             self._jobs.doorbell(ring)
 
     def _preempt(self, value: int) -> None:
-        base, size = self._registers.get_pair("CONTEXT_BASE"), self._registers.get_pair("CAP_CONTEXT")
+        base, size = self.registers.get_pair("CONTEXT_BASE"), self.registers.get_pair("CAP_CONTEXT")
         if value and not 0 < base <= self.config.dram.bytes - size:
-            self._registers.complain(
+            self.registers.complain(
                 f"write of {value:#x} to PREEMPT: CONTEXT_BASE must not be 0 and must leave room for {size:#x} bytes "
                 f"in DRAM of {self.config.dram.bytes:#x}, got {base:#x}"
             )
-            self._registers.set("PREEMPT", 0)
-        self._jobs.preempt(base if self._registers.get("PREEMPT") else 0)
+            self.registers.set("PREEMPT", 0)
+        self._jobs.preempt(base if self.registers.get("PREEMPT") else 0)
 
     def _abort(self, value: int) -> None:
         if value:
-            self._jobs.abort(self._registers.get_pair("ABORT_FENCE"))
+            self._jobs.abort(self.registers.get_pair("ABORT_FENCE"))
 
     def _raise(self, bits: int) -> None:
-        self._registers.set("INT_STATUS", self._registers.get("INT_STATUS") | bits)
-        if bits & self._registers.get("INT_MASK"):
+        self.registers.set("INT_STATUS", self.registers.get("INT_STATUS") | bits)
+        if bits & self.registers.get("INT_MASK"):
             self._deliver()
 
     def _deliver(self) -> None:
-        if self.injection.lose_interrupts:
-            self.injection.lose_interrupts -= 1
-        elif not self.injection.unplugged:
+        if self.faults.active:
+            self.faults.deliver(VECTOR)
+        else:
+            self.send(VECTOR)
+
+    def send(self, vector: int) -> None:
+        """An interrupt message leaves the device."""
+        if self.connected:
             for watcher in tuple(self.machine.watchers):
-                watcher.interrupt(VECTOR)
-            self._host.irq(VECTOR)
+                watcher.interrupt(vector)
+            self._host.irq(vector)
+
+    def _begin_faults(self, watcher: Watcher) -> None:
+        self.watch(watcher)
+        self.registers.breaks = self.faults
+
+    def _end_faults(self, watcher: Watcher) -> None:
+        self.unwatch(watcher)
+        self.registers.breaks = None
 
     def _job_ended(self, fence: int | None, timeline: Timeline) -> None:
         self.last_job = timeline
@@ -200,5 +229,6 @@ def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
         "CAP_CONTEXT_LO": context & 0xFFFF_FFFF,
         "CAP_CONTEXT_HI": context >> 32,
         "CAP_CLOCK": config.clock_hz // 1000,
+        "CLOCK": config.clock_hz // 1000,
         "CAP_QUEUE": config.queue_depth,
     }

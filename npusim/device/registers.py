@@ -10,6 +10,7 @@ import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from npusim.sim.watch import Watcher
 
@@ -138,6 +139,13 @@ REGISTERS: tuple[Register, ...] = (
     Register("ABORT_FENCE_LO", 0x070, RW, _word("FENCE", "fence of the job to abort, low word")),
     Register("ABORT_FENCE_HI", 0x074, RW, _word("FENCE", "high word")),
     Register("ABORT", 0x078, WO, (Field("GO", 0, 1, "end that job, if it runs or is parked"),), on_write="abort"),
+    Register("ECC_CORRECTED", 0x080, RO, _word("COUNT", "errors in memories that were corrected, since the reset")),
+    Register("ECC_UNCORRECTED", 0x084, RO, _word("COUNT", "errors that could not be corrected, since the reset")),
+    Register("ECC_ADDR_LO", 0x088, RO, _word("ADDRESS", "of the last error, in its memory, low word")),
+    Register("ECC_ADDR_HI", 0x08C, RO, _word("ADDRESS", "high word")),
+    Register("ECC_WHERE", 0x090, RO, (Field("MEMORY", 0, 2, "of the last error: 0 DRAM, 1 SRAM, 2 accumulators"),
+                                      Field("CORE", 8, 8, "whose SRAM or accumulators"))),
+    Register("CLOCK", 0x094, RO, _word("KHZ", "the clock now in kHz; less than CAP_CLOCK while it is throttled"), None),
     Register("FENCE_LO", 0x0A0, RO, _word("FENCE", "fence of the last job that ended well, low word")),
     Register("FENCE_HI", 0x0A4, RO, _word("FENCE", "high word")),
     Register("CYCLES_LO", 0x0B0, RO, _word("COUNT", "cycles since power-on, low word; reading it holds the high word"),
@@ -152,6 +160,16 @@ BY_NAME: Mapping[str, Register] = {register.name: register for register in REGIS
 _MASKS: Mapping[str, int] = {register.name: register.mask for register in REGISTERS}
 SPACE_BYTES = 0x1000
 """Size of BAR 0."""
+
+
+class Breaks(Protocol):
+    """What may be wrong with registers."""
+
+    def read(self, register: str, value: int) -> int:
+        """What software reads where a register holds ``value``."""
+
+    def loses(self, register: str, value: int) -> bool:
+        """Whether a write has no effect."""
 
 
 class RegisterFile:
@@ -172,6 +190,8 @@ class RegisterFile:
         self._writes = writes
         self._reads = reads
         self._watchers = watchers
+        self.breaks: Breaks | None = None
+        """What is asked about each access, while there is any."""
         self._at = {register.offset: register for register in REGISTERS}
         self.values = dict(self._resets)
         """What the device sees, by name; it changes registers with :meth:`set`."""
@@ -209,6 +229,8 @@ class RegisterFile:
             self._reads[register.on_read]()
         value = self.values[register.name]
         if self._watchers:
+            if self.breaks is not None:
+                value = self.breaks.read(register.name, value)
             for watcher in tuple(self._watchers):
                 watcher.register_read(register.name, value)
         return value
@@ -220,6 +242,8 @@ class RegisterFile:
             return
         if register.access is RO:
             self.complain(f"write of {value:#x} to {register.name}, which is {register.access.value}")
+            return
+        if self.breaks is not None and self.breaks.loses(register.name, value):
             return
         mask, given = _MASKS[register.name], value
         if value & ~mask:

@@ -17,19 +17,21 @@ from npusim.cache import FORMAT_VERSION, Cache, default_directory
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
-from npusim.errors import InputError, NeedsValueError, UsageError
+from npusim.errors import InputError, NeedsValueError, UsageError, shown
+from npusim.faults import Faulty, script_of
 from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
 from npusim.hw.mapping import changes
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
-from npusim.runtime.dispatcher import Dispatcher
+from npusim.runtime.dispatcher import TIMEOUT_PS, Dispatcher
 from npusim.runtime.job import check_program
 from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
 from npusim.runtime.state import State
 from npusim.runtime.store import Store
+from npusim.units import Dimension, parse
 from npusim.weights import check
 
 if TYPE_CHECKING:
@@ -43,21 +45,29 @@ Array = npt.NDArray[Any]
 
 MOST_READS = 16
 """A model is read so often until it is known which inputs must be bound: one may hide that another must be."""
-TIMEOUT_PS = 3600 * 10**12
-"""An hour of simulated time: longer than any run should take."""
 
 
 class Session:
     """One simulated device with its driver.
 
     ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is
-    the user's cache directory, False keeps nothing. A pickled session comes back with a fresh device.
+    the user's cache directory, False keeps nothing. ``faults``: a script of faults for the device, see
+    :mod:`npusim.faults`; ``device.faults`` says which have happened, and closing the session raises UsageError if one
+    has not. ``timeout``: simulated time (text such as ``"2 s"``, or ps) in which a run must come to its end; else the
+    device is reset, and the run fails with DeviceFaultError TIMEOUT. A pickled session comes back with a fresh device.
     """
 
     def __init__(
-        self, config: Config | str | os.PathLike[str], *, cache_dir: str | os.PathLike[str] | bool | None = None
+        self,
+        config: Config | str | os.PathLike[str],
+        *,
+        cache_dir: str | os.PathLike[str] | bool | None = None,
+        faults: Faulty | None = None,
+        timeout: str | int = TIMEOUT_PS,
     ) -> None:
         self.config = load_config(config)
+        self._faults = None if faults is None else script_of(faults)
+        self._timeout_ps = _timeout(timeout)
         self._cache_dir = cache_dir
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
@@ -66,12 +76,15 @@ class Session:
         self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
         self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities by those without values
         self._dispatcher: Dispatcher | None = None
+        if self._faults is not None:
+            self._powered()  # now: faults that the device cannot have are the caller's mistake
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"config": self.config, "cache_dir": self._cache_dir}
+        names = {"cache_dir": self._cache_dir, "faults": self._faults, "timeout": self._timeout_ps}
+        return {"config": self.config, **names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Session.__init__(self, state["config"], cache_dir=state["cache_dir"])
+        Session.__init__(self, **state)
 
     @property
     def device(self) -> NpuDevice:
@@ -85,7 +98,7 @@ class Session:
 
     def _powered(self) -> Dispatcher:
         if self._dispatcher is None:
-            self._dispatcher = Dispatcher(self.config, preemption=False)
+            self._dispatcher = Dispatcher(self.config, self._faults, preemption=False, timeout_ps=self._timeout_ps)
         return self._dispatcher
 
     def compile(
@@ -275,10 +288,10 @@ class Session:
     ) -> Result:
         arrays: dict[str, Any] = {} if timing_only else _checked_inputs(program, inputs or {}, held)
         if state is None:
-            result = self._powered().run(Request(program, arrays, timing_only=timing_only, budget_ps=TIMEOUT_PS))
+            result = self._powered().run(Request(program, arrays, timing_only=timing_only))
         else:
             buffers, kept, after = state.buffers(program)
-            request = Request(program, {**arrays, **buffers}, kept, timing_only=timing_only, budget_ps=TIMEOUT_PS)
+            request = Request(program, {**arrays, **buffers}, kept, timing_only=timing_only)
             result = self._powered().run(request)
             state.advance(kept, after)
         result.origin, result.state = self._origins.get(program), state is not None
@@ -297,6 +310,8 @@ class Session:
         """Run what was compiled for this session's device on another one, which is there for this run alone."""
         if state is not None:
             raise UsageError("on: a state lies on this session's device, another one cannot run with it")
+        if self._faults is not None:
+            raise UsageError("on: the faults are this session's device's; another one has none")
         changes(self.config, other)
         with Session(other, cache_dir=False) as session:
             if not isinstance(program, Program):
@@ -309,17 +324,26 @@ class Session:
 
     def close(self) -> None:
         """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
-        fresh one."""
+        fresh one. Raises UsageError, when all is done, if a fault of the script has not happened."""
+        dispatcher = self._shut()
+        if dispatcher is not None:
+            dispatcher.device.faults.check()
+
+    def _shut(self) -> Dispatcher | None:
         self._store.close()
-        if self._dispatcher is not None:
-            self._dispatcher.close()
-        self._dispatcher = None
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            dispatcher.close()
+        return dispatcher
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            self.close()
+        else:  # what has gone wrong already is what is told
+            self._shut()
 
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""
@@ -349,6 +373,17 @@ class Session:
         text = repr((*model, shapes, values, cache_rows, self.config.fingerprint(), self.config.name, versions))
         text += " for timing" * timing_only
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _timeout(given: str | int) -> int:
+    """In ps. Raises UsageError."""
+    try:
+        timeout_ps = parse(given, Dimension.TIME) if isinstance(given, str) else given
+    except UsageError as error:
+        raise UsageError(f"timeout: {error}") from None
+    if type(timeout_ps) is not int or timeout_ps <= 0:
+        raise UsageError(f"timeout: must be a time above 0 such as '2 s', or whole ps, got {shown(given)}")
+    return timeout_ps
 
 
 def _identity(source: Source, config: Config, timing_only: bool) -> tuple[str, str]:

@@ -53,6 +53,12 @@ class DeviceMemory:
         else:
             self.dram[:] = 0
 
+    def clear(self) -> None:
+        """All memories as after power-on."""
+        self.release()
+        for array in (*self.sram, *self.acc):
+            array[:] = 0
+
     def slice(self, address: int, size: int) -> ByteArray:
         """``size`` bytes of DRAM at a device address, as a view; raises AddressError outside of it."""
         if address < 0 or size < 0 or address + size > self.dram_bytes:
