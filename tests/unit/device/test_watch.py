@@ -149,7 +149,7 @@ def test_who_does_not_ask_for_steps_leaves_jobs_as_they_go() -> None:
     bench.device.watch(notes)
     (record,) = bench.finish(bench.submit(long_job(), Priority.MEDIUM))
     kinds = {each[1] for each in notes.told}
-    assert kinds == {"begins", "ends", "interrupt", "memory read", "memory write", "read", "write"}
+    assert kinds == {"begins", "ends", "interrupt", "memory read", "memory write", "write"}
     (ended,) = notes.of("ends")
     assert ended[3] == record.time_ps
     bench.device.unwatch(notes)
