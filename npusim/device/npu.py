@@ -32,6 +32,9 @@ the version before; a register in space that was reserved, which reads as 0 on o
 VECTOR = 0
 """The one interrupt vector."""
 
+switched_on: list[Callable[[NpuDevice], None]] = []
+"""Who is told of every device of this process that is switched on: tools that watch all that a program does."""
+
 _RESET, _CONTINUE = (field.mask for field in BY_NAME["CONTROL"].fields)
 
 
@@ -60,6 +63,8 @@ class NpuDevice:
         self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
+        for told in tuple(switched_on):
+            told(self)
 
     @property
     def misuse(self) -> list[str]:
