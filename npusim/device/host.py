@@ -114,6 +114,9 @@ class HostBus(Bus):
         """Take back the interrupt messages that software has not taken."""
         self._pending.clear()
 
+    def level(self) -> None:
+        """There is no pin here: interrupts are messages."""
+
     def irq(self, vector: int) -> None:
         """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
         self._pending.add(vector)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Turn
+from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
 from npusim.device.host import HostBus
 from npusim.device.jobs import JobQueues
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
@@ -51,11 +51,14 @@ class NpuDevice:
         self._clock = self.machine.clock
         rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
         writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
-        writes |= {"abort": self._abort, "preempt": self._preempt, **rings}
+        writes |= {"int_status": self._int_status, "abort": self._abort, "preempt": self._preempt, **rings}
         self._registers = RegisterFile(_capabilities(config, self.machine), writes, {"cycles": self._hold_cycles})
         self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
         self._host = HostBus(config, self._clock, self.machine.memory, self)
         self.bus = self._host
+        self.vectors = 1
+        """Interrupt messages, numbered from 0."""
+        self._carrier: Carrier = self._host
 
     @property
     def misuse(self) -> list[str]:
@@ -66,6 +69,22 @@ class NpuDevice:
     def now_ps(self) -> int:
         """Simulated time since power-on."""
         return self._clock.now
+
+    @property
+    def interrupts_pending(self) -> bool:
+        """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
+        return bool(self._registers.get("INT_STATUS") & self._registers.get("INT_MASK"))
+
+    def connect(self, carrier: Carrier) -> None:
+        """Interrupts go to this carrier from here on, and no longer to :attr:`bus`."""
+        self._carrier = carrier
+
+    def reset(self) -> None:
+        """As after power-on, but the clock goes on and DRAM keeps its bytes."""
+        self._jobs.reset()
+        self._registers.reset()
+        self._carrier.withdraw_irqs()
+        self._carrier.level()
 
     def unplug(self) -> None:
         """Take the device off the bus: reads give all ones from here on."""
@@ -112,10 +131,8 @@ class NpuDevice:
 
     def _control(self, value: int) -> None:
         if value & _RESET:
-            self._jobs.reset()
-            self._registers.reset()
             # A message that is still on its way would come to a driver that has nothing it could be about.
-            self._host.withdraw_irqs()
+            self.reset()
         elif value & _CONTINUE:
             self._jobs.go_on()
 
@@ -124,6 +141,10 @@ class NpuDevice:
         # jobs would never hear of it.
         if mask & self._registers.get("INT_STATUS"):
             self._deliver()
+        self._carrier.level()
+
+    def _int_status(self, _: int) -> None:
+        self._carrier.level()
 
     def _hold_cycles(self) -> None:
         self._registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
@@ -150,12 +171,13 @@ class NpuDevice:
         self._registers.set("INT_STATUS", self._registers.get("INT_STATUS") | bits)
         if bits & self._registers.get("INT_MASK"):
             self._deliver()
+            self._carrier.level()
 
     def _deliver(self) -> None:
         if self.injection.lose_interrupts:
             self.injection.lose_interrupts -= 1
         elif not self.injection.unplugged:
-            self._host.irq(VECTOR)
+            self._carrier.irq(VECTOR)
 
     def _job_ended(self, fence: int | None, timeline: Timeline) -> None:
         self.last_job = timeline

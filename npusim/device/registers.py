@@ -122,7 +122,7 @@ REGISTERS: tuple[Register, ...] = (
              on_write="control"),
     Register("STATUS", 0x044, RO, (Field("READY", 0, 1, "takes jobs"), Field("BUSY", 1, 1, "a job runs or is parked"),
                                    Field("FAULT", 2, 1, "stopped; FAULT_CODE says why; see CONTROL")), 1),
-    Register("INT_STATUS", 0x048, W1C, _INTERRUPTS),
+    Register("INT_STATUS", 0x048, W1C, _INTERRUPTS, on_write="int_status"),
     Register("INT_MASK", 0x04C, RW, _INTERRUPTS, on_write="int_mask"),
     Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "see timeline.FaultCode"),)),
     Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "what the fault is about, low word")),
