@@ -118,13 +118,22 @@ class JobQueues:
 
     def watch(self, watcher: Watcher) -> None:
         """Tell it what happens from here on, of jobs under way, too."""
+        self._machine.watchers.append(watcher)
+        if not watcher.steps:
+            return
         for job in self._begun:
             if job is not None and job.player is not None:
                 # First: what the job has done already nobody is told.
                 job.player = self._machine.step_by_step(job.player)
                 if isinstance(job.player, Stepper):
                     job.player.tell()
-        self._machine.watchers.append(watcher)
+        self._machine.step_watchers.append(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        self._machine.watchers.remove(watcher)
+        if watcher.steps:
+            self._machine.step_watchers.remove(watcher)
 
     def go_on(self) -> None:
         """After a fault: be done with the job that it was in, or with all of a ring that makes no sense."""

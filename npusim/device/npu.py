@@ -138,7 +138,7 @@ class NpuDevice:
 
     def unwatch(self, watcher: Watcher) -> None:
         """Tell it nothing more. Raises ValueError for one that does not watch."""
-        self.machine.watchers.remove(watcher)
+        self._jobs.unwatch(watcher)
 
     def unplug(self) -> None:
         """Take the device off the bus: reads give all ones from here on."""
