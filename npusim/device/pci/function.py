@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, DmaError
+from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, DmaError, Turn
 from npusim.device.npu import INTERFACE_VERSION, NpuDevice
 from npusim.device.pci import space
 from npusim.device.pci.messages import ROW_BYTES, Message, Messages
@@ -127,7 +127,7 @@ class PciFunction:
 
     def read(self, bar: int, offset: int, size: int) -> int:
         """An access to a BAR by its offset; ``size``: 1, 2, 4 or 8. No time passes."""
-        if size not in _SIZES or offset < 0 or not self._reached():
+        if size not in _SIZES or offset < 0 or not self.reached():
             return _ones(size)
         if bar == BAR_REGISTERS and offset >= SPACE_BYTES:
             return self._read_structures(offset, size)
@@ -135,7 +135,7 @@ class PciFunction:
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         """As :meth:`read`."""
-        if size not in _SIZES or offset < 0 or not self._reached():
+        if size not in _SIZES or offset < 0 or not self.reached():
             return
         if bar == BAR_REGISTERS and offset >= SPACE_BYTES:
             place = offset - MSIX_TABLE
@@ -144,7 +144,7 @@ class PciFunction:
         else:
             self.device.write(bar, offset, size, value)
 
-    def _reached(self) -> bool:
+    def reached(self) -> bool:
         """Whether an access to memory finds the device; one that does not is an unsupported request."""
         if self._silent:
             return False
@@ -168,6 +168,10 @@ class PciFunction:
         return 0
 
     # What the device does: it knows the function as its carrier
+
+    def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
+        """As :meth:`NpuDevice.arithmetic`."""
+        return self.device.arithmetic(turn) if self.reached() else None
 
     def irq(self, vector: int) -> None:
         """The device raises a vector."""
