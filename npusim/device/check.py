@@ -60,16 +60,15 @@ class _Held(NamedTuple):
 class Checker(Watcher):
     """Watches a driver. ``findings``: what it did wrong, in order, each mistake with a job once.
 
-    ``mapped``: software reaches DRAM past the device, as a client of a carrier that maps it does; what is in flight is
-    then compared at the end of its job, and who has read what is not known. ``poison``: memory that the driver says it
-    has allocated is filled with 0xA5, so that who uses it unwritten computes visible nonsense.
+    ``poison``: memory that the driver says it has allocated is filled with 0xA5, so that who uses it unwritten computes
+    visible nonsense.
     """
 
     def __init__(
         self, clock: Clock, memory: DeviceMemory, registers: Mapping[str, int], *, poison: bool = False
     ) -> None:
         self.findings: list[Finding] = []
-        self.mapped = False
+        self._mapped = self._remote = False
         self._poison = poison
         self._clock = clock
         self._memory = memory
@@ -94,6 +93,12 @@ class Checker(Watcher):
         if check in _OFF:
             return None
         return cls(machine.clock, machine.memory, registers, poison=check == "poison")
+
+    def carried(self, *, mapped: bool) -> None:
+        """Software is behind a carrier that does not tell when it waits for interrupts or takes them. ``mapped``: it
+        reaches DRAM past the device. What is in flight is then compared at the end of its job, and who has read what
+        is not known."""
+        self._remote, self._mapped = True, mapped
 
     def _begin_anew(self) -> None:
         self._flights.clear()
@@ -160,7 +165,9 @@ class Checker(Watcher):
 
     def _shape(self, ring: int, register: str) -> None:
         if any(flight.ring == ring and flight.ended_ps is None for flight in self._flights):
-            self._say("ring-changed", None, f"{register} was written while jobs are in the ring", f"write of {register}")
+            self._say(
+                "ring-changed", None, f"{register} was written while jobs are in the ring", f"write of {register}"
+            )
 
     def _preempt(self, value: int) -> None:
         now, base, size = self._clock.now, self._pair("CONTEXT_BASE"), self._pair("CAP_CONTEXT")
@@ -178,7 +185,7 @@ class Checker(Watcher):
             oldest = next((flight for flight in self._flights if flight.ring == ring), None)
             if oldest is None or self._fault or oldest.aborted or oldest.excused:
                 continue
-            if not self.mapped and (oldest.looked_ps is None or oldest.looked_ps < now - LOOK_PS):
+            if not self._mapped and (oldest.looked_ps is None or oldest.looked_ps < now - LOOK_PS):
                 looked = "never" if oldest.looked_ps is None else f"last at {oldest.looked_ps} ps"
                 text = f"its record was looked at {looked}; is the job done, or lost?"
                 self._say("reset-in-flight", oldest, text, "RESET", Access(oldest.rung_ps, "doorbell"))
@@ -219,12 +226,12 @@ class Checker(Watcher):
         low, high = flight.address, flight.address + ENTRY.size
         if flight.entry is None and flight.raw[:4] != ENTRY_MAGIC.to_bytes(4, "little"):
             self._say("entry-late", flight, f"the entry at {low:#x} begins with {flight.raw[:4].hex()}", what)
-        elif not self.mapped and not self._fresh.meets(low, high):
+        elif not self._mapped and not self._fresh.meets(low, high):
             self._say("entry-late", flight, f"the entry at {low:#x} is that of the job before", what)
         self._fresh.remove(low, high)
         if flight.entry is not None:
             self._check_new(flight, what)
-        if self.mapped:
+        if self._mapped:
             for span in flight.spans:
                 if not span.written:
                     flight.digests[span] = digest(self._memory.dram[span.low : span.high])
@@ -246,7 +253,7 @@ class Checker(Watcher):
         for span in flight.spans:
             if self._freed.meets(span.low, span.high):
                 self._say("used-after-free", flight, f"{_at(span)} lies in memory that was freed", what)
-            missing = self._written.missing(span.low, span.high) if span.filled and not self.mapped else None
+            missing = self._written.missing(span.low, span.high) if span.filled and not self._mapped else None
             if missing is not None and not any(
                 other.written and other.meets(missing, missing + 1) for ahead in self._flights for other in ahead.spans
             ):
@@ -297,7 +304,7 @@ class Checker(Watcher):
             return
         flight.ended_ps = now
         flight.masked = not self._registers["INT_MASK"] & _DONE
-        if self.mapped:
+        if self._mapped:
             self._flights.remove(flight)  # nobody sees when the driver looks at its record
         for span in flight.spans:
             if span.written:
@@ -307,6 +314,11 @@ class Checker(Watcher):
 
     def interrupt(self, vector: int) -> None:
         self._sent += 1
+        if self._remote:
+            self._excuse()  # nobody sees when it is taken
+
+    def _excuse(self) -> None:
+        """An interrupt has come; where it can be about one job only, that one is known to have ended."""
         if len(self._flights) == 1 and self._flights[0].ended_ps is not None:
             self._flights[0].excused = True
 
@@ -318,7 +330,7 @@ class Checker(Watcher):
 
     def memory_read(self, address: int, size: int) -> None:
         self._look_at_clock()
-        if not size or self.mapped:
+        if not size or self._mapped:
             return
         end, what = address + size, f"read of {size} bytes at {address:#x}"
         if self._freed.meets(address, end):
@@ -331,7 +343,9 @@ class Checker(Watcher):
                     self._learn(flight)
         for flight, span in self._owners(address, end):
             if span.written and not span.alone:
-                self._say("output-early", flight, f"{_at(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell"))
+                self._say(
+                    "output-early", flight, f"{_at(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
+                )
 
     def memory_written(self, address: int, size: int) -> None:
         self._look_at_clock()
@@ -379,6 +393,7 @@ class Checker(Watcher):
 
     def takes(self, vectors: int) -> None:
         self._taken = Access(self._clock.now, "interrupt")
+        self._excuse()
 
     def misused(self, problem: str) -> None:
         self._say("register-misuse", None, problem, problem)
@@ -426,7 +441,7 @@ class Checker(Watcher):
             elif flight.masked:
                 ended = Access(flight.ended_ps, "end of the job")
                 self._say("wait-masked", flight, "INT_MASK was closed when it ended, nobody has looked", what, ended)
-            elif not flight.excused and not self.mapped and self._fault is None:
+            elif not flight.excused and not self._mapped and self._fault is None:
                 ended = Access(flight.ended_ps, "end of the job")
                 self._say("never-looked-at", flight, flight.name, what, ended)
 

@@ -85,7 +85,9 @@ def take_off(memory: DeviceMemory, ring: int, number: int, address: int, now: in
         return Flight(ring, number, address, b"", None, now)
     entry = RingEntry(*ENTRY.unpack(raw))
     if entry.magic != ENTRY_MAGIC or entry.mistake:
-        return Flight(ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, "ring entry"),))
+        return Flight(
+            ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, "ring entry"),)
+        )
     inside = (span for span in _spans(memory, address, entry) if span.low < span.high <= memory.dram_bytes)
     return Flight(ring, number, address, raw, entry, now, tuple(inside))
 

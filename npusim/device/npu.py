@@ -46,9 +46,7 @@ class NpuDevice:
     is None. Its findings are in ``checker``.
     """
 
-    def __init__(
-        self, config: Config, injection: Injection | None = None, *, check: bool | str | None = None
-    ) -> None:
+    def __init__(self, config: Config, injection: Injection | None = None, *, check: bool | str | None = None) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: Timeline | None = None
