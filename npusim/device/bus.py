@@ -69,6 +69,10 @@ class Bus(ABC):
         that of making one pool of host memory reachable for it.
         """
 
+    def note(self, what: str, address: int = 0, size: int = 0) -> None:
+        """For the driver sanitizer: device memory was ``allocated`` or ``freed`` by the driver, or the driver is
+        ``done``, and has freed all. The device does nothing, no time passes; a driver may leave it out."""
+
     def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
         """Do rounds of jobs once more, in turn, up to ``most``; how many were done, and the time of that has passed.
 

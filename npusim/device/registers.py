@@ -300,5 +300,7 @@ class RegisterFile:
     def complain(self, problem: str) -> None:
         """Software has done what has no effect."""
         _log.warning("%s", problem)
+        for watcher in tuple(self._watchers):
+            watcher.misused(problem)
         if len(self.misuse) < MISUSE_KEPT:
             self.misuse.append(problem)
