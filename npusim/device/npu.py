@@ -39,15 +39,16 @@ class NpuDevice:
     says what the last ended job did.
 
     ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
-    none by default; its fields may be changed at any time.
+    none by default; its fields may be changed at any time. ``shared_memory``: its DRAM is a file that other processes
+    can map, ``machine.memory.dram_file``.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    def __init__(self, config: Config, injection: Injection | None = None, *, shared_memory: bool = False) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection)
+        self.machine = Machine(config, self.injection, shared_memory=shared_memory)
         self._clock = self.machine.clock
         rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
         writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
