@@ -87,3 +87,16 @@ class RegisterModel(Protocol):
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         """As :meth:`Bus.write`."""
+
+
+class Carrier(Protocol):
+    """Where a device's interrupts go."""
+
+    def irq(self, vector: int) -> None:
+        """The device sends a message."""
+
+    def level(self) -> None:
+        """The device's level, for a carrier that has a pin, may have changed."""
+
+    def withdraw_irqs(self) -> None:
+        """After a reset: messages that have not left will not leave."""

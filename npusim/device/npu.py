@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Turn
+from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
 from npusim.device.host import HostBus
 from npusim.device.jobs import JobQueues
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
@@ -20,6 +20,7 @@ from npusim.sim.inject import Injection
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
+from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
 from npusim.units import ps_to_cycles
 
@@ -50,13 +51,19 @@ class NpuDevice:
         self.listener: Callable[[int, Timeline], None] | None = None
         self.machine = Machine(config, self.injection, shared_memory=shared_memory)
         self._clock = self.machine.clock
+        watchers = self.machine.watchers
         rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
         writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
-        writes |= {"abort": self._abort, "preempt": self._preempt, **rings}
-        self._registers = RegisterFile(_capabilities(config, self.machine), writes, {"cycles": self._hold_cycles})
+        writes |= {"int_status": self._int_status, "abort": self._abort, "preempt": self._preempt, **rings}
+        self._registers = RegisterFile(
+            _capabilities(config, self.machine), writes, {"cycles": self._hold_cycles}, watchers
+        )
         self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
-        self._host = HostBus(config, self._clock, self.machine.memory, self)
+        self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
+        self.vectors = 1
+        """Interrupt messages, numbered from 0."""
+        self._carrier: Carrier = self._host
 
     @property
     def misuse(self) -> list[str]:
@@ -67,6 +74,30 @@ class NpuDevice:
     def now_ps(self) -> int:
         """Simulated time since power-on."""
         return self._clock.now
+
+    @property
+    def interrupts_pending(self) -> bool:
+        """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
+        return bool(self._registers.get("INT_STATUS") & self._registers.get("INT_MASK"))
+
+    def connect(self, carrier: Carrier) -> None:
+        """Interrupts go to this carrier from here on, and no longer to :attr:`bus`."""
+        self._carrier = carrier
+
+    def reset(self) -> None:
+        """As after power-on, but the clock goes on and DRAM keeps its bytes."""
+        self._jobs.reset()
+        self._registers.reset()
+        self._carrier.withdraw_irqs()
+        self._carrier.level()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it what happens from here on, of jobs under way, too; see :class:`npusim.sim.watch.Watcher`."""
+        self._jobs.watch(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        self.machine.watchers.remove(watcher)
 
     def unplug(self) -> None:
         """Take the device off the bus: reads give all ones from here on."""
@@ -87,7 +118,10 @@ class NpuDevice:
             return self._registers.read(offset, size)
         if bar == BAR_MEMORY:
             try:
-                return int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
+                value = int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
+                for watcher in tuple(self.machine.watchers):
+                    watcher.memory_read(offset, size)
+                return value
             except AddressError as fault:
                 _log.warning("aperture read: %s", fault.explanation)
         return (1 << 8 * size) - 1
@@ -102,6 +136,8 @@ class NpuDevice:
         elif bar == BAR_MEMORY:
             try:
                 self.machine.memory.store(offset, value.to_bytes(size, "little"))
+                for watcher in tuple(self.machine.watchers):
+                    watcher.memory_written(offset, size)
             except AddressError as fault:
                 _log.warning("write: %s", fault.explanation)
 
@@ -113,10 +149,8 @@ class NpuDevice:
 
     def _control(self, value: int) -> None:
         if value & _RESET:
-            self._jobs.reset()
-            self._registers.reset()
             # A message that is still on its way would come to a driver that has nothing it could be about.
-            self._host.withdraw_irqs()
+            self.reset()
         elif value & _CONTINUE:
             self._jobs.go_on()
 
@@ -125,6 +159,10 @@ class NpuDevice:
         # jobs would never hear of it.
         if mask & self._registers.get("INT_STATUS"):
             self._deliver()
+        self._carrier.level()
+
+    def _int_status(self, _: int) -> None:
+        self._carrier.level()
 
     def _hold_cycles(self) -> None:
         self._registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
@@ -151,12 +189,15 @@ class NpuDevice:
         self._registers.set("INT_STATUS", self._registers.get("INT_STATUS") | bits)
         if bits & self._registers.get("INT_MASK"):
             self._deliver()
+            self._carrier.level()
 
     def _deliver(self) -> None:
         if self.injection.lose_interrupts:
             self.injection.lose_interrupts -= 1
         elif not self.injection.unplugged:
-            self._host.irq(VECTOR)
+            for watcher in tuple(self.machine.watchers):
+                watcher.interrupt(VECTOR)
+            self._carrier.irq(VECTOR)
 
     def _job_ended(self, fence: int | None, timeline: Timeline) -> None:
         self.last_job = timeline

@@ -1,0 +1,6 @@
+"""The device as a PCI Express function: configuration space, base address registers, MSI, MSI-X, INTx, reset, power."""
+
+from npusim.device.pci.function import DmaError, HostSide, PciFunction
+from npusim.device.pci.space import Bar
+
+__all__ = ["Bar", "DmaError", "HostSide", "PciFunction"]
