@@ -32,7 +32,7 @@ class Remote(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Bus addresses from ``address`` on. ``file``: a descriptor, in which they begin at ``offset``; None: by messages."""
+    """Bus addresses from ``address`` on. ``file``: where they lie, from ``offset`` on; None: they come by messages."""
 
     address: int
     size: int
