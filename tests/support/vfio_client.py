@@ -37,7 +37,7 @@ PATIENCE_S = 20.0
 SMALL = load_config("tiny").with_(**{"dram.bytes": "64 MiB"})
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An answer with an errno."""
 
 
@@ -73,7 +73,7 @@ class Client:
         return number, command, flags, code, self._exactly(size - HEADER.size)
 
     def call(self, command: int, body: bytes = b"", fds: Sequence[int] = ()) -> bytes:
-        """Send, serve what the server asks for, and give the body of the answer. Raises Refused(errno)."""
+        """Send, serve what the server asks for, and give the body of the answer. Raises RefusedError(errno)."""
         number = self.send(command, body, fds)
         while True:
             answer, said, flags, code, data = self.receive()
@@ -81,7 +81,7 @@ class Client:
                 assert (answer, said) == (number, command)
                 if flags & ERROR:
                     assert not data
-                    raise Refused(code)
+                    raise RefusedError(code)
                 return data
             self.serve_dma(answer, said, data)
 
