@@ -47,15 +47,23 @@ class NpuDevice:
     ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
     none by default; its fields may be changed at any time. ``check``: whether to watch what the driver does wrong
     (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
-    is None. Its findings are in ``checker``.
+    is None. Its findings are in ``checker``. ``shared_memory``: its DRAM is a file that other processes can map,
+    ``machine.memory.dram_file``.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None, *, check: bool | str | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        injection: Injection | None = None,
+        *,
+        check: bool | str | None = None,
+        shared_memory: bool = False,
+    ) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection)
+        self.machine = Machine(config, self.injection, shared_memory=shared_memory)
         self._clock = self.machine.clock
         pci, watchers = config.pci, self.machine.watchers
         effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on

@@ -81,8 +81,8 @@ class Residents:
 class Machine(Parts):
     """A device without its registers. Deterministic: the same calls give the same events at the same picoseconds."""
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
-        super().__init__(config, injection)
+    def __init__(self, config: Config, injection: Injection | None = None, *, shared_memory: bool = False) -> None:
+        super().__init__(config, injection, shared_memory=shared_memory)
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
