@@ -14,6 +14,7 @@ from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
 from npusim.sim.memory import AddressError, DeviceMemory
+from npusim.sim.watch import Watcher
 
 _log = logging.getLogger("npusim.device")
 
@@ -29,11 +30,14 @@ class InProcess(RegisterModel, Protocol):
 class HostBus(Bus):
     """Carries one device in this process. Not for several threads at once."""
 
-    def __init__(self, config: Config, clock: Clock, memory: DeviceMemory, device: InProcess) -> None:
+    def __init__(
+        self, config: Config, clock: Clock, memory: DeviceMemory, device: InProcess, watchers: Sequence[Watcher]
+    ) -> None:
         self._host = config.host
         self._clock = clock
         self._memory = memory
         self._device = device
+        self._watchers = watchers  # are told of bulk copies
         self._pending: set[int] = set()  # vectors
         self._times = {"submit": config.host.submit_ps, "map": config.host.map_ps}
         self.connected = True
@@ -51,7 +55,10 @@ class HostBus(Bus):
         self._clock.advance(self._copy_ps(size))
         if self.connected:
             try:
-                return bytearray(self._memory.slice(address, size))
+                data = bytearray(self._memory.slice(address, size))
+                for watcher in tuple(self._watchers):
+                    watcher.memory_read(address, size)
+                return data
             except AddressError as fault:
                 _log.warning("bulk read: %s", fault.explanation)
         return bytearray(b"\xff") * size
@@ -62,6 +69,7 @@ class HostBus(Bus):
         if self.connected:
             try:
                 self._memory.slice(address, source.size)[:] = source
+                self._tell_written(address, source.size)
             except AddressError as fault:
                 _log.warning("bulk write: %s", fault.explanation)
 
@@ -70,8 +78,13 @@ class HostBus(Bus):
         if self.connected:
             try:
                 fill(self._memory.slice(address, size))
+                self._tell_written(address, size)
             except AddressError as fault:
                 _log.warning("bulk write: %s", fault.explanation)
+
+    def _tell_written(self, address: int, size: int) -> None:
+        for watcher in tuple(self._watchers):
+            watcher.memory_written(address, size)
 
     def wait_irq(self, timeout_ps: int) -> int:
         if not self._clock.run_until(self._pending.__len__, timeout_ps):

@@ -24,6 +24,7 @@ from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import RefusedError
+from npusim.sim.watch import Watcher
 from npusim.timeline import Counters, Fault, FaultCode, Timeline
 from npusim.units import cycles_spanned
 
@@ -111,6 +112,16 @@ class JobQueues:
         One that is parked already comes back from where it was put.
         """
         self._context_base = context_base
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it what happens from here on, of jobs under way, too."""
+        for job in self._begun:
+            if job is not None and job.player is not None:
+                # First: what the job has done already nobody is told.
+                job.player = self._machine.step_by_step(job.player)
+                if isinstance(job.player, Stepper):
+                    job.player.tell()
+        self._machine.watchers.append(watcher)
 
     def go_on(self) -> None:
         """After a fault: be done with the job that it was in, or with all of a ring that makes no sense."""
@@ -312,7 +323,7 @@ class JobQueues:
         # Registers and interrupt come after the record: whoever sees one of them must find it written.
         self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles)))
         self._forget(job)
-        self._tell(entry.fence, timeline)
+        self._tell_end(job, entry.fence, timeline)
         if fault:
             self._stop(job, fault)
             return
@@ -323,6 +334,11 @@ class JobQueues:
         self._show_status()
         self._interrupt(_INT_DONE)
         self.consider()
+
+    def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
+        for watcher in tuple(self._machine.watchers):
+            watcher.job_ends(job, timeline)
+        self._tell(fence, timeline)
 
     def _forget(self, job: Job) -> None:
         self._begun[job.ring] = None
@@ -344,7 +360,7 @@ class JobQueues:
         """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
         job.fault = Fault(code, address, explanation)
         self._forget(job)
-        self._tell(None, self._timeline(job))
+        self._tell_end(job, None, self._timeline(job))
         self._stop(job, job.fault)
 
     def _stop(self, job: Job, fault: Fault) -> None:

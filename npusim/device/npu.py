@@ -20,6 +20,7 @@ from npusim.sim.inject import Injection
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
+from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
 from npusim.units import ps_to_cycles
 
@@ -49,12 +50,15 @@ class NpuDevice:
         self.listener: Callable[[int, Timeline], None] | None = None
         self.machine = Machine(config, self.injection)
         self._clock = self.machine.clock
+        watchers = self.machine.watchers
         rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
         writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
         writes |= {"abort": self._abort, "preempt": self._preempt, **rings}
-        self._registers = RegisterFile(_capabilities(config, self.machine), writes, {"cycles": self._hold_cycles})
+        self._registers = RegisterFile(
+            _capabilities(config, self.machine), writes, {"cycles": self._hold_cycles}, watchers
+        )
         self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
-        self._host = HostBus(config, self._clock, self.machine.memory, self)
+        self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
 
     @property
@@ -66,6 +70,14 @@ class NpuDevice:
     def now_ps(self) -> int:
         """Simulated time since power-on."""
         return self._clock.now
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it what happens from here on, of jobs under way, too; see :class:`npusim.sim.watch.Watcher`."""
+        self._jobs.watch(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        self.machine.watchers.remove(watcher)
 
     def unplug(self) -> None:
         """Take the device off the bus: reads give all ones from here on."""
@@ -86,7 +98,10 @@ class NpuDevice:
             return self._registers.read(offset, size)
         if bar == BAR_MEMORY:
             try:
-                return int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
+                value = int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
+                for watcher in tuple(self.machine.watchers):
+                    watcher.memory_read(offset, size)
+                return value
             except AddressError as fault:
                 _log.warning("aperture read: %s", fault.explanation)
         return (1 << 8 * size) - 1
@@ -101,6 +116,8 @@ class NpuDevice:
         elif bar == BAR_MEMORY:
             try:
                 self.machine.memory.store(offset, value.to_bytes(size, "little"))
+                for watcher in tuple(self.machine.watchers):
+                    watcher.memory_written(offset, size)
             except AddressError as fault:
                 _log.warning("write: %s", fault.explanation)
 
@@ -155,6 +172,8 @@ class NpuDevice:
         if self.injection.lose_interrupts:
             self.injection.lose_interrupts -= 1
         elif not self.injection.unplugged:
+            for watcher in tuple(self.machine.watchers):
+                watcher.interrupt(VECTOR)
             self._host.irq(VECTOR)
 
     def _job_ended(self, fence: int | None, timeline: Timeline) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from npusim.sim.watch import Watcher
 
 _log = logging.getLogger("npusim.device")
 
@@ -155,7 +157,8 @@ SPACE_BYTES = 0x1000
 class RegisterFile:
     """The values behind the map. ``effects`` maps the names in ``on_write`` / ``on_read`` to functions.
 
-    A write effect gets the value after the write; a read effect runs before the value is read.
+    A write effect gets the value after the write; a read effect runs before the value is read. ``watchers`` are told of
+    accesses that have reached a register.
     """
 
     def __init__(
@@ -163,10 +166,12 @@ class RegisterFile:
         resets: Mapping[str, int],
         writes: Mapping[str, Callable[[int], None]],
         reads: Mapping[str, Callable[[], None]],
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self._resets = {reg.name: resets[reg.name] if reg.reset is None else reg.reset for reg in REGISTERS}
         self._writes = writes
         self._reads = reads
+        self._watchers = watchers
         self._at = {register.offset: register for register in REGISTERS}
         self.values = dict(self._resets)
         """What the device sees, by name; it changes registers with :meth:`set`."""
@@ -202,7 +207,11 @@ class RegisterFile:
             return 0
         if register.on_read:
             self._reads[register.on_read]()
-        return self.values[register.name]
+        value = self.values[register.name]
+        if self._watchers:
+            for watcher in tuple(self._watchers):
+                watcher.register_read(register.name, value)
+        return value
 
     def write(self, offset: int, size: int, value: int) -> None:
         """A write by software."""
@@ -212,7 +221,7 @@ class RegisterFile:
         if register.access is RO:
             self.complain(f"write of {value:#x} to {register.name}, which is {register.access.value}")
             return
-        mask = _MASKS[register.name]
+        mask, given = _MASKS[register.name], value
         if value & ~mask:
             reserved = value & ~mask
             self.complain(f"write of {value:#x} to {register.name}: reserved bits {reserved:#x} are ignored")
@@ -223,6 +232,9 @@ class RegisterFile:
             self.values[register.name] = value
         if register.on_write:
             self._writes[register.on_write](value)
+        if self._watchers:
+            for watcher in tuple(self._watchers):
+                watcher.register_written(register.name, given)
 
     def _find(self, verb: str, offset: int, size: int) -> Register | None:
         register = self._at.get(offset)

@@ -118,6 +118,8 @@ class Machine(Parts):
         # By the bytes, not by the address: software may write another program to the same place.
         program, memory = self._decoded_of(job), self._memory_of(job.regions)
         courses = program.courses(arithmetic=job.arithmetic)
+        for watcher in tuple(self.watchers):
+            watcher.job_begins(job)
         found, left = self.residents, None
         if courses.has_residents and job.residents:
             left = Residents(program, job.regions[CONSTANTS], job.residents, job.arithmetic)
@@ -156,13 +158,13 @@ class Machine(Parts):
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
         breaks = self.injection.hang or self.injection.dma_error
         on_time = self.clock.now - job.started_ps == course.lead_ps
-        return on_time and not breaks and self.clock.is_quiet(course.length_ps)
+        return on_time and not breaks and not self.watchers and self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
-        """Who plays a job that only times from what it will do; None if a unit is told to break, or if there is
-        something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who interferes has
-        it step by step, see :meth:`step_by_step`."""
-        if self.injection.hang or self.injection.dma_error:
+        """Who plays a job that only times from what it will do; None if a unit is told to break, if somebody watches,
+        or if there is something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
+        interferes has it step by step, see :meth:`step_by_step`."""
+        if self.watchers or self.injection.hang or self.injection.dma_error:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
         if found is None or not self.clock.is_empty(found.length_ps):
@@ -187,11 +189,11 @@ class Machine(Parts):
     def arithmetic(self, job: Job) -> Callable[[], bool] | None:
         """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
         None if the course of such jobs is not known, or depends on what was before, or if the machine is told to
-        break."""
+        break or watched."""
         program = self._decoded_of(job)
         courses = program.verified
         course = courses.whole
-        if course.timeline is None or courses.has_residents or self.injection.active:
+        if course.timeline is None or courses.has_residents or self.injection.active or self.watchers:
             return None
         self.forget_residents()
         memory, order = self._memory_of(job.regions), course.order

@@ -9,6 +9,7 @@ from npusim.sim.fabric import Fabric
 from npusim.sim.inject import Injection
 from npusim.sim.memory import DeviceMemory
 from npusim.sim.steps import Layout
+from npusim.sim.watch import Watcher
 from npusim.units import cycles_to_ps
 
 
@@ -19,6 +20,7 @@ class Parts:
         self.config = config
         self.injection = injection or Injection()
         self.clock = Clock()
+        self.watchers: list[Watcher] = []
         self.memory = DeviceMemory(config)
         self.fabric = Fabric(config)
         self.link = SharedLink(self.clock, self.fabric.capacity)

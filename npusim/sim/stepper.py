@@ -16,6 +16,7 @@ from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.sequencer import Sequencer
 from npusim.sim.steps import HALT, Step
+from npusim.sim.watched import WatchedEngine
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
@@ -54,7 +55,8 @@ class Stepper(Progress):
         self._stopped: Callable[[Stepper], None] | None = None
         self._dram_busy_ps = 0
         self._link_mark = machine.link.settle()
-        self.engines = [Engine(self, name) for name in machine.layout.names]
+        kind = WatchedEngine if self.watchers else Engine
+        self.engines = [kind(self, name) for name in machine.layout.names]
         self.sequencer = Sequencer(self)
 
     @property
@@ -138,6 +140,11 @@ class Stepper(Progress):
         for engine in self.engines:
             engine.count(self.clock.now)
         self.sequencer.count(self.clock.now)
+
+    def tell(self) -> None:
+        """From here on its units tell whoever watches."""
+        for engine in self.engines:
+            engine.__class__ = WatchedEngine
 
     def leave_link(self) -> None:
         """From here on what the link to DRAM does is another job's."""
