@@ -78,7 +78,8 @@ class FaultCode(enum.IntEnum):
     DEADLOCK = 5  # no unit can go on: each waits for another
     DMA = 6  # a DMA transfer failed on the bus
     INTERNAL = 7  # the simulator itself failed
-    ECC = 8  # a memory has an error that its code cannot correct
+    HOST = 8  # host memory cannot be reached
+    ECC = 9  # a memory has an error that its code cannot correct
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial, singledispatchmethod
-from typing import Protocol
+from typing import Protocol, cast
 
 from npusim.device.registers import ALL_ONES, BY_NAME, RegisterFile
 from npusim.faults import (
@@ -27,6 +28,7 @@ from npusim.faults import (
 from npusim.faults.what import EVER, JOB, MEMORIES, RESET
 from npusim.isa.base import ByteArray
 from npusim.sim.breaks import Acted
+from npusim.sim.clock import Event
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.stepper import Stepper
@@ -64,6 +66,27 @@ class _Altered:
     acted: Acted
 
 
+@dataclass(eq=False)
+class _Storm:
+    """Messages about nothing: how many are left, and how far apart they are."""
+
+    left: int
+    apart_ps: int
+    over: bool = False
+
+    def end(self) -> None:
+        self.over = True
+
+
+@dataclass(eq=False)
+class _Lasting:
+    """What goes on until it is ended: by a time, a reset, the end of a job, or never."""
+
+    until: str
+    job: Job | None
+    end: Callable[[], None]
+
+
 class Effects:
     """What is wrong with one device at the moment."""
 
@@ -76,8 +99,9 @@ class Effects:
         self._messages: deque[tuple[Interrupts, Acted]] = deque()
         self._resets: list[tuple[Resets, Acted]] = []
         self._errors: list[tuple[Fault, Acted]] = []  # that the next job will find
-        self._ends: dict[Callable[[], None], tuple[str, Job | None]] = {}  # what lasts: how to end it, and what does
+        self._lasting: list[_Lasting] = []
         self._epoch = 0
+        self._status = 0  # what STATUS is when the reset comes back
         self.beginning: Job | None = None
         """The job that gets the machine in this moment."""
         self.resetting = False
@@ -111,31 +135,47 @@ class Effects:
         if what.interrupt == "double":
             self._body.send(vector)
         if what.interrupt != "lose":
-            self._clock.before(what.delay_ps, self._of_epoch(partial(self._body.send, vector)))
+            self._clock.before(what.delay_ps, self._send_late, (self._epoch, vector))
+
+    def _send_late(self, event: Event) -> None:
+        epoch, vector = cast("tuple[int, int]", event.value)
+        if epoch == self._epoch:  # a reset takes back what has not come
+            self._body.send(vector)
 
     def was_reset(self) -> None:
-        """Software has reset the device, which took no time so far."""
-        self._forget_jobs()
+        """The device has been reset, and that is over: jobs are gone, registers are as after power-on."""
+        self._epoch += 1
         self.resetting = False
-        for what, acted in tuple(self._resets):
-            acted()
-            self.resetting = True
-            self._body.registers.set("STATUS", 0)
-            if what.reset == "late":
-                self._resets.remove((what, acted))
-                self._clock.before(what.delay_ps, self._of_epoch(self._back))
-                break
+        self._breaks.forget()
+        self._end_those({JOB, RESET})
+        self._show_clock()
 
-    def was_plugged(self) -> None:
-        """The device has just been switched on again."""
-        self._forget_jobs()
+    def reset_asked(self) -> None:
+        """Software has reset the device, which took no time so far."""
+        if not self._resets:
+            return
+        what, acted = self._resets[0]
+        acted()
+        registers = self._body.registers
+        self._status, self.resetting = registers.get("STATUS"), True
+        registers.set("STATUS", 0)
+        if what.reset == "late":
+            del self._resets[0]
+            self._clock.before(what.delay_ps, self._come_back, self._epoch)
+
+    def _come_back(self, event: Event) -> None:
+        if event.value == self._epoch:
+            self._ready()
+
+    def _ready(self) -> None:
         self.resetting = False
+        self._body.registers.set("STATUS", self._status)
 
     def job_begins(self, job: Job) -> None:
         """A job gets the machine: what waits for one is about it."""
-        for end, (until, of) in self._ends.items():
-            if until == JOB and of is None:
-                self._ends[end] = (until, job)
+        for lasting in self._lasting:
+            if lasting.until == JOB and lasting.job is None:
+                lasting.job = job
 
     def job_runs(self) -> None:
         """A command of a job starts: errors that memory has had since the last job are found."""
@@ -145,31 +185,18 @@ class Effects:
 
     def job_ends(self, job: Job) -> None:
         """Its record is written."""
-        self._end_those(lambda until, of: until == JOB and of is job)
+        for lasting in tuple(self._lasting):
+            if lasting.until == JOB and lasting.job is job:
+                self._end(lasting)
 
     def end_all(self) -> None:
         """Nothing is wrong any more."""
-        self._end_those(lambda until, of: True)
+        self._end_those({JOB, RESET, EVER})
         for container in (self._altered, self._lost, self._messages, self._resets, self._errors, self._breaks.failing):
             container.clear()
         if self.resetting:
-            self._back()
+            self._ready()
         self._epoch += 1
-
-    def _forget_jobs(self) -> None:
-        self._epoch += 1
-        self._breaks.forget()
-        self._end_those(lambda until, of: until in (JOB, RESET))
-        self._show_clock()
-
-    def _back(self) -> None:
-        self.resetting = False
-        self._body.registers.set("STATUS", _READY)
-
-    def _of_epoch(self, work: Callable[[], None]) -> Callable[[object], None]:
-        """Work for later that a reset meanwhile makes void."""
-        epoch = self._epoch
-        return lambda _: work() if epoch == self._epoch else None
 
     # What lasts
 
@@ -178,18 +205,23 @@ class Effects:
         if lasts == JOB:
             current = self._machine.current
             job = self.beginning or (current.job if isinstance(current, Stepper) else None)
-        self._ends[end] = (lasts if isinstance(lasts, str) else EVER, job)
+        lasting = _Lasting(lasts if isinstance(lasts, str) else EVER, job, end)
+        self._lasting.append(lasting)
         if not isinstance(lasts, str):
-            self._clock.before(lasts, lambda _: self._end(end))
+            self._clock.before(lasts, self._time_is_up, lasting)
 
-    def _end(self, end: Callable[[], None]) -> None:
-        if self._ends.pop(end, None) is not None:
-            end()
+    def _time_is_up(self, event: Event) -> None:
+        self._end(cast("_Lasting", event.value))
 
-    def _end_those(self, which: Callable[[str, Job | None], bool]) -> None:
-        for end, (until, of) in tuple(self._ends.items()):
-            if which(until, of):
-                self._end(end)
+    def _end(self, lasting: _Lasting) -> None:
+        if lasting in self._lasting:
+            self._lasting.remove(lasting)
+            lasting.end()
+
+    def _end_those(self, words: Set[str]) -> None:
+        for lasting in tuple(self._lasting):
+            if lasting.until in words:
+                self._end(lasting)
 
     # What happens
 
@@ -206,13 +238,13 @@ class Effects:
     @do.register
     def _hang(self, what: Hang, acted: Acted) -> None:
         self._breaks.hang(what.hang, acted)
-        self._last(what.lasts, lambda: self._breaks.go_on(what.hang, acted))
+        self._last(what.lasts, partial(self._breaks.go_on, what.hang, acted))
 
     @do.register
     def _slow(self, what: Slow, acted: Acted) -> None:
         slow, row = self._breaks.slow.setdefault(what.slow, []), (what.factor, acted)
         slow.append(row)
-        self._last(what.lasts, lambda: slow.remove(row))
+        self._last(what.lasts, partial(slow.remove, row))
 
     @do.register
     def _fail_transfers(self, what: Fail, acted: Acted) -> None:
@@ -224,19 +256,20 @@ class Effects:
             self._messages.extend([(what, acted)] * what.count)
             return
         acted()
-        left = [what.count]
+        storm = _Storm(what.count, what.delay_ps)
+        self._last(EVER, storm.end)
+        self._send_of(storm)
 
-        def send(_: object = None) -> None:
-            self._body.send(0)
-            left[0] -= 1
-            if left[0] and end in self._ends:
-                self._clock.before(what.delay_ps, send)
+    def _send_of(self, storm: _Storm) -> None:
+        self._body.send(0)
+        storm.left -= 1
+        if storm.left:
+            self._clock.before(storm.apart_ps, self._send_more, storm)
 
-        def end() -> None:
-            """Nothing is sent after this."""
-
-        self._last(EVER, end)
-        send()
+    def _send_more(self, event: Event) -> None:
+        storm = cast("_Storm", event.value)
+        if not storm.over:
+            self._send_of(storm)
 
     @do.register
     def _stuck(self, what: Stuck, acted: Acted) -> None:
@@ -244,8 +277,9 @@ class Effects:
         field = next((each for each in register.fields if each.name == what.field), None)
         mask, value = (ALL_ONES, what.value) if field is None else (field.mask, what.value << field.low)
         how = _Altered(mask, value, 0, -1, acted)
-        self._altered.setdefault(what.stuck, []).append(how)
-        self._last(what.lasts, lambda: self._altered[what.stuck].remove(how))
+        rows = self._altered.setdefault(what.stuck, [])
+        rows.append(how)
+        self._last(what.lasts, partial(rows.remove, how))
 
     @do.register
     def _wrong(self, what: Wrong, acted: Acted) -> None:
@@ -274,16 +308,14 @@ class Effects:
 
     @do.register
     def _throttle(self, what: Throttle, acted: Acted) -> None:
-        row = (what.throttle, lambda: None)
+        row = (what.throttle, acted)
         self._breaks.clock.append(row)
         self._show_clock()
-        acted()
+        self._last(what.lasts, partial(self._unthrottle, row))
 
-        def end() -> None:
-            self._breaks.clock.remove(row)
-            self._show_clock()
-
-        self._last(what.lasts, end)
+    def _unthrottle(self, row: tuple[Fraction, Acted]) -> None:
+        self._breaks.clock.remove(row)
+        self._show_clock()
 
     @do.register
     def _unplug(self, what: Unplug, acted: Acted) -> None:
@@ -296,7 +328,7 @@ class Effects:
         row = (what, acted)
         self._resets.append(row)
         if what.reset == "never":
-            self._last(what.lasts, lambda: self._resets.remove(row))
+            self._last(what.lasts, partial(self._resets.remove, row))
 
     def _fail(self, fault: Fault, acted: Acted) -> None:
         """The job that has the machine ends here."""

@@ -26,6 +26,7 @@ from npusim.faults import (
 )
 from npusim.faults.script import Hardware, check_script, lead
 from npusim.faults.what import MEMORIES
+from npusim.sim.clock import Clock, Event
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.stepper import Stepper
@@ -47,6 +48,21 @@ class _Entry:
     happened_ps: int | None = None
     felt: bool = False
     off: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Felt:
+    """Writes down, once, that a fault which has happened is felt."""
+
+    happened: list[Injected]
+    clock: Clock
+    entry: _Entry
+    before: bool = False
+
+    def __call__(self) -> None:
+        if not self.before:
+            self.before = self.entry.felt = True
+            self.happened.append(Injected(self.clock.now, self.entry.where, lead(type(self.entry.fault.what))))
 
 
 @dataclass(slots=True, eq=False)
@@ -156,19 +172,17 @@ class Faults(Watcher):
                 self._happen(entry)
 
     def _later(self, entry: _Entry, delay_ps: int) -> None:
-        self._clock.before(delay_ps, lambda _: None if entry.off else self._happen(entry))
+        self._clock.before(delay_ps, self._due, entry)
+
+    def _due(self, event: Event) -> None:
+        entry: _Entry = event.value  # type: ignore[assignment]
+        if not entry.off:
+            self._happen(entry)
 
     def _happen(self, entry: _Entry) -> None:
         if entry.happened_ps is None:
             entry.happened_ps = self._clock.now
-        felt = [False]
-
-        def acted() -> None:
-            if not felt[0]:
-                felt[0] = entry.felt = True
-                self.happened.append(Injected(self._clock.now, entry.where, lead(type(entry.fault.what))))
-
-        self._effects.do(entry.fault.what, acted)
+        self._effects.do(entry.fault.what, _Felt(self.happened, self._clock, entry))
 
     # What the device asks, while there are faults
 
@@ -191,14 +205,13 @@ class Faults(Watcher):
         self._effects.deliver(vector)
 
     def was_reset(self) -> None:
-        """Software has reset the device."""
+        """The device has been reset, by whatever means."""
         self._runs.clear()
         self._effects.was_reset()
 
-    def was_plugged(self) -> None:
-        """The device is back on its bus."""
-        self._runs.clear()
-        self._effects.was_plugged()
+    def reset_asked(self) -> None:
+        """It was so by CONTROL."""
+        self._effects.reset_asked()
 
     # What a watcher is told
 

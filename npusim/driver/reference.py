@@ -38,7 +38,7 @@ class Driver:
         self._bus = bus
         self.counters = HostCounters()
         self._probe()
-        self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO))
+        self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO), bus.note)
         self._rings = Rings(bus, self._memory)
         self._slots = Slots(bus, self._memory)
         self._fence = self._loads = 0
@@ -50,8 +50,9 @@ class Driver:
         return self._memory.available
 
     def reset(self, reason: NpusimError | None = None) -> None:
-        """Bring the device into a state in which it takes jobs; loaded programs stay, jobs in the device fail with
-        ``reason``. Raises DeviceFaultError if the device does not come back, DeviceGoneError if it is gone."""
+        """Bring the device into a state in which it takes jobs; loaded programs stay, jobs that have not ended fail
+        with ``reason``. Raises DeviceFaultError if the device does not come back, DeviceGoneError if it is gone."""
+        self._rings.collect()
         self._rings.reset(reason)
 
     def lose(self, reason: NpusimError) -> None:
@@ -245,7 +246,8 @@ class Driver:
                 # An interrupt that was about nothing came early: it has not taken all of that time.
                 left -= min(step, WOKEN_PS) if self._rings.woken else step
                 if not left and not self._rings.look():
-                    self.reset(DeviceFaultError("TIMEOUT", loaded.code, f"no completion within {timeout_ps} ps"))
+                    late = f"no completion within {timeout_ps} ps"
+                    self._rings.reset(DeviceFaultError("TIMEOUT", loaded.code, late))
         except DeviceGoneError:
             raise
         except DeviceFaultError as error:  # the device did not come back from a reset

@@ -13,6 +13,8 @@ from typing import Any
 import simpy
 from simpy.events import URGENT, Event, Timeout
 
+__all__ = ["Callback", "Clock", "Environment", "Event"]
+
 Callback = Callable[[Event], Any]
 
 
@@ -49,14 +51,20 @@ class Clock:
         """Picoseconds since the machine was switched on."""
         return self.env._now  # type: ignore[return-value]  # what .now is, without a call: it is asked all the time
 
+    @property
+    def coming(self) -> int | None:
+        """The time of the next event; None if there is none."""
+        queue = self.env._queue
+        return queue[0][0] if queue else None  # type: ignore[return-value]
+
     def after(self, delay: int, callback: Callback, value: object = None) -> None:
         """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``: a bare event, no process."""
         Timeout(self.env, delay, value).callbacks.append(callback)
 
-    def before(self, delay: int, callback: Callback) -> None:
-        """Call ``callback(event)`` in ``delay`` ps, before all that comes by :meth:`after` at that time."""
+    def before(self, delay: int, callback: Callback, value: object = None) -> None:
+        """As :meth:`after`, but before all that comes by that at the same time."""
         event = Event(self.env)
-        event._ok, event._value = True, None
+        event._ok, event._value = True, value
         event.callbacks.append(callback)
         self.env.schedule(event, URGENT, delay)
 

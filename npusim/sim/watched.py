@@ -23,7 +23,7 @@ class WatchedEngine(Engine):
     __slots__ = ()
 
     def offer(self, step: Step, at: int) -> None:
-        for watcher in tuple(self.job.watchers):
+        for watcher in self.job.watchers[:]:
             watcher.dispatched(self.name, step, at)
         super().offer(step, at)
 
@@ -32,7 +32,7 @@ class WatchedEngine(Engine):
         if job.holding:
             super()._start(step, now)
             return
-        for watcher in tuple(job.watchers):
+        for watcher in job.watchers[:]:
             watcher.step_begins(self.name, step)
         if job.over:  # one of them has ended it
             return
@@ -95,7 +95,7 @@ class WatchedEngine(Engine):
 
     def _complete(self, now: int) -> None:
         assert self.step is not None
-        for watcher in tuple(self.job.watchers):
+        for watcher in self.job.watchers[:]:
             watcher.step_ends(self.name, self.step)
         if not self.job.over:
             super()._complete(now)
