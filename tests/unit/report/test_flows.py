@@ -72,7 +72,7 @@ def test_of_several_waits_the_last_that_held_counts() -> None:
 
 
 def test_queues_hold_what_a_device_has_in_its_own(watched: Any) -> None:
-    program, timeline, arrivals, heads = watched
+    _, timeline, arrivals, heads = watched
     assert {unit: len(times) for unit, times in arrivals.of_units.items()} == {
         unit: sum(span.unit == unit for span in timeline.spans) for unit in arrivals.of_units
     }
