@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from operator import itemgetter
 
+from npusim._stream import tally
 from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.dynamic import dynamic_quantization
 from npusim.compiler.flows import form_flows
@@ -258,11 +259,11 @@ _SLACK = 4
 """In thousandths."""
 
 
-def _traffic(commands: Iterable[Command], config: Config) -> int:
+def _traffic(commands: Sequence[Command], config: Config) -> int:
     """Bytes past the pins of the DRAM."""
     model = cost_model(config)
-    works = (command.instruction.asked() for command in commands if command.unit >= Unit.DMA)
-    return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
+    works = [(command.instruction.asked(), times) for command, times in tally(commands)]
+    return sum(times * model.dram_bytes(work) for work, times in works if isinstance(work, DmaWork))
 
 
 def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iterator[tuple[int, _Order]]:
@@ -413,11 +414,10 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
     totals: dict[DType, int] = {}
-    for command in commands:
-        if command.unit == Unit.MATRIX:
-            work = command.instruction.asked()
-            if isinstance(work, MatrixWork):
-                totals[work.dtype] = totals.get(work.dtype, 0) + work.macs
+    for command, times in tally(commands):
+        work = command.instruction.asked()
+        if isinstance(work, MatrixWork):
+            totals[work.dtype] = totals.get(work.dtype, 0) + times * work.macs
     return tuple(sorted(totals.items()))
 
 
