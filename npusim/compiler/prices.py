@@ -13,6 +13,7 @@ from dataclasses import replace
 from npusim.dtypes import DType
 from npusim.hw.config import Config, DmaConfig, DramConfig, HostConfig, InterconnectConfig
 from npusim.hw.cost import cost_model
+from npusim.hw.memory import dram_model
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
@@ -60,14 +61,14 @@ class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
         w_bits: int,
     ) -> None:
         super().__init__()
-        self._cost = cost_model(config).once
+        self._price = cost_model(config).product_ps
         self._kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
 
     def __missing__(self, key: tuple[int, int, int, int, int]) -> int:
         dtype, kh, kw, depthwise, *sizes = self._kind
         if len(self) >= _MOST:
             self.clear()
-        ps = self[key] = self._cost(MatrixWork(dtype, *key, kh, kw, depthwise, True, True, *sizes)).ps
+        ps = self[key] = self._price(MatrixWork(dtype, *key, kh, kw, depthwise, True, True, *sizes))
         return ps
 
 
@@ -89,7 +90,7 @@ class MovePrices(dict[tuple[int, int, str], tuple[int, int]]):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self._model = cost_model(config)
+        self._ps, self._dram_bytes = cost_model(config).transfer_ps, dram_model(config).transfer_bytes
 
     def __missing__(self, key: tuple[int, int, str]) -> tuple[int, int]:
         nbytes, run, way = key
@@ -97,7 +98,7 @@ class MovePrices(dict[tuple[int, int, str], tuple[int, int]]):
         work = DmaWork(nbytes, ceil_div(nbytes, run), run, reads, writes, constants=way == "constants")
         if len(self) >= _MOST:
             self.clear()
-        price = self[key] = self._model.once(work).ps, self._model.dram_bytes(work)
+        price = self[key] = self._ps(work), self._dram_bytes(work)
         return price
 
 
