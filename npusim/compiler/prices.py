@@ -8,6 +8,7 @@ what is not there can have no part in it. ``tests/unit/compiler/test_prices.py``
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable
 from dataclasses import replace
 
 from npusim.dtypes import DType
@@ -36,6 +37,14 @@ def pricing(config: Config) -> Config:
         dma=replace(config.dma, channels=min(config.dma.channels, 2)), dram=replace(config.dram, bytes=_SOME_BYTES),
         host=HostConfig(), energy=None,
     )  # fmt: skip
+
+
+def rewriting(config: Config) -> Hashable:
+    """What of a device the rewriting of a graph depends on: the unit's types and its ways to hold weights, which units
+    there are, and what bounds a compilation."""
+    matrix = config.matrix
+    arrays = matrix and (matrix.throughput, matrix.weight_bits, matrix.weight_scales)
+    return config.name, config.units, arrays, config.host.compile_bytes, config.dram.bytes
 
 
 @functools.lru_cache(maxsize=64)
