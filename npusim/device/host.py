@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from npusim.device.bus import Bus, RegisterModel, Turn
+from npusim.device.bus import Bus, DmaError, RegisterModel, Turn
 from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
@@ -141,6 +141,15 @@ class HostBus(Bus):
         """Take back the interrupt messages that software has not taken."""
         self._pending.clear()
 
+    def level(self) -> None:
+        """There is no pin here: interrupts are messages."""
+
     def irq(self, vector: int) -> None:
         """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
         self._pending.add(vector)
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        raise DmaError(address, "this bus reaches no host memory")
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        raise DmaError(address, "this bus reaches no host memory")
