@@ -107,7 +107,7 @@ class JobQueues:
     def doorbell(self, ring: int) -> None:
         """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
         self._tails[ring] = self._values[_TAILS[ring]]
-        self.consider()
+        self._consider_soon()
 
     def preempt(self, context_base: int) -> None:
         """From here on jobs are parked at that DRAM address, where there is room for them; 0: they are not parked.
@@ -150,6 +150,16 @@ class JobQueues:
         self.consider()
 
     # Who has the machine
+
+    def _consider_soon(self) -> None:
+        """Now, unless somebody holds the device up."""
+        adversary = self._machine.adversary
+        delay = adversary.doorbell_ps() if adversary is not None else 0
+        if delay:
+            epoch = self._epoch
+            self._machine.clock.after(delay, lambda _: self.consider() if epoch == self._epoch else None)
+        else:
+            self.consider()
 
     def consider(self) -> None:
         """Give the machine to the job of the highest class."""
@@ -243,7 +253,9 @@ class JobQueues:
 
     def _after(self, delay: int, then: Callable[[], None]) -> None:
         """``then()`` after a time, unless there is a reset meanwhile."""
-        epoch = self._epoch
+        epoch, adversary = self._epoch, self._machine.adversary
+        if adversary is not None:
+            delay += adversary.control_ps()
         self._machine.clock.after(delay, lambda _: then() if epoch == self._epoch else None)
 
     def _begin(self, job: Job, address: int, entry: RingEntry) -> None:
@@ -329,7 +341,7 @@ class JobQueues:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()
         self._interrupt(DONE, job.ring)
-        self.consider()
+        self._consider_soon()
 
     def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
         for watcher in tuple(self._machine.watchers):

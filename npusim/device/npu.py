@@ -21,6 +21,7 @@ from npusim.device.port import HostPort, Port
 from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
+from npusim.sim.adversary import Adversary
 from npusim.sim.inject import Injection
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
@@ -47,15 +48,23 @@ class NpuDevice:
     ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
     none by default; its fields may be changed at any time. ``check``: whether to watch what the driver does wrong
     (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
-    is None. Its findings are in ``checker``.
+    is None. Its findings are in ``checker``. ``adversary``: a seed for the times that the contract leaves open
+    (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None, *, check: bool | str | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        injection: Injection | None = None,
+        *,
+        check: bool | str | None = None,
+        adversary: int | None = None,
+    ) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection)
+        self.machine = Machine(config, self.injection, Adversary.wanted(adversary))
         self._clock = self.machine.clock
         pci, watchers = config.pci, self.machine.watchers
         effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
@@ -67,7 +76,7 @@ class NpuDevice:
         self.vectors = pci.vectors if pci else 1
         """Interrupt messages, numbered from 0."""
         self._interrupts = Interrupts(
-            registers, self._clock, self.vectors, self.injection, watchers, carrier=self._host
+            registers, self._clock, self.vectors, self.injection, watchers, self._host, self.machine.adversary
         )
         raise_ = self._interrupts.raise_
         # None where the device has no such part; then no register leads there.
