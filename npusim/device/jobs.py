@@ -21,6 +21,8 @@ from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim import job as machine_job
+from npusim.sim.adversary import Adversary
+from npusim.sim.adversary import Adversary
 from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
 from npusim.sim.stepper import Stepper
@@ -107,7 +109,10 @@ class JobQueues:
     def doorbell(self, ring: int) -> None:
         """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
         self._tails[ring] = self._values[_TAILS[ring]]
-        self._consider_soon()
+        if self._machine.adversary is not None:
+            self._consider_late(self._machine.adversary)
+        else:
+            self.consider()
 
     def preempt(self, context_base: int) -> None:
         """From here on jobs are parked at that DRAM address, where there is room for them; 0: they are not parked.
@@ -151,15 +156,10 @@ class JobQueues:
 
     # Who has the machine
 
-    def _consider_soon(self) -> None:
-        """Now, unless somebody holds the device up."""
-        adversary = self._machine.adversary
-        delay = adversary.doorbell_ps() if adversary is not None else 0
-        if delay:
-            epoch = self._epoch
-            self._machine.clock.after(delay, lambda _: self.consider() if epoch == self._epoch else None)
-        else:
-            self.consider()
+    def _consider_late(self, adversary: Adversary) -> None:
+        """As long after now as somebody holds the device up."""
+        epoch, delay = self._epoch, adversary.doorbell_ps()
+        self._machine.clock.after(delay, lambda _: self.consider() if epoch == self._epoch else None)
 
     def consider(self) -> None:
         """Give the machine to the job of the highest class."""
@@ -341,7 +341,10 @@ class JobQueues:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()
         self._interrupt(DONE, job.ring)
-        self._consider_soon()
+        if self._machine.adversary is not None:
+            self._consider_late(self._machine.adversary)
+        else:
+            self.consider()
 
     def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
         for watcher in tuple(self._machine.watchers):
