@@ -6,11 +6,12 @@ What a message goes through behind that, such as the masks of MSI-X, is its carr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from npusim.device.bus import Carrier
 from npusim.device.registers import BY_NAME, COPY, RINGS, SOURCES, RegisterFile
 from npusim.sim.adversary import Adversary
-from npusim.sim.clock import Clock
+from npusim.sim.clock import Clock, Event
 from npusim.sim.inject import Injection
 from npusim.sim.watch import Watcher
 
@@ -142,11 +143,12 @@ class Interrupts:
             if not delay:
                 self.carrier.irq(vector)
             elif vector not in self._under_way:  # else that one is for both: it arrives after what both are about
-                epoch = self._epoch
                 self._under_way.add(vector)
-                self._clock.after(delay, lambda _: self._arrive(vector) if epoch == self._epoch else None)
+                self._clock.after(delay, self._arrive, (self._epoch, vector))
 
-    def _arrive(self, vector: int) -> None:
-        self._under_way.discard(vector)
-        if not self._injection.unplugged:
-            self.carrier.irq(vector)
+    def _arrive(self, event: Event) -> None:
+        epoch, vector = cast("tuple[int, int]", event.value)
+        if epoch == self._epoch:
+            self._under_way.discard(vector)
+            if not self._injection.unplugged:
+                self.carrier.irq(vector)

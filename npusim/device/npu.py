@@ -49,7 +49,8 @@ class NpuDevice:
     none by default; its fields may be changed at any time. ``check``: whether to watch what the driver does wrong
     (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
     is None. Its findings are in ``checker``. ``adversary``: a seed for the times that the contract leaves open
-    (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None.
+    (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None. ``shared_memory``:
+    its DRAM is a file that other processes can map, ``machine.memory.dram_file``.
     """
 
     def __init__(
@@ -59,12 +60,13 @@ class NpuDevice:
         *,
         check: bool | str | None = None,
         adversary: int | None = None,
+        shared_memory: bool = False,
     ) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection, Adversary.wanted(adversary))
+        self.machine = Machine(config, self.injection, Adversary.wanted(adversary), shared_memory=shared_memory)
         self._clock = self.machine.clock
         pci, watchers = config.pci, self.machine.watchers
         effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
