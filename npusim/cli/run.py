@@ -59,6 +59,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write a page with pictures; it needs no network.",
 )
+@click.option("--check-driver", is_flag=True, help="Watch what the driver does with the device; a mistake is an error.")
+@click.option(
+    "--adversary",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Vary the times that the device's contract leaves open.",
+)
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
 @cache_options
 def run(
@@ -76,6 +83,8 @@ def run(
     json_file: str | None,
     trace: Path | None,
     page: Path | None,
+    check_driver: bool,
+    adversary: int | None,
     top: int,
     cache_dir: Path | None,
     no_cache: bool,
@@ -108,6 +117,7 @@ def run(
     session, program, found = prepare(
         model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs, timing_only=timing_only
     )
+    session.check_driver, session.adversary = check_driver or None, adversary
     arrays = None
     if not timing_only:
         arrays = (
@@ -137,6 +147,8 @@ def run(
         written.append(json_file)
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
+    if session.device.checker is not None:
+        session.close()
 
 
 def _file_origin(model: Path) -> Origin:
