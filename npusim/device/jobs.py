@@ -274,7 +274,7 @@ class JobQueues:
         job.code, job.code_bytes = entry.program_address, entry.program_bytes
         job.regions = tuple(REGION_ROW.iter_unpack(table))
         job.arithmetic, job.residents = not entry.flags & _TIMING_ONLY, entry.residents
-        job.stage = Stage.RUNNING
+        job.stage, job.tail_ps = Stage.RUNNING, self._tail_ps(entry)
         try:
             job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
         except RefusedError as error:
@@ -303,7 +303,10 @@ class JobQueues:
         job.stage = Stage.ENDING
         job.fault = fault
         assert job.entry is not None
-        self._after(self._port.write_ps(job.entry.completion, COMPLETION.size), lambda: self._report(job))
+        self._after(self._tail_ps(job.entry), lambda: self._report(job))
+
+    def _tail_ps(self, entry: RingEntry) -> int:
+        return self._port.write_ps(entry.completion, COMPLETION.size)
 
     def _report(self, job: Job) -> None:
         entry, fault = job.entry, job.fault

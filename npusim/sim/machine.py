@@ -145,7 +145,10 @@ class Machine(Parts):
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
         breaks = self.injection.hang or self.injection.dma_error
+        # Where the record lies may be elsewhere, too.
+        assert course.timeline is not None
         on_time = self.clock.now - job.started_ps == course.lead_ps
+        on_time = on_time and course.lead_ps + course.length_ps + job.tail_ps == course.timeline.time_ps
         return on_time and not breaks and not self.step_watchers and self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:

@@ -55,6 +55,11 @@ class BareDevice:
     def advance(self, ps: int) -> None:
         self.device.machine.clock.advance(ps)
 
+    def advance_to_end(self) -> None:
+        """Let time pass to the moment at which a bit of INT_STATUS is set."""
+        offset = BY_NAME["INT_STATUS"].offset
+        assert self.device.machine.clock.run_until(lambda: self.device.read(BAR_REGISTERS, offset, 4), SECOND)
+
     def take(self, size: int) -> int:
         """The address of new device memory."""
         address, self._free = self._free, self._free + -(-size // 64) * 64

@@ -184,8 +184,7 @@ def test_an_interrupt_that_nobody_clears_storms() -> None:
 def test_the_level_takes_its_time_both_ways() -> None:
     bare, host = on_host(PCI, "intx")
     bare.submit("LOW", JOB)
-    while not bare["INT_STATUS"]:
-        bare.advance(1)
+    bare.advance_to_end()
     assert host.wait_irq(273_499) == 0
     assert host.wait_irq(1) == 1
     bare["INT_STATUS"] = DONE
@@ -218,8 +217,7 @@ def test_a_lost_message_leaves_the_level_alone() -> None:
 def test_a_reset_of_the_function_takes_the_interrupt_with_it(kind: str) -> None:
     bare, host = on_host(PCI, kind)
     bare.submit("LOW", JOB)
-    while not bare["INT_STATUS"]:
-        bare.advance(1)
+    bare.advance_to_end()
     host.function.reset()
     assert host.wait_irq(SECOND) == 0
 
