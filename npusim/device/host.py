@@ -30,6 +30,8 @@ class InProcess(RegisterModel, Protocol):
 class HostBus(Bus):
     """Carries one device in this process. Not for several threads at once."""
 
+    pinned = False
+
     def __init__(
         self, config: Config, clock: Clock, memory: DeviceMemory, device: InProcess, watchers: Sequence[Watcher]
     ) -> None:
@@ -60,7 +62,7 @@ class HostBus(Bus):
                     watcher.memory_read(address, size)
                 return data
             except AddressError as fault:
-                _log.warning("bulk read: %s", fault.explanation)
+                self._tell_misused("bulk read", fault)
         return bytearray(b"\xff") * size
 
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
@@ -69,30 +71,46 @@ class HostBus(Bus):
         if self.connected:
             try:
                 self._memory.slice(address, source.size)[:] = source
-                self._tell_written(address, source.size)
+                if self._watchers:
+                    self._tell_written(address, source.size)
             except AddressError as fault:
-                _log.warning("bulk write: %s", fault.explanation)
+                self._tell_misused("bulk write", fault)
 
     def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
         self._clock.advance(self._copy_ps(size))
         if self.connected:
             try:
                 fill(self._memory.slice(address, size))
-                self._tell_written(address, size)
+                if self._watchers:
+                    self._tell_written(address, size)
             except AddressError as fault:
-                _log.warning("bulk write: %s", fault.explanation)
+                self._tell_misused("bulk write", fault)
+
+    def _tell_misused(self, verb: str, fault: AddressError) -> None:
+        _log.warning("%s: %s", verb, fault.explanation)
+        for watcher in tuple(self._watchers):
+            watcher.misused(f"{verb}: {fault.explanation}")
 
     def _tell_written(self, address: int, size: int) -> None:
         for watcher in tuple(self._watchers):
             watcher.memory_written(address, size)
 
+    def note(self, what: str, address: int = 0, size: int = 0) -> None:
+        for watcher in tuple(self._watchers):
+            watcher.noted(what, address, size)
+
     def wait_irq(self, timeout_ps: int) -> int:
+        if self._watchers:
+            for watcher in tuple(self._watchers):
+                watcher.waits(timeout_ps)
         if not self._clock.run_until(self._pending.__len__, timeout_ps):
             return 0
         # Taking an interrupt is work of the host, paid once for all that have come meanwhile.
         self._clock.advance(self._host.irq_ps)
         vectors = sum(1 << vector for vector in self._pending)
         self._pending.clear()
+        for watcher in tuple(self._watchers):
+            watcher.takes(vectors)
         return vectors
 
     def host_work(self, kind: str) -> None:

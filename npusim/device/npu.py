@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
+from npusim.device.check import Checker
 from npusim.device.copies import Copies
 from npusim.device.firmware import Firmware
 from npusim.device.host import HostBus
@@ -33,6 +34,9 @@ _log = logging.getLogger("npusim.device")
 INTERFACE_VERSION = 2
 """Of the registers and of what lies in memory. Raise it with whatever makes a driver fail that keeps to the document of
 the version before; a register in space that was reserved, which reads as 0 on older devices, does not."""
+switched_on: list[Callable[[NpuDevice], None]] = []
+"""Who is told of every device of this process that is switched on: tools that watch all that a program does."""
+
 _RESET, _CONTINUE = (field.mask for field in BY_NAME["CONTROL"].fields)
 
 
@@ -41,15 +45,25 @@ class NpuDevice:
     says what the last ended job did.
 
     ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
-    none by default; its fields may be changed at any time.
+    none by default; its fields may be changed at any time. ``check``: whether to watch what the driver does wrong
+    (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
+    is None. Its findings are in ``checker``. ``shared_memory``: its DRAM is a file that other processes can map,
+    ``machine.memory.dram_file``.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        injection: Injection | None = None,
+        *,
+        check: bool | str | None = None,
+        shared_memory: bool = False,
+    ) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection)
+        self.machine = Machine(config, self.injection, shared_memory=shared_memory)
         self._clock = self.machine.clock
         pci, watchers = config.pci, self.machine.watchers
         effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
@@ -75,6 +89,11 @@ class NpuDevice:
             self._firmware = Firmware(config.firmware, self._clock, registers, port)
         self._jobs = JobQueues(self.machine, registers, port, raise_, self._job_ended)
         effects |= self._effects()
+        self.checker = Checker.wanted(check, self.machine, self._registers.values)
+        if self.checker is not None:
+            self.watch(self.checker)
+        for told in tuple(switched_on):
+            told(self)
 
     def _effects(self) -> dict[str, Callable[[int], None]]:
         """What writes of registers do."""
@@ -147,6 +166,8 @@ class NpuDevice:
 
     def close(self) -> None:
         """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
+        if self.checker is not None:
+            self.checker.switched_off(gone=self.injection.unplugged)
         self.unplug()
         self._jobs.reset()
         self.machine.memory.release()
@@ -164,7 +185,7 @@ class NpuDevice:
                     watcher.memory_read(offset, size)
                 return value
             except AddressError as fault:
-                _log.warning("aperture read: %s", fault.explanation)
+                self._misused("aperture read", fault)
         return (1 << 8 * size) - 1
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
@@ -180,7 +201,12 @@ class NpuDevice:
                 for watcher in tuple(self.machine.watchers):
                     watcher.memory_written(offset, size)
             except AddressError as fault:
-                _log.warning("write: %s", fault.explanation)
+                self._misused("aperture write", fault)
+
+    def _misused(self, verb: str, fault: AddressError) -> None:
+        _log.warning("%s: %s", verb, fault.explanation)
+        for watcher in tuple(self.machine.watchers):
+            watcher.misused(f"{verb}: {fault.explanation}")
 
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
         """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""

@@ -224,6 +224,7 @@ class RegisterFile:
         self._writes = writes
         self._reads = reads
         self._watchers = watchers
+        self.parts = frozenset(parts)
         self._at = {register.offset: register for register in REGISTERS if register.part in ("", *parts)}
         self.values = dict(self._resets)
         """What the device sees, by name; it changes registers with :meth:`set`."""
@@ -300,5 +301,7 @@ class RegisterFile:
     def complain(self, problem: str) -> None:
         """Software has done what has no effect."""
         _log.warning("%s", problem)
+        for watcher in tuple(self._watchers):
+            watcher.misused(problem)
         if len(self.misuse) < MISUSE_KEPT:
             self.misuse.append(problem)

@@ -52,3 +52,15 @@ class Watcher:
 
     def interrupt(self, vector: int) -> None:
         """An interrupt message leaves the device."""
+
+    def waits(self, timeout_ps: int) -> None:
+        """Software begins to wait for an interrupt. Only carriers that see it tell this."""
+
+    def takes(self, vectors: int) -> None:
+        """Software takes interrupts, as bits. Likewise."""
+
+    def misused(self, problem: str) -> None:
+        """Software has done what has no effect, or reached for memory that is not there."""
+
+    def noted(self, what: str, address: int, size: int) -> None:
+        """The driver says of its own memory that it was ``allocated`` or ``freed``, or that it is ``done``."""

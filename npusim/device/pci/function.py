@@ -46,6 +46,8 @@ class PciFunction:
     takes time.
     """
 
+    pinned = True
+
     def __init__(self, device: NpuDevice, host: HostSide, *, host_masks: bool = False) -> None:
         self.device = device
         self.vectors = device.vectors
