@@ -21,6 +21,8 @@ class Parts:
         self.injection = injection or Injection()
         self.clock = Clock()
         self.watchers: list[Watcher] = []
+        self.step_watchers: list[Watcher] = []
+        """Those that are told of single commands."""
         self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
         self.link = SharedLink(self.clock, self.fabric.capacity)
