@@ -23,6 +23,7 @@ from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
 from npusim.faults import Faulty
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
+from npusim.sim.adversary import Adversary
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
@@ -48,8 +49,10 @@ class NpuDevice:
     ``listener``: called with the fence and the timeline of each job when it has ended. ``faults``: a script of faults,
     none by default; :attr:`faults` takes more at any time. ``check``: whether to watch what the driver does wrong
     (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
-    is None. Its findings are in ``checker``. ``shared_memory``: its DRAM is a file that other processes can map,
-    ``machine.memory.dram_file``. Raises ConfigError for faults that the device cannot have.
+    is None. Its findings are in ``checker``. ``adversary``: a seed for the times that the contract leaves open
+    (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None. ``shared_memory``:
+    its DRAM is a file that other processes can map, ``machine.memory.dram_file``. Raises ConfigError for faults that
+    the device cannot have.
     """
 
     def __init__(
@@ -58,12 +61,13 @@ class NpuDevice:
         faults: Faulty | None = None,
         *,
         check: bool | str | None = None,
+        adversary: int | None = None,
         shared_memory: bool = False,
     ) -> None:
         self.config = config
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, shared_memory=shared_memory)
+        self.machine = Machine(config, Adversary.wanted(adversary), shared_memory=shared_memory)
         self._clock = self.machine.clock
         pci, watchers = config.pci, self.machine.watchers
         effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
@@ -76,7 +80,9 @@ class NpuDevice:
         """Whether it is on its bus; see :meth:`unplug`."""
         self.vectors = pci.vectors if pci else 1
         """Interrupt messages, numbered from 0."""
-        self._interrupts = Interrupts(registers, self._clock, self.vectors, watchers, carrier=self._host)
+        self._interrupts = Interrupts(
+            registers, self._clock, self.vectors, watchers, self._host, self.machine.adversary
+        )
         raise_ = self._interrupts.raise_
         # None where the device has no such part; then no register leads there.
         self._copies: Copies | None = None
@@ -89,7 +95,7 @@ class NpuDevice:
             self._firmware = Firmware(config.firmware, self._clock, registers, port)
         self._jobs = JobQueues(self.machine, registers, port, raise_, self._job_ended)
         effects |= self._effects()
-        self.checker = Checker.wanted(check, self.machine, self.registers.values)
+        self.checker = Checker.wanted(check, self.machine, registers.values, port.load)
         if self.checker is not None:
             self.watch(self.checker)
         self.faults = Faults(self, self._begin_faults, self._end_faults)
@@ -135,6 +141,8 @@ class NpuDevice:
 
     def reset(self) -> None:
         """As CONTROL.RESET: drop jobs and copies, registers as after power-on; firmware, DRAM and the clock go on."""
+        if self.checker is not None:
+            self.checker.reset()
         self._jobs.reset()
         if self._copies:
             self._copies.reset()

@@ -244,6 +244,7 @@ class RegisterFile:
         self._watchers = watchers
         self.breaks: Breaks | None = None
         """What is asked about each access, while there is any."""
+        self.parts = frozenset(parts)
         self._at = {register.offset: register for register in REGISTERS if register.part in ("", *parts)}
         self.values = dict(self._resets)
         """What the device sees, by name; it changes registers with :meth:`set`."""

@@ -49,6 +49,7 @@ class Dispatcher:
 
     ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
     ``timeout_ps``: simulated time after which a device in which no job has ended is reset, and all jobs in it fail.
+    ``check``, ``adversary``: of the device.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class Dispatcher:
         *,
         preemption: bool = True,
         timeout_ps: int = TIMEOUT_PS,
+        check: bool | str | None = None,
+        adversary: int | None = None,
     ) -> None:
         self.config = config
         self.timeout_ps = timeout_ps
-        self.device = NpuDevice(config, faults)
+        self.device = NpuDevice(config, faults, check=check, adversary=adversary)
         self._clock = self.device.machine.clock
         self.driver = Driver(self.device.bus)
         self.counters = self.driver.counters
@@ -194,7 +197,12 @@ class Dispatcher:
         """Nobody counts these jobs."""
 
     def close(self) -> None:
-        """Switch the device off."""
+        """Switch the device off, in order."""
+        if self.device.connected:
+            freed = self.gone is None and not self.busy
+            if freed:
+                self.memory.close()
+            self.driver.close(freed=freed)
         self.device.close()
 
     def lose(self, error: NpusimError) -> None:

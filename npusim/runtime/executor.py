@@ -36,9 +36,9 @@ class Executor:
     after another, each when the one before is done, take the same picoseconds each time; for several at once see
     :meth:`paused`. ``queue_limit``: jobs that may wait or run. ``faults``: a script of faults for the device;
     :meth:`close` raises UsageError if one has not happened, :attr:`faults` takes more. ``timeout_ps``: simulated time
-    after which a device in which no job has ended is reset; all jobs in it fail. An executor that nobody refers to ends
-    by itself; :meth:`close` waits for that. After ``os.fork`` the child cannot use it (UsageError): threads do not
-    survive a fork.
+    after which a device in which no job has ended is reset; all jobs in it fail. ``check_driver``, ``adversary``: as
+    those of a Session; findings are logged. An executor that nobody refers to ends by itself; :meth:`close` waits for
+    that. After ``os.fork`` the child cannot use it (UsageError): threads do not survive a fork.
     """
 
     def __init__(
@@ -48,11 +48,15 @@ class Executor:
         faults: Faulty | None = None,
         queue_limit: int = QUEUE_LIMIT,
         timeout_ps: int = TIMEOUT_PS,
+        check_driver: bool | str | None = None,
+        adversary: int | None = None,
     ) -> None:
         self.config = load_config(config)
         self.queue_limit = queue_limit
         self._fingerprint = self.config.fingerprint()
-        self._dispatcher = Dispatcher(self.config, faults, timeout_ps=timeout_ps)
+        self._dispatcher = Dispatcher(
+            self.config, faults, timeout_ps=timeout_ps, check=check_driver, adversary=adversary
+        )
         self._estimates: weakref.WeakKeyDictionary[Program, int] = weakref.WeakKeyDictionary()
         self._dispatcher.estimates = self._estimates.__setitem__
         self._open: dict[Job, None] = {}

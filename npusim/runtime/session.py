@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import weakref
@@ -14,10 +15,11 @@ import numpy.typing as npt
 
 from npusim._core import DefaultFloats
 from npusim.cache import FORMAT_VERSION, Cache, default_directory
+from npusim.device.findings import Finding
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
-from npusim.errors import InputError, NeedsValueError, UsageError, shown
+from npusim.errors import DriverCheckError, InputError, NeedsValueError, UsageError, shown
 from npusim.faults import Faulty, script_of
 from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
@@ -54,7 +56,10 @@ class Session:
     the user's cache directory, False keeps nothing. ``faults``: a script of faults for the device, see
     :mod:`npusim.faults`; ``device.faults`` says which have happened, and closing the session raises UsageError if one
     has not. ``timeout``: simulated time (text such as ``"2 s"``, or ps) in which a run must come to its end; else the
-    device is reset, and the run fails with DeviceFaultError TIMEOUT. A pickled session comes back with a fresh device.
+    device is reset, and the run fails with DeviceFaultError TIMEOUT. ``check_driver``: watch what the driver does with
+    the device, see docs/reference/driver-check.md; what it did wrong is in :attr:`findings`, and :meth:`close` raises
+    it. ``adversary``: a seed for the times that the device's contract leaves open. A pickled session comes back with a
+    fresh device.
     """
 
     def __init__(
@@ -64,11 +69,15 @@ class Session:
         cache_dir: str | os.PathLike[str] | bool | None = None,
         faults: Faulty | None = None,
         timeout: str | int = TIMEOUT_PS,
+        check_driver: bool | str | None = None,
+        adversary: int | None = None,
     ) -> None:
         self.config = load_config(config)
         self._faults = None if faults is None else script_of(faults)
         self._timeout_ps = _timeout(timeout)
         self._cache_dir = cache_dir
+        self.check_driver = check_driver
+        self.adversary = adversary
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
@@ -81,7 +90,8 @@ class Session:
 
     def __getstate__(self) -> dict[str, Any]:
         names = {"cache_dir": self._cache_dir, "faults": self._faults, "timeout": self._timeout_ps}
-        return {"config": self.config, **names}
+        options = {"check_driver": self.check_driver, "adversary": self.adversary}
+        return {"config": self.config, **names, **options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Session.__init__(self, **state)
@@ -96,9 +106,22 @@ class Session:
         """The reference driver, on the device's bus."""
         return self._powered().driver
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What the driver did wrong, as far as that has shown; empty if nobody watches it."""
+        checker = self._dispatcher.device.checker if self._dispatcher is not None else None
+        return checker.findings if checker is not None else []
+
     def _powered(self) -> Dispatcher:
         if self._dispatcher is None:
-            self._dispatcher = Dispatcher(self.config, self._faults, preemption=False, timeout_ps=self._timeout_ps)
+            self._dispatcher = Dispatcher(
+                self.config,
+                self._faults,
+                preemption=False,
+                timeout_ps=self._timeout_ps,
+                check=self.check_driver,
+                adversary=self.adversary,
+            )
         return self._dispatcher
 
     def compile(
@@ -324,26 +347,27 @@ class Session:
 
     def close(self) -> None:
         """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
-        fresh one. Raises UsageError, when all is done, if a fault of the script has not happened."""
-        dispatcher = self._shut()
-        if dispatcher is not None:
-            dispatcher.device.faults.check()
-
-    def _shut(self) -> Dispatcher | None:
+        fresh one. Raises DriverCheckError for what the driver did wrong, UsageError if a fault of the script has not
+        happened."""
         self._store.close()
-        dispatcher, self._dispatcher = self._dispatcher, None
+        dispatcher = self._dispatcher
         if dispatcher is not None:
             dispatcher.close()
-        return dispatcher
+        findings = self.findings
+        self._dispatcher = None
+        if findings:
+            raise DriverCheckError([str(finding) for finding in findings])
+        if dispatcher is not None:
+            dispatcher.device.faults.check()
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        # What has gone wrong already is not to be hidden behind what the driver did, which is in the log, or behind
+        # what for that reason has not happened.
+        with contextlib.suppress(*([DriverCheckError, UsageError] if kind is not None else [])):
             self.close()
-        else:  # what has gone wrong already is what is told
-            self._shut()
 
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""

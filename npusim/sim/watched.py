@@ -1,11 +1,11 @@
-"""Units and the sequencer of jobs that are watched: they tell, and they may be broken."""
+"""Units and the sequencer of jobs that are watched: they tell, and they may be broken; and units that are hindered."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
 
-from simpy.events import Event
+from simpy.events import Event, Timeout
 
 from npusim.sim.engine import NEVER, Engine
 from npusim.sim.sequencer import Sequencer
@@ -99,6 +99,24 @@ class WatchedEngine(Engine):
             watcher.step_ends(self.name, self.step)
         if not self.job.over:
             super()._complete(now)
+
+
+class HinderedEngine(WatchedEngine):
+    """A unit whose transfers wait for those of somebody else, as long as an adversary says."""
+
+    __slots__ = ()
+
+    def _flow(self, event: Event) -> None:
+        job = self.job
+        if job.over:
+            return
+        assert job.adversary is not None
+        delay = job.adversary.transfer_ps()
+        flow = super()._flow
+        if delay:
+            Timeout(job.env, delay).callbacks.append(flow)
+        else:
+            flow(event)
 
 
 class WatchedSequencer(Sequencer):
