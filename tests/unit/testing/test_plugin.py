@@ -79,7 +79,7 @@ def test_misspelt(npu):
     pass
 """)
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*marker npu: takes config=... and set={...}, got 'confg'*"])
+    result.stdout.fnmatch_lines(["*marker npu: takes config=..., set={...} and faults=..., got 'confg'*"])
 
 
 def test_failures_say_how_far_off(project):
