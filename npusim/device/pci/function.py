@@ -46,14 +46,17 @@ class HostSide(Protocol):
 
 
 class PciFunction:
-    """The function. ``vectors``: interrupt messages, numbered from 0. ``host_masks``: see :class:`Messages`."""
+    """The function. ``vectors``: interrupt messages, numbered from 0. ``host_masks``: see :class:`Messages`.
+    ``aperture``: the most bytes that BAR 2 may have, a power of two; of larger DRAM it shows the beginning."""
 
-    def __init__(self, device: NpuDevice, host: HostSide, *, host_masks: bool = False) -> None:
+    def __init__(
+        self, device: NpuDevice, host: HostSide, *, host_masks: bool = False, aperture: int | None = None
+    ) -> None:
         self.device = device
         self.vectors = device.vectors
         self._host = host
-        dram = device.config.dram.bytes
-        self.bars = (Bar(BAR_REGISTERS, BAR0_BYTES, False), Bar(BAR_MEMORY, 1 << (dram - 1).bit_length(), True))
+        dram = 1 << (device.config.dram.bytes - 1).bit_length()
+        self.bars = (Bar(BAR_REGISTERS, BAR0_BYTES, False), Bar(BAR_MEMORY, min(dram, aperture or dram), True))
         self._config = ConfigSpace(self.bars, self.vectors, MSIX_TABLE, MSIX_PENDING, INTERFACE_VERSION)
         self._messages = Messages(self._config, self.vectors, host.interrupt, host_masks)
         self._pin = False
@@ -127,6 +130,20 @@ class PciFunction:
                 self._messages.write_table(place, size, value)
         else:
             self.device.write(bar, offset, size, value)
+
+    def read_memory(self, offset: int, size: int) -> bytes:
+        """A bulk copy from device DRAM through BAR 2, for which the link takes its time, as for those of the bus."""
+        if not self._reachable:
+            self._unsupported()
+            return b"\xff" * size
+        return bytes(self.device.bus.read_memory(offset, size))
+
+    def write_memory(self, offset: int, data: bytes) -> None:
+        """As :meth:`read_memory`."""
+        if self._reachable:
+            self.device.bus.write_memory(offset, data)
+        else:
+            self._unsupported()
 
     @property
     def _reachable(self) -> bool:

@@ -1,0 +1,1 @@
+"""What carries a device to software outside of this process: one protocol, one module."""
