@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
+from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim import job as machine_job
@@ -29,8 +31,8 @@ from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.device")
 
-_READY, _BUSY, _FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
-_INT_DONE, _INT_FAULT = (field.mask for field in BY_NAME["INT_STATUS"].fields)
+_READY, _BUSY, _FAULT, _FIRMWARE, _COPY_FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
+_OF_OTHERS = _FIRMWARE | _COPY_FAULT
 _COUNT = 0xFFFF_FFFF
 _DOWN = tuple(reversed(range(len(RINGS))))
 _TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
@@ -66,20 +68,22 @@ class Job(machine_job.Job):
 class JobQueues:
     """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
 
-    ``interrupt(bits)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence is None
-    when the ring entry could not be read.
+    ``interrupt(bits, *sources)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence
+    is None when the ring entry could not be read.
     """
 
     def __init__(
         self,
         machine: Machine,
         registers: RegisterFile,
-        interrupt: Callable[[int], None],
+        port: Port,
+        interrupt: Callable[..., None],
         ended: Callable[[int | None, Timeline], None],
     ) -> None:
         self._machine = machine
         self._registers = registers
         self._values = registers.values
+        self._port = port
         self._interrupt = interrupt
         self._tell = ended
         self._begun: list[Job | None] = []
@@ -114,13 +118,22 @@ class JobQueues:
 
     def watch(self, watcher: Watcher) -> None:
         """Tell it what happens from here on, of jobs under way, too."""
+        self._machine.watchers.append(watcher)
+        if not watcher.steps:
+            return
         for job in self._begun:
             if job is not None and job.player is not None:
                 # First: what the job has done already nobody is told.
                 job.player = self._machine.step_by_step(job.player)
                 if isinstance(job.player, Stepper):
                     job.player.tell()
-        self._machine.watchers.append(watcher)
+        self._machine.step_watchers.append(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        self._machine.watchers.remove(watcher)
+        if watcher.steps:
+            self._machine.step_watchers.remove(watcher)
 
     def go_on(self) -> None:
         """After a fault: be done with the job that it was in, or with all of a ring that makes no sense."""
@@ -204,41 +217,40 @@ class JobQueues:
         size, head = self._values[f"{name}_SIZE"], self._values[_HEADS[ring]]
         waiting = self._tails[ring] - head & _COUNT  # this one among them
         if not size or size & (size - 1) or waiting > size:
-            self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
+            self._refuse(job, Fault(FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}"))
             return
         address = registers.get_pair(f"{name}_BASE") + head % size * ENTRY.size
         self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
 
     def _fetch(self, job: Job, address: int, size: int, then: Callable[[bytes], None]) -> None:
-        """Read a ring entry or a region table from DRAM, which takes time; a reset meanwhile makes it void.
+        """Read a ring entry or a region table, which takes time; a reset meanwhile makes it void.
 
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
         """
 
         def arrived() -> None:
             try:
-                raw = self._machine.memory.slice(address, size).tobytes()
+                raw = self._port.load(address, size)
             except AddressError as error:
                 if job.entry is None:
-                    self._refuse(job, FaultCode.ADDRESS, error.address, f"ring entry: {error.explanation}")
+                    self._refuse(job, fault_of(error, "ring entry"))
                 else:  # the entry has come, so it is known where the record and the text belong
-                    fault = Fault(FaultCode.ADDRESS, error.address, f"region table: {error.explanation}")
-                    self._ended(job, None if job.aborted else fault)
+                    self._ended(job, None if job.aborted else fault_of(error, "region table"))
                 return
             then(raw)
 
-        self._after_access(size, arrived)
+        self._after(self._port.read_ps(address, size), arrived)
 
-    def _after_access(self, size: int, then: Callable[[], None]) -> None:
-        """``then()`` after the time of reading or writing control data in DRAM, unless there is a reset meanwhile."""
+    def _after(self, delay: int, then: Callable[[], None]) -> None:
+        """``then()`` after a time, unless there is a reset meanwhile."""
         epoch = self._epoch
-        self._machine.clock.after(self._machine.control_ps(size), lambda _: then() if epoch == self._epoch else None)
+        self._machine.clock.after(delay, lambda _: then() if epoch == self._epoch else None)
 
     def _begin(self, job: Job, address: int, entry: RingEntry) -> None:
         job.entry = entry
         problem = entry.mistake
         if problem:
-            self._refuse(job, FaultCode.RING, address, problem)
+            self._refuse(job, Fault(FaultCode.RING, address, problem))
         elif entry.flags & _WITHDRAWN:
             job.aborted = True
             self._ended(job)
@@ -287,10 +299,11 @@ class JobQueues:
                     self._ended(job)
 
     def _ended(self, job: Job, fault: Fault | None = None) -> None:
-        """The job is over; its completion record is on its way to DRAM."""
+        """The job is over; its completion record is on its way."""
         job.stage = Stage.ENDING
         job.fault = fault
-        self._after_access(COMPLETION.size, lambda: self._report(job))
+        assert job.entry is not None
+        self._after(self._port.write_ps(job.entry.completion, COMPLETION.size), lambda: self._report(job))
 
     def _report(self, job: Job) -> None:
         entry, fault = job.entry, job.fault
@@ -301,7 +314,10 @@ class JobQueues:
         if fault and entry.log_bytes:
             self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
         # Registers and interrupt come after the record: whoever sees one of them must find it written.
-        self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles)))
+        record = COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles))
+        unwritten = self._store(entry.completion, record)
+        if unwritten and not fault:  # the registers are all that can tell of it
+            fault = timeline.fault = job.fault = unwritten
         self._forget(job)
         self._tell_end(job, entry.fence, timeline)
         if fault:
@@ -312,7 +328,7 @@ class JobQueues:
         if not job.aborted:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()
-        self._interrupt(_INT_DONE)
+        self._interrupt(DONE, job.ring)
         self.consider()
 
     def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
@@ -336,12 +352,12 @@ class JobQueues:
         timeline.aborted, timeline.residents_held = job.aborted, job.held
         return timeline
 
-    def _refuse(self, job: Job, code: FaultCode, address: int, explanation: str) -> None:
+    def _refuse(self, job: Job, fault: Fault) -> None:
         """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
-        job.fault = Fault(code, address, explanation)
+        job.fault = fault
         self._forget(job)
         self._tell_end(job, None, self._timeline(job))
-        self._stop(job, job.fault)
+        self._stop(job, fault)
 
     def _stop(self, job: Job, fault: Fault) -> None:
         _log.info("fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
@@ -350,13 +366,17 @@ class JobQueues:
         self._registers.set("FAULT_RING", 1 << job.ring)
         self._registers.set_pair("FAULT_ADDR", fault.address)
         self._show_status()
-        self._interrupt(_INT_FAULT | _INT_DONE)
+        self._interrupt(FAULT | DONE, FROM_FAULT, job.ring)
 
     def _show_status(self) -> None:
-        self._registers.set("STATUS", _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0))
+        own = _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0)
+        self._registers.set("STATUS", own | self._values["STATUS"] & _OF_OTHERS)
 
-    def _store(self, address: int, data: bytes) -> None:
+    def _store(self, address: int, data: bytes) -> Fault | None:
+        """Write what software waits for; the fault if that is host memory which cannot be reached."""
         try:
-            self._machine.memory.store(address, data)
-        except AddressError as fault:
-            _log.warning("write: %s", fault.explanation)
+            self._port.store(address, data)
+        except AddressError as error:
+            _log.warning("write: %s", error.explanation)
+            return fault_of(error, "completion record") if isinstance(error, HostError) else None
+        return None

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from npusim.device.carriers.uml import UmlCarrier
+from npusim.device.carriers.wire import PeerError
 from npusim.device.npu import NpuDevice
 from npusim.errors import NpusimError, UsageError
 
@@ -83,8 +84,7 @@ def run(
 ) -> Outcome:
     """Run a kernel until it ends, and write its console to ``log``. ``arguments``: more for its command line.
 
-    Raises UsageError for a kernel that cannot be started, PeerError or EndlessError
-    (:mod:`npusim.device.carriers.uml`) for one that had to be stopped.
+    Raises UsageError for a kernel that cannot be started, NpusimError for one that had to be stopped.
     """
     kernel = kernel.resolve()
     if not os.access(kernel, os.X_OK) or not kernel.is_file():
@@ -100,6 +100,8 @@ def run(
         try:
             carrier.serve(calendar, served, ended)
             status = process.wait(patience_s)
+        except PeerError as error:
+            raise NpusimError(f"{kernel.name}: {error}") from None
         except subprocess.TimeoutExpired:
             raise NpusimError(
                 f"{kernel.name} has closed its connections, and still runs after {patience_s:g} s"

@@ -1,1 +1,1 @@
-"""What carries a device to software outside of this process: one protocol, one module."""
+"""Ways to a device for software outside of this process; each protocol is one file."""

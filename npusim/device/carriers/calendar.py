@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from npusim.device.carriers.channel import Channel, PeerError
+from npusim.device.carriers.wire import PeerError, Wire, close_all
 
 PS_PER_NS = 1000
 EPOCH_NS = 1_700_000_000 * 10**9
@@ -16,10 +16,12 @@ _MESSAGE = struct.Struct("<IIQ")  # operation, sequence number, nanoseconds
 
 
 class Calendar:
-    """The kernel's clock. ``now_ps()`` tells the processor's, which the kernel's never overtakes."""
+    """The kernel's clock. ``now_ps()`` tells the processor's, which the kernel's never overtakes; ``await_message()``
+    returns when the kernel has said something here. A kernel that has closed is a PeerGoneError."""
 
-    def __init__(self, channel: Channel, now_ps: Callable[[], int]) -> None:
-        self.channel = channel
+    def __init__(self, wire: Wire, now_ps: Callable[[], int], await_message: Callable[[], None]) -> None:
+        self.wire = wire
+        self._await_message = await_message
         self._now_ps = now_ps
         self.kernel_ns = 0
         self.wanted_ns: int | None = None
@@ -27,12 +29,9 @@ class Calendar:
         self.waiting = False
         self._sequence = 0
 
-    def handle(self) -> bool:
-        """One message of the kernel; False if it has closed."""
-        message = self.channel.receive(_MESSAGE.size)
-        if not message:
-            return False
-        operation, sequence, time = _MESSAGE.unpack(message)
+    def handle(self) -> None:
+        """One message of the kernel."""
+        operation, sequence, time = _MESSAGE.unpack(self._receive())
         answer = 0
         if operation == _REQUEST:
             self.wanted_ns = time
@@ -48,8 +47,7 @@ class Calendar:
                 raise PeerError(f"calendar: the kernel says that it is {time} ns, and was told {self.kernel_ns} ns")
         elif operation != _START:
             raise PeerError(f"calendar: an operation must be one of 1 to 5 and 8, got {operation}")
-        self.channel.send(_MESSAGE.pack(_ACK, sequence, answer))
-        return True
+        self.wire.send(_MESSAGE.pack(_ACK, sequence, answer))
 
     def catch_up(self) -> None:
         """Tell a kernel that does not wait, but listens, what time it is, as far as its next timer allows."""
@@ -67,11 +65,16 @@ class Calendar:
     def _tell(self, time_ns: int) -> None:
         self.kernel_ns = time_ns
         self._sequence = self._sequence + 1 & 0xFFFF_FFFF
-        self.channel.send(_MESSAGE.pack(_RUN, self._sequence, time_ns))
-        message = self.channel.receive(_MESSAGE.size)
-        if not message:
-            raise PeerError("calendar: closed before the kernel has taken the time that it was told")
-        if (found := _MESSAGE.unpack(message)[:2]) != (_ACK, self._sequence):
+        self.wire.send(_MESSAGE.pack(_RUN, self._sequence, time_ns))
+        self._await_message()
+        operation, sequence, _ = _MESSAGE.unpack(self._receive())
+        if (operation, sequence) != (_ACK, self._sequence):
             raise PeerError(
-                f"calendar: must acknowledge message {self._sequence}, got operation {found[0]} of {found[1]}"
+                f"calendar: the kernel must acknowledge message {self._sequence}, got operation {operation} "
+                f"of message {sequence}"
             )
+
+    def _receive(self) -> bytearray:
+        message = self.wire.receive(_MESSAGE.size)
+        close_all(self.wire.take_fds())
+        return message

@@ -28,9 +28,10 @@ from typing import NamedTuple, Protocol
 
 from npusim.device.bus import BAR_MEMORY
 from npusim.device.carriers.calendar import PS_PER_NS, Calendar
-from npusim.device.carriers.channel import Channel, PeerError
+from npusim.device.carriers.host_memory import HostMemory
 from npusim.device.carriers.vhost_user import VhostUser
-from npusim.device.carriers.virtio import CHAIN_BYTES, Chain, GuestMemory
+from npusim.device.carriers.virtio import CHAIN_BYTES, Chain
+from npusim.device.carriers.wire import PeerError, PeerGoneError, Wire
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError, PciFunction
 from npusim.errors import NpusimError
@@ -95,45 +96,50 @@ class UmlCarrier:
         """
         self._gone = gone
         try:
-            if self._first_readable(calendar) is calendar:
-                self._calendar = Calendar(self._accept("calendar", calendar), lambda: self._clock.now)
-                while self._answer(self._calendar, device):
-                    pass
+            self._first_readable(calendar)
+            wire = self._accept(calendar)
+            self._calendar = Calendar(wire, lambda: self._clock.now, lambda: self._await_message(wire))
+            while True:
+                self._answer(self._calendar, device)
+        except PeerGoneError:
+            return
         finally:
             if self._calendar is not None:
-                self._calendar.channel.close()
+                self._calendar.wire.close()
             if self._vhost is not None:
                 self._vhost.close()
             self._calendar = self._vhost = None
 
-    def _accept(self, name: str, listener: socket.socket) -> Channel:
-        return Channel(name, listener.accept()[0], self._patience_s)
+    def _accept(self, listener: socket.socket) -> Wire:
+        return Wire(listener.accept()[0], self._patience_s)
 
-    def _answer(self, calendar: Calendar, listener: socket.socket) -> bool:
-        """Whatever is next; False when the kernel has ended."""
+    def _answer(self, calendar: Calendar, listener: socket.socket) -> None:
+        """Whatever is next."""
+        vhost = self._vhost
         if calendar.waiting:
             self._let_time_pass(calendar)
-            return True
-        vhost = self._vhost
-        found = self._first_readable(listener if vhost is None else vhost.channel, calendar.channel)
-        if found is calendar.channel:
-            return calendar.handle()
-        if found is None:
-            return False
-        if vhost is not None:
-            return vhost.handle()
-        self._vhost = VhostUser(self._accept("vhost-user", listener), self._patience_s, self._kicked)
-        return True
+        elif self._first_readable(listener if vhost is None else vhost.wire, calendar.wire) is calendar.wire:
+            calendar.handle()
+        elif vhost is not None:
+            vhost.handle()
+        else:
+            self._vhost = VhostUser(self._accept(listener), self._patience_s, self._kicked)
 
-    def _first_readable(self, *sources: Source) -> Source | None:
-        """The first of them that has something to read, when there is one; None when the kernel has ended."""
+    def _first_readable(self, *sources: Source) -> Source:
+        """The first of them that has something to read, when there is one. Raises PeerGoneError."""
         poll = select.poll()
         for source in (*sources, *([self._gone] if self._gone is not None else [])):
             poll.register(source, select.POLLIN)
         ready = {descriptor for descriptor, _events in poll.poll(self._patience_s * 1000)}
         if not ready:
             raise PeerError(f"the kernel has said nothing for {self._patience_s:g} seconds")
-        return next((source for source in sources if source.fileno() in ready), None)
+        for source in sources:
+            if source.fileno() in ready:
+                return source
+        raise PeerGoneError("the kernel has ended")
+
+    def _await_message(self, wire: Wire) -> None:
+        self._first_readable(wire)
 
     # Time
 
@@ -189,13 +195,12 @@ class UmlCarrier:
                 self._arrive(_PIN_A)  # nobody has cleared its cause yet
         vhost.call(_INTERRUPTS, self._until_readable)
 
-    def _until_readable(self, channel: Channel) -> None:
-        """Answer the calendar until a channel has something to read."""
+    def _until_readable(self, wire: Wire) -> None:
+        """Answer the calendar until something is to be read elsewhere."""
         calendar = self._calendar
         assert calendar is not None
-        while (found := self._first_readable(channel, calendar.channel)) is not channel:
-            if found is None or not calendar.handle():
-                raise PeerError("the kernel has ended while it was told of an interrupt")
+        while self._first_readable(wire, calendar.wire) is not wire:
+            calendar.handle()
 
     def _arrive(self, message: bytes) -> None:
         # Those of one vector that have not arrived yet are one, as in hardware.
@@ -216,22 +221,17 @@ class UmlCarrier:
     # Host memory
 
     def dma_read(self, address: int, size: int) -> bytes:
-        """The kernel's memory, by bus address. Raises DmaError where it has none, or shares none."""
-        try:
-            return self._memory.read(address, size)
-        except PeerError as error:
-            raise DmaError(address, str(error)) from None
+        """The kernel's memory, by bus address. Raises DmaError where it shares none."""
+        return self._memory(address).read(address, size)
 
     def dma_write(self, address: int, data: bytes) -> None:
         """As :meth:`dma_read`."""
-        try:
-            self._memory.write(address, data)
-        except PeerError as error:
-            raise DmaError(address, str(error)) from None
+        self._memory(address).write(address, data)
 
-    @property
-    def _memory(self) -> GuestMemory:
-        return GuestMemory() if self._vhost is None else self._vhost.memory
+    def _memory(self, address: int) -> HostMemory:
+        if self._vhost is None:
+            raise DmaError(address, "no kernel shares its memory")
+        return self._vhost.memory
 
     # Accesses
 

@@ -5,32 +5,35 @@ Only what User Mode Linux needs: two queues whose kicks and calls come in band, 
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Callable
 
-from npusim.device.carriers.channel import MOST_DESCRIPTORS, Channel, PeerError
-from npusim.device.carriers.virtio import GuestMemory, Queue, Region
+from npusim.device.carriers.host_memory import HostMemory, Window
+from npusim.device.carriers.virtio import Queue
+from npusim.device.carriers.wire import MOST_FDS, PeerError, Wire, close_all
+from npusim.device.pci import DmaError
 
 _HEADER = struct.Struct("<III")  # request, flags, bytes of payload
 _VERSION, _REPLY, _NEED_REPLY = 1, 1 << 2, 1 << 3
 _FEATURES = 1 << 30 | 1 << 32  # the protocol has features of its own; virtio 1
-_PROTOCOL_FEATURES = 1 << 3 | 1 << 5 | 1 << 14  # answers to everything; a channel back; kicks and calls in band
+_PROTOCOL_FEATURES = 1 << 3 | 1 << 5 | 1 << 14  # answers to everything; a wire back; kicks and calls in band
 _PAYLOAD_BYTES = 4096
-_CALL = 4  # on the channel back: there is something in a queue
+_CALL = 4  # on the wire back: there is something in a queue
 
 
 class VhostUser:
-    """The virtio device: its memory, two queues, and the channel back. ``kicked(queue)`` answers what is in one."""
+    """The virtio device: its memory, two queues, and the wire back. ``kicked(queue)`` answers what is in one. A kernel
+    that has closed is a PeerGoneError."""
 
-    def __init__(self, channel: Channel, patience_s: float, kicked: Callable[[int], None]) -> None:
-        self.channel = channel
-        self.back: Channel | None = None
-        self.memory = GuestMemory()
+    def __init__(self, wire: Wire, patience_s: float, kicked: Callable[[int], None]) -> None:
+        self.wire = wire
+        self.back: Wire | None = None
+        self.memory = HostMemory()
         self.queues = (Queue(self.memory), Queue(self.memory))
         self._patience_s = patience_s
         self._kicked = kicked
+        self._fds: list[int] = []  # that came with the message which is served
         self._requests: dict[int, Callable[[bytes], bytes | None]] = {
             1: self._get_features,
             2: self._set_features,
@@ -51,30 +54,27 @@ class VhostUser:
             35: self._kick,  # VRING_KICK
         }
 
-    def handle(self) -> bool:
-        """One message of the kernel; False if it has closed. Raises PeerError."""
+    def handle(self) -> None:
+        """One message of the kernel. Raises PeerError."""
+        request, flags, size = _HEADER.unpack(self.wire.receive(_HEADER.size))
+        if flags & 3 != _VERSION or size > _PAYLOAD_BYTES:
+            raise PeerError(
+                f"vhost-user: a message must have version 1 and at most {_PAYLOAD_BYTES} bytes, "
+                f"got flags {flags:#x} and {size} bytes"
+            )
+        payload = bytes(self.wire.receive(size, begun=True))
+        self._fds = self.wire.take_fds()
         try:
-            header = self.channel.receive(_HEADER.size)
-            if not header:
-                return False
-            request, flags, size = _HEADER.unpack(header)
-            if flags & 3 != _VERSION or size > _PAYLOAD_BYTES:
-                raise PeerError(
-                    f"vhost-user: flags {flags:#x} and {size} bytes: must have version 1, {_PAYLOAD_BYTES} at most"
-                )
-            payload = self.channel.receive(size)
-            if len(payload) != size:
-                raise PeerError("vhost-user: closed in the midst of a message")
-            try:
-                answer = self._serve(request, payload)
-            except struct.error:
-                raise PeerError(f"vhost-user: request {request} cannot have {size} bytes") from None
+            answer = self._serve(request, payload)
+        except struct.error:
+            raise PeerError(f"vhost-user: request {request} cannot have {size} bytes") from None
+        except DmaError as error:
+            raise PeerError(f"vhost-user: {error.explanation}: {error.address:#x}") from None
         finally:
-            self.channel.drop_descriptors()
+            close_all(self._fds)
         if answer is not None or flags & _NEED_REPLY:
             answer = struct.pack("<Q", 0) if answer is None else answer
-            self.channel.send(_HEADER.pack(request, _VERSION | _REPLY, len(answer)) + answer)
-        return True
+            self.wire.send(_HEADER.pack(request, _VERSION | _REPLY, len(answer)), answer)
 
     def _serve(self, request: int, payload: bytes) -> bytes | None:
         """The answer of a request that has one of its own."""
@@ -139,49 +139,47 @@ class VhostUser:
 
     def _share(self, payload: bytes) -> None:
         (count,) = struct.unpack_from("<I", payload)
-        if count > MOST_DESCRIPTORS or count != len(self.channel.descriptors) or len(payload) < 8 + 32 * count:
+        if count > MOST_FDS or count != len(self._fds) or len(payload) < 8 + 32 * count:
             raise PeerError(
-                f"vhost-user: {count} regions of memory with {len(self.channel.descriptors)} files in {len(payload)} "
-                f"bytes: must be {MOST_DESCRIPTORS} at most, each with one file and 32 bytes"
+                f"vhost-user: {count} regions of memory with {len(self._fds)} files in {len(payload)} bytes: "
+                f"must be {MOST_FDS} at most, each with one file and 32 bytes"
             )
-        regions = []
-        for number, descriptor in enumerate(self.channel.descriptors):
+        self.memory.clear()
+        for number in range(count):
             address, size, _user_address, offset = struct.unpack_from("<QQQQ", payload, 8 + 32 * number)
-            regions.append(Region(address, size, descriptor, offset))
-        self.channel.descriptors = []
-        self.memory.share(tuple(regions))
+            try:
+                self.memory.add(Window(address, size, True, True, self._fds[0], offset))
+            except OSError as error:
+                raise PeerError(f"vhost-user: {size:#x} bytes of memory at {address:#x}: {error.strerror}") from None
+            del self._fds[0]  # the memory's from here on
 
     def _set_back(self, _payload: bytes) -> None:
-        if len(self.channel.descriptors) != 1:
-            raise PeerError(f"vhost-user: the channel back must be one socket, got {len(self.channel.descriptors)}")
+        if len(self._fds) != 1:
+            raise PeerError(f"vhost-user: the wire back must be one socket, got {len(self._fds)} descriptors")
+        try:
+            sock = socket.socket(fileno=self._fds[0])
+        except OSError:
+            raise PeerError("vhost-user: the wire back must be a socket") from None
+        self._fds.clear()
         if self.back is not None:
             self.back.close()
-            self.back = None
-        descriptor = self.channel.descriptors.pop()
-        try:
-            sock = socket.socket(fileno=descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise PeerError("vhost-user: the channel back must be a socket") from None
-        if sock.type != socket.SOCK_STREAM:
-            sock.close()
-            raise PeerError("vhost-user: the channel back must be a stream socket")
-        self.back = Channel("channel back", sock, self._patience_s)
+        self.back = Wire(sock, self._patience_s)
 
-    def call(self, index: int, until_readable: Callable[[Channel], None]) -> None:
+    def call(self, index: int, until_readable: Callable[[Wire], None]) -> None:
         """Tell the kernel that there is something for it in a queue; it has heard when this returns. ``until_readable``
-        waits for a message of a channel, and answers meanwhile what comes on others."""
+        waits for a message on a wire, and answers meanwhile what comes on others."""
         if self.back is None:
-            raise PeerError("vhost-user: a kernel that has given no channel back cannot be told of interrupts")
-        self.back.send(_HEADER.pack(_CALL, _VERSION | _NEED_REPLY, 8) + struct.pack("<II", index, 0))
+            raise PeerError("vhost-user: a kernel that has given no wire back cannot be told of interrupts")
+        self.back.send(_HEADER.pack(_CALL, _VERSION | _NEED_REPLY, 8), struct.pack("<II", index, 0))
         until_readable(self.back)
         answer = self.back.receive(_HEADER.size + 8)
+        close_all(self.back.take_fds())
         if answer[: _HEADER.size] != _HEADER.pack(_CALL, _VERSION | _REPLY, 8):
-            raise PeerError(f"channel back: must answer that it was called, got {answer.hex() or 'its end'}")
+            raise PeerError(f"wire back: the kernel must answer that it was called, got {answer.hex()}")
 
     def close(self) -> None:
-        self.memory.close()
-        self.channel.close()
+        self.memory.clear()
+        self.wire.close()
         if self.back is not None:
             self.back.close()
 

@@ -1,19 +1,18 @@
-"""The device's end of vhost-user and of virtqueues: memory of a guest, and rings of descriptors in it.
+"""The device's end of virtqueues: rings of descriptors in a guest's memory.
 
 Virtual I/O Device (VIRTIO) Version 1.1, section 2.6: split virtqueues, without indirect descriptors and event indices,
 which nobody here offers. Nothing that a guest writes is believed: every address is looked up, every chain has an end.
+A queue that cannot be is a PeerError, one outside of the guest's memory a DmaError.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
-from npusim.device.carriers.channel import PeerError
+from npusim.device.carriers.host_memory import HostMemory
+from npusim.device.carriers.wire import PeerError
 
 CHAIN_BYTES = 1 << 28
 """The most that one chain of descriptors may hold: what lies behind all BARs together, 256 MiB."""
@@ -23,73 +22,6 @@ _NEXT, _DEVICE_WRITES = 1, 2
 _DESCRIPTOR = struct.Struct("<QIHH")  # address, bytes, flags, next
 _USED = struct.Struct("<II")  # head of a chain, bytes written
 _INDEX = struct.Struct("<H")
-
-
-class Region(NamedTuple):
-    """Part of a guest's memory: ``size`` bytes at a bus address are those of a file from ``offset`` on."""
-
-    address: int
-    size: int
-    descriptor: int
-    offset: int
-
-
-class GuestMemory:
-    """What a guest shares, by bus address. Owns the descriptors.
-
-    The files are read and written, not mapped: a guest may shorten a file at any time, and an access to a mapping
-    behind the end of its file kills the process.
-    """
-
-    def __init__(self) -> None:
-        self._regions: tuple[Region, ...] = ()
-
-    def share(self, regions: tuple[Region, ...]) -> None:
-        """Take these regions in place of those there were. Raises PeerError, and then owns their descriptors too."""
-        self.close()
-        self._regions = regions
-        for region in regions:
-            found = os.fstat(region.descriptor)
-            if not stat.S_ISREG(found.st_mode) or region.offset + region.size > found.st_size:
-                raise PeerError(
-                    f"memory at {region.address:#x}: must lie in a file that has bytes {region.offset:#x} to "
-                    f"{region.offset + region.size:#x}, got one of {found.st_size:#x} bytes"
-                )
-
-    def close(self) -> None:
-        """Let go of the files."""
-        for region in self._regions:
-            with suppress(OSError):
-                os.close(region.descriptor)
-        self._regions = ()
-
-    def _find(self, address: int, size: int) -> tuple[int, int]:
-        for region in self._regions:
-            if region.address <= address and address + size <= region.address + region.size:
-                return region.descriptor, region.offset + address - region.address
-        shared = ", ".join(f"{each.address:#x} to {each.address + each.size:#x}" for each in self._regions)
-        raise PeerError(f"{size} bytes at {address:#x} must lie in memory that is shared: {shared or 'none is'}")
-
-    def read(self, address: int, size: int) -> bytes:
-        """``size`` bytes at a bus address. Raises PeerError where nothing is shared."""
-        descriptor, offset = self._find(address, size)
-        try:
-            data = os.pread(descriptor, size, offset)
-        except OSError as error:
-            raise PeerError(f"memory at {address:#x} cannot be read: {error.strerror}") from None
-        if len(data) != size:
-            raise PeerError(f"the file with the {size} bytes at {address:#x} has become shorter")
-        return data
-
-    def write(self, address: int, data: bytes) -> None:
-        """As :meth:`read`."""
-        descriptor, offset = self._find(address, len(data))
-        try:
-            written = os.pwrite(descriptor, data, offset)
-        except OSError as error:
-            raise PeerError(f"memory at {address:#x} cannot be written: {error.strerror}") from None
-        if written != len(data):
-            raise PeerError(f"memory at {address:#x}: only {written} of {len(data)} bytes could be written")
 
 
 class Chain(NamedTuple):
@@ -103,7 +35,7 @@ class Chain(NamedTuple):
 class Queue:
     """A split virtqueue, as its device sees it. Addresses are set by the driver before anything is taken."""
 
-    def __init__(self, memory: GuestMemory) -> None:
+    def __init__(self, memory: HostMemory) -> None:
         self._memory = memory
         self.descriptors = self.used = self.available = 0  # bus addresses
         self.reset()

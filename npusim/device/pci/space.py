@@ -43,18 +43,42 @@ class Bar(NamedTuple):
     prefetchable_64bit: bool
 
 
-class ConfigSpace:
-    """The 4096 bytes. ``vectors``: interrupt messages of the function; ``table`` and ``pending``: where in BAR 0 the
-    MSI-X structures lie; ``revision``: of the device."""
+class Features(NamedTuple):
+    """What of the capabilities a function has. ``vectors``: interrupt messages; ``table`` and ``pending``: where in BAR
+    0 the MSI-X structures lie; ``revision``: of the device."""
 
-    def __init__(self, bars: tuple[Bar, ...], vectors: int, table: int, pending: int, revision: int) -> None:
+    vectors: int
+    table: int
+    pending: int
+    revision: int
+    msi: bool = True
+    msix: bool = True
+    power_states: bool = True
+    function_reset: bool = True
+
+
+class ConfigSpace:
+    """The 4096 bytes."""
+
+    def __init__(self, bars: tuple[Bar, ...], features: Features) -> None:
         self._values = bytearray(SPACE_BYTES)
         self._writable = bytearray(SPACE_BYTES)
         self._cleared = bytearray(SPACE_BYTES)  # bits that a 1 clears
-        self._header(revision)
+        self._features = features
+        self._header(features.revision)
         for bar in bars:
             self._bar(bar)
-        self._capabilities_list(vectors, table, pending)
+        last = _CAPABILITIES
+        for place, make, there in (
+            (PM, self._power, features.power_states),
+            (MSI, self._messages, features.msi),
+            (MSIX, self._many_messages, features.msix),
+            (EXPRESS, self._express, True),
+        ):
+            if there:
+                self._put(last, 1, place)
+                make()
+                last = place + 1
         self._reset = bytes(self._values)
 
     def reset(self) -> None:
@@ -100,7 +124,6 @@ class ConfigSpace:
         self._put(0x08, 4, revision & 0xFF | CLASS << 8)
         self._put(_CACHE_LINE, 1, 0, 0xFF)
         self._put(_SUBSYSTEM, 4, VENDOR_ID | DEVICE_ID << 16)
-        self._put(_CAPABILITIES, 1, PM)
         self._put(_INTERRUPT_LINE, 1, 0, 0xFF)
         self._put(_INTERRUPT_PIN, 1, 1)  # INTA#
 
@@ -109,24 +132,33 @@ class ConfigSpace:
         size, kind = (8, 0xC) if bar.prefetchable_64bit else (4, 0)
         self._put(BAR0 + 4 * bar.number, size, kind, -bar.size & (1 << 8 * size) - 1 & ~0xF)
 
-    def _capabilities_list(self, vectors: int, table: int, pending: int) -> None:
-        self._put(PM, 4, 0x01 | MSI << 8 | 3 << 16)  # version 3; neither D1, D2 nor PME
+    # Capabilities: the byte at 1, that of the next, is put in by whoever chains them.
+
+    def _power(self) -> None:
+        self._put(PM, 4, 0x01 | 3 << 16)  # version 3; neither D1, D2 nor PME
         self._put(PM_CONTROL, 2, 0, PM_STATE)
-        # Powers of two of messages, 64-bit addresses, a mask for each message.
-        capable = (vectors - 1).bit_length()
-        self._put(MSI, 2, 0x05 | MSIX << 8)
+
+    def _messages(self) -> None:
+        """MSI: powers of two of messages, 64-bit addresses, a mask for each message."""
+        capable = (self._features.vectors - 1).bit_length()
+        self._put(MSI, 2, 0x05)
         self._put(MSI_CONTROL, 2, capable << 1 | 1 << 7 | 1 << 8, MSI_ENABLE | 7 << 4)
         self._put(MSI_ADDRESS, 8, 0, (1 << 64) - 4)
         self._put(MSI_DATA, 2, 0, 0xFFFF)
-        self._put(MSI_MASK, 4, 0, (1 << vectors) - 1)
-        self._put(MSIX, 2, 0x11 | EXPRESS << 8)
-        self._put(MSIX_CONTROL, 2, vectors - 1, MSIX_MASK_ALL | MSIX_ENABLE)
-        self._put(MSIX + 4, 4, table)  # the low three bits are the BAR: 0
-        self._put(MSIX + 8, 4, pending)
-        self._put(EXPRESS, 4, 0x10 | 2 << 16)  # the last; version 2, an endpoint
+        self._put(MSI_MASK, 4, 0, (1 << self._features.vectors) - 1)
+
+    def _many_messages(self) -> None:
+        """MSI-X: the low three bits of both places are the BAR, which is 0."""
+        self._put(MSIX, 2, 0x11)
+        self._put(MSIX_CONTROL, 2, self._features.vectors - 1, MSIX_MASK_ALL | MSIX_ENABLE)
+        self._put(MSIX + 4, 4, self._features.table)
+        self._put(MSIX + 8, 4, self._features.pending)
+
+    def _express(self) -> None:
+        self._put(EXPRESS, 4, 0x10 | 2 << 16)  # version 2, an endpoint
         # 256 bytes of payload, role-based error reporting, function level reset
-        self._put(EXPRESS + 4, 4, 1 | 1 << 15 | 1 << 28)
-        self._put(DEVICE_CONTROL, 2, 2 << 12 | 1 << 11 | 1 << 4, 0x78FF | 1 << 11)
+        self._put(EXPRESS + 4, 4, 1 | 1 << 15 | self._features.function_reset << 28)
+        self._put(DEVICE_CONTROL, 2, 2 << 12 | 1 << 11 | 1 << 4, 0x7FFF)
         self._put(DEVICE_STATUS, 2, 0, 0, 0xF)
         self._put(EXPRESS + 0x0C, 4, _LINK_SPEED | _LINK_WIDTH << 4)
         self._put(_LINK_CONTROL, 2, 0, 0x00C3)
