@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npusim.device.bus import BAR_REGISTERS
+from npusim.device.bus import BAR_REGISTERS, Bus
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, REGION_ROW, Completion, RingEntry
@@ -22,9 +22,9 @@ SECOND = 10**12
 class BareDevice:
     """Registers by name, rings in DRAM, and memory that is taken and never given back."""
 
-    def __init__(self, config: Config = QUICK) -> None:
-        self.device = NpuDevice(config)
-        self.bus = self.device.bus
+    def __init__(self, config: Config = QUICK, device: NpuDevice | None = None, bus: Bus | None = None) -> None:
+        self.device = device or NpuDevice(config)
+        self.bus = bus or self.device.bus
         self.records: dict[int, Timeline] = {}
         self.device.listener = self.records.__setitem__
         self._free = 1 << 20
