@@ -14,22 +14,26 @@ import enum
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import cast
 
+from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
+from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim import job as machine_job
+from npusim.sim.clock import Event
 from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import RefusedError
+from npusim.sim.watch import Watcher
 from npusim.timeline import Counters, Fault, FaultCode, Timeline
 from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.device")
 
-_READY, _BUSY, _FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
-_INT_DONE, _INT_FAULT = (field.mask for field in BY_NAME["INT_STATUS"].fields)
+_READY, _BUSY, _FAULT, _FIRMWARE, _COPY_FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
+_OF_OTHERS = _FIRMWARE | _COPY_FAULT
 _COUNT = 0xFFFF_FFFF
 _DOWN = tuple(reversed(range(len(RINGS))))
 _TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
@@ -65,20 +69,22 @@ class Job(machine_job.Job):
 class JobQueues:
     """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
 
-    ``interrupt(bits)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence is None
-    when the ring entry could not be read.
+    ``interrupt(bits, *sources)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence
+    is None when the ring entry could not be read.
     """
 
     def __init__(
         self,
         machine: Machine,
         registers: RegisterFile,
-        interrupt: Callable[[int], None],
+        port: Port,
+        interrupt: Callable[..., None],
         ended: Callable[[int | None, Timeline], None],
     ) -> None:
         self._machine = machine
         self._registers = registers
         self._values = registers.values
+        self._port = port
         self._interrupt = interrupt
         self._tell = ended
         self._begun: list[Job | None] = []
@@ -111,6 +117,25 @@ class JobQueues:
         """
         self._context_base = context_base
 
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it what happens from here on, of jobs under way, too."""
+        self._machine.watchers.append(watcher)
+        if not watcher.steps:
+            return
+        for job in self._begun:
+            if job is not None and job.player is not None:
+                # First: what the job has done already nobody is told.
+                job.player = self._machine.step_by_step(job.player)
+                if isinstance(job.player, Stepper):
+                    job.player.tell()
+        self._machine.step_watchers.append(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        self._machine.watchers.remove(watcher)
+        if watcher.steps:
+            self._machine.step_watchers.remove(watcher)
+
     def go_on(self) -> None:
         """After a fault: be done with the job that it was in, or with all of a ring that makes no sense."""
         job, self._faulted = self._faulted, None
@@ -142,7 +167,7 @@ class JobQueues:
             assert job.player is not None
             player = job.player = self._machine.step_by_step(job.player)
             if isinstance(player, Stepper):  # a job that is replayed is over before it could stop
-                player.park(lambda: self._machine.save(player, job.context, partial(self._parked, job)))
+                player.park(self._stopped)
 
     def _take_next(self) -> None:
         # A parked job of a higher class comes before waiting ones of lower classes, and behind waiting ones of higher.
@@ -156,7 +181,7 @@ class JobQueues:
                 assert isinstance(job.player, Stepper)
                 job.stage = Stage.RETURNING
                 self._current = job
-                self._machine.restore(job.player, job.context, partial(self._returned, job))
+                self._machine.restore(job.player, job.context, self._returned)
                 return
 
     def _higher(self, job: Job) -> bool:
@@ -169,16 +194,20 @@ class JobQueues:
     def _preempted(self, job: Job) -> bool:
         return self._context_base != 0 and self._higher(job)
 
-    def _parked(self, job: Job) -> None:
-        job.stage = Stage.PARKED
+    def _stopped(self, player: Stepper) -> None:
+        self._machine.save(player, _job_of(player).context, self._parked)
+
+    def _parked(self, player: Player) -> None:
+        _job_of(player).stage = Stage.PARKED
         self._current = None
         self.consider()
 
-    def _returned(self, job: Job) -> None:
+    def _returned(self, player: Player) -> None:
+        job = _job_of(player)
         assert isinstance(job.player, Stepper)
         if self._preempted(job):  # its context in DRAM is as good as ever
-            self._machine.leave(job.player)
-            self._parked(job)
+            self._machine.leave(player)
+            self._parked(player)
             return
         job.stage = Stage.RUNNING
         job.player.resume()
@@ -193,47 +222,54 @@ class JobQueues:
         size, head = self._values[f"{name}_SIZE"], self._values[_HEADS[ring]]
         waiting = self._tails[ring] - head & _COUNT  # this one among them
         if not size or size & (size - 1) or waiting > size:
-            self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
+            self._refuse(job, Fault(FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}"))
             return
         address = registers.get_pair(f"{name}_BASE") + head % size * ENTRY.size
-        self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
+        self._read(job, address, ENTRY.size, self._entry_came)
 
-    def _fetch(self, job: Job, address: int, size: int, then: Callable[[bytes], None]) -> None:
-        """Read a ring entry or a region table from DRAM, which takes time; a reset meanwhile makes it void.
+    def _read(self, job: Job, address: int, size: int, then: Callable[[Event], None]) -> None:
+        """Read control data, which takes time; ``then`` gets what :meth:`_accessed` understands.
 
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
         """
+        delay = self._port.read_ps(address, size)
+        self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
-        def arrived() -> None:
-            try:
-                raw = self._machine.memory.slice(address, size).tobytes()
-            except AddressError as error:
-                if job.entry is None:
-                    self._refuse(job, FaultCode.ADDRESS, error.address, f"ring entry: {error.explanation}")
-                else:  # the entry has come, so it is known where the record and the text belong
-                    fault = Fault(FaultCode.ADDRESS, error.address, f"region table: {error.explanation}")
-                    self._ended(job, None if job.aborted else fault)
-                return
-            then(raw)
+    def _accessed(self, event: Event) -> tuple[Job, int, int] | None:
+        """Whose access it was, address and size; None after a reset, which makes it void."""
+        epoch, job, address, size = cast("tuple[int, Job, int, int]", event.value)
+        return (job, address, size) if epoch == self._epoch else None
 
-        self._after_access(size, arrived)
-
-    def _after_access(self, size: int, then: Callable[[], None]) -> None:
-        """``then()`` after the time of reading or writing control data in DRAM, unless there is a reset meanwhile."""
-        epoch = self._epoch
-        self._machine.clock.after(self._machine.control_ps(size), lambda _: then() if epoch == self._epoch else None)
-
-    def _begin(self, job: Job, address: int, entry: RingEntry) -> None:
-        job.entry = entry
+    def _entry_came(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, address, size = access
+        try:
+            raw = self._port.load(address, size)
+        except AddressError as error:
+            self._refuse(job, fault_of(error, "ring entry"))
+            return
+        entry = job.entry = RingEntry(*ENTRY.unpack(raw))
         problem = entry.mistake
         if problem:
-            self._refuse(job, FaultCode.RING, address, problem)
+            self._refuse(job, Fault(FaultCode.RING, address, problem))
         elif entry.flags & _WITHDRAWN:
             job.aborted = True
             self._ended(job)
         else:
-            size = entry.region_count * REGION_ROW.size
-            self._fetch(job, entry.region_table, size, lambda raw: self._start(job, entry, raw))
+            self._read(job, entry.region_table, entry.region_count * REGION_ROW.size, self._table_came)
+
+    def _table_came(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, address, size = access
+        assert job.entry is not None
+        try:
+            raw = self._port.load(address, size)
+        except AddressError as error:  # it is known where the record and the text belong
+            self._ended(job, None if job.aborted else fault_of(error, "region table"))
+            return
+        self._start(job, job.entry, raw)
 
     def _start(self, job: Job, entry: RingEntry, table: bytes) -> None:
         if job.aborted:
@@ -253,7 +289,7 @@ class JobQueues:
         job.arithmetic, job.residents = not entry.flags & _TIMING_ONLY, entry.residents
         job.stage = Stage.RUNNING
         try:
-            job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
+            job.player = self._machine.start(job, self.played)
         except RefusedError as error:
             self._ended(job, Fault(FaultCode.PROGRAM, entry.program_address + error.offset, error.explanation))
         except AddressError as error:
@@ -276,12 +312,22 @@ class JobQueues:
                     self._ended(job)
 
     def _ended(self, job: Job, fault: Fault | None = None) -> None:
-        """The job is over; its completion record is on its way to DRAM."""
+        """The job is over; its completion record is on its way."""
         job.stage = Stage.ENDING
         job.fault = fault
-        self._after_access(COMPLETION.size, lambda: self._report(job))
+        assert job.entry is not None
+        address, size = job.entry.completion, COMPLETION.size
+        delay = self._port.write_ps(address, size)
+        self._machine.clock.after(delay, self._record_went, (self._epoch, job, address, size))
 
-    def _report(self, job: Job) -> None:
+    def played(self, player: Player) -> None:
+        """A job has ended on the machine."""
+        self._ended(_job_of(player), player.fault)
+
+    def _record_went(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, _, _ = access
         entry, fault = job.entry, job.fault
         assert entry is not None
         timeline = self._timeline(job)
@@ -290,9 +336,12 @@ class JobQueues:
         if fault and entry.log_bytes:
             self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
         # Registers and interrupt come after the record: whoever sees one of them must find it written.
-        self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles)))
+        record = COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles))
+        unwritten = self._store(entry.completion, record)
+        if unwritten and not fault:  # the registers are all that can tell of it
+            fault = timeline.fault = job.fault = unwritten
         self._forget(job)
-        self._tell(entry.fence, timeline)
+        self._tell_end(job, entry.fence, timeline)
         if fault:
             self._stop(job, fault)
             return
@@ -301,8 +350,13 @@ class JobQueues:
         if not job.aborted:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()
-        self._interrupt(_INT_DONE)
+        self._interrupt(DONE, job.ring)
         self.consider()
+
+    def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
+        for watcher in tuple(self._machine.watchers):
+            watcher.job_ends(job, timeline)
+        self._tell(fence, timeline)
 
     def _forget(self, job: Job) -> None:
         self._begun[job.ring] = None
@@ -320,12 +374,12 @@ class JobQueues:
         timeline.aborted, timeline.residents_held = job.aborted, job.held
         return timeline
 
-    def _refuse(self, job: Job, code: FaultCode, address: int, explanation: str) -> None:
+    def _refuse(self, job: Job, fault: Fault) -> None:
         """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
-        job.fault = Fault(code, address, explanation)
+        job.fault = fault
         self._forget(job)
-        self._tell(None, self._timeline(job))
-        self._stop(job, job.fault)
+        self._tell_end(job, None, self._timeline(job))
+        self._stop(job, fault)
 
     def _stop(self, job: Job, fault: Fault) -> None:
         _log.info("fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
@@ -334,13 +388,23 @@ class JobQueues:
         self._registers.set("FAULT_RING", 1 << job.ring)
         self._registers.set_pair("FAULT_ADDR", fault.address)
         self._show_status()
-        self._interrupt(_INT_FAULT | _INT_DONE)
+        self._interrupt(FAULT | DONE, FROM_FAULT, job.ring)
 
     def _show_status(self) -> None:
-        self._registers.set("STATUS", _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0))
+        own = _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0)
+        self._registers.set("STATUS", own | self._values["STATUS"] & _OF_OTHERS)
 
-    def _store(self, address: int, data: bytes) -> None:
+    def _store(self, address: int, data: bytes) -> Fault | None:
+        """Write what software waits for; the fault if that is host memory which cannot be reached."""
         try:
-            self._machine.memory.store(address, data)
-        except AddressError as fault:
-            _log.warning("write: %s", fault.explanation)
+            self._port.store(address, data)
+        except AddressError as error:
+            _log.warning("write: %s", error.explanation)
+            return fault_of(error, "completion record") if isinstance(error, HostError) else None
+        return None
+
+
+def _job_of(player: Player) -> Job:
+    job = player.job
+    assert isinstance(job, Job)
+    return job

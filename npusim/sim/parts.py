@@ -9,17 +9,21 @@ from npusim.sim.fabric import Fabric
 from npusim.sim.inject import Injection
 from npusim.sim.memory import DeviceMemory
 from npusim.sim.steps import Layout
+from npusim.sim.watch import Watcher
 from npusim.units import cycles_to_ps
 
 
 class Parts:
     """What there is of one device; ``cycle_ps``: of its clock, ``layer_ps``: what turning to another layer takes."""
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    def __init__(self, config: Config, injection: Injection | None = None, *, shared_memory: bool = False) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.clock = Clock()
-        self.memory = DeviceMemory(config)
+        self.watchers: list[Watcher] = []
+        self.step_watchers: list[Watcher] = []
+        """Those that are told of single commands."""
+        self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
         self.link = SharedLink(self.clock, self.fabric.capacity)
         # Reads of constants share nothing with the rest where they have a memory of their own.

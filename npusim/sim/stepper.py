@@ -16,6 +16,7 @@ from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.sequencer import Sequencer
 from npusim.sim.steps import HALT, Step
+from npusim.sim.watched import WatchedEngine
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
@@ -51,10 +52,11 @@ class Stepper(Progress):
         self.error: BaseException | None = None
         self._done = done
         self._learn = learn
-        self._stopped: Callable[[], None] | None = None
+        self._stopped: Callable[[Stepper], None] | None = None
         self._dram_busy_ps = 0
         self._link_mark = machine.link.settle()
-        self.engines = [Engine(self, name) for name in machine.layout.names]
+        kind = WatchedEngine if self.watchers else Engine
+        self.engines = [kind(self, name) for name in machine.layout.names]
         self.sequencer = Sequencer(self)
 
     @property
@@ -91,7 +93,7 @@ class Stepper(Progress):
             self.parked_ps = self.clock.now
             self.preemptions += 1
             assert self._stopped is not None
-            self._stopped()
+            self._stopped(self)
         else:
             self.fail(Fault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
 
@@ -104,8 +106,8 @@ class Stepper(Progress):
                 lines.append(f"{engine.name} hangs in {engine.step.kind} after {engine.completed} commands")
         return "; ".join(lines) or "all queues are empty and the stream has no halt"
 
-    def park(self, stopped: Callable[[], None]) -> None:
-        """Come to a stop: units finish the commands that they are in, then ``stopped()`` is called.
+    def park(self, stopped: Callable[[Stepper], None]) -> None:
+        """Come to a stop: units finish the commands that they are in, then ``stopped(self)`` is called.
 
         A job that ends before it stops, well or not, is not parked. Commands that the sequencer has sent off arrive.
         """
@@ -138,6 +140,11 @@ class Stepper(Progress):
         for engine in self.engines:
             engine.count(self.clock.now)
         self.sequencer.count(self.clock.now)
+
+    def tell(self) -> None:
+        """From here on its units tell whoever watches."""
+        for engine in self.engines:
+            engine.__class__ = WatchedEngine
 
     def leave_link(self) -> None:
         """From here on what the link to DRAM does is another job's."""
