@@ -41,6 +41,7 @@
 #define NPU_MOST_JOBS 256	/* of one client */
 #define NPU_MOST_RESIDENTS 255
 #define NPU_CHUNK SZ_16K	/* bytes that are copied at a time */
+#define NPU_UML_BYTES SZ_16M	/* what User Mode Linux reaches of a BAR: see lib/logic_iomem.c */
 #define NPU_GRACE_MS 100	/* from an abort to the next step of recovery */
 #define NPU_RESET_US 1000000
 

@@ -107,6 +107,8 @@ static int identify(struct npu *npu)
 		return dev_err_probe(dev, -ENODEV, "interface %u is needed, the device has %u\n", NPU_INTERFACE,
 				     version >> NPU_VERSION_INTERFACE_SHIFT);
 	npu->mem_bytes = min_t(u64, npu_read_pair(npu, NPU_CAP_DRAM_LO), pci_resource_len(npu->pdev, NPU_BAR_MEMORY));
+	if (IS_ENABLED(CONFIG_INDIRECT_IOMEM))
+		npu->mem_bytes = min_t(u64, npu->mem_bytes, NPU_UML_BYTES);
 	npu->mem_bytes &= PAGE_MASK;
 	npu->context_bytes = npu_read_pair(npu, NPU_CAP_CONTEXT_LO);
 	if (npu->mem_bytes <= PAGE_SIZE)

@@ -264,8 +264,10 @@ static void isolation(const struct context *context)
 	EXPECT_IS(client_get(other, buffer, 0, page), -EACCES);
 	EXPECT_IS(client_free(other, secret), -EINVAL);
 	EXPECT_IS(client_free(context->fd, secret + 1), -EINVAL);
+
 	const uint64_t starts[] = { secret, own, own + 1, own };
 	const uint64_t sizes[] = { 1, page + 1, UINT64_MAX, UINT64_MAX - own + 2 };
+
 	for (int i = 0; i < 4; i++) {
 		range.address = starts[i];
 		range.bytes = sizes[i];

@@ -23,7 +23,7 @@ static const struct program *code;
 static int files[CLIENTS];
 static uint64_t addresses[KNOWN], fences[KNOWN];
 static struct { void *at; size_t bytes; } mappings[MAPPINGS];
-static unsigned long outcomes[64];
+static unsigned long outcomes[64], submitted;
 
 /* splitmix64 */
 static uint64_t draw(void)
@@ -75,6 +75,8 @@ static uint64_t address(void)
 
 static uint64_t size(void)
 {
+	if (!below(4))
+		return code->regions[below(code->region_count)];
 	return below(8) ? 1 + below(3 * 4096) : odd_number();
 }
 
@@ -97,12 +99,35 @@ static void *pointer(void *args)
 	}
 }
 
-static int call(unsigned long command, void *args)
+static int call_of(unsigned int which, unsigned long command, void *args)
 {
-	int result = ioctl(files[below(CLIENTS)], command, pointer(args));
+	int result = ioctl(files[which], command, args);
 
 	outcomes[result < 0 && errno < 64 ? errno : 0]++;
 	return result;
+}
+
+static int call(unsigned long command, void *args)
+{
+	return call_of((unsigned int)below(CLIENTS), command, pointer(args));
+}
+
+/* A job that is right, of the client whose code it is, if there is room. */
+static void good_submit(void)
+{
+	struct run run;
+
+	if (run_new(files[0], code, &run))
+		return;
+	if (!run_submit(files[0], &run, (unsigned int)below(NPU_CLASSES), (unsigned int)below(2))) {
+		submitted++;
+		fences[below(KNOWN)] = run.fence;
+	}
+	/* In use, the memory goes when the job has ended. */
+	if (below(2))
+		run_free(files[0], &run);
+	else
+		free(run.table);
 }
 
 static void fuzz_submit(void)
@@ -180,8 +205,11 @@ static void step(void)
 		args.free.address = address();
 		call(NPU_IOC_FREE, &args);
 		break;
-	case 7 ... 10:
+	case 7 ... 9:
 		fuzz_submit();
+		break;
+	case 10:
+		good_submit();
 		break;
 	case 11 ... 12:
 		args.wait.fence = below(4) ? fences[below(KNOWN)] : odd_number();
@@ -227,9 +255,11 @@ int fuzz(const char *device, const struct program *program, unsigned long calls,
 		return 1;
 	}
 	for (unsigned long i = 0; i < calls; i++) {
-		/* The client whose code it is may have been closed by chance. */
-		if (i % 512 == 511)
+		/* By chance it may have been closed, have filled memory, or have jobs that it has not waited for. */
+		if (i % 512 == 511) {
+			reopen(0);
 			program_load(files[0], &own);
+		}
 		step();
 	}
 	for (unsigned int i = 0; i < CLIENTS; i++)
@@ -238,6 +268,6 @@ int fuzz(const char *device, const struct program *program, unsigned long calls,
 	for (int i = 0; i < 64; i++)
 		if (outcomes[i])
 			printf(" %s %lu", i ? strerrorname_np(i) : "ok", outcomes[i]);
-	printf("\n");
+	printf("; %lu good jobs\n", submitted);
 	return 0;
 }
