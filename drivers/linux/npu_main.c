@@ -271,6 +271,7 @@ static void npu_remove(struct pci_dev *pdev)
 	down_write(&npu->gate);
 	npu->removed = true;
 	mutex_lock(&npu->lock);
+	npu_collect(npu);
 	npu_quiet(npu);
 	npu_jobs_lose(npu, NPU_ENDED_GONE, "the driver was removed");
 	list_for_each_entry(client, &npu->clients, link) {
@@ -356,6 +357,7 @@ static void npu_reset_prepare(struct pci_dev *pdev)
 	struct npu *npu = pci_get_drvdata(pdev);
 
 	mutex_lock(&npu->lock);
+	npu_collect(npu);
 	if (npu->state == NPU_UP)
 		npu_quiet(npu);
 	npu_jobs_lose(npu, NPU_ENDED_RESET, "the PCI function was reset");

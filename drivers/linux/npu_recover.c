@@ -47,11 +47,12 @@ void npu_gone(struct npu *npu)
 	}
 }
 
-/* Reset the device; all jobs in it are lost. Under npu->lock. */
+/* Reset the device; jobs that have not ended by now are lost. Under npu->lock. */
 void npu_recover(struct npu *npu, u32 status, const char *why)
 {
 	int err;
 
+	npu_collect(npu);
 	dev_warn(&npu->pdev->dev, "reset, %u jobs are lost: %s\n", npu->inside, why);
 	err = npu_start(npu);
 	if (err == -EIO)
