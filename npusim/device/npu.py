@@ -7,13 +7,16 @@ completion record where there is one, and an interrupt. CONTROL makes it work ag
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 
 from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Turn
+from npusim.device.checkpoint import Checkpoint
 from npusim.device.host import HostBus
 from npusim.device.jobs import JobQueues
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
+from npusim.device.whole import Whole
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
 from npusim.sim.inject import Injection
@@ -60,6 +63,7 @@ class NpuDevice:
         self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
+        self._whole = Whole(self.machine, self._registers, self._jobs, self._host)
 
     @property
     def misuse(self) -> list[str]:
@@ -78,6 +82,23 @@ class NpuDevice:
     def unwatch(self, watcher: Watcher) -> None:
         """Tell it nothing more. Raises ValueError for one that does not watch."""
         self.machine.watchers.remove(watcher)
+
+    def checkpoint(self) -> Checkpoint:
+        """All that the device is at this moment, jobs under way among it; see docs/guide/debugger.md.
+
+        Not of it: ``last_job``, ``listener``, watchers, and what its driver knows. Raises CheckpointError in the midst
+        of an event: in what a watcher or a listener is told.
+        """
+        return self._whole.checkpoint()
+
+    def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
+        """Be as at a checkpoint of the same description, or at one in a file: same bits, same times from there on.
+
+        Raises CheckpointError, and UsageError for a file that cannot be read; a device that has begun with it is then
+        as after power-on.
+        """
+        self._whole.restore(checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(checkpoint))
+        self.last_job = None
 
     def unplug(self) -> None:
         """Take the device off the bus: reads give all ones from here on."""

@@ -17,7 +17,7 @@ class Watcher:
     time was passing, and the device can go on from there."""
 
     def job_begins(self, job: Job) -> None:
-        """A job is about to have the machine; in a device it is a :class:`npusim.device.jobs.Job`."""
+        """A job is about to have the machine; in a device it is a :class:`npusim.device.job.Job`."""
 
     def dispatched(self, unit: str, step: Step, at_ps: int) -> None:
         """A command goes to the queue of its unit, where it arrives at a time, now or some cycles later."""
