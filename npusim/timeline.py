@@ -78,6 +78,7 @@ class FaultCode(enum.IntEnum):
     DEADLOCK = 5  # no unit can go on
     DMA = 6  # a DMA transfer failed on the bus
     INTERNAL = 7  # the simulator itself failed
+    HOST = 8  # host memory cannot be reached
 
 
 @dataclass(frozen=True, slots=True)

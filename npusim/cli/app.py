@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from npusim.cli import compare, config, device, explore, libs, rerun, run, serving, setup, validate, whatif
+from npusim.cli import compare, config, device, explore, libs, rerun, run, serve, serving, setup, validate, whatif
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
@@ -52,6 +52,7 @@ for _command in (
     whatif.whatif,
     rerun.rerun,
     serving.serving,
+    serve.serve,
     compiling.compile_,
     compiling.disasm,
     device.info,

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from npusim.device.bus import Bus, RegisterModel, Turn
+from npusim.device.bus import Bus, DmaError, RegisterModel, Turn
 from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
@@ -60,7 +60,7 @@ class HostBus(Bus):
                     watcher.memory_read(address, size)
                 return data
             except AddressError as fault:
-                _log.warning("bulk read: %s", fault.explanation)
+                self._tell_misused("bulk read", fault)
         return bytearray(b"\xff") * size
 
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
@@ -71,7 +71,7 @@ class HostBus(Bus):
                 self._memory.slice(address, source.size)[:] = source
                 self._tell_written(address, source.size)
             except AddressError as fault:
-                _log.warning("bulk write: %s", fault.explanation)
+                self._tell_misused("bulk write", fault)
 
     def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
         self._clock.advance(self._copy_ps(size))
@@ -80,19 +80,33 @@ class HostBus(Bus):
                 fill(self._memory.slice(address, size))
                 self._tell_written(address, size)
             except AddressError as fault:
-                _log.warning("bulk write: %s", fault.explanation)
+                self._tell_misused("bulk write", fault)
+
+    def _tell_misused(self, verb: str, fault: AddressError) -> None:
+        _log.warning("%s: %s", verb, fault.explanation)
+        for watcher in tuple(self._watchers):
+            watcher.misused(f"{verb}: {fault.explanation}")
 
     def _tell_written(self, address: int, size: int) -> None:
         for watcher in tuple(self._watchers):
             watcher.memory_written(address, size)
 
+    def note(self, what: str, address: int = 0, size: int = 0) -> None:
+        for watcher in tuple(self._watchers):
+            watcher.noted(what, address, size)
+
     def wait_irq(self, timeout_ps: int) -> int:
+        if self._watchers:
+            for watcher in tuple(self._watchers):
+                watcher.waits(timeout_ps)
         if not self._clock.run_until(self._pending.__len__, timeout_ps):
             return 0
         # Taking an interrupt is work of the host, paid once for all that have come meanwhile.
         self._clock.advance(self._host.irq_ps)
         vectors = sum(1 << vector for vector in self._pending)
         self._pending.clear()
+        for watcher in tuple(self._watchers):
+            watcher.takes(vectors)
         return vectors
 
     def host_work(self, kind: str) -> None:
@@ -136,6 +150,15 @@ class HostBus(Bus):
         """Take back the interrupt messages that software has not taken."""
         self._pending.clear()
 
+    def level(self) -> None:
+        """There is no pin here: interrupts are messages."""
+
     def irq(self, vector: int) -> None:
         """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
         self._pending.add(vector)
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        raise DmaError(address, "this bus reaches no host memory")
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        raise DmaError(address, "this bus reaches no host memory")

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
+from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
 from npusim.device.job import Job, Stage, job_of
 from npusim.device.jobstate import (
     ADDRESS,
@@ -25,6 +26,7 @@ from npusim.device.jobstate import (
     residents_of,
     residents_state,
 )
+from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.errors import CheckpointError
@@ -44,8 +46,8 @@ from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.device")
 
-_READY, _BUSY, _FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
-_INT_DONE, _INT_FAULT = (field.mask for field in BY_NAME["INT_STATUS"].fields)
+_READY, _BUSY, _FAULT, _FIRMWARE, _COPY_FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
+_OF_OTHERS = _FIRMWARE | _COPY_FAULT
 _COUNT = 0xFFFF_FFFF
 _DOWN = tuple(reversed(range(len(RINGS))))
 _TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
@@ -56,8 +58,8 @@ _TAILS = tuple(f"{name}_TAIL" for name in RINGS)
 class JobQueues(EventOwner):
     """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
 
-    ``interrupt(bits)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence is None
-    when the ring entry could not be read.
+    ``interrupt(bits, *sources)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence
+    is None when the ring entry could not be read.
     """
 
     EVENTS = ("_entry_came", "_record_went", "_table_came")
@@ -66,12 +68,14 @@ class JobQueues(EventOwner):
         self,
         machine: Machine,
         registers: RegisterFile,
-        interrupt: Callable[[int], None],
+        port: Port,
+        interrupt: Callable[..., None],
         ended: Callable[[int | None, Timeline], None],
     ) -> None:
         self._machine = machine
         self._registers = registers
         self._values = registers.values
+        self._port = port
         self._interrupt = interrupt
         self._tell = ended
         self._begun: list[Job | None] = []
@@ -106,11 +110,20 @@ class JobQueues(EventOwner):
 
     def watch(self, watcher: Watcher) -> None:
         """Tell it what happens from here on, of jobs under way, too."""
+        self._machine.watchers.append(watcher)
+        if not watcher.steps:
+            return
         self.step_by_step()  # first: what a job has done already nobody is told
         for job in self._begun:
             if job is not None and isinstance(job.player, Stepper):
                 job.player.tell()
-        self._machine.watchers.append(watcher)
+        self._machine.step_watchers.append(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        self._machine.watchers.remove(watcher)
+        if watcher.steps:
+            self._machine.step_watchers.remove(watcher)
 
     def step_by_step(self) -> None:
         """From here on the jobs under way go by steps, where one can look at them."""
@@ -209,17 +222,18 @@ class JobQueues(EventOwner):
         size, head = self._values[f"{name}_SIZE"], self._values[_HEADS[ring]]
         waiting = self._tails[ring] - head & _COUNT  # this one among them
         if not size or size & (size - 1) or waiting > size:
-            self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
+            self._refuse(job, Fault(FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}"))
             return
         address = registers.get_pair(f"{name}_BASE") + head % size * ENTRY.size
-        self._access(job, address, ENTRY.size, self._entry_came)
+        self._read(job, address, ENTRY.size, self._entry_came)
 
-    def _access(self, job: Job, address: int, size: int, then: Callable[[Event], None]) -> None:
-        """Read or write control data in DRAM, which takes time; ``then`` gets what :meth:`_accessed` understands.
+    def _read(self, job: Job, address: int, size: int, then: Callable[[Event], None]) -> None:
+        """Read control data, which takes time; ``then`` gets what :meth:`_accessed` understands.
 
-        The bytes that are read are those at the end of that time, so a mark that software sets meanwhile still counts.
+        The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
         """
-        self._machine.clock.after(self._machine.control_ps(size), then, (self._epoch, job, address, size))
+        delay = self._port.read_ps(address, size)
+        self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
     def _accessed(self, event: Event) -> tuple[Job, int, int] | None:
         """Whose access it was, address and size; None after a reset, which makes it void."""
@@ -231,19 +245,19 @@ class JobQueues(EventOwner):
             return
         job, address, size = access
         try:
-            raw = self._machine.memory.slice(address, size).tobytes()
+            raw = self._port.load(address, size)
         except AddressError as error:
-            self._refuse(job, FaultCode.ADDRESS, error.address, f"ring entry: {error.explanation}")
+            self._refuse(job, fault_of(error, "ring entry"))
             return
         entry = job.entry = RingEntry(*ENTRY.unpack(raw))
         problem = entry.mistake
         if problem:
-            self._refuse(job, FaultCode.RING, address, problem)
+            self._refuse(job, Fault(FaultCode.RING, address, problem))
         elif entry.flags & _WITHDRAWN:
             job.aborted = True
             self._ended(job)
         else:
-            self._access(job, entry.region_table, entry.region_count * REGION_ROW.size, self._table_came)
+            self._read(job, entry.region_table, entry.region_count * REGION_ROW.size, self._table_came)
 
     def _table_came(self, event: Event) -> None:
         if (access := self._accessed(event)) is None:
@@ -251,10 +265,9 @@ class JobQueues(EventOwner):
         job, address, size = access
         assert job.entry is not None
         try:
-            raw = self._machine.memory.slice(address, size).tobytes()
+            raw = self._port.load(address, size)
         except AddressError as error:  # it is known where the record and the text belong
-            fault = Fault(FaultCode.ADDRESS, error.address, f"region table: {error.explanation}")
-            self._ended(job, None if job.aborted else fault)
+            self._ended(job, None if job.aborted else fault_of(error, "region table"))
             return
         self._start(job, job.entry, raw)
 
@@ -299,11 +312,13 @@ class JobQueues(EventOwner):
                     self._ended(job)
 
     def _ended(self, job: Job, fault: Fault | None = None) -> None:
-        """The job is over; its completion record is on its way to DRAM."""
+        """The job is over; its completion record is on its way."""
         job.stage = Stage.ENDING
         job.fault = fault
         assert job.entry is not None
-        self._access(job, job.entry.completion, COMPLETION.size, self._record_went)
+        address, size = job.entry.completion, COMPLETION.size
+        delay = self._port.write_ps(address, size)
+        self._machine.clock.after(delay, self._record_went, (self._epoch, job, address, size))
 
     def played(self, player: Player) -> None:
         """A job has ended on the machine."""
@@ -321,7 +336,10 @@ class JobQueues(EventOwner):
         if fault and entry.log_bytes:
             self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
         # Registers and interrupt come after the record: whoever sees one of them must find it written.
-        self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles)))
+        record = COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles))
+        unwritten = self._store(entry.completion, record)
+        if unwritten and not fault:  # the registers are all that can tell of it
+            fault = timeline.fault = job.fault = unwritten
         self._forget(job)
         self._tell_end(job, entry.fence, timeline)
         if fault:
@@ -332,7 +350,7 @@ class JobQueues(EventOwner):
         if not job.aborted:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()
-        self._interrupt(_INT_DONE)
+        self._interrupt(DONE, job.ring)
         self.consider()
 
     def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
@@ -356,12 +374,12 @@ class JobQueues(EventOwner):
         timeline.aborted, timeline.residents_held = job.aborted, job.held
         return timeline
 
-    def _refuse(self, job: Job, code: FaultCode, address: int, explanation: str) -> None:
+    def _refuse(self, job: Job, fault: Fault) -> None:
         """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
-        job.fault = Fault(code, address, explanation)
+        job.fault = fault
         self._forget(job)
         self._tell_end(job, None, self._timeline(job))
-        self._stop(job, job.fault)
+        self._stop(job, fault)
 
     def _stop(self, job: Job, fault: Fault) -> None:
         _log.info("fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
@@ -370,16 +388,20 @@ class JobQueues(EventOwner):
         self._registers.set("FAULT_RING", 1 << job.ring)
         self._registers.set_pair("FAULT_ADDR", fault.address)
         self._show_status()
-        self._interrupt(_INT_FAULT | _INT_DONE)
+        self._interrupt(FAULT | DONE, FROM_FAULT, job.ring)
 
     def _show_status(self) -> None:
-        self._registers.set("STATUS", _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0))
+        own = _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0)
+        self._registers.set("STATUS", own | self._values["STATUS"] & _OF_OTHERS)
 
-    def _store(self, address: int, data: bytes) -> None:
+    def _store(self, address: int, data: bytes) -> Fault | None:
+        """Write what software waits for; the fault if that is host memory which cannot be reached."""
         try:
-            self._machine.memory.store(address, data)
-        except AddressError as fault:
-            _log.warning("write: %s", fault.explanation)
+            self._port.store(address, data)
+        except AddressError as error:
+            _log.warning("write: %s", error.explanation)
+            return fault_of(error, "completion record") if isinstance(error, HostError) else None
+        return None
 
     # Its state
 

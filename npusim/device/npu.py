@@ -11,11 +11,16 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Turn
+from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
+from npusim.device.check import Checker
 from npusim.device.checkpoint import Checkpoint
+from npusim.device.copies import Copies
+from npusim.device.firmware import Firmware
 from npusim.device.host import HostBus
+from npusim.device.interrupts import Interrupts
 from npusim.device.jobs import JobQueues
-from npusim.device.registers import BY_NAME, RINGS, RegisterFile
+from npusim.device.port import HostPort, Port
+from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
 from npusim.device.whole import Whole
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
@@ -32,8 +37,8 @@ _log = logging.getLogger("npusim.device")
 INTERFACE_VERSION = 2
 """Of the registers and of what lies in memory. Raise it with whatever makes a driver fail that keeps to the document of
 the version before; a register in space that was reserved, which reads as 0 on older devices, does not."""
-VECTOR = 0
-"""The one interrupt vector."""
+switched_on: list[Callable[[NpuDevice], None]] = []
+"""Who is told of every device of this process that is switched on: tools that watch all that a program does."""
 
 _RESET, _CONTINUE = (field.mask for field in BY_NAME["CONTROL"].fields)
 
@@ -43,27 +48,80 @@ class NpuDevice:
     says what the last ended job did.
 
     ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
-    none by default; its fields may be changed at any time.
+    none by default; its fields may be changed at any time. ``check``: whether to watch what the driver does wrong
+    (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
+    is None. Its findings are in ``checker``. ``shared_memory``: its DRAM is a file that other processes can map,
+    ``machine.memory.dram_file``.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        injection: Injection | None = None,
+        *,
+        check: bool | str | None = None,
+        shared_memory: bool = False,
+    ) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection)
+        self.machine = Machine(config, self.injection, shared_memory=shared_memory)
         self._clock = self.machine.clock
-        watchers = self.machine.watchers
-        rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
-        writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
-        writes |= {"abort": self._abort, "preempt": self._preempt, **rings}
-        self._registers = RegisterFile(
-            _capabilities(config, self.machine), writes, {"cycles": self._hold_cycles}, watchers
+        pci, watchers = config.pci, self.machine.watchers
+        effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
+        self._registers = registers = RegisterFile(
+            _capabilities(config, self.machine), effects, {"cycles": self._hold_cycles}, watchers, _parts(config)
         )
-        self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
-        self._whole = Whole(self.machine, self._registers, self._jobs, self._host)
+        self.vectors = pci.vectors if pci else 1
+        """Interrupt messages, numbered from 0."""
+        self._interrupts = Interrupts(
+            registers, self._clock, self.vectors, self.injection, watchers, carrier=self._host
+        )
+        raise_ = self._interrupts.raise_
+        # None where the device has no such part; then no register leads there.
+        self._copies: Copies | None = None
+        self._firmware: Firmware | None = None
+        port = Port(self.machine)
+        if pci and pci.address_bits:
+            port = HostPort(self.machine, pci, lambda: self._interrupts.carrier)
+            self._copies = Copies(self.machine, registers, port, pci, raise_)
+        if config.firmware:
+            self._firmware = Firmware(config.firmware, self._clock, registers, port)
+        self._jobs = JobQueues(self.machine, registers, port, raise_, self._job_ended)
+        effects |= self._effects()
+        parts = {"interrupts": self._interrupts, "copies": self._copies, "firmware": self._firmware}
+        self._whole = Whole(
+            self.machine,
+            registers,
+            self._jobs,
+            self._host,
+            {name: part for name, part in parts.items() if part},
+            self.lose_power,
+        )
+        self.checker = Checker.wanted(check, self.machine, self._registers.values)
+        if self.checker is not None:
+            self.watch(self.checker)
+        for told in tuple(switched_on):
+            told(self)
+
+    def _effects(self) -> dict[str, Callable[[int], None]]:
+        """What writes of registers do."""
+        interrupts = self._interrupts
+        return {
+            "control": self._control,
+            "int_mask": interrupts.mask_written,
+            "int_status": interrupts.status_written,
+            "int_route": interrupts.route_written,
+            "int_moderation": interrupts.moderation_written,
+            "abort": self._abort,
+            "preempt": self._preempt,
+            "fw_boot": self._boot,
+            f"{COPY}_doorbell": partial(self._doorbell, None),
+            **{f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)},
+        }
 
     @property
     def misuse(self) -> list[str]:
@@ -75,13 +133,43 @@ class NpuDevice:
         """Simulated time since power-on."""
         return self._clock.now
 
+    @property
+    def interrupts_pending(self) -> bool:
+        """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
+        return self._interrupts.pending
+
+    def connect(self, carrier: Carrier) -> None:
+        """Interrupts and accesses to host memory go to this carrier from here on, and no longer to :attr:`bus`."""
+        self._interrupts.carrier = carrier
+
+    def reset(self) -> None:
+        """As CONTROL.RESET: drop jobs and copies, registers as after power-on; firmware, DRAM and the clock go on."""
+        self._jobs.reset()
+        if self._copies:
+            self._copies.reset()
+        self._registers.reset()
+        self._interrupts.reset()
+        if self._firmware:
+            self._firmware.show()
+        # A message that is still on its way would come to a driver that has nothing it could be about.
+        self._interrupts.carrier.withdraw_irqs()
+        self._interrupts.carrier.level()
+
+    def lose_power(self) -> None:
+        """As after power-on, but the clock goes on and DRAM, which refreshes itself, keeps its bytes."""
+        self.reset()
+        if self._firmware:
+            self._firmware.lose()
+        for memory in (*self.machine.memory.sram, *self.machine.memory.acc):
+            memory[:] = 0
+
     def watch(self, watcher: Watcher) -> None:
         """Tell it what happens from here on, of jobs under way, too; see :class:`npusim.sim.watch.Watcher`."""
         self._jobs.watch(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
         """Tell it nothing more. Raises ValueError for one that does not watch."""
-        self.machine.watchers.remove(watcher)
+        self._jobs.unwatch(watcher)
 
     def checkpoint(self) -> Checkpoint:
         """All that the device is at this moment, jobs under way among it; see docs/guide/debugger.md.
@@ -107,6 +195,8 @@ class NpuDevice:
 
     def close(self) -> None:
         """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
+        if self.checker is not None:
+            self.checker.switched_off(gone=self.injection.unplugged)
         self.unplug()
         self._jobs.reset()
         self.machine.memory.release()
@@ -124,7 +214,7 @@ class NpuDevice:
                     watcher.memory_read(offset, size)
                 return value
             except AddressError as fault:
-                _log.warning("aperture read: %s", fault.explanation)
+                self._misused("aperture read", fault)
         return (1 << 8 * size) - 1
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
@@ -140,7 +230,12 @@ class NpuDevice:
                 for watcher in tuple(self.machine.watchers):
                     watcher.memory_written(offset, size)
             except AddressError as fault:
-                _log.warning("write: %s", fault.explanation)
+                self._misused("aperture write", fault)
+
+    def _misused(self, verb: str, fault: AddressError) -> None:
+        _log.warning("%s: %s", verb, fault.explanation)
+        for watcher in tuple(self.machine.watchers):
+            watcher.misused(f"{verb}: {fault.explanation}")
 
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
         """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""
@@ -150,25 +245,30 @@ class NpuDevice:
 
     def _control(self, value: int) -> None:
         if value & _RESET:
-            self._jobs.reset()
-            self._registers.reset()
-            # A message that is still on its way would come to a driver that has nothing it could be about.
-            self._host.withdraw_irqs()
+            self.reset()
         elif value & _CONTINUE:
             self._jobs.go_on()
-
-    def _int_mask(self, mask: int) -> None:
-        # What came while the mask was closed has sent nothing: without this a driver that masks while it looks at its
-        # jobs would never hear of it.
-        if mask & self._registers.get("INT_STATUS"):
-            self._deliver()
+            if self._copies:
+                self._copies.go_on()
 
     def _hold_cycles(self) -> None:
         self._registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
 
-    def _doorbell(self, ring: int, value: int) -> None:
-        if value:
+    def _doorbell(self, ring: int | None, value: int) -> None:
+        """``ring``: None is that of the copies, which need no firmware: they may be what brings its image."""
+        if not value:
+            return
+        if ring is None:
+            assert self._copies is not None
+            self._copies.doorbell()
+        elif self._firmware and not self._firmware.running:
+            self._registers.complain(f"write to {RINGS[ring]}_DOORBELL: no firmware runs, see FW_STATUS")
+        else:
             self._jobs.doorbell(ring)
+
+    def _boot(self, value: int) -> None:
+        if value and self._firmware:
+            self._firmware.boot()
 
     def _preempt(self, value: int) -> None:
         base, size = self._registers.get_pair("CONTEXT_BASE"), self._registers.get_pair("CAP_CONTEXT")
@@ -184,23 +284,22 @@ class NpuDevice:
         if value:
             self._jobs.abort(self._registers.get_pair("ABORT_FENCE"))
 
-    def _raise(self, bits: int) -> None:
-        self._registers.set("INT_STATUS", self._registers.get("INT_STATUS") | bits)
-        if bits & self._registers.get("INT_MASK"):
-            self._deliver()
-
-    def _deliver(self) -> None:
-        if self.injection.lose_interrupts:
-            self.injection.lose_interrupts -= 1
-        elif not self.injection.unplugged:
-            for watcher in tuple(self.machine.watchers):
-                watcher.interrupt(VECTOR)
-            self._host.irq(VECTOR)
-
     def _job_ended(self, fence: int | None, timeline: Timeline) -> None:
         self.last_job = timeline
         if self.listener is not None and fence is not None:
             self.listener(fence, timeline)
+
+
+def _parts(config: Config) -> list[str]:
+    """What the device has of that which not every device has, by the names that registers have for it."""
+    pci = config.pci
+    has = {
+        "vectors": pci is not None,
+        "moderation": pci is not None and pci.moderation,
+        "host": pci is not None and pci.address_bits > 0,
+        "firmware": config.firmware is not None,
+    }
+    return [part for part, there in has.items() if there]
 
 
 def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
@@ -208,7 +307,11 @@ def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
     matrix, vector = config.matrix, config.vector
     context = (len(RINGS) - 1) * machine.context_bytes  # nobody parks a job of the highest class
     present = (matrix is not None) << 16 | (vector is not None) << 17 | (config.scalar is not None) << 18
+    pci = config.pci
+    host = pci.address_bits | pci.vectors << 8 | pci.moderation << 16 if pci else 0
     return {
+        "CAP_HOST": host | (config.firmware is not None) << 17,
+        "STATUS": 8 if config.firmware else 1,  # FIRMWARE or READY
         "VERSION": ISA_VERSION | INTERFACE_VERSION << 16,
         "CAP_UNITS": config.cores | config.dma.channels << 8 | present,
         "CAP_MATRIX": matrix.rows | matrix.cols << 16 if matrix else 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from npusim.device.checkpoint import (
@@ -34,16 +35,35 @@ def _void(event: Event) -> None:
     """An event that does nothing: it was overtaken before the checkpoint."""
 
 
-class Whole:
-    """The parts of one device."""
+class Part(Protocol):
+    """A part besides those that every device has, or that has nothing to do with jobs; an EventOwner, too."""
 
-    def __init__(self, machine: Machine, registers: RegisterFile, queues: JobQueues, carrier: Carrier) -> None:
+    def state(self) -> Any:
+        """As plain data."""
+
+    def restore(self, saved: Saved) -> None:
+        """Be as it was. Raises CheckpointError."""
+
+
+class Whole:
+    """The parts of one device; ``parts``: others besides those with names of their own; ``reset``: of the
+    whole device, as when its power is lost."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        registers: RegisterFile,
+        queues: JobQueues,
+        carrier: Carrier,
+        parts: Mapping[str, Part],
+        reset: Callable[[], None],
+    ) -> None:
         self._machine = machine
         self._registers = registers
         self._queues = queues
         self._carrier = carrier
-        self.owners: dict[str, EventOwner] = {}
-        """Others who have events of their own, by name."""
+        self._parts = parts
+        self._reset = reset
 
     def checkpoint(self) -> Checkpoint:
         """Everything as it is now. Raises CheckpointError in the midst of an event."""
@@ -59,8 +79,9 @@ class Whole:
             "now_ps": machine.clock.now,
             "registers": dict(self._registers.values),
             "misuse": list(self._registers.misuse),
-            "interrupts": self._carrier.pending(),
+            "messages": self._carrier.pending(),
             "injection": injection_state(machine.injection),
+            "parts": {name: part.state() for name, part in self._parts.items()},
             "queues": self._queues.state(owners),
             "links": [link.state(owners) for link in self._links()],
             "events": self._events(owners),
@@ -89,8 +110,10 @@ class Whole:
         restore_memory(machine.memory, saved["pages"], checkpoint.pages)
         self._restore_registers(saved)
         restore_injection(machine.injection, saved["injection"])
-        vectors = [item.integer(0, 31) for item in saved["interrupts"]]
+        vectors = [item.integer(0, 31) for item in saved["messages"]]
         self._carrier.restore(vectors, connected=not machine.injection.unplugged)
+        for name, part in self._parts.items():
+            part.restore(saved["parts"][name])
         owners = self._owners()
         self._queues.restore(saved["queues"], owners)
         links = self._links()
@@ -100,8 +123,7 @@ class Whole:
 
     def _clear(self, now: int) -> None:
         """As after power-on, at a time."""
-        self._queues.reset()
-        self._registers.reset()
+        self._reset()
         self._machine.clock.jump(now)
         for link in self._links():  # none has a transfer any more; from here on they count from this time
             link.clear()
@@ -115,8 +137,9 @@ class Whole:
         owners = Owners()
         for name, link in zip(("dram", "constants"), self._links(), strict=False):
             owners.add(f"link {name}", link)
-        for name, owner in self.owners.items():
-            owners.add(name, owner)
+        for name, part in self._parts.items():
+            assert isinstance(part, EventOwner)
+            owners.add(name, part)
         return owners
 
     def _restore_registers(self, saved: Saved) -> None:

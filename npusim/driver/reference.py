@@ -35,7 +35,7 @@ class Driver:
         self._bus = bus
         self.counters = HostCounters()
         self._probe()
-        self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO))
+        self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO), bus.note)
         self._rings = Rings(bus, self._memory)
         self._slots = Slots(bus, self._memory)
         self._fence = self._loads = 0
@@ -47,7 +47,8 @@ class Driver:
         return self._memory.available
 
     def reset(self) -> None:
-        """Bring the device into a state in which it takes jobs; loaded programs stay, jobs in the device fail."""
+        """Bring the device into a state in which it takes jobs; loaded programs stay, jobs that have not ended fail."""
+        self._rings.collect()
         self._rings.reset()
 
     def lose(self, reason: NpusimError) -> None:

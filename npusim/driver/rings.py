@@ -98,7 +98,7 @@ class Rings:
         """Read completion records and, where they leave a question, the status; True if a job has ended."""
         if interrupted:
             self._write(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
-        ended = self._collect()
+        ended = self.collect()
         # An interrupt says that something happened, not what. Where records answer for everything the register, which
         # costs a slow read over the bus, need not be asked.
         if any(self._inside) or not ended:
@@ -112,7 +112,7 @@ class Rings:
                 job.ended, job.error = True, reason
             ring.clear()
 
-    def _collect(self) -> int:
+    def collect(self) -> int:
         """Take the jobs off the rings that have ended, in each in order; how many."""
         count = 0
         for ring in reversed(self._inside):
@@ -149,7 +149,7 @@ class Rings:
         if not status & header.STATUS_FAULT:
             return 0
         # Status is read after the records, so a job that ended in between has to be looked for once more.
-        if ended := self._collect():  # it may have stopped just now
+        if ended := self.collect():  # it may have stopped just now
             return ended
         name = header.fault_name(self._read(header.FAULT_CODE))
         address = self._read(header.FAULT_ADDR_HI) << 32 | self._read(header.FAULT_ADDR_LO)

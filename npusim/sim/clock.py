@@ -54,6 +54,12 @@ class Clock:
         """Picoseconds since the machine was switched on."""
         return self.env._now  # type: ignore[return-value]  # what .now is, without a call: it is asked all the time
 
+    @property
+    def coming(self) -> int | None:
+        """The time of the next event; None if there is none."""
+        queue = self.env._queue
+        return queue[0][0] if queue else None  # type: ignore[return-value]
+
     def after(self, delay: int, callback: Callback, value: object = None) -> None:
         """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``: a bare event, no process."""
         Timeout(self.env, delay, value).callbacks.append(callback)

@@ -53,7 +53,7 @@ class Progress(ABC):
         self.link, self.constants_link = machine.link, machine.constants_link
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.injection = machine.injection
-        self.watchers = machine.watchers
+        self.watchers = machine.step_watchers
         self.started_ps = job.started_ps
         self.arithmetic = job.arithmetic
         self.order: list[Step] = []  # commands that have ended

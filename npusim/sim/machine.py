@@ -100,8 +100,8 @@ class Ending:
 class Machine(Parts):
     """A device without its registers. Deterministic: the same calls give the same events at the same picoseconds."""
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
-        super().__init__(config, injection)
+    def __init__(self, config: Config, injection: Injection | None = None, *, shared_memory: bool = False) -> None:
+        super().__init__(config, injection, shared_memory=shared_memory)
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
@@ -162,13 +162,13 @@ class Machine(Parts):
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
         breaks = self.injection.hang or self.injection.dma_error
         on_time = self.clock.now - job.started_ps == course.lead_ps
-        return on_time and not breaks and not self.watchers and self.clock.is_quiet(course.length_ps)
+        return on_time and not breaks and not self.step_watchers and self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
         """Who plays a job that only times from what it will do; None if a unit is told to break, if somebody watches,
         or if there is something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
         interferes has it step by step, see :meth:`step_by_step`."""
-        if self.watchers or self.injection.hang or self.injection.dma_error:
+        if self.step_watchers or self.injection.hang or self.injection.dma_error:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
         if found is None or not self.clock.is_empty(found.length_ps):

@@ -16,12 +16,14 @@ from npusim.units import cycles_to_ps
 class Parts:
     """What there is of one device; ``cycle_ps``: of its clock, ``layer_ps``: what turning to another layer takes."""
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    def __init__(self, config: Config, injection: Injection | None = None, *, shared_memory: bool = False) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.clock = Clock()
         self.watchers: list[Watcher] = []
-        self.memory = DeviceMemory(config)
+        self.step_watchers: list[Watcher] = []
+        """Those that are told of single commands."""
+        self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
         self.link = SharedLink(self.clock, self.fabric.capacity)
         # Reads of constants share nothing with the rest where they have a memory of their own.

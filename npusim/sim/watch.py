@@ -7,6 +7,8 @@ being of a kind that tells. The cycles and the bits are the same.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from npusim.sim.job import Job
 from npusim.sim.steps import Step
 from npusim.timeline import Timeline
@@ -14,7 +16,12 @@ from npusim.timeline import Timeline
 
 class Watcher:
     """Is told what happens; the methods of this class do nothing. One that raises ends the call of the bus in which
-    time was passing, and the device can go on from there."""
+    time was passing, and the device can go on from there.
+
+    ``steps`` False: it is not told of single commands, and jobs may go in one go, as they do when nobody watches.
+    """
+
+    steps: ClassVar[bool] = True
 
     def job_begins(self, job: Job) -> None:
         """A job is about to have the machine; in a device it is a :class:`npusim.device.job.Job`."""
@@ -45,3 +52,15 @@ class Watcher:
 
     def interrupt(self, vector: int) -> None:
         """An interrupt message leaves the device."""
+
+    def waits(self, timeout_ps: int) -> None:
+        """Software begins to wait for an interrupt. Only carriers that see it tell this."""
+
+    def takes(self, vectors: int) -> None:
+        """Software takes interrupts, as bits. Likewise."""
+
+    def misused(self, problem: str) -> None:
+        """Software has done what has no effect, or reached for memory that is not there."""
+
+    def noted(self, what: str, address: int, size: int) -> None:
+        """The driver says of its own memory that it was ``allocated`` or ``freed``, or that it is ``done``."""

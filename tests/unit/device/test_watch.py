@@ -138,3 +138,20 @@ def test_accesses_and_interrupts() -> None:
     (record,) = bench.finish(bench.submit(long_job(), Priority.MEDIUM))
     (interrupt,) = notes.of("interrupt")
     assert interrupt[0] == record.started_ps + record.time_ps
+
+
+def test_who_does_not_ask_for_steps_leaves_jobs_as_they_go() -> None:
+    class Ends(Notes):
+        steps = False
+
+    bench = Bench(preempt=False)
+    notes = Ends(bench.device)
+    bench.device.watch(notes)
+    (record,) = bench.finish(bench.submit(long_job(), Priority.MEDIUM))
+    kinds = {each[1] for each in notes.told}
+    assert kinds == {"begins", "ends", "interrupt", "memory read", "memory write", "write"}
+    (ended,) = notes.of("ends")
+    assert ended[3] == record.time_ps
+    bench.device.unwatch(notes)
+    with pytest.raises(ValueError, match="not in list"):
+        bench.device.unwatch(notes)

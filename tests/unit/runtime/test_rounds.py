@@ -16,6 +16,8 @@ from npusim.runtime import DeviceBuffer, Executor, Job, Request
 from tests.support.programs.streams import Stream, add, copy, gather, round_trip
 from tests.support.programs.timed_jobs import TINY
 
+pytestmark = pytest.mark.unwatched
+
 SIZE = 4
 LAST = 200
 """The body looks up an entry of a table of so many; behind its end that is a fault."""
