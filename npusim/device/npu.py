@@ -21,6 +21,7 @@ from npusim.device.interrupts import Interrupts
 from npusim.device.jobs import JobQueues
 from npusim.device.port import HostPort, Port
 from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
+from npusim.device.stepping import HOUR_PS, run_until, step
 from npusim.device.whole import Whole
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
@@ -170,6 +171,35 @@ class NpuDevice:
     def unwatch(self, watcher: Watcher) -> None:
         """Tell it nothing more. Raises ValueError for one that does not watch."""
         self._jobs.unwatch(watcher)
+
+    @property
+    def jobs(self) -> JobQueues:
+        """The jobs that it has taken from its rings, for tools that look."""
+        return self._jobs
+
+    @property
+    def registers(self) -> RegisterFile:
+        """Its registers, for tools that look: no access of software, and no time passes."""
+        return self._registers
+
+    @property
+    def messages(self) -> list[int]:
+        """The vectors of interrupt messages that software on :attr:`bus` has not taken."""
+        return self._host.pending()
+
+    def run_until(self, until: int | Callable[[], object], *, limit_ps: int = HOUR_PS) -> bool:
+        """Let the device work to a time since power-on, in ps, or until ``until()`` is true; whether it came to that.
+
+        All events up to and including that time have run then. A condition is asked before anything happens and after
+        each event, for at most ``limit_ps``. It is for software that has submitted its jobs and does not wait: who does
+        so has the clock. Raises UsageError for a time that is over.
+        """
+        return run_until(self, until, limit_ps)
+
+    def step(self, what: str = "instruction", count: int = 1, *, limit_ps: int = HOUR_PS) -> bool:
+        """Let the device work until so many instructions have ended (``instruction``), operators have begun (``layer``)
+        or cycles have passed (``cycle``); whether they have, within ``limit_ps``. Raises UsageError."""
+        return step(self, what, count, limit_ps)
 
     def checkpoint(self) -> Checkpoint:
         """All that the device is at this moment, jobs under way among it; see docs/guide/debugger.md.

@@ -119,6 +119,17 @@ class SharedLink(EventOwner):
         for transfer in over:
             transfer.done()
 
+    def transfers(self) -> list[dict[str, Any]]:
+        """What is in flight, for tools that look; ``of``: who waits for its end."""
+        self._flow()
+        found = []
+        for each in self._transfers:
+            owner = getattr(each.done, "__self__", None)
+            of = getattr(owner, "name", None) or type(owner).__name__.lower()
+            left = ceil_div(max(0, each.left), PS_PER_S)
+            found.append({"of": of, "bytes_left": left, "bytes_per_s": each.rate, "rank": each.rank})
+        return found
+
     # Its state
 
     def is_void(self, value: Any) -> bool:

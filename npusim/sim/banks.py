@@ -96,6 +96,10 @@ class Banks(EventOwner):
         self._adapt()
         work.done()
 
+    def shares(self) -> list[float]:
+        """The shares of those at work, for tools that look."""
+        return [work.share / WHOLE for work in self._works]
+
     # Its state
 
     def is_void(self, value: Any) -> bool:
