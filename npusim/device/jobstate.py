@@ -28,7 +28,7 @@ from npusim.sim.stepper import Stepper
 from npusim.sim.steps import RefusedError
 
 ADDRESS = (1 << 64) - 1
-_PLAIN = ("code", "code_bytes", "context", "residents", "started_ps")
+_PLAIN = ("code", "code_bytes", "context", "residents", "started_ps", "tail_ps")
 _FLAGS = ("aborted", "arithmetic", "held")
 
 

@@ -69,6 +69,10 @@ class Whole:
         """Everything as it is now. Raises CheckpointError in the midst of an event."""
         machine = self._machine
         machine.clock.check_outside("a checkpoint")
+        if machine.adversary is not None:
+            raise CheckpointError(
+                "a device with an adversary has no checkpoints: its delays are drawn as it goes"
+            )
         self._queues.step_by_step()
         owners = self._owners()
         self._queues.own(owners)
