@@ -16,7 +16,22 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from npusim.cli import compare, config, device, explore, libs, rerun, run, serve, serving, setup, uml, validate, whatif
+from npusim.cli import (
+    compare,
+    config,
+    debug,
+    device,
+    explore,
+    libs,
+    rerun,
+    run,
+    serve,
+    serving,
+    setup,
+    uml,
+    validate,
+    whatif,
+)
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
@@ -48,6 +63,7 @@ def app() -> None:
 
 for _command in (
     run.run,
+    debug.debug,
     compare.compare,
     whatif.whatif,
     rerun.rerun,
