@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,7 @@ def run(
       npusim run m.onnx --input-shape ids=1,128 --bind steps=4
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+    from npusim.device.check import VARIABLE
     from npusim.report.run import first_run, text
 
     _check_destinations(json_file, (trace, page), output_dir, timing_only)
@@ -142,8 +144,8 @@ def run(
         written.append(json_file)
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
-    if session.device.checker is not None:
-        session.close()
+    if check_driver or os.environ.get(VARIABLE):
+        session.close()  # which raises what the driver did wrong
 
 
 def _file_origin(model: Path) -> Origin:
