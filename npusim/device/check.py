@@ -104,6 +104,7 @@ class Checker(Watcher):
 
     def _begin_anew(self) -> None:
         self._flights.clear()
+        self._blind: list[tuple[Flight, str, Access]] = []  # jobs that a RESET took, and nobody had looked
         self._seen = [0] * len(RINGS)  # TAIL at the last doorbell
         self._moved: dict[int, int] = {}  # when TAIL moved of a ring whose doorbell has not rung since
         self._fault: Access | None = None
@@ -181,7 +182,7 @@ class Checker(Watcher):
 
     def reset(self) -> None:
         """The device is about to be reset, by whatever way."""
-        now = self._clock.now
+        now, blind = self._clock.now, self._blind
         for ring in range(len(RINGS)):
             oldest = next((flight for flight in self._flights if flight.ring == ring), None)
             if oldest is None or self._fault or oldest.aborted or oldest.excused:
@@ -189,10 +190,11 @@ class Checker(Watcher):
             if not self._mapped and (oldest.looked_ps is None or oldest.looked_ps < now - LOOK_PS):
                 looked = "never" if oldest.looked_ps is None else f"last at {oldest.looked_ps} ps"
                 text = f"its record was looked at {looked}; is the job done, or lost?"
-                self._say("reset-in-flight", oldest, text, "RESET", Access(oldest.rung_ps, "doorbell"))
+                blind.append((oldest, text, Access(now, "RESET")))
         self._check_acknowledged("RESET")
         self._was_reset = True
         self._begin_anew()
+        self._blind = blind
 
     def _go_on(self) -> None:
         self._fault = None
@@ -210,6 +212,10 @@ class Checker(Watcher):
         self._moved.pop(ring, None)
         if not self._was_reset or not size or size & (size - 1):
             self._say("ring-not-set-up", None, f"SIZE is {size}" if self._was_reset else "there was no RESET", what)
+        # Who ends with a RESET wants to know no more; who goes on has thrown something away.
+        for flight, text, reset in self._blind:
+            self._say("reset-in-flight", flight, text, what, reset)
+        self._blind.clear()
         if tail == seen:
             self._say("doorbell-without-tail", None, f"TAIL is {tail}, as at the doorbell before", what)
         self._seen[ring] = tail
