@@ -105,11 +105,14 @@ class DmaError(Exception):
 class Carrier(Protocol):
     """Where a device's interrupts go, and its accesses to host memory."""
 
+    pinned: bool
+    """Whether it has a pin, and so wants to be told of the level."""
+
     def irq(self, vector: int) -> None:
         """The device sends a message."""
 
     def level(self) -> None:
-        """The device's level, for a carrier that has a pin, may have changed."""
+        """The device's level may have changed."""
 
     def withdraw_irqs(self) -> None:
         """After a reset: messages that have not left will not leave."""

@@ -14,12 +14,12 @@ import enum
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
 from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
-from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
+from npusim.device.ring import COMPLETION, ENTRY, HOST, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim import job as machine_job
 from npusim.sim.adversary import Adversary
 from npusim.sim.clock import Event
@@ -86,6 +86,7 @@ class JobQueues:
         self._registers = registers
         self._values = registers.values
         self._port = port
+        self._load, self._control_ps = port.load, machine.control_ps
         self._interrupt = interrupt
         self._tell = ended
         self._begun: list[Job | None] = []
@@ -244,14 +245,15 @@ class JobQueues:
 
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
         """
-        delay = self._port.read_ps(address, size)
+        delay = self._control_ps(size) if address < HOST else self._port.read_ps(address, size)
         if self._machine.adversary is not None:
             delay += self._machine.adversary.control_ps()
         self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
     def _accessed(self, event: Event) -> tuple[Job, int, int] | None:
         """Whose access it was, address and size; None after a reset, which makes it void."""
-        epoch, job, address, size = cast("tuple[int, Job, int, int]", event.value)
+        value: Any = event.value
+        epoch, job, address, size = value
         return (job, address, size) if epoch == self._epoch else None
 
     def _entry_came(self, event: Event) -> None:
@@ -259,11 +261,13 @@ class JobQueues:
             return
         job, address, size = access
         try:
-            raw = self._port.load(address, size)
+            raw = self._load(address, size)
         except AddressError as error:
             self._refuse(job, fault_of(error, "ring entry"))
             return
         entry = job.entry = RingEntry(*ENTRY.unpack(raw))
+        place, size = entry.completion, COMPLETION.size
+        job.tail_ps = self._control_ps(size) if place < HOST else self._port.write_ps(place, size)
         problem = entry.mistake
         if problem:
             self._refuse(job, Fault(FaultCode.RING, address, problem))
@@ -279,7 +283,7 @@ class JobQueues:
         job, address, size = access
         assert job.entry is not None
         try:
-            raw = self._port.load(address, size)
+            raw = self._load(address, size)
         except AddressError as error:  # it is known where the record and the text belong
             self._ended(job, None if job.aborted else fault_of(error, "region table"))
             return
@@ -330,11 +334,11 @@ class JobQueues:
         job.stage = Stage.ENDING
         job.fault = fault
         assert job.entry is not None
-        address, size = job.entry.completion, COMPLETION.size
-        delay = self._port.write_ps(address, size)
+        delay = job.tail_ps
         if self._machine.adversary is not None:
             delay += self._machine.adversary.control_ps()
-        self._machine.clock.after(delay, self._record_went, (self._epoch, job, address, size))
+        access = job.entry.completion, COMPLETION.size
+        self._machine.clock.after(delay, self._record_went, (self._epoch, job, *access))
 
     def played(self, player: Player) -> None:
         """A job has ended on the machine."""

@@ -165,14 +165,13 @@ class Machine(Parts):
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
         breaks = self.injection.hang or self.injection.dma_error
+        # Where the record lies may be elsewhere, too.
+        assert course.timeline is not None
         on_time = self.clock.now - job.started_ps == course.lead_ps
-        return (
-            on_time
-            and not breaks
-            and not self.step_watchers
-            and not self.adversary
-            and self.clock.is_quiet(course.length_ps)
-        )
+        on_time = on_time and course.lead_ps + course.length_ps + job.tail_ps == course.timeline.time_ps
+        if not on_time or breaks or self.step_watchers or self.adversary:
+            return False
+        return self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
         """Who plays a job that only times from what it will do; None if a unit is told to break, if somebody watches,
