@@ -94,9 +94,7 @@ def take_off(load: Load, dram_bytes: int, ring: int, number: int, address: int, 
         return Flight(ring, number, address, b"", None, now)
     entry = RingEntry(*ENTRY.unpack(raw))
     if entry.magic != ENTRY_MAGIC or entry.mistake:
-        return Flight(
-            ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, "ring entry"),)
-        )
+        return Flight(ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, ENTRY_SPAN),))
     inside = (span for span in _spans(load, address, entry) if span.low < span.high <= dram_bytes)
     return Flight(ring, number, address, raw, entry, now, tuple(inside))
 

@@ -29,7 +29,7 @@ from npusim.errors import (
 )
 from tests.support.drivers.written_from_the_document import DocumentDriver, Job, Loaded
 
-MISTAKES = ("silent", "dies", "babbles", "wrong-output", "late-input", "forgets-to-close")
+MISTAKES = ("silent", "dies", "babbles", "wrong-output", "late-input")
 CLASSES = {"low": 0, "medium": 1, "high": 2}
 CODES = {
     DeviceGoneError: "GONE", DeviceMemoryError: "MEMORY", InputError: "INPUT", UsageError: "USAGE",
@@ -66,8 +66,7 @@ class Program:
         if self.driver is None:
             return "ok" if verb == "close" else "error USAGE open first"
         if verb == "close":
-            if self.mistake != "forgets-to-close":
-                self.driver.close()
+            self.driver.close()
             self.bus.close()
             self.close()
             return "ok"
@@ -120,16 +119,21 @@ class Program:
         return f"ok {job.cycles}"
 
 
+def say(answer: str) -> None:
+    sys.stdout.write(answer + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     program = Program(sys.argv[1] if len(sys.argv) > 1 else "")
     for number, line in enumerate(sys.stdin):
         if number == 3 and program.mistake == "silent":
             time.sleep(3600)
         if number == 3 and program.mistake == "dies":
-            print("it hurts", file=sys.stderr, flush=True)
+            sys.stderr.write("it hurts\n")
             sys.exit(7)
         if number == 3 and program.mistake == "babbles":
-            print("what?", flush=True)
+            say("what?")
             continue
         verb, *words = line.rstrip("\n").split(" ")
         try:
@@ -143,7 +147,7 @@ def main() -> None:
             answer = f"error USAGE {type(error).__name__} {error}"
         except NpusimError as error:
             answer = f"error {CODES.get(type(error), 'USAGE')} {error}"
-        print(answer.replace("\n", " "), flush=True)
+        say(answer.replace("\n", " "))
 
 
 if __name__ == "__main__":
