@@ -230,8 +230,15 @@ class NpuDevice:
         self.connected = self._interrupts.connected = self._host.connected
         self.last_job = None
 
+    def pretend(self, **registers: int) -> None:
+        """For tests of drivers: these registers have other values from here on, after each reset, too."""
+        for name, value in registers.items():
+            self.registers.pretend(name, value)
+
     def unplug(self) -> None:
         """Take the device off the bus: reads give all ones from here on, and nothing of it is heard."""
+        if self.checker is not None:
+            self.checker.unplugged()
         self.connected = self._host.connected = self._interrupts.connected = False
 
     def plug(self) -> None:
