@@ -69,7 +69,7 @@ class Bus(ABC):
         that of making one pool of host memory reachable for it.
         """
 
-    def note(self, what: str, address: int = 0, size: int = 0) -> None:
+    def note(self, what: str, address: int = 0, size: int = 0) -> None:  # noqa: B027 - most have nobody to tell
         """For the driver sanitizer: device memory was ``allocated`` or ``freed`` by the driver, or the driver is
         ``done``, and has freed all. The device does nothing, no time passes; a driver may leave it out."""
 

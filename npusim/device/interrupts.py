@@ -10,6 +10,7 @@ from typing import Any
 
 from npusim.device.bus import Carrier
 from npusim.device.registers import BY_NAME, COPY, RINGS, SOURCES, RegisterFile
+from npusim.sim.adversary import Adversary
 from npusim.sim.clock import Clock, Event
 from npusim.sim.inject import Injection
 from npusim.sim.watch import Watcher
@@ -34,7 +35,9 @@ class Interrupts:
         injection: Injection,
         watchers: Sequence[Watcher],
         carrier: Carrier,
+        adversary: Adversary | None = None,
     ) -> None:
+        self._adversary = adversary
         self._registers = registers
         self._values = registers.values
         self._clock = clock
@@ -59,6 +62,7 @@ class Interrupts:
     def reset(self) -> None:
         """Nothing has come and nothing is held back."""
         self._epoch += 1
+        self._under_way: set[int] = set()  # vectors whose message an adversary holds back
         self._routes = [0] * len(SOURCES)
         self._came: set[int] = set()  # sources whose bit is set and of which a mask that opens tells
         self._interval_ps = self._most_held = 0
@@ -159,4 +163,17 @@ class Interrupts:
         elif not self._injection.unplugged:
             for watcher in tuple(self._watchers):
                 watcher.interrupt(vector)
-            self._carrier.irq(vector)
+            delay = self._adversary.interrupt_ps() if self._adversary is not None else 0
+            if not delay:
+                self._carrier.irq(vector)
+            elif vector not in self._under_way:  # else that one is for both: it arrives after what both are about
+                self._under_way.add(vector)
+                self._clock.after(delay, self._arrive, (self._epoch, vector))
+
+    def _arrive(self, event: Event) -> None:
+        value: Any = event.value
+        epoch, vector = value
+        if epoch == self._epoch:
+            self._under_way.discard(vector)
+            if not self._injection.unplugged:
+                self._carrier.irq(vector)

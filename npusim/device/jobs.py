@@ -21,6 +21,7 @@ from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, HOST, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim import job as machine_job
+from npusim.sim.adversary import Adversary
 from npusim.sim.clock import Event
 from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
@@ -109,7 +110,10 @@ class JobQueues:
     def doorbell(self, ring: int) -> None:
         """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
         self._tails[ring] = self._values[_TAILS[ring]]
-        self.consider()
+        if self._machine.adversary is not None:
+            self._consider_late(self._machine.adversary)
+        else:
+            self.consider()
 
     def preempt(self, context_base: int) -> None:
         """From here on jobs are parked at that DRAM address, where there is room for them; 0: they are not parked.
@@ -152,6 +156,14 @@ class JobQueues:
         self.consider()
 
     # Who has the machine
+
+    def _consider_late(self, adversary: Adversary) -> None:
+        """As long after now as somebody holds the device up."""
+        self._machine.clock.after(adversary.doorbell_ps(), self._held_up, self._epoch)
+
+    def _held_up(self, event: Event) -> None:
+        if event.value == self._epoch:
+            self.consider()
 
     def consider(self) -> None:
         """Give the machine to the job of the highest class."""
@@ -234,6 +246,8 @@ class JobQueues:
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
         """
         delay = self._control_ps(size) if address < HOST else self._port.read_ps(address, size)
+        if self._machine.adversary is not None:
+            delay += self._machine.adversary.control_ps()
         self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
     def _accessed(self, event: Event) -> tuple[Job, int, int] | None:
@@ -320,8 +334,11 @@ class JobQueues:
         job.stage = Stage.ENDING
         job.fault = fault
         assert job.entry is not None
+        delay = job.tail_ps
+        if self._machine.adversary is not None:
+            delay += self._machine.adversary.control_ps()
         access = job.entry.completion, COMPLETION.size
-        self._machine.clock.after(job.tail_ps, self._record_went, (self._epoch, job, *access))
+        self._machine.clock.after(delay, self._record_went, (self._epoch, job, *access))
 
     def played(self, player: Player) -> None:
         """A job has ended on the machine."""
@@ -354,7 +371,10 @@ class JobQueues:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()
         self._interrupt(DONE, job.ring)
-        self.consider()
+        if self._machine.adversary is not None:
+            self._consider_late(self._machine.adversary)
+        else:
+            self.consider()
 
     def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
         for watcher in tuple(self._machine.watchers):
