@@ -16,7 +16,21 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from npusim.cli import compare, config, device, explore, libs, rerun, run, serve, serving, setup, validate, whatif
+from npusim.cli import (
+    compare,
+    config,
+    device,
+    explore,
+    libs,
+    replay,
+    rerun,
+    run,
+    serve,
+    serving,
+    setup,
+    validate,
+    whatif,
+)
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
@@ -51,6 +65,7 @@ for _command in (
     compare.compare,
     whatif.whatif,
     rerun.rerun,
+    replay.replay,
     serving.serving,
     serve.serve,
     compiling.compile_,

@@ -66,6 +66,12 @@ if TYPE_CHECKING:
     metavar="SEED",
     help="Vary the times that the device's contract leaves open.",
 )
+@click.option(
+    "--bus-trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npt",
+    help="Write all that passes between driver and device, for npusim replay.",
+)
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
 @cache_options
 def run(
@@ -85,6 +91,7 @@ def run(
     page: Path | None,
     check_driver: bool,
     adversary: int | None,
+    bus_trace: Path | None,
     top: int,
     cache_dir: Path | None,
     no_cache: bool,
@@ -109,7 +116,7 @@ def run(
     from npusim.report.run import first_run, text
     from npusim.runtime.arrivals import Arrivals
 
-    _check_destinations(json_file, (trace, page), output_dir, timing_only)
+    _check_destinations(json_file, (trace, page, bus_trace), output_dir, timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
     if resident_weights:
@@ -117,7 +124,7 @@ def run(
     session, program, found = prepare(
         model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs, timing_only=timing_only
     )
-    session.check_driver, session.adversary = check_driver or None, adversary
+    session.check_driver, session.adversary, session.bus_trace = check_driver or None, adversary, bus_trace
     arrays = None
     if not timing_only:
         arrays = (
@@ -145,9 +152,11 @@ def run(
         alone = {"first": _costs(first)} if first is not None else {}
         write_json(json_file, {**result.to_json_dict(), **alone, "inputs": note})
         written.append(json_file)
+    if bus_trace is not None:
+        written.append(str(bus_trace))
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
-    if session.device.checker is not None:
+    if session.device.checker is not None or bus_trace is not None:
         session.close()
 
 

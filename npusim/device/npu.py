@@ -129,6 +129,11 @@ class NpuDevice:
         """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
         return self._interrupts.pending
 
+    @property
+    def carrier(self) -> Carrier:
+        """Where interrupts and accesses to host memory go."""
+        return self._interrupts.carrier
+
     def connect(self, carrier: Carrier) -> None:
         """Interrupts and accesses to host memory go to this carrier from here on, and no longer to :attr:`bus`."""
         self._interrupts.carrier = carrier

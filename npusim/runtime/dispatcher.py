@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from npusim._core import DefaultFloats
 from npusim.device.npu import NpuDevice
+from npusim.device.traces import TracedBus
 from npusim.driver import Driver, Priority
 from npusim.driver.reference import Past
 from npusim.errors import (
@@ -46,7 +48,7 @@ class Dispatcher:
     """One device with its driver, and the jobs for it. One thread at a time.
 
     ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
-    ``check``, ``adversary``: of the device.
+    ``check``, ``adversary``: of the device. ``bus_trace``: the file that a :class:`TracedBus` writes.
     """
 
     def __init__(
@@ -57,11 +59,13 @@ class Dispatcher:
         preemption: bool = True,
         check: bool | str | None = None,
         adversary: int | None = None,
+        bus_trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.config = config
         self.device = NpuDevice(config, injection, check=check, adversary=adversary)
         self._clock = self.device.machine.clock
-        self.driver = Driver(self.device.bus)
+        self._trace = TracedBus.wanted(self.device, bus_trace)
+        self.driver = Driver(self._trace or self.device.bus)
         self.counters = self.driver.counters
         self.preemption = preemption
         if preemption:
@@ -196,6 +200,8 @@ class Dispatcher:
             if freed:
                 self.memory.close()
             self.driver.close(freed=freed)
+        if self._trace is not None:
+            self._trace.close()
         self.device.close()
 
     def lose(self, error: NpusimError) -> None:

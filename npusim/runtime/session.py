@@ -55,8 +55,9 @@ class Session:
     ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is
     the user's cache directory, False keeps nothing. ``check_driver``: watch what the driver does with the device, see
     docs/reference/driver-check.md; what it did wrong is in :attr:`findings`, and :meth:`close` raises it.
-    ``adversary``: a seed for the times that the device's contract leaves open. A pickled session comes back with a
-    fresh device.
+    ``adversary``: a seed for the times that the device's contract leaves open. ``bus_trace``: a file for all that
+    passes between driver and device, see docs/guide/bus-traces.md; :meth:`close` completes it. A pickled session comes
+    back with a fresh device, and without that file.
     """
 
     def __init__(
@@ -66,11 +67,13 @@ class Session:
         cache_dir: str | os.PathLike[str] | bool | None = None,
         check_driver: bool | str | None = None,
         adversary: int | None = None,
+        bus_trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.config = load_config(config)
         self._cache_dir = cache_dir
         self.check_driver = check_driver
         self.adversary = adversary
+        self.bus_trace = bus_trace
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
@@ -105,7 +108,11 @@ class Session:
     def _powered(self) -> Dispatcher:
         if self._dispatcher is None:
             self._dispatcher = Dispatcher(
-                self.config, preemption=False, check=self.check_driver, adversary=self.adversary
+                self.config,
+                preemption=False,
+                check=self.check_driver,
+                adversary=self.adversary,
+                bus_trace=self.bus_trace,
             )
         return self._dispatcher
 
