@@ -28,6 +28,7 @@ from npusim.cli import (
     serve,
     serving,
     setup,
+    uml,
     validate,
     whatif,
 )
@@ -68,6 +69,7 @@ for _command in (
     replay.replay,
     serving.serving,
     serve.serve,
+    uml.uml,
     compiling.compile_,
     compiling.disasm,
     device.info,

@@ -54,7 +54,7 @@ def replay(
     found: Config = device(config, ()) if config is not None else config_of(recorded.head["config"], str(file))
     if overrides:
         found = device(found, overrides)
-    npu = NpuDevice(found, adversary=recorded.head.get("adversary"))
+    npu = NpuDevice(found, recorded.head.get("faults"), adversary=recorded.head.get("adversary"))
     lanes = Lanes(npu)
     with progress(f"replaying {file}"):
         difference = play(recorded, npu, lanes.accessed)

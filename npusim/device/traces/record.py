@@ -68,6 +68,7 @@ class TracedBus(Bus):
                 "npusim": version("npusim"),
                 "interface": INTERFACE_VERSION,
                 "adversary": adversary.seed if adversary is not None else None,
+                "faults": device.faults.to_table(),
             },
         )
         self._last_ps = self._clock.now

@@ -20,6 +20,7 @@ from npusim.device.traces import Access, Kind, Trace, TracedBus, read_trace, rep
 from npusim.device.traces.format import Writer, digest
 from npusim.driver.reference import Driver
 from npusim.errors import InputError, UsageError
+from npusim.faults import AtInterrupt, Fault, Interrupts
 from npusim.hw.config import config_of
 from npusim.runtime import Session
 from tests.support.bare_device import QUICK, SECOND, TINY, BareDevice
@@ -105,30 +106,46 @@ def test_what_costs_otherwise_is_named_at_the_first_access(
     assert str(found).startswith(f"access {found.number} at {found.at_ps} ps: {found.access}: expected")
 
 
+LOSE = [Fault(AtInterrupt(interrupt=2), Interrupts(interrupt="lose"))]
+
+
 def test_bytes_that_come_out_otherwise_are_named(tmp_path: Path) -> None:
-    record(tmp_path / "f.npt")
-    trace = read_trace(tmp_path / "f.npt")
-    device = NpuDevice(TINY)
-    device.injection.dma_error["core0.dma0"] = 0
-    found = replay(trace, device)
-    assert found is not None
-    assert found.access.startswith("copy of 32 bytes from") or "interrupt" in found.access
-
-
-def test_a_device_that_misbehaves_is_recorded_as_it_was(tmp_path: Path) -> None:
-    """What somebody told the device to do is no access, and so the first that it touches is named."""
     device = NpuDevice(TINY)
     bus = TracedBus(device, tmp_path / "f.npt")
-    driver = Driver(bus)
-    drive(driver)
-    device.injection.lose_interrupts = 1
-    drive(driver, 1)
+    bus.write_memory(0, bytes(64))
+    bus.read(0, 0, 4)
+    bus.read_memory(0, 64)
     bus.close()
     trace = read_trace(tmp_path / "f.npt")
+    trace.contents[0] = b"1" + bytes(63)
     found = replay(trace, NpuDevice(TINY))
+    assert found is not None
+    assert (found.number, found.access) == (2, "copy of 64 bytes from 0x0")
+    assert found.expected.startswith("bytes with digest ")
+
+
+def test_what_somebody_told_the_device_meanwhile_is_no_access(tmp_path: Path) -> None:
+    """So the first access that it touches is named."""
+    device = NpuDevice(TINY)
+    bus = TracedBus(device, tmp_path / "f.npt")
+    device.faults.add(LOSE)
+    drive(Driver(bus))
+    bus.close()
+    found = replay(read_trace(tmp_path / "f.npt"), NpuDevice(TINY))
     assert found is not None
     assert found.expected == "no interrupt"
     assert found.came.startswith("interrupt 0 at")
+
+
+def test_faults_of_a_script_are_in_the_trace(tmp_path: Path) -> None:
+    device = NpuDevice(TINY, LOSE)
+    bus = TracedBus(device, tmp_path / "f.npt")
+    drive(Driver(bus))
+    bus.close()
+    trace = read_trace(tmp_path / "f.npt")
+    assert replay(trace, NpuDevice(TINY, trace.head["faults"])) is None
+    assert replay(trace, NpuDevice(TINY)) is not None
+    assert len(device.faults.happened) == 1
 
 
 def test_time_between_accesses_is_kept(tmp_path: Path) -> None:
