@@ -6,7 +6,7 @@ What a message goes through behind that, such as the masks of MSI-X, is its carr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from npusim.device.bus import Carrier
 from npusim.device.registers import BY_NAME, COPY, RINGS, SOURCES, RegisterFile
@@ -184,7 +184,8 @@ class Interrupts(EventOwner):
                 self._clock.after(delay, self._arrive, (self._epoch, vector))
 
     def _arrive(self, event: Event) -> None:
-        epoch, vector = cast("tuple[int, int]", event.value)
+        value: Any = event.value
+        epoch, vector = value
         if epoch == self._epoch:
             self._under_way.discard(vector)
             if self.connected:

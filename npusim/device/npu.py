@@ -82,6 +82,8 @@ class NpuDevice:
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
         self.connected = True
+        self.plugged = 0
+        """How often it was put back."""
         """Whether it is on its bus; see :meth:`unplug`."""
         self.vectors = pci.vectors if pci else 1
         """Interrupt messages, numbered from 0."""
@@ -148,6 +150,11 @@ class NpuDevice:
     def interrupts_pending(self) -> bool:
         """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
         return self._interrupts.pending
+
+    @property
+    def carrier(self) -> Carrier:
+        """Where interrupts and accesses to host memory go."""
+        return self._interrupts.carrier
 
     def connect(self, carrier: Carrier) -> None:
         """Interrupts and accesses to host memory go to this carrier from here on, and no longer to :attr:`bus`."""
@@ -244,6 +251,7 @@ class NpuDevice:
     def plug(self) -> None:
         """Put it back: as after power-on, its memory all zeros; only time has gone on."""
         self.lose_power()
+        self.plugged += 1
         self.machine.memory.release()
         self.connected = self._host.connected = self._interrupts.connected = True
 
