@@ -31,10 +31,10 @@ def needs(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not has_device(name), reason=f"no QEMU with {name}; $NPUSIM_QEMU may name one")
 
 
-def arguments(*, accelerator: str = "qtest") -> list[str]:
-    """A machine with RAM in a file that devices may share, and nothing else."""
+def arguments() -> list[str]:
+    """A machine with RAM in a file that devices may share, a processor that stands still, and nothing else."""
     memory = f"memory-backend-memfd,id=ram,size={RAM_BYTES},share=on"
-    return ["-machine", "pc,memory-backend=ram", "-object", memory, "-m", str(RAM_BYTES >> 20), "-accel", accelerator,
+    return ["-machine", "pc,memory-backend=ram", "-object", memory, "-m", str(RAM_BYTES >> 20), "-accel", "tcg", "-S",
             "-nodefaults", "-nographic", "-vga", "none", "-net", "none", "-no-user-config"]  # fmt: skip
 
 

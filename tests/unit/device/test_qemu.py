@@ -15,6 +15,7 @@ import numpy as np
 import npusim
 from npusim.demo import network
 from npusim.device.carriers.door import door
+from npusim.device.carriers.pci_proxy import PciProxy
 from npusim.device.npu import NpuDevice
 from npusim.driver.reference import Driver
 from tests.support import qemu
@@ -96,3 +97,22 @@ def test_vfio_user_under_qemu(tmp_path: Path) -> None:
         run_a_job(machine)
         machine.write(REGISTERS + 0x40, 1)
         run_a_job(machine)
+
+
+@qemu.needs("x-pci-proxy-dev")
+def test_pci_proxy_under_qemu() -> None:
+    ours, theirs = socket.socketpair()
+    device = NpuDevice(SMALL)
+    server = PciProxy(device)
+    thread = threading.Thread(target=server.serve, args=(ours,))
+    thread.start()
+    with theirs:
+        file = theirs.fileno()
+        options = ["-device", f"x-pci-proxy-dev,id=npu,addr={qemu.SLOT},fd={file}"]
+        with Machine.start(*options, pass_fds=(file,)) as machine:
+            set_up(machine)
+            run_a_job(machine)
+            machine.write(REGISTERS + 0x40, 1)
+            run_a_job(machine)
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive(), "the server does not notice that QEMU has gone"
