@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from npusim.cli import compare, config, device, explore, libs, rerun, run, serve, serving, setup, validate, whatif
+from npusim.cli import compare, config, device, explore, libs, rerun, run, serve, serving, setup, uml, validate, whatif
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
@@ -53,6 +53,7 @@ for _command in (
     rerun.rerun,
     serving.serving,
     serve.serve,
+    uml.uml,
     compiling.compile_,
     compiling.disasm,
     device.info,

@@ -41,12 +41,17 @@ class HostSide(Protocol):
 
 class PciFunction:
     """The function. ``vectors``: interrupt messages, numbered from 0. ``host_masks``: see :class:`Messages`.
+    ``aperture``: the most bytes that BAR 2 may have, a power of two; of larger DRAM it shows the beginning.
 
     A device without ``[pci]`` has one vector, all kinds of interrupts, D3hot and function level reset, none of which
     takes time.
     """
 
-    def __init__(self, device: NpuDevice, host: HostSide, *, host_masks: bool = False) -> None:
+    pinned = True
+
+    def __init__(
+        self, device: NpuDevice, host: HostSide, *, host_masks: bool = False, aperture: int | None = None
+    ) -> None:
         self.device = device
         self.vectors = device.vectors
         self._host = host
@@ -60,8 +65,8 @@ class PciFunction:
             self.vectors, MSIX_TABLE, MSIX_PENDING, INTERFACE_VERSION, msi=kinds != "intx", msix=kinds == "msix",
             power_states=pci.power_states if pci else True, function_reset=self._can_reset,
         )  # fmt: skip
-        dram = device.config.dram.bytes
-        self.bars = (Bar(BAR_REGISTERS, BAR0_BYTES, False), Bar(BAR_MEMORY, 1 << (dram - 1).bit_length(), True))
+        dram = 1 << (device.config.dram.bytes - 1).bit_length()
+        self.bars = (Bar(BAR_REGISTERS, BAR0_BYTES, False), Bar(BAR_MEMORY, min(dram, aperture or dram), True))
         self._config = ConfigSpace(self.bars, features)
         self._messages = Messages(self._config, self.vectors, self._send, host_masks)
         self._pin = False
@@ -143,6 +148,15 @@ class PciFunction:
                 self._messages.write_table(place, size, value)
         else:
             self.device.write(bar, offset, size, value)
+
+    def read_memory(self, offset: int, size: int) -> bytes:
+        """A bulk copy from device DRAM through BAR 2, for which the link takes its time, as for those of the bus."""
+        return bytes(self.device.bus.read_memory(offset, size)) if self.reached() else b"\xff" * size
+
+    def write_memory(self, offset: int, data: bytes) -> None:
+        """As :meth:`read_memory`."""
+        if self.reached():
+            self.device.bus.write_memory(offset, data)
 
     def reached(self) -> bool:
         """Whether an access to memory finds the device; one that does not is an unsupported request."""
@@ -227,8 +241,9 @@ class PciFunction:
         self._config.set(space.STATUS, 2, self._config.get(space.STATUS, 2) | bit)
 
     def _send(self, vector: int) -> None:
-        """A message is a posted write: it is on its way for a while, in order with all others."""
-        self._later(lambda: self._host.interrupt(vector))
+        """A message is a posted write: it is on its way for a while, in order with all others; the pin's are, too."""
+        epoch = self._epoch
+        self._later(lambda: self._host.interrupt(vector) if epoch == self._epoch else None)
 
     def _settle_pin(self) -> None:
         """The pin is what the device's level is, unless it is disabled or messages have taken its place."""
@@ -239,14 +254,14 @@ class PciFunction:
         wanted = wanted and not command & space.COMMAND_INTX_DISABLE and self._messages.kind == "intx"
         if wanted != self._pin:
             self._pin = wanted
-            self._host.intx(wanted)
+            # Also of a function that is reset meanwhile: a pin that stayed asserted would storm for ever.
+            self._later(lambda: self._host.intx(wanted))
 
     def _later(self, then: Callable[[], None]) -> None:
-        if not self._message_ps:
+        if self._message_ps:
+            self._clock.after(self._message_ps, lambda _: then())
+        else:
             then()
-            return
-        epoch = self._epoch
-        self._clock.after(self._message_ps, lambda _: then() if epoch == self._epoch else None)
 
 
 def _ones(size: int) -> int:
