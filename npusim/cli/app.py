@@ -16,7 +16,22 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from npusim.cli import compare, config, device, explore, libs, rerun, run, serve, serving, setup, uml, validate, whatif
+from npusim.cli import (
+    compare,
+    config,
+    device,
+    driver_test,
+    explore,
+    libs,
+    rerun,
+    run,
+    serve,
+    serving,
+    setup,
+    uml,
+    validate,
+    whatif,
+)
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
@@ -57,6 +72,7 @@ for _command in (
     compiling.compile_,
     compiling.disasm,
     device.info,
+    driver_test.driver_test,
     explaining.explain,
     config.config,
     explore.explore,

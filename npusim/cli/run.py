@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,7 @@ def run(
       npusim run m.onnx --input-shape ids=1,128 --bind steps=4
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+    from npusim.device.check import VARIABLE
     from npusim.report.run import first_run, text
     from npusim.runtime.arrivals import Arrivals
 
@@ -147,8 +149,8 @@ def run(
         written.append(json_file)
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
-    if session.device.checker is not None:
-        session.close()
+    if check_driver or os.environ.get(VARIABLE):
+        session.close()  # which raises what the driver did wrong
 
 
 def _file_origin(model: Path) -> Origin:

@@ -164,8 +164,15 @@ class NpuDevice:
         """Tell it nothing more. Raises ValueError for one that does not watch."""
         self._jobs.unwatch(watcher)
 
+    def pretend(self, **registers: int) -> None:
+        """For tests of drivers: these registers have other values from here on, after each reset, too."""
+        for name, value in registers.items():
+            self._registers.pretend(name, value)
+
     def unplug(self) -> None:
         """Take the device off the bus: reads give all ones from here on."""
+        if self.checker is not None:
+            self.checker.unplugged()
         self.injection.unplugged = True
         self._host.connected = False
 
