@@ -14,13 +14,14 @@ import enum
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import cast
 
 from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
 from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim import job as machine_job
+from npusim.sim.clock import Event
 from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
 from npusim.sim.stepper import Stepper
@@ -166,7 +167,7 @@ class JobQueues:
             assert job.player is not None
             player = job.player = self._machine.step_by_step(job.player)
             if isinstance(player, Stepper):  # a job that is replayed is over before it could stop
-                player.park(lambda: self._machine.save(player, job.context, partial(self._parked, job)))
+                player.park(self._stopped)
 
     def _take_next(self) -> None:
         # A parked job of a higher class comes before waiting ones of lower classes, and behind waiting ones of higher.
@@ -180,7 +181,7 @@ class JobQueues:
                 assert isinstance(job.player, Stepper)
                 job.stage = Stage.RETURNING
                 self._current = job
-                self._machine.restore(job.player, job.context, partial(self._returned, job))
+                self._machine.restore(job.player, job.context, self._returned)
                 return
 
     def _higher(self, job: Job) -> bool:
@@ -193,16 +194,20 @@ class JobQueues:
     def _preempted(self, job: Job) -> bool:
         return self._context_base != 0 and self._higher(job)
 
-    def _parked(self, job: Job) -> None:
-        job.stage = Stage.PARKED
+    def _stopped(self, player: Stepper) -> None:
+        self._machine.save(player, _job_of(player).context, self._parked)
+
+    def _parked(self, player: Player) -> None:
+        _job_of(player).stage = Stage.PARKED
         self._current = None
         self.consider()
 
-    def _returned(self, job: Job) -> None:
+    def _returned(self, player: Player) -> None:
+        job = _job_of(player)
         assert isinstance(job.player, Stepper)
         if self._preempted(job):  # its context in DRAM is as good as ever
-            self._machine.leave(job.player)
-            self._parked(job)
+            self._machine.leave(player)
+            self._parked(player)
             return
         job.stage = Stage.RUNNING
         job.player.resume()
@@ -220,34 +225,31 @@ class JobQueues:
             self._refuse(job, Fault(FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}"))
             return
         address = registers.get_pair(f"{name}_BASE") + head % size * ENTRY.size
-        self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
+        self._read(job, address, ENTRY.size, self._entry_came)
 
-    def _fetch(self, job: Job, address: int, size: int, then: Callable[[bytes], None]) -> None:
-        """Read a ring entry or a region table, which takes time; a reset meanwhile makes it void.
+    def _read(self, job: Job, address: int, size: int, then: Callable[[Event], None]) -> None:
+        """Read control data, which takes time; ``then`` gets what :meth:`_accessed` understands.
 
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
         """
+        delay = self._port.read_ps(address, size)
+        self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
-        def arrived() -> None:
-            try:
-                raw = self._port.load(address, size)
-            except AddressError as error:
-                if job.entry is None:
-                    self._refuse(job, fault_of(error, "ring entry"))
-                else:  # the entry has come, so it is known where the record and the text belong
-                    self._ended(job, None if job.aborted else fault_of(error, "region table"))
-                return
-            then(raw)
+    def _accessed(self, event: Event) -> tuple[Job, int, int] | None:
+        """Whose access it was, address and size; None after a reset, which makes it void."""
+        epoch, job, address, size = cast("tuple[int, Job, int, int]", event.value)
+        return (job, address, size) if epoch == self._epoch else None
 
-        self._after(self._port.read_ps(address, size), arrived)
-
-    def _after(self, delay: int, then: Callable[[], None]) -> None:
-        """``then()`` after a time, unless there is a reset meanwhile."""
-        epoch = self._epoch
-        self._machine.clock.after(delay, lambda _: then() if epoch == self._epoch else None)
-
-    def _begin(self, job: Job, address: int, entry: RingEntry) -> None:
-        job.entry = entry
+    def _entry_came(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, address, size = access
+        try:
+            raw = self._port.load(address, size)
+        except AddressError as error:
+            self._refuse(job, fault_of(error, "ring entry"))
+            return
+        entry = job.entry = RingEntry(*ENTRY.unpack(raw))
         problem = entry.mistake
         if problem:
             self._refuse(job, Fault(FaultCode.RING, address, problem))
@@ -255,8 +257,19 @@ class JobQueues:
             job.aborted = True
             self._ended(job)
         else:
-            size = entry.region_count * REGION_ROW.size
-            self._fetch(job, entry.region_table, size, lambda raw: self._start(job, entry, raw))
+            self._read(job, entry.region_table, entry.region_count * REGION_ROW.size, self._table_came)
+
+    def _table_came(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, address, size = access
+        assert job.entry is not None
+        try:
+            raw = self._port.load(address, size)
+        except AddressError as error:  # it is known where the record and the text belong
+            self._ended(job, None if job.aborted else fault_of(error, "region table"))
+            return
+        self._start(job, job.entry, raw)
 
     def _start(self, job: Job, entry: RingEntry, table: bytes) -> None:
         if job.aborted:
@@ -276,7 +289,7 @@ class JobQueues:
         job.arithmetic, job.residents = not entry.flags & _TIMING_ONLY, entry.residents
         job.stage = Stage.RUNNING
         try:
-            job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
+            job.player = self._machine.start(job, self.played)
         except RefusedError as error:
             self._ended(job, Fault(FaultCode.PROGRAM, entry.program_address + error.offset, error.explanation))
         except AddressError as error:
@@ -303,9 +316,18 @@ class JobQueues:
         job.stage = Stage.ENDING
         job.fault = fault
         assert job.entry is not None
-        self._after(self._port.write_ps(job.entry.completion, COMPLETION.size), lambda: self._report(job))
+        address, size = job.entry.completion, COMPLETION.size
+        delay = self._port.write_ps(address, size)
+        self._machine.clock.after(delay, self._record_went, (self._epoch, job, address, size))
 
-    def _report(self, job: Job) -> None:
+    def played(self, player: Player) -> None:
+        """A job has ended on the machine."""
+        self._ended(_job_of(player), player.fault)
+
+    def _record_went(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, _, _ = access
         entry, fault = job.entry, job.fault
         assert entry is not None
         timeline = self._timeline(job)
@@ -380,3 +402,9 @@ class JobQueues:
             _log.warning("write: %s", error.explanation)
             return fault_of(error, "completion record") if isinstance(error, HostError) else None
         return None
+
+
+def _job_of(player: Player) -> Job:
+    job = player.job
+    assert isinstance(job, Job)
+    return job

@@ -13,6 +13,8 @@ from typing import Any
 import simpy
 from simpy.events import Event, Timeout
 
+__all__ = ["Callback", "Clock", "Environment", "Event"]
+
 Callback = Callable[[Event], Any]
 
 

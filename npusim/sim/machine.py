@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from npusim.hw.config import Config
-from npusim.isa.base import ByteArray
 from npusim.program import CONSTANTS
+from npusim.sim.context import Move
 from npusim.sim.inject import Injection
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
@@ -78,6 +78,20 @@ class Residents:
         return same and (self.computed or not wanted.computed)
 
 
+@dataclass(slots=True, eq=False)
+class Ending:
+    """What comes when a job has ended: it leaves the machine, and ``left`` in SRAM, then ``done(player)``."""
+
+    machine: Machine
+    left: Residents | None
+    done: Callable[[Player], None]
+
+    def __call__(self, player: Player) -> None:
+        self.machine.leave(player)
+        self.machine.residents = self.left if player.fault is None and not player.preemptions else None
+        self.done(player)
+
+
 class Machine(Parts):
     """A device without its registers. Deterministic: the same calls give the same events at the same picoseconds."""
 
@@ -91,34 +105,32 @@ class Machine(Parts):
         self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
         """What has the machine: a job that runs, or whose context is on the way."""
-        self._residents: Residents | None = None  # that the next job may find
+        self.moving: Move | None = None
+        """The context that is on its way."""
+        self.residents: Residents | None = None
+        """What the next job may find in SRAM."""
 
     def start(self, job: Job, done: Callable[[Player], None]) -> Player:
         """Begin a job; ``done(player)`` is called when it has ended and left the machine.
 
         Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
         """
-
         # By the bytes, not by the address: software may write another program to the same place.
         program, memory = self._decoded_of(job), self._memory_of(job.regions)
         courses = program.courses(arithmetic=job.arithmetic)
         for watcher in tuple(self.watchers):
             watcher.job_begins(job)
-        found, left = self._residents, None
+        found, left = self.residents, None
         if courses.has_residents and job.residents:
             left = Residents(program, job.regions[CONSTANTS], job.residents, job.arithmetic)
             job.held = found is not None and found.serve(left)
             left = found if job.held else left
         # Whoever runs writes where it likes. Only a job that comes to its end, and had the machine to itself, leaves
         # what it has loaded: nobody need know what a fault, an abort or another job in between has done.
-        self._residents = None
+        self.residents = None
         course = courses.body if job.held else courses.whole
 
-        def ended(player: Player) -> None:
-            self.leave(player)
-            self._residents = left if player.fault is None and not player.preemptions else None
-            done(player)
-
+        ended = Ending(self, left, done)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
             self.current = replayer = Replayer(self, job, memory, course, ended)
@@ -135,7 +147,7 @@ class Machine(Parts):
 
     def forget_residents(self) -> None:
         """Whatever the next job finds in SRAM, it loads its own."""
-        self._residents = None
+        self.residents = None
 
     def _decoded_of(self, job: Job) -> Decoded:
         code = self.memory.slice(job.code, job.code_bytes)
@@ -192,36 +204,31 @@ class Machine(Parts):
         """What one job can have in the memories of all cores."""
         return self.config.cores * (self.memory.sram_bytes + self.memory.acc_bytes)
 
-    def save(self, stepper: Stepper, address: int, saved: Callable[[], None]) -> None:
-        """Copy the memories of the cores that a stopped job uses to DRAM; ``saved()``: the machine is free.
+    def save(self, stepper: Stepper, address: int, saved: Callable[[Player], None]) -> None:
+        """Copy the memories of the cores that a stopped job uses to DRAM; ``saved(stepper)``: the machine is free.
 
         A core's bytes lie at ``address`` plus its number times the bytes of a core. Raises AddressError.
         """
-        areas = self._context(stepper, address)
+        self._move(stepper, SAVE, address, saved)
 
-        def done() -> None:
-            for core, area in areas:
-                area[: self.memory.sram_bytes] = self.memory.sram[core]
-                area[self.memory.sram_bytes :] = self.memory.acc[core]
-            self.leave(stepper)
-            saved()
-
-        self._move_context(stepper, SAVE, done)
-
-    def restore(self, stepper: Stepper, address: int, restored: Callable[[], None]) -> None:
+    def restore(self, stepper: Stepper, address: int, restored: Callable[[Player], None]) -> None:
         """The way back: give the machine to a parked job and copy its bytes into the cores' memories."""
-        areas = self._context(stepper, address)
-        self.forget_residents()
-        self.current = stepper
-        stepper.join_link()
+        self._move(stepper, RESTORE, address, restored)
 
-        def done() -> None:
-            for core, area in areas:
-                self.memory.sram[core][:] = area[: self.memory.sram_bytes]
-                self.memory.acc[core][:] = area[self.memory.sram_bytes :]
-            restored()
+    def _move(self, stepper: Stepper, kind: str, address: int, moved: Callable[[Player], None]) -> None:
+        move = Move(self, stepper, kind, address, self._moved, moved)
+        if kind == RESTORE:
+            self.forget_residents()
+            self.current = stepper
+            stepper.join_link()
+        self.moving = move
+        move.begin()
 
-        self._move_context(stepper, RESTORE, done)
+    def _moved(self, move: Move) -> None:
+        self.moving = None
+        if move.kind == SAVE:
+            self.leave(move.stepper)
+        move.told(move.stepper)
 
     def leave(self, player: Player) -> None:
         """Take a job off the machine, if it is there; what it has on the link is dropped."""
@@ -229,28 +236,7 @@ class Machine(Parts):
             player.leave_link()
             self.link.clear()
             self.constants_link.clear()
-            self.current = None
-
-    def _context(self, stepper: Stepper, address: int) -> list[tuple[int, ByteArray]]:
-        """The area of each core that the job uses."""
-        size = self.memory.sram_bytes + self.memory.acc_bytes
-        return [(core, self.memory.slice(address + core * size, size)) for core in stepper.cores]
-
-    def _move_context(self, stepper: Stepper, kind: str, done: Callable[[], None]) -> None:
-        """The DRAM's latency, then the bytes at the rate that the DMA channels of these cores reach together."""
-        count = len(stepper.cores)
-        size = count * (self.memory.sram_bytes + self.memory.acc_bytes)
-        rate = max(count, 1) * self.config.dma.channels * self.fabric.channel_rate
-        begin = self.clock.now
-
-        def flowed() -> None:
-            if not stepper.over:
-                stepper.moved_context(kind, begin, size)
-                done()
-
-        self.clock.after(
-            self.fabric.latency_ps, lambda _: None if stepper.over else self.link.start(size, rate, flowed)
-        )
+            self.current = self.moving = None
 
     def drop(self, player: Player) -> None:
         """End a job where it is, on the machine or parked, without a word to whoever waits for it."""

@@ -59,7 +59,7 @@ class Replayer:
     """Replays a job whose course is known, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
 
     _machine: Parts
-    _job: Job
+    job: Job
     _memory: JobMemory
     _course: Course
     _done: Callable[[Replayer], None]
@@ -70,10 +70,10 @@ class Replayer:
     def begin(self) -> dict[Step, Attempt]:
         """Do the arithmetic and go to the end. Where it is a fault, nothing was begun: what came of each command so far
         is returned, for a stepper that goes through it in time."""
-        if self._job.arithmetic:
+        if self.job.arithmetic:
             order = self._course.order
             for number, step in enumerate(order):
-                result = attempt(self._memory, self._job, step)
+                result = attempt(self._memory, self.job, step)
                 if result is not None:
                     return {**dict.fromkeys(order[:number]), step: result}
         self._machine.clock.after(self._course.length_ps, self._ended)
@@ -96,6 +96,6 @@ class Replayer:
     def timeline(self, now: int, clock_hz: int) -> Timeline:
         """The job's history, as it was the first time."""
         assert self._course.timeline is not None
-        known, started_ps = self._course.timeline, self._job.started_ps
+        known, started_ps = self._course.timeline, self.job.started_ps
         assert now - started_ps == known.time_ps
         return known.again(started_ps)

@@ -52,7 +52,7 @@ class Stepper(Progress):
         self.error: BaseException | None = None
         self._done = done
         self._learn = learn
-        self._stopped: Callable[[], None] | None = None
+        self._stopped: Callable[[Stepper], None] | None = None
         self._dram_busy_ps = 0
         self._link_mark = machine.link.settle()
         kind = WatchedEngine if self.watchers else Engine
@@ -93,7 +93,7 @@ class Stepper(Progress):
             self.parked_ps = self.clock.now
             self.preemptions += 1
             assert self._stopped is not None
-            self._stopped()
+            self._stopped(self)
         else:
             self.fail(Fault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
 
@@ -106,8 +106,8 @@ class Stepper(Progress):
                 lines.append(f"{engine.name} hangs in {engine.step.kind} after {engine.completed} commands")
         return "; ".join(lines) or "all queues are empty and the stream has no halt"
 
-    def park(self, stopped: Callable[[], None]) -> None:
-        """Come to a stop: units finish the commands that they are in, then ``stopped()`` is called.
+    def park(self, stopped: Callable[[Stepper], None]) -> None:
+        """Come to a stop: units finish the commands that they are in, then ``stopped(self)`` is called.
 
         A job that ends before it stops, well or not, is not parked. Commands that the sequencer has sent off arrive.
         """

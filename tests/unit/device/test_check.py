@@ -367,7 +367,7 @@ PLANTED = (
     Planted(ForgetsSize, one_job, "ring-not-set-up", "SIZE is 0"),
     Planted(NeverResets, one_job, "ring-not-set-up", "there was no RESET"),
     Planted(OneNumberOfResidents, other_constants, "stale-residents"),
-    Planted(WritesReservedBits, one_job, "register-misuse", "reserved bits 0xfc"),
+    Planted(WritesReservedBits, one_job, "register-misuse", "reserved bits 0xf8"),
     Planted(ReachesOutside, one_job, "register-misuse", "bulk read"),
     Planted(NeverContinues, a_fault, "fault-ignored"),
     Planted(ClosesInFlight, one_job, "left-in-flight"),
