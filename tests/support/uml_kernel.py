@@ -41,11 +41,12 @@ class Closed(Exception):  # noqa: N818 it is what a test expects
 class Kernel:
     """``now``: its clock in ns; ``told``: every time it was told; ``messages``: interrupts that came."""
 
-    def __init__(self, calendar: socket.socket, device: socket.socket) -> None:
+    def __init__(self, calendar: socket.socket, device: socket.socket, patience_s: float = 10) -> None:
+        self._patience_s = patience_s
         self.calendar, self.device = calendar, device
         self.back, self.given_back = socket.socketpair()
         for each in (calendar, device, self.back):
-            each.settimeout(10)
+            each.settimeout(patience_s)
         self.file = os.memfd_create("kernel")
         os.truncate(self.file, MEMORY_BYTES)
         self.now = 0
@@ -210,7 +211,7 @@ class Kernel:
         self.config_write(capability + 2, 2, self.config_read(capability + 2, 2) | 1)
 
     def _readable(self, *sources: socket.socket) -> socket.socket:
-        ready = select.select(sources, [], [], 10)[0]
+        ready = select.select(sources, [], [], self._patience_s)[0]
         assert ready, "the carrier says nothing"
         return next(source for source in sources if source in ready)
 

@@ -95,6 +95,8 @@ class UmlCarrier:
         Raises PeerError for one that breaks a protocol or says nothing, EndlessError.
         """
         self._gone = gone
+        self._arrivals.clear()  # what one before it has not heard
+        self._posted = 0
         try:
             self._first_readable(calendar)
             wire = self._accept(calendar)
