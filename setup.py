@@ -39,6 +39,7 @@ MODULES = (
     "_regions",
     "_hash",
     "_course",
+    "_stream",
     "_issue",
     "_tiling",
     *(() if sys.platform == "win32" else ("_mapped",)),

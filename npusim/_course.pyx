@@ -10,12 +10,6 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-cdef enum:
-    HALT = -1
-    NEVER = -1
-    NOBODY = -1
-    FETCHER = -2
-
 cdef int64_t PS_PER_S = 10**12
 cdef int64_t WHOLE = 1 << 20
 # What integers of 64 bits hold; a job that needs more is for the stepper, whose integers have no end.
@@ -29,134 +23,6 @@ cdef enum Kind:
     FLOWED  # the first transfer of a link
     STREAMED  # the latency of a fetch
     HALTED
-
-cdef struct Event:
-    int64_t time
-    int64_t serial
-    int kind
-    int who
-    int64_t timer
-
-cdef struct Step:
-    int engine
-    int core
-    int n_waits
-    int first_wait
-    int has_flow
-    int link
-    int64_t op
-    int64_t end
-    int64_t fixed
-    int64_t alone
-    int64_t bus_bytes
-    int64_t rate
-    int64_t share
-    int64_t rank
-    # what comes of it
-    int64_t at
-    int64_t begin
-    int64_t over
-    int next  # of the same engine
-
-cdef struct Engine:
-    int step
-    int head  # of its queue
-    int tail
-    int queued
-    int wait_at
-    int blocker
-    int n_waiters
-    int n_stalls
-    int64_t completed
-    int64_t begin
-    int64_t mark
-    int64_t busy
-    int64_t idle
-    # its work at the banks
-    int64_t left
-    int64_t timer
-    int working
-
-cdef struct Waiter:
-    int64_t count
-    int engine
-
-cdef struct Stall:
-    int reason
-    int64_t ps
-
-cdef struct Banks:
-    int64_t demand
-    int64_t speed
-    int64_t updated
-    int n_works
-
-cdef struct Transfer:
-    int64_t left
-    int64_t cap
-    int64_t serial
-    int64_t rank
-    int64_t rate
-    int who
-
-cdef struct Link:
-    int64_t capacity
-    int64_t busy
-    int64_t updated
-    int64_t serial
-    int64_t timer
-    int count
-    Transfer *transfers
-    Transfer *ended
-
-cdef struct Job:
-    int64_t now
-    int64_t serial
-    int64_t started
-    int n_steps
-    int n_engines
-    int n_cores
-    int by_need
-    Step *steps
-    int64_t *waits  # (engine, count) each
-    Engine *engines
-    Waiter *waiters  # so many of each engine as there are engines
-    Stall *stalls  # likewise, and two more
-    Banks *banks
-    int *works  # engines that work at the banks of a core, in the order in which they began
-    Link links[2]
-    Event *heap
-    int n_events
-    int room
-    int *order
-    int *ready  # who goes on now
-    int done
-    int active
-    int outstanding
-    int over
-    int stuck
-    # the sequencer
-    int blocked
-    int reason
-    int dispatched
-    int fetching
-    int halted
-    int n_stalls
-    Stall *held
-    int64_t fetched
-    int64_t requested
-    int64_t total
-    int64_t last
-    int64_t last_op
-    int64_t busy
-    int64_t reads
-    int64_t latency
-    int64_t fetch_rate
-    int64_t fetch_bytes
-    int64_t code_rank
-    int64_t cycle
-    int64_t layer
-    int64_t depth
 
 
 cdef inline int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
@@ -667,6 +533,63 @@ cdef Course told(Job *job):
     return course
 
 
+cdef int begin(Job *job, int steps, int engines, int cores) except -1:
+    """Room for a job of so many steps, engines and cores, at time 0; ``end`` is called whatever becomes of it."""
+    cdef int at
+    memset(job, 0, sizeof(Job))
+    job.n_steps, job.n_engines, job.n_cores, job.room = steps, engines, cores, 64
+    job.steps = <Step *>calloc(steps + 1, sizeof(Step))
+    job.engines = <Engine *>calloc(engines + 1, sizeof(Engine))
+    job.waiters = <Waiter *>calloc(engines * engines + 1, sizeof(Waiter))
+    job.stalls = <Stall *>calloc(engines * (engines + 2) + 1, sizeof(Stall))
+    job.held = <Stall *>calloc(engines + 2, sizeof(Stall))
+    job.banks = <Banks *>calloc(cores + 1, sizeof(Banks))
+    job.works = <int *>calloc(cores * engines + 1, sizeof(int))
+    job.order = <int *>calloc(steps + 1, sizeof(int))
+    job.ready = <int *>calloc(engines + 1, sizeof(int))
+    job.heap = <Event *>calloc(job.room, sizeof(Event))
+    for at in range(2):
+        job.links[at].transfers = <Transfer *>calloc(engines + 2, sizeof(Transfer))
+        job.links[at].ended = <Transfer *>calloc(engines + 2, sizeof(Transfer))
+        if not job.links[at].transfers or not job.links[at].ended:
+            raise MemoryError
+    if not (job.steps and job.engines and job.waiters and job.stalls and job.held and job.banks and job.works
+            and job.order and job.ready and job.heap):
+        raise MemoryError
+    for at in range(cores):
+        job.banks[at].speed = WHOLE
+    for at in range(engines):
+        job.engines[at].step, job.engines[at].blocker, job.engines[at].begin = -1, NOBODY, NEVER
+    job.blocked, job.reason = NOBODY, engines
+    return 0
+
+
+cdef void end(Job *job) noexcept:
+    """Give the room back."""
+    cdef int at
+    free(job.steps)
+    free(job.waits)
+    free(job.engines)
+    free(job.waiters)
+    free(job.stalls)
+    free(job.held)
+    free(job.banks)
+    free(job.works)
+    free(job.order)
+    free(job.ready)
+    free(job.heap)
+    for at in range(2):
+        free(job.links[at].transfers)
+        free(job.links[at].ended)
+
+
+cdef void go(Job *job) noexcept nogil:
+    """Fetch and dispatch, to the end."""
+    job.total = job.steps[job.n_steps - 1].end if job.n_steps else 0
+    request(job, 0)
+    run(job)
+
+
 def course(
     steps, int engines, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, int64_t depth,
     int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, int64_t capacity, int64_t apart, int code_rank,
@@ -682,28 +605,9 @@ def course(
     cdef int waits, at, number
     if cycle_ps < 0 or capacity < 1 or apart < 1:
         raise ValueError("a machine has a clock and a memory")
-    memset(&job, 0, sizeof(Job))
-    job.n_steps, job.n_engines, job.n_cores, job.by_need = len(steps), engines, cores, by_need
-    job.room = 64
     try:
-        job.steps = <Step *>calloc(job.n_steps + 1, sizeof(Step))
-        job.engines = <Engine *>calloc(engines + 1, sizeof(Engine))
-        job.waiters = <Waiter *>calloc(engines * engines + 1, sizeof(Waiter))
-        job.stalls = <Stall *>calloc(engines * (engines + 2) + 1, sizeof(Stall))
-        job.held = <Stall *>calloc(engines + 2, sizeof(Stall))
-        job.banks = <Banks *>calloc(cores + 1, sizeof(Banks))
-        job.works = <int *>calloc(cores * engines + 1, sizeof(int))
-        job.order = <int *>calloc(job.n_steps + 1, sizeof(int))
-        job.ready = <int *>calloc(engines + 1, sizeof(int))
-        job.heap = <Event *>calloc(job.room, sizeof(Event))
-        for at in range(2):
-            job.links[at].transfers = <Transfer *>calloc(engines + 2, sizeof(Transfer))
-            job.links[at].ended = <Transfer *>calloc(engines + 2, sizeof(Transfer))
-            if not job.links[at].transfers or not job.links[at].ended:
-                raise MemoryError
-        if not (job.steps and job.engines and job.waiters and job.stalls and job.held and job.banks and job.works
-                and job.order and job.ready and job.heap):
-            raise MemoryError
+        begin(&job, len(steps), engines, cores)
+        job.by_need = by_need
         try:
             waits = fill(&job, steps)
         except OverflowError:
@@ -722,32 +626,14 @@ def course(
                 job.waits[2 * at + 1] = count
                 at += 1
         job.links[0].capacity, job.links[1].capacity = capacity, apart
-        for at in range(cores):
-            job.banks[at].speed = WHOLE
         for at in range(engines):
-            job.engines[at].step, job.engines[at].blocker, job.engines[at].begin = -1, NOBODY, NEVER
             job.engines[at].mark = -lead_ps
-        job.blocked, job.reason, job.last, job.last_op = NOBODY, engines, -lead_ps, no_op
-        job.total = job.steps[job.n_steps - 1].end if job.n_steps else 0
+        job.last, job.last_op = -lead_ps, no_op
         job.latency, job.fetch_rate, job.fetch_bytes = latency_ps, fetch_rate, fetch_bytes
         job.code_rank = code_rank if by_need else 0
         job.cycle, job.layer, job.depth = cycle_ps, layer_ps, depth
         with nogil:
-            request(&job, 0)
-            run(&job)
+            go(&job)
         return told(&job) if job.over else None
     finally:
-        free(job.steps)
-        free(job.waits)
-        free(job.engines)
-        free(job.waiters)
-        free(job.stalls)
-        free(job.held)
-        free(job.banks)
-        free(job.works)
-        free(job.order)
-        free(job.ready)
-        free(job.heap)
-        for at in range(2):
-            free(job.links[at].transfers)
-            free(job.links[at].ended)
+        end(&job)

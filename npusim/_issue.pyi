@@ -1,11 +1,11 @@
 """Types of the scheduler's book-keeping; the meaning of each is in its docstring."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
-from npusim.compiler.course import Course
 from npusim.compiler.values import Buffer, View
 from npusim.isa.base import Command, Instruction, Space
+from npusim.work import Work
 
 @final
 class Slot:
@@ -43,6 +43,10 @@ class Tile:
     ) -> None: ...
 
 def raise_fences(fences: dict[int, int], others: dict[int, int]) -> int: ...
+
+class Course:
+    def __init__(self, price: Callable[[Work], tuple[int, int]], bandwidth: int, depth: int, cycle_ps: int) -> None: ...
+    def forget_time(self) -> None: ...
 
 class Issuer:
     def __init__(self, channels: int, course: Course, chooses: bool, recent: int) -> None: ...

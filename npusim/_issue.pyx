@@ -14,6 +14,8 @@ cdef object ACC = Space.ACC
 cdef int SRAM = int(Space.SRAM)
 cdef int FIRST_CHANNEL = int(Unit.DMA)
 
+cdef long long SECOND = 1_000_000_000_000
+
 cdef enum:
     CORE_SHIFT = 8
 
@@ -277,6 +279,115 @@ cdef bint write_any(list items, set buffers) except -1:
     return False
 
 
+# A time later than this counts as this one: nobody chooses by it any more.
+cdef long long FAR = 1 << 61
+
+
+cdef class Done:
+    """When the commands of one unit are over, in their order; at place 0, before all of them, is 0."""
+
+    cdef long long *ends
+    cdef Py_ssize_t count, room
+
+    def __cinit__(self):
+        self.ends = <long long *>PyMem_Realloc(NULL, 64 * sizeof(long long))
+        if not self.ends:
+            raise MemoryError
+        self.ends[0], self.count, self.room = 0, 1, 64
+
+    def __dealloc__(self):
+        PyMem_Free(self.ends)
+
+    cdef int add(self, long long end) except -1:
+        cdef long long *grown
+        if self.count == self.room:
+            grown = <long long *>PyMem_Realloc(self.ends, 2 * self.room * sizeof(long long))
+            if not grown:
+                raise MemoryError
+            self.ends, self.room = grown, 2 * self.room
+        self.ends[self.count] = end
+        self.count += 1
+        return 0
+
+
+cdef class Course:
+    """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream.
+
+    ``price(work)``: (picoseconds of a command, and of the DRAM for it, -1 if it has nothing to do with it);
+    ``bandwidth``: bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
+    """
+
+    cdef object price
+    cdef dict done, by_id, by_work
+    cdef long long bandwidth, depth, cycle, dram, dispatched
+
+    def __init__(self, price, long long bandwidth, long long depth, long long cycle_ps):
+        self.price, self.done, self.by_id, self.by_work = price, {}, {}, {}
+        self.bandwidth, self.depth, self.cycle = bandwidth, depth, cycle_ps
+
+    cdef Done of(self, key):
+        done = self.done.get(key)
+        if done is None:
+            done = self.done[key] = Done()
+        return <Done>done
+
+    cdef long long free(self, key) except -1:
+        """When a unit has done all that it has been told."""
+        cdef Done done = self.of(key)
+        return done.ends[done.count - 1]
+
+    cdef long long ready(self, dict waits) except -1:
+        """When units have completed so many commands."""
+        cdef long long latest = 0
+        cdef Done done
+        for key, count in waits.items():
+            if count:
+                done = <Done>self.done[key]
+                if not 0 < <Py_ssize_t>count < done.count:
+                    raise IndexError(count)
+                latest = max(latest, done.ends[<Py_ssize_t>count])
+        return latest
+
+    cdef tuple priced(self, work):
+        cdef size_t place = <size_t><void *>work  # it lives as long as its command
+        known = self.by_id.get(place)
+        if known is None:
+            known = self.by_work.get(work)
+            if known is None:
+                known = self.by_work[work] = self.price(work)
+            self.by_id[place] = known
+        return <tuple>known
+
+    cdef int add(self, command, key, long long ready) except -1:
+        """One more command of a unit, which may begin at a time, but not before."""
+        cdef Done done = self.of(key)
+        cdef long long ps, dram_ps, start, end, fetched
+        # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
+        fetched = <long long>command.size * SECOND // self.bandwidth
+        self.dram = min(self.dram + fetched, FAR)
+        self.dispatched = min(self.dispatched + max(self.cycle, fetched), FAR)
+        if done.count - 1 > self.depth:
+            self.dispatched = max(self.dispatched, done.ends[done.count - 1 - self.depth])
+        ps, dram_ps = self.priced(command.instruction.asked())
+        start = max(done.ends[done.count - 1], ready, self.dispatched)
+        end = start + min(ps, FAR)
+        if dram_ps >= 0:
+            self.dram = max(self.dram, start) + min(dram_ps, FAR)
+            end = max(end, self.dram)
+        done.add(min(end, FAR))
+        return 0
+
+    def forget_time(self):
+        """What was told so far takes none: in most inferences it is left out."""
+        cdef Done done
+        cdef Py_ssize_t at
+        for each in self.done.values():
+            done = <Done>each
+            for at in range(done.count):
+                done.ends[at] = 0
+        self.dram = self.dispatched = 0
+
+
 cdef class Issuer:
     """Puts items into one command stream, each with the waits that follow from what it reads and writes.
 
@@ -286,12 +397,12 @@ cdef class Issuer:
     cdef readonly list commands
     cdef readonly dict pending
     cdef dict issued, known, histories, occupants, waits
-    cdef object course
+    cdef Course course
     cdef int store_channel, load_channels, recent
     cdef bint chooses
 
-    def __init__(self, int channels, course, bint chooses, int recent):
-        """``course``: the ``npusim.compiler.course.Course`` of the device, which is told of commands if the issuer
+    def __init__(self, int channels, Course course, bint chooses, int recent):
+        """``course``: of the device, as ``npusim.compiler.course`` has it, which is told of commands if the issuer
         ``chooses`` among channels. ``recent``: uses of a buffer that are told apart."""
         self.commands, self.pending = [], {}
         self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}
@@ -352,25 +463,26 @@ cdef class Issuer:
             # A store waits for the compute before it. On a channel that also loads, the next tile would wait with it.
             self.put(core << CORE_SHIFT | self.store_channel, op, item, self.needs(op, item))
 
-    cdef int load_key(self, cores, ready) except -1:
+    cdef int load_key(self, cores, long long ready) except -1:
         """The unit where a load that may begin at a time begins first."""
         cdef int channel, key
         if self.load_channels == 1 and len(cores) == 1:
             return <int>cores[0] << CORE_SHIFT | FIRST_CHANNEL
         # Of several that are free in time the one that was busy longest: the others may begin something earlier.
-        best, found = None, 0
+        cdef long long free, begins, waits, least = -1, longest = 0
+        cdef int found = 0
         for core in cores:
             for channel in range(FIRST_CHANNEL, FIRST_CHANNEL + self.load_channels):
                 key = <int>core << CORE_SHIFT | channel
                 free = self.course.free(key)
-                rank = (max(free, ready), -min(free, ready), key)
-                if best is None or rank < best:
-                    best, found = rank, key
+                begins, waits = max(free, ready), min(free, ready)
+                if least < 0 or begins < least or (begins == least and waits > longest):
+                    least, longest, found = begins, waits, key
         return found
 
     cdef int load(self, cores, op, Item item) except -1:
         cdef dict needs = self.needs(op, item)
-        ready = self.course.ready(needs.items()) if self.chooses else 0
+        ready = self.course.ready(needs) if self.chooses else 0
         self.put(self.load_key(cores, ready), op, item, needs)
         return 0
 
@@ -385,7 +497,7 @@ cdef class Issuer:
         # All needs first, then the records: a command that reads what it writes must not wait for itself.
         for _, item in loads:
             raise_fences(needs, self.needs(op, item))
-        ready = self.course.ready(needs.items()) if self.chooses else 0
+        ready = self.course.ready(needs) if self.chooses else 0
         for cores, item in loads:
             fences.update(self.emit(self.load_key(cores, ready), op, item, needs))
         for resource in dict.fromkeys([resource for _, item in loads for resource in item.reads]):
@@ -413,7 +525,7 @@ cdef class Issuer:
         )
         self.commands.append(command)
         if self.chooses:
-            self.course.add(command, self.course.ready(needs.items()))
+            self.course.add(command, key, self.course.ready(needs))
         return {key: count}
 
     cdef tuple prune(self, object key, dict needs):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
 
+from npusim._stream import tally
 from npusim.hw import actions as act
 from npusim.hw.actions import Actions, actions
 from npusim.hw.config import Config
 from npusim.hw.energy import prices
 from npusim.hw.prices import Breakdown, Prices
-from npusim.isa.base import Command, decode, unit_name
+from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.dma import Fill, Multicast
 from npusim.isa.emitted import Emitted
@@ -141,33 +142,42 @@ def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
     known = _counted.get(program)
     if known is not None and known[0] == config:
         return known[1], known[2]
-    numbers: tuple[Counter[Any], Counter[Any]] = (Counter(), Counter())
-    works: dict[Any, Actions] = {}
-    over = 0
-    for command, offset in _commands(program):
-        instruction = command.instruction
-        if isinstance(instruction, Residents):
-            over = offset + instruction.stream_bytes
-            continue
-        targets = len(instruction.targets(command.core)) if isinstance(instruction, Multicast) else 1
-        key = (instruction.asked(), isinstance(instruction, Fill), targets)
-        numbers[offset > over][command.op, command.core, command.unit, key] += 1
-    for found in numbers:
-        for *_, key in found:
-            if key not in works:
-                works[key] = _actions(config, *key)
-    made = tuple([_by_unit(found, works, len(program.ops)) for found in numbers])
+    commands, prologue = _commands(program)
+    made = [_by_unit(config, tally(part), len(program.ops)) for part in (commands[:prologue], commands[prologue:])]
     _counted[program] = (config, made[0], made[1])
     return made[0], made[1]
 
 
-def _commands(program: Program) -> Iterable[tuple[Command, int]]:
-    """Each command with the byte at which it ends: as the compiler of this process has them, else decoded."""
-    made = program.emitted
-    if isinstance(made, Emitted) and made.code == program.code:
-        return zip(made.commands, made.ends, strict=True)
-    decoded = list(decode(program.code))
-    return zip(decoded, accumulate(command.size for command in decoded), strict=True)
+def _commands(program: Program) -> tuple[Sequence[Command], int]:
+    """The commands, as the compiler of this process has them, else decoded; and how many of them, the first, are the
+    prologue."""
+    known = program.emitted
+    if isinstance(known, Emitted) and known.code == program.code:
+        commands, ends = known.commands, known.ends
+    else:
+        commands = tuple(decode(program.code))
+        ends = tuple(accumulate(command.size for command in commands))
+    for number, command in enumerate(commands):
+        if isinstance(command.instruction, Residents):
+            return commands, bisect_right(ends, ends[number] + command.instruction.stream_bytes)
+        if command.unit != Unit.CONTROL:
+            break
+    return commands, 0
+
+
+def _by_unit(config: Config, found: Sequence[tuple[Command, int]], ops: int) -> Counts:
+    counts: Counts = {}
+    works: dict[Any, Actions] = {}
+    for command, times in found:
+        instruction = command.instruction
+        targets = len(instruction.targets(command.core)) if isinstance(instruction, Multicast) else 1
+        key = (instruction.asked(), isinstance(instruction, Fill), targets)
+        if key not in works:
+            works[key] = _actions(config, *key)
+        if works[key]:
+            place = (command.op if command.op < ops else NONE, unit_name(command.core, command.unit))
+            _add(counts.setdefault(place, {}), works[key], times)
+    return counts
 
 
 def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
@@ -179,15 +189,6 @@ def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
         found[act.SRAM] = 0
     if targets > 1:
         found[act.SRAM] *= targets
-    return found
-
-
-def _by_unit(numbers: Counter[Any], works: Mapping[Any, Actions], ops: int) -> Counts:
-    found: Counts = {}
-    for (op, core, unit, key), times in numbers.items():
-        if works[key]:
-            place = (op if op < ops else NONE, unit_name(core, unit))
-            _add(found.setdefault(place, {}), works[key], times)
     return found
 
 

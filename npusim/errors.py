@@ -163,6 +163,18 @@ class DeviceMemoryError(NpusimError):
     """Simulated device memory is exhausted: says required and available bytes."""
 
 
+class DriverCheckError(NpusimError):
+    """A driver has not kept to the device's contract; one text for each mistake."""
+
+    def __init__(self, findings: Sequence[str], /) -> None:
+        super().__init__(tuple(findings))
+        self.findings: tuple[str, ...] = tuple(findings)
+
+    def __str__(self) -> str:
+        count = len(self.findings)
+        return "\n".join([f"the driver made {count} mistake{'s' * (count > 1)}:", *self.findings])
+
+
 class QueueFullError(NpusimError):
     """As many jobs wait as may wait; says how many. Try again when one has ended."""
 

@@ -108,7 +108,7 @@ DOUBLING = -1
 """For ``Graph.cache_rows``: of many numbers of rows, one after the other, few want another place."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Graph:
     """Operators in topological order; every tensor has one producer, or is an input or a constant.
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from npusim.device.check import VARIABLE, Checker
+from npusim.device.flights import Load
 from npusim.isa import emitted
 from npusim.isa.base import Command
 from npusim.isa.verify import Limits, verify
@@ -55,8 +56,8 @@ def _no_driver_does_wrong(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     checkers: list[Checker] = []
     make = Checker.wanted
 
-    def kept(check: bool | str | None, machine: Parts, registers: Mapping[str, int]) -> Checker | None:
-        checker = make(check, machine, registers)
+    def kept(check: bool | str | None, machine: Parts, registers: Mapping[str, int], load: Load) -> Checker | None:
+        checker = make(check, machine, registers, load)
         checkers.extend([checker] if checker is not None and check is None else [])
         return checker
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
     from npusim.runtime import Result
+    from npusim.runtime.arrivals import Arrivals
     from npusim.runtime.provenance import Origin
 
 
@@ -58,6 +59,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write a page with pictures; it needs no network.",
 )
+@click.option("--check-driver", is_flag=True, help="Watch what the driver does with the device; a mistake is an error.")
+@click.option(
+    "--adversary",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Vary the times that the device's contract leaves open.",
+)
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
 @cache_options
 def run(
@@ -75,6 +83,8 @@ def run(
     json_file: str | None,
     trace: Path | None,
     page: Path | None,
+    check_driver: bool,
+    adversary: int | None,
     top: int,
     cache_dir: Path | None,
     no_cache: bool,
@@ -97,6 +107,7 @@ def run(
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
     from npusim.report.run import first_run, text
+    from npusim.runtime.arrivals import Arrivals
 
     _check_destinations(json_file, (trace, page), output_dir, timing_only)
     if timing_only and inputs:
@@ -106,6 +117,7 @@ def run(
     session, program, found = prepare(
         model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs, timing_only=timing_only
     )
+    session.check_driver, session.adversary = check_driver or None, adversary
     arrays = None
     if not timing_only:
         arrays = (
@@ -115,14 +127,17 @@ def run(
         )
     note = describe_inputs(program, inputs, None if timing_only else seed)
     first: Result | None = None
+    arrivals = Arrivals()
     with progress(f"simulating {program.name} on {found.name}"):
         if program.resident_bytes:
             first = session.run(program, arrays, timing_only=timing_only)
+        if trace is not None:
+            session.device.watch(arrivals)
         result: Result = session.run(program, arrays, timing_only=timing_only)
     result.seed = seed if arrays is not None and not inputs else None
     if result.origin is None:
         result.origin = _file_origin(model)
-    written = _write_files(result, program, found, output_dir, trace)
+    written = _write_files(result, program, found, output_dir, trace, arrivals)
     if page is not None:
         _write_page(page, result, [("inputs", note), *first_run(first, found)])
         written.append(str(page))
@@ -132,6 +147,8 @@ def run(
         written.append(json_file)
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
+    if session.device.checker is not None:
+        session.close()
 
 
 def _file_origin(model: Path) -> Origin:
@@ -164,15 +181,19 @@ def _check_destinations(
 
 
 def _write_files(
-    result: Result, program: Program, found: Config, output_dir: Path | None, trace: Path | None
+    result: Result, program: Program, found: Config, output_dir: Path | None, trace: Path | None, arrivals: Arrivals
 ) -> list[str]:
     from npusim.cli.tensors import write_outputs
+    from npusim.report.flows import flows, queues
     from npusim.report.perfetto import write_trace
 
     written = [] if output_dir is None else list(map(str, write_outputs(output_dir, result.outputs)))
     if trace is not None:
         with replacing(trace) as draft:
-            write_trace(draft, result.timeline, program.ops, found.clock_hz, result.memory, result.provenance)
+            write_trace(
+                draft, result.timeline, program.ops, found.clock_hz, result.memory, result.provenance,
+                flows(program, result.timeline), queues(result.timeline, arrivals.of_units),
+            )  # fmt: skip
         written.append(str(trace))
     return written
 

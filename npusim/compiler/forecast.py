@@ -4,7 +4,8 @@ Commands are fetched from DRAM and go to the queues of their units in order, one
 up. A unit takes its commands in order, each when the counts that it waits for are reached. Transfers that use the DRAM
 at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most. Left out is
 what units of a core take from each other at the banks of its SRAM, and what the device does before the first fetch and
-after the last command.
+after the last command. In all else it is the course of a job that only times, and ``_stream.pyx`` goes through it as
+through that; here is the same in Python, which says what it is.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import NamedTuple
 
+from npusim import _stream
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
@@ -25,14 +28,24 @@ from npusim.work import DmaWork, Work
 
 def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
+    told = _stream.forecast(
+        commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
+        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacity(config), _by_need(config),
+    )  # fmt: skip
+    # Beyond machine integers it is as slow as it is.
+    return forecast_slowly(commands, config) if told is None else told
+
+
+def forecast_slowly(commands: Sequence[Command], config: Config) -> int:
+    """What :func:`forecast` does, in Python: its definition."""
     return _Course(commands, config).run()
 
 
 class _Charge(NamedTuple):
-    """What passes before anything flows, and what then flows: bytes * 10**12, and bytes a second at the most."""
+    """What passes before anything flows, and what then flows: bytes, and bytes a second at the most."""
 
     fixed_ps: int
-    flow: int = 0
+    nbytes: int = 0
     rate: int = 0
 
 
@@ -73,11 +86,11 @@ class _Course:
             (unit, [(numbers[core, other], count) for core, other, count in waits if count], charge, end)
             for unit, waits, charge, end in found
         ]
-        by_need = config.interconnect.arbitration == "need"
+        by_need = _by_need(config)
         ranks = _ranks(steps, len(numbers)) if by_need else [0] * len(steps)
         self._steps = [_Step(*step, rank) for step, rank in zip(steps, ranks, strict=True)]
         self._code_rank = -1 if by_need else 0
-        self._capacity = min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
+        self._capacity = _capacity(config)
         self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
         self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
         self._heads: list[_Step | None] = [None] * len(numbers)
@@ -86,7 +99,7 @@ class _Course:
         self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
         self._serial = self._next = self._dispatched = self._since = self._timer = 0
         self._full = -1
-        self._flows: list[list[int]] = []  # [left, most, unit, rate, rank], by rank and most
+        self._flows: list[list[int]] = []  # [left, most, unit, rate, rank, serial], by rank and most
         self._latency, self._fetch_rate = dma.latency_ps(config), dma.interconnect_bandwidth(config)
         self._fetched = self._requested = 0
         self._fetching = False
@@ -106,7 +119,7 @@ class _Course:
             else:
                 head = self._heads[unit]
                 assert head is not None
-                if head.charge.flow:
+                if head.charge.nbytes:
                     self._start_flow(unit, head.charge, head.rank, now)
                 else:
                     self._complete(unit, now)
@@ -127,7 +140,7 @@ class _Course:
     def _fetch(self, now: int) -> None:
         size = min(_HALF, self._total - self._requested)
         self._requested += size
-        self._start_flow(_FETCH, _Charge(0, size * PS_PER_S, self._fetch_rate), self._code_rank, now)
+        self._start_flow(_FETCH, _Charge(0, size, self._fetch_rate), self._code_rank, now)
 
     def _fetch_over(self, now: int) -> None:
         self._fetched, self._fetching = self._requested, False
@@ -199,7 +212,8 @@ class _Course:
     def _start_flow(self, unit: int, charge: _Charge, rank: int, now: int) -> None:
         self._flow(now)
         place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in self._flows)
-        self._flows.insert(place, [charge.flow, charge.rate, unit, 0, rank])
+        self._serial += 1
+        self._flows.insert(place, [charge.nbytes * PS_PER_S, charge.rate, unit, 0, rank, self._serial])
         self._share(now)
 
     def _flow(self, now: int) -> None:
@@ -219,8 +233,8 @@ class _Course:
             rate = flow[3] = min(flow[1], left // count)
             left -= rate
             count -= 1
-            if rate:
-                delay = max(0, ceil_div(flow[0], rate))
+            if rate or flow[0] <= 0:
+                delay = ceil_div(flow[0], rate) if flow[0] > 0 else 0
                 first = delay if first < 0 or delay < first else first
         self._timer += 1
         if first >= 0:
@@ -228,11 +242,11 @@ class _Course:
 
     def _end_flows(self, now: int) -> None:
         self._flow(now)
-        over = [flow[2] for flow in self._flows if flow[0] <= 0]
+        over = [flow for flow in self._flows if flow[0] <= 0]
         self._flows = [flow for flow in self._flows if flow[0] > 0]
         if self._flows:
             self._share(now)
-        for unit in over:
+        for _, _, unit, *_ in sorted(over, key=itemgetter(-1)):  # in the order in which they began
             if unit == _FETCH:
                 self._fetch_over(now)
             else:
@@ -261,6 +275,14 @@ def _ranks(steps: Sequence[tuple[int, list[tuple[int, int]], _Charge, int]], uni
     return ranks
 
 
+def _by_need(config: Config) -> bool:
+    return config.interconnect.arbitration == "need"
+
+
+def _capacity(config: Config) -> int:
+    return min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
+
+
 def _charge(work: Work, config: Config) -> _Charge:
     if not isinstance(work, DmaWork) or not (work.reads or work.writes):
         return _Charge(cost_model(config).cost(work).ps)
@@ -270,4 +292,4 @@ def _charge(work: Work, config: Config) -> _Charge:
     parts = dma.transfer(config, work)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
-    return _Charge(fixed, parts.bus_bytes * PS_PER_S, parts.rate)
+    return _Charge(fixed, parts.bus_bytes, parts.rate)

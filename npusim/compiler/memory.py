@@ -226,11 +226,11 @@ def seen(context: Context, group: Group) -> tuple[Any, ...]:
 def alike(context: Context, group: Group) -> int:
     """A number, equal for groups whose operators are, names and the values of constants aside."""
     key = ("alike", group)
-    known = context.memo.get(key)
+    known = context.facts.get(key)
     if known is None:
         # A number is compared more quickly than what it stands for.
-        numbers: dict[Any, int] = context.memo.setdefault("numbers", {})
-        known = context.memo[key] = numbers.setdefault(_alike(group), len(numbers))
+        numbers: dict[Any, int] = context.facts.setdefault("numbers", {})
+        known = context.facts[key] = numbers.setdefault(_alike(group), len(numbers))
     return known
 
 
@@ -260,10 +260,10 @@ def _alike(group: Group) -> Any:
 def boundary(context: Context, group: Group) -> Sequence[Tensor]:
     """The tensors of a group that have homes, in the order of its operators."""
     key = ("boundary", group)
-    known: tuple[Tensor, ...] | None = context.memo.get(key)
+    known: tuple[Tensor, ...] | None = context.facts.get(key)
     if known is None:
         tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t.data is None)
-        known = context.memo[key] = tuple(dict.fromkeys(tensors))
+        known = context.facts[key] = tuple(dict.fromkeys(tensors))
     return known
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from operator import itemgetter
 
+from npusim._stream import tally
 from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.dynamic import dynamic_quantization
 from npusim.compiler.flows import form_flows
@@ -17,14 +18,16 @@ from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS, Group, form_groups, join_ranges
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError
+from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError, facts_of
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.memory import Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
+from npusim.compiler.prices import rewriting
 from npusim.compiler.record import Record
 from npusim.compiler.resident import body, candidates, choices
 from npusim.compiler.schedule import Item, Scheduler, Tile
+from npusim.compiler.settled import Settled
 from npusim.compiler.shorten import shortened
 from npusim.compiler.spread import Spread, spread
 from npusim.compiler.state import growths
@@ -46,7 +49,7 @@ from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
 from npusim.work import DmaWork, MatrixWork
 
 
-def compile_graph(graph: Graph, config: Config, key: str = "") -> Program:
+def compile_graph(graph: Graph | Settled, config: Config, key: str = "") -> Program:
     """Compile for one device; the same graph and config give the same bytes.
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
@@ -90,13 +93,37 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _compiled(graph: Graph, config: Config, key: str, tried: list[tuple[int, _Order]] | None) -> tuple[Program, _Order]:
-    # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
-    names = tuple(tensor.name for tensor in graph.outputs)
+def _settled(settled: Settled, config: Config) -> tuple[Graph, Budget]:
+    """As :func:`_prepared` gives it, remembered."""
+    key = rewriting(config)
+    if key not in settled.rewritten:
+        if len(settled.rewritten) >= _MOST_REWRITTEN:
+            settled.rewritten.clear()
+        settled.rewritten[key] = _prepared(settled.graph, config)
+    graph, budget = settled.rewritten[key]
+    return graph, copy(budget)
+
+
+_MOST_REWRITTEN = 8
+"""Of one graph: then it is rewritten anew."""
+
+
+def _prepared(graph: Graph, config: Config) -> tuple[Graph, Budget]:
+    """The graph as it is compiled, and what is left of the budget."""
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(graph, config, budget))
     budget.grant(operators=len(prepared.ops))
     prepared.cache_rows = graph.cache_rows
+    return prepared, budget
+
+
+def _compiled(
+    given: Graph | Settled, config: Config, key: str, tried: list[tuple[int, _Order]] | None
+) -> tuple[Program, _Order]:
+    graph = given.graph if isinstance(given, Settled) else given
+    # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
+    names = tuple(tensor.name for tensor in graph.outputs)
+    prepared, budget = _settled(given, config) if isinstance(given, Settled) else _prepared(graph, config)
     best = _best(prepared, config, budget, tried)
     if config.sram.resident_weights:
         best = _with_residents(prepared, config, budget, best)
@@ -220,7 +247,7 @@ def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
 def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
     config = replace(config, cores=plain.record.context.config.cores)
-    context = Context(config, ConstantPool())
+    context = Context(config, ConstantPool(), facts=facts_of(graph))
     found = candidates(place(graph, _formed(graph, config, flows=plain.flows), context).groups, context)
     best, least, most = plain, forecast(plain.commands, config), Pinned()
 
@@ -258,11 +285,11 @@ _SLACK = 4
 """In thousandths."""
 
 
-def _traffic(commands: Iterable[Command], config: Config) -> int:
+def _traffic(commands: Sequence[Command], config: Config) -> int:
     """Bytes past the pins of the DRAM."""
     model = cost_model(config)
-    works = (command.instruction.asked() for command in commands if command.unit >= Unit.DMA)
-    return sum(model.dram_bytes(work) for work in works if isinstance(work, DmaWork))
+    works = [(command.instruction.asked(), times) for command, times in tally(commands)]
+    return sum(times * model.dram_bytes(work) for work, times in works if isinstance(work, DmaWork))
 
 
 def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iterator[tuple[int, _Order]]:
@@ -340,7 +367,7 @@ def _planned(
     graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None, pinned: Pinned | None,
     *, flows: bool,
 ) -> _Order:  # fmt: skip
-    context = Context(config, ConstantPool(), pinned=pinned or Pinned())
+    context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
     placement = place(graph, groups, context)
     layout = plan(placement, context, known)
     values = _region_bytes(graph, context, layout.scratch_bytes)
@@ -364,7 +391,7 @@ def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[i
 def _spread(graph: Graph, config: Config, budget: Budget) -> _Order | None:
     """The order in which every core has parts of its own; None if there is none, or if it takes more than there is."""
     try:
-        context = Context(config, ConstantPool())
+        context = Context(config, ConstantPool(), facts=facts_of(graph))
         placement = place(graph, form_groups(graph.ops, graph.outputs), context)
         parts = spread(placement, context)
         if parts is None:
@@ -413,11 +440,10 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
     totals: dict[DType, int] = {}
-    for command in commands:
-        if command.unit == Unit.MATRIX:
-            work = command.instruction.asked()
-            if isinstance(work, MatrixWork):
-                totals[work.dtype] = totals.get(work.dtype, 0) + work.macs
+    for command, times in tally(commands):
+        work = command.instruction.asked()
+        if isinstance(work, MatrixWork):
+            totals[work.dtype] = totals.get(work.dtype, 0) + times * work.macs
     return tuple(sorted(totals.items()))
 
 

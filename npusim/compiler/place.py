@@ -55,8 +55,17 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
             kept.append(group)
             for tensor in group.outputs:
                 _settle(tensor, orders, hosts, context)
-    groups = [Group(index, group.anchor, group.chain, group.parts, group.sides) for index, group in enumerate(kept)]
+    groups = [_numbered(index, group, context) for index, group in enumerate(kept)]
     return Placement(groups, _lifetimes(groups, context, inputs))
+
+
+def _numbered(index: int, group: Group, context: Context) -> Group:
+    """The group of this number; the same one for whom it was made before, with all that is known of it."""
+    key = (index, group.anchor, group.chain, group.parts, group.sides)
+    known: Group | None = context.facts.get(key)
+    if known is None:
+        known = context.facts[key] = Group(*key)
+    return known
 
 
 def _share(source: Tensor, target: Tensor, cache: Growth, context: Context) -> None:

@@ -8,11 +8,13 @@ what is not there can have no part in it. ``tests/unit/compiler/test_prices.py``
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable
 from dataclasses import replace
 
 from npusim.dtypes import DType
 from npusim.hw.config import Config, DmaConfig, DramConfig, HostConfig, InterconnectConfig
 from npusim.hw.cost import cost_model
+from npusim.hw.memory import dram_model
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
@@ -35,6 +37,14 @@ def pricing(config: Config) -> Config:
         dma=replace(config.dma, channels=min(config.dma.channels, 2)), dram=replace(config.dram, bytes=_SOME_BYTES),
         host=HostConfig(), energy=None,
     )  # fmt: skip
+
+
+def rewriting(config: Config) -> Hashable:
+    """What of a device the rewriting of a graph depends on: the unit's types and its ways to hold weights, which units
+    there are, and what bounds a compilation."""
+    matrix = config.matrix
+    arrays = matrix and (matrix.throughput, matrix.weight_bits, matrix.weight_scales)
+    return config.name, config.units, arrays, config.host.compile_bytes, config.dram.bytes
 
 
 @functools.lru_cache(maxsize=64)
@@ -60,14 +70,14 @@ class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
         w_bits: int,
     ) -> None:
         super().__init__()
-        self._cost = cost_model(config).once
+        self._price = cost_model(config).product_ps
         self._kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
 
     def __missing__(self, key: tuple[int, int, int, int, int]) -> int:
         dtype, kh, kw, depthwise, *sizes = self._kind
         if len(self) >= _MOST:
             self.clear()
-        ps = self[key] = self._cost(MatrixWork(dtype, *key, kh, kw, depthwise, True, True, *sizes)).ps
+        ps = self[key] = self._price(MatrixWork(dtype, *key, kh, kw, depthwise, True, True, *sizes))
         return ps
 
 
@@ -89,7 +99,7 @@ class MovePrices(dict[tuple[int, int, str], tuple[int, int]]):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self._model = cost_model(config)
+        self._ps, self._dram_bytes = cost_model(config).transfer_ps, dram_model(config).transfer_bytes
 
     def __missing__(self, key: tuple[int, int, str]) -> tuple[int, int]:
         nbytes, run, way = key
@@ -97,7 +107,7 @@ class MovePrices(dict[tuple[int, int, str], tuple[int, int]]):
         work = DmaWork(nbytes, ceil_div(nbytes, run), run, reads, writes, constants=way == "constants")
         if len(self) >= _MOST:
             self.clear()
-        price = self[key] = self._model.once(work).ps, self._model.dram_bytes(work)
+        price = self[key] = self._ps(work), self._dram_bytes(work)
         return price
 
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from math import prod
 
 from npusim._issue import Issuer, Item, Slot, Tile, raise_fences
-from npusim.compiler.course import Course
+from npusim.compiler.course import course
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
 from npusim.hw.units.dma import channel_bandwidth, latency_ps
@@ -145,7 +145,7 @@ class Scheduler(Issuer):
     """Collects steps in program order and issues commands."""
 
     def __init__(self, config: Config, budget: Budget) -> None:
-        self._course = Course(config)
+        self._course = course(config)
         # Where there is no choice, nobody needs to know when a channel will be free.
         chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
         super().__init__(config.dma.channels, self._course, chooses, RECENT)

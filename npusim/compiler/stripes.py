@@ -197,11 +197,11 @@ def rows_of(group: Group, context: Context) -> int | None:
 def _reads(group: Group, number: int, context: Context) -> Sequence[tuple[Tensor, Reader]]:
     """What a group reads, and how; ``number``: that of the group in the segment."""
     key = ("reads", group, number)
-    known: tuple[tuple[Tensor, Reader], ...] | None = context.memo.get(key)
+    known: tuple[tuple[Tensor, Reader], ...] | None = context.facts.get(key)
     if known is None:
         reads = _reads_of(group) if number == 0 else _reads(group, 0, context)
         known = tuple((tensor, reader._replace(reader=number)) for tensor, reader in reads)
-        context.memo[key] = known
+        context.facts[key] = known
     return known
 
 

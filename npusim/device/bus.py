@@ -69,7 +69,7 @@ class Bus(ABC):
         that of making one pool of host memory reachable for it.
         """
 
-    def note(self, what: str, address: int = 0, size: int = 0) -> None:
+    def note(self, what: str, address: int = 0, size: int = 0) -> None:  # noqa: B027 - most have nobody to tell
         """For the driver sanitizer: device memory was ``allocated`` or ``freed`` by the driver, or the driver is
         ``done``, and has freed all. The device does nothing, no time passes; a driver may leave it out."""
 
@@ -105,11 +105,14 @@ class DmaError(Exception):
 class Carrier(Protocol):
     """Where a device's interrupts go, and its accesses to host memory."""
 
+    pinned: bool
+    """Whether it has a pin, and so wants to be told of the level."""
+
     def irq(self, vector: int) -> None:
         """The device sends a message."""
 
     def level(self) -> None:
-        """The device's level, for a carrier that has a pin, may have changed."""
+        """The device's level may have changed."""
 
     def withdraw_irqs(self) -> None:
         """After a reset: messages that have not left will not leave."""

@@ -7,20 +7,20 @@ bits. Each thing that is wrong becomes a :class:`npusim.device.findings.Finding`
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from npusim.device.findings import Access, Finding
-from npusim.device.flights import RESIDENT_CONSTANTS, Flight, Span, digest, take_off
+from npusim.device.flights import RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC
 from npusim.device.spans import Ranges
 from npusim.errors import UsageError
 from npusim.sim import job as machine_job
-from npusim.sim.clock import Clock
-from npusim.sim.memory import DeviceMemory
+from npusim.sim.memory import AddressError
 from npusim.sim.parts import Parts
 from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
@@ -64,14 +64,14 @@ class Checker(Watcher):
     visible nonsense.
     """
 
-    def __init__(
-        self, clock: Clock, memory: DeviceMemory, registers: Mapping[str, int], *, poison: bool = False
-    ) -> None:
+    steps = False
+
+    def __init__(self, machine: Parts, registers: Mapping[str, int], load: Load, *, poison: bool = False) -> None:
         self.findings: list[Finding] = []
         self._mapped = self._remote = False
         self._poison = poison
-        self._clock = clock
-        self._memory = memory
+        self._clock, self._memory = machine.clock, machine.memory
+        self._load = load  # control structures, as the device reads them
         self._registers = registers
         self._told: set[tuple[str, int | None, str]] = set()
         self._flights: list[Flight] = []
@@ -84,7 +84,9 @@ class Checker(Watcher):
         self._begin_anew()
 
     @classmethod
-    def wanted(cls, check: bool | str | None, machine: Parts, registers: Mapping[str, int]) -> Checker | None:
+    def wanted(
+        cls, check: bool | str | None, machine: Parts, registers: Mapping[str, int], load: Load
+    ) -> Checker | None:
         """What ``check`` of a device asks for, or ``$NPUSIM_DRIVER_CHECK``. Raises UsageError."""
         if check is None:
             check = os.environ.get(VARIABLE, "")
@@ -92,7 +94,7 @@ class Checker(Watcher):
             raise UsageError(f"{VARIABLE}, check: must be 0, 1 or poison, got {check!r}")
         if check in _OFF:
             return None
-        return cls(machine.clock, machine.memory, registers, poison=check == "poison")
+        return cls(machine, registers, load, poison=check == "poison")
 
     def carried(self, *, mapped: bool) -> None:
         """Software is behind a carrier that does not tell when it waits for interrupts or takes them. ``mapped``: it
@@ -123,9 +125,7 @@ class Checker(Watcher):
         elif register in _SHAPES:
             self._shape(_SHAPES[register], register)
         elif register == "CONTROL":
-            if value & _RESET:
-                self._reset()
-            elif value & _CONTINUE:
+            if value & _CONTINUE and not value & _RESET:
                 self._go_on()
         elif register == "INT_STATUS":
             self._sent, self._acknowledged, self._taken = 0, True, None
@@ -179,7 +179,8 @@ class Checker(Watcher):
         else:
             self._context = Span(base, base + size, True, "context area"), Access(now, "write of PREEMPT")
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """The device is about to be reset, by whatever way."""
         now = self._clock.now
         for ring in range(len(RINGS)):
             oldest = next((flight for flight in self._flights if flight.ring == ring), None)
@@ -219,14 +220,19 @@ class Checker(Watcher):
             self._say("ring-overrun", None, f"{waiting} entries are announced in a ring of {size}", what)
             seen = tail - min(size, tail - seen & _COUNT) & _COUNT
         while seen != tail:
-            self._board(take_off(self._memory, ring, seen, base + seen % size * ENTRY.size, self._clock.now), what)
+            self._board(
+                take_off(
+                    self._load, self._memory.dram_bytes, ring, seen, base + seen % size * ENTRY.size, self._clock.now
+                ),
+                what,
+            )
             seen = seen + 1 & _COUNT
 
     def _board(self, flight: Flight, what: str) -> None:
         low, high = flight.address, flight.address + ENTRY.size
-        if flight.entry is None and flight.raw[:4] != ENTRY_MAGIC.to_bytes(4, "little"):
+        if flight.entry is None and flight.raw and flight.raw[:4] != ENTRY_MAGIC.to_bytes(4, "little"):
             self._say("entry-late", flight, f"the entry at {low:#x} begins with {flight.raw[:4].hex()}", what)
-        elif not self._mapped and not self._fresh.meets(low, high):
+        elif not self._mapped and high <= self._memory.dram_bytes and not self._fresh.meets(low, high):
             self._say("entry-late", flight, f"the entry at {low:#x} is that of the job before", what)
         self._fresh.remove(low, high)
         if flight.entry is not None:
@@ -241,8 +247,8 @@ class Checker(Watcher):
         entry = flight.entry
         assert entry is not None
         record = Span(entry.completion, entry.completion + COMPLETION.size, True, "completion record")
-        if record.high <= self._memory.dram_bytes:
-            status = COMPLETION.unpack(self._memory.slice(record.low, COMPLETION.size))[1]
+        with contextlib.suppress(AddressError):
+            status = COMPLETION.unpack(self._load(record.low, COMPLETION.size))[1]
             if status:
                 self._say("record-not-cleared", flight, f"status in the record at {record.low:#x} is {status}", what)
         for other in self._flights:
@@ -355,10 +361,10 @@ class Checker(Watcher):
         if self._freed.meets(address, end):
             self._say("used-after-free", None, f"{address:#x} was freed", what)
         for flight, span in self._owners(address, end):
-            if span.low == flight.address and span.what == "ring entry":
-                if flight.withdrawn_only(self._memory.slice(span.low, ENTRY.size).tobytes()):
-                    continue  # the one thing that may change
-            self._say_changed(flight, span, what)
+            is_entry = span.low == flight.address and span.what == "ring entry"
+            # To withdraw a job is the one thing that may change.
+            if not is_entry or not flight.withdrawn_only(self._memory.slice(span.low, ENTRY.size).tobytes()):
+                self._say_changed(flight, span, what)
         if self._context is not None and self._context[0].meets(address, end):
             text = f"the {_at(self._context[0])} is the device's while PREEMPT is enabled"
             self._say("changed-in-flight", None, text, what, self._context[1])

@@ -40,7 +40,7 @@ KINDS = {
     "shared-in-flight": Kind(
         "two jobs in flight use the same bytes, one of them writes, and nothing orders the two: they are in "
         "different rings, or it is the completion record; or a job lies over a ring or the context area",
-        "give each job outputs, scratch, record and text of its own; within one ring all but the last two may be shared",
+        "give each job outputs, scratch, record and text of its own; jobs of one ring may share the first two",
     ),
     "freed-in-flight": Kind(
         "memory is freed that the device still uses: of a job in flight, a ring, the context area",
@@ -67,7 +67,7 @@ KINDS = {
         "set rings up after a reset, before the first job",
     ),
     "ring-not-set-up": Kind(
-        "a doorbell for a ring without SIZE or with one that is no power of two, or the first one without a RESET before",
+        "a doorbell for a ring whose SIZE is 0 or no power of two, or the first one without a RESET before",
         "RESET, then BASE and SIZE, then jobs; after each later RESET again",
     ),
     "interrupt-unacknowledged": Kind(
@@ -141,7 +141,8 @@ class Finding(NamedTuple):
     def __str__(self) -> str:
         job = "" if self.fence is None else f", fence {self.fence}"
         before = "" if self.first is None else f"; before it: {self.first}"
-        return f"{self.kind} at {self.time_ps} ps{job}: {self.text}\n  {self.second}{before}\n  fix: {KINDS[self.kind].fix}"
+        fix = KINDS[self.kind].fix
+        return f"{self.kind} at {self.time_ps} ps{job}: {self.text}\n  {self.second}{before}\n  fix: {fix}"
 
     def to_json_dict(self) -> dict[str, object]:
         """For reports."""

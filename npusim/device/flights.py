@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,8 +12,10 @@ from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, REGION_ROW, JobFl
 from npusim.device.spans import Extent, touched
 from npusim.isa.base import ByteArray
 from npusim.program import CONSTANTS, SCRATCH
-from npusim.sim.memory import AddressError, DeviceMemory
+from npusim.sim.memory import AddressError
 
+Load = Callable[[int, int], bytes]
+"""The bytes at an address, in DRAM or in host memory, as the device reads them; raises AddressError."""
 _NOTHING = Extent()
 _WITHDRAWN = int(JobFlag.WITHDRAWN)
 _FLAGS = slice(4, 8)
@@ -77,10 +79,10 @@ class Flight:
         return now == self.raw[:4] + marked.to_bytes(4, "little") + self.raw[8:] or now == self.raw
 
 
-def take_off(memory: DeviceMemory, ring: int, number: int, address: int, now: int) -> Flight:
+def take_off(load: Load, dram_bytes: int, ring: int, number: int, address: int, now: int) -> Flight:
     """The job whose entry lies at an address, as it is at its doorbell."""
     try:
-        raw = memory.slice(address, ENTRY.size).tobytes()
+        raw = load(address, ENTRY.size)
     except AddressError:
         return Flight(ring, number, address, b"", None, now)
     entry = RingEntry(*ENTRY.unpack(raw))
@@ -88,11 +90,11 @@ def take_off(memory: DeviceMemory, ring: int, number: int, address: int, now: in
         return Flight(
             ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, "ring entry"),)
         )
-    inside = (span for span in _spans(memory, address, entry) if span.low < span.high <= memory.dram_bytes)
+    inside = (span for span in _spans(load, address, entry) if span.low < span.high <= dram_bytes)
     return Flight(ring, number, address, raw, entry, now, tuple(inside))
 
 
-def _spans(memory: DeviceMemory, address: int, entry: RingEntry) -> Iterator[Span]:
+def _spans(load: Load, address: int, entry: RingEntry) -> Iterator[Span]:
     table_bytes = entry.region_count * REGION_ROW.size
     code_end, table_end = entry.program_address + entry.program_bytes, entry.region_table + table_bytes
     yield Span(address, address + ENTRY.size, False, "ring entry")
@@ -101,8 +103,8 @@ def _spans(memory: DeviceMemory, address: int, entry: RingEntry) -> Iterator[Spa
     yield Span(entry.completion, entry.completion + COMPLETION.size, True, "completion record", alone=True)
     yield Span(entry.log, entry.log + entry.log_bytes, True, "text of a fault", alone=True)
     try:
-        code = memory.slice(entry.program_address, entry.program_bytes).tobytes()
-        rows = list(REGION_ROW.iter_unpack(memory.slice(entry.region_table, table_bytes).tobytes()))
+        code = load(entry.program_address, entry.program_bytes)
+        rows = list(REGION_ROW.iter_unpack(load(entry.region_table, table_bytes)))
     except AddressError:
         return  # a fault, which the device reports
     stream = touched(code)

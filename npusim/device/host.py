@@ -30,6 +30,8 @@ class InProcess(RegisterModel, Protocol):
 class HostBus(Bus):
     """Carries one device in this process. Not for several threads at once."""
 
+    pinned = False
+
     def __init__(
         self, config: Config, clock: Clock, memory: DeviceMemory, device: InProcess, watchers: Sequence[Watcher]
     ) -> None:
@@ -69,7 +71,8 @@ class HostBus(Bus):
         if self.connected:
             try:
                 self._memory.slice(address, source.size)[:] = source
-                self._tell_written(address, source.size)
+                if self._watchers:
+                    self._tell_written(address, source.size)
             except AddressError as fault:
                 self._tell_misused("bulk write", fault)
 
@@ -78,7 +81,8 @@ class HostBus(Bus):
         if self.connected:
             try:
                 fill(self._memory.slice(address, size))
-                self._tell_written(address, size)
+                if self._watchers:
+                    self._tell_written(address, size)
             except AddressError as fault:
                 self._tell_misused("bulk write", fault)
 

@@ -6,10 +6,12 @@ What a message goes through behind that, such as the masks of MSI-X, is its carr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from npusim.device.bus import Carrier
 from npusim.device.registers import BY_NAME, COPY, RINGS, SOURCES, RegisterFile
-from npusim.sim.clock import Clock
+from npusim.sim.adversary import Adversary
+from npusim.sim.clock import Clock, Event
 from npusim.sim.inject import Injection
 from npusim.sim.watch import Watcher
 
@@ -23,7 +25,7 @@ _PS_PER_NS = 1000
 
 
 class Interrupts:
-    """Raises, routes and holds back. ``carrier``: where messages go."""
+    """Raises, routes and holds back."""
 
     def __init__(
         self,
@@ -33,20 +35,34 @@ class Interrupts:
         injection: Injection,
         watchers: Sequence[Watcher],
         carrier: Carrier,
+        adversary: Adversary | None = None,
     ) -> None:
+        self._adversary = adversary
         self._registers = registers
         self._values = registers.values
         self._clock = clock
         self._vectors = vectors
+        self._routed = "vectors" in registers.parts  # else there is one vector, and nothing is held back
         self._injection = injection
         self._watchers = watchers
         self.carrier = carrier
         self._epoch = 0
         self.reset()
 
+    @property
+    def carrier(self) -> Carrier:
+        """Where messages go."""
+        return self._carrier
+
+    @carrier.setter
+    def carrier(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._pinned = carrier.pinned
+
     def reset(self) -> None:
         """Nothing has come and nothing is held back."""
         self._epoch += 1
+        self._under_way: set[int] = set()  # vectors whose message an adversary holds back
         self._routes = [0] * len(SOURCES)
         self._came: set[int] = set()  # sources whose bit is set and of which a mask that opens tells
         self._interval_ps = self._most_held = 0
@@ -61,23 +77,31 @@ class Interrupts:
     def raise_(self, bits: int, *sources: int) -> None:
         """Set bits of INT_STATUS; those that the mask lets through send a message for each of the sources."""
         self._registers.set("INT_STATUS", self._values["INT_STATUS"] | bits)
-        self._came.update(sources)
         mask = self._values["INT_MASK"]
-        if bits & mask:
+        if self._routed:
+            self._came.update(sources)
             self._tell([source for source in sources if _BIT_OF[source] & mask], at_once=not self._interval_ps)
-            self.carrier.level()
+        elif bits & mask:
+            self._leave(0)
+        if self._pinned:
+            self._carrier.level()
 
     def mask_written(self, mask: int) -> None:
         """What came while the mask was closed has sent nothing: without this a driver that masks while it looks at its
         jobs would never hear of it."""
-        if mask & self._values["INT_STATUS"]:
+        if self._routed:
             self._tell([source for source in sorted(self._came) if _BIT_OF[source] & mask], at_once=True)
-        self.carrier.level()
+        elif mask & self._values["INT_STATUS"]:
+            self._leave(0)
+        if self._pinned:
+            self._carrier.level()
 
     def status_written(self, left: int) -> None:
         """Software has cleared bits of INT_STATUS."""
-        self._came = {source for source in self._came if _BIT_OF[source] & left}
-        self.carrier.level()
+        if self._came:
+            self._came = {source for source in self._came if _BIT_OF[source] & left}
+        if self._pinned:
+            self._carrier.level()
 
     def route_written(self, value: int) -> None:
         """Each source has a vector from here on; one that the device lacks is refused, and the source keeps its own."""
@@ -118,20 +142,37 @@ class Interrupts:
         if self._held[vector] == self._most_held:
             self._send(vector)
         elif self._held[vector] == 1:
-            epoch, due = self._epoch, self._next_ps[vector]
-            self._clock.after(due - now, lambda _: self._due(vector, due) if epoch == self._epoch else None)
+            due = self._next_ps[vector]
+            self._clock.after(due - now, self._due, (self._epoch, vector, due))
 
-    def _due(self, vector: int, due: int) -> None:
+    def _due(self, event: Event) -> None:
+        value: Any = event.value
+        epoch, vector, due = value
         # Another message may have gone meanwhile, and taken with it what was held.
-        if self._held[vector] and self._next_ps[vector] == due:
+        if epoch == self._epoch and self._held[vector] and self._next_ps[vector] == due:
             self._send(vector)
 
     def _send(self, vector: int) -> None:
         self._held[vector] = 0
         self._next_ps[vector] = self._clock.now + self._interval_ps
+        self._leave(vector)
+
+    def _leave(self, vector: int) -> None:
         if self._injection.lose_interrupts:
             self._injection.lose_interrupts -= 1
         elif not self._injection.unplugged:
             for watcher in tuple(self._watchers):
                 watcher.interrupt(vector)
-            self.carrier.irq(vector)
+            delay = self._adversary.interrupt_ps() if self._adversary is not None else 0
+            if not delay:
+                self._carrier.irq(vector)
+            elif vector not in self._under_way:  # else that one is for both: it arrives after what both are about
+                self._under_way.add(vector)
+                self._clock.after(delay, self._arrive, (self._epoch, vector))
+
+    def _arrive(self, event: Event) -> None:
+        epoch, vector = cast("tuple[int, int]", event.value)
+        if epoch == self._epoch:
+            self._under_way.discard(vector)
+            if not self._injection.unplugged:
+                self._carrier.irq(vector)

@@ -14,13 +14,14 @@ import enum
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
 from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
-from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
+from npusim.device.ring import COMPLETION, ENTRY, HOST, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim import job as machine_job
+from npusim.sim.adversary import Adversary
 from npusim.sim.clock import Event
 from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
@@ -85,6 +86,7 @@ class JobQueues:
         self._registers = registers
         self._values = registers.values
         self._port = port
+        self._load, self._control_ps = port.load, machine.control_ps
         self._interrupt = interrupt
         self._tell = ended
         self._begun: list[Job | None] = []
@@ -108,7 +110,10 @@ class JobQueues:
     def doorbell(self, ring: int) -> None:
         """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
         self._tails[ring] = self._values[_TAILS[ring]]
-        self.consider()
+        if self._machine.adversary is not None:
+            self._consider_late(self._machine.adversary)
+        else:
+            self.consider()
 
     def preempt(self, context_base: int) -> None:
         """From here on jobs are parked at that DRAM address, where there is room for them; 0: they are not parked.
@@ -151,6 +156,14 @@ class JobQueues:
         self.consider()
 
     # Who has the machine
+
+    def _consider_late(self, adversary: Adversary) -> None:
+        """As long after now as somebody holds the device up."""
+        self._machine.clock.after(adversary.doorbell_ps(), self._held_up, self._epoch)
+
+    def _held_up(self, event: Event) -> None:
+        if event.value == self._epoch:
+            self.consider()
 
     def consider(self) -> None:
         """Give the machine to the job of the highest class."""
@@ -232,12 +245,15 @@ class JobQueues:
 
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
         """
-        delay = self._port.read_ps(address, size)
+        delay = self._control_ps(size) if address < HOST else self._port.read_ps(address, size)
+        if self._machine.adversary is not None:
+            delay += self._machine.adversary.control_ps()
         self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
     def _accessed(self, event: Event) -> tuple[Job, int, int] | None:
         """Whose access it was, address and size; None after a reset, which makes it void."""
-        epoch, job, address, size = cast("tuple[int, Job, int, int]", event.value)
+        value: Any = event.value
+        epoch, job, address, size = value
         return (job, address, size) if epoch == self._epoch else None
 
     def _entry_came(self, event: Event) -> None:
@@ -245,11 +261,13 @@ class JobQueues:
             return
         job, address, size = access
         try:
-            raw = self._port.load(address, size)
+            raw = self._load(address, size)
         except AddressError as error:
             self._refuse(job, fault_of(error, "ring entry"))
             return
         entry = job.entry = RingEntry(*ENTRY.unpack(raw))
+        place, size = entry.completion, COMPLETION.size
+        job.tail_ps = self._control_ps(size) if place < HOST else self._port.write_ps(place, size)
         problem = entry.mistake
         if problem:
             self._refuse(job, Fault(FaultCode.RING, address, problem))
@@ -265,7 +283,7 @@ class JobQueues:
         job, address, size = access
         assert job.entry is not None
         try:
-            raw = self._port.load(address, size)
+            raw = self._load(address, size)
         except AddressError as error:  # it is known where the record and the text belong
             self._ended(job, None if job.aborted else fault_of(error, "region table"))
             return
@@ -316,9 +334,11 @@ class JobQueues:
         job.stage = Stage.ENDING
         job.fault = fault
         assert job.entry is not None
-        address, size = job.entry.completion, COMPLETION.size
-        delay = self._port.write_ps(address, size)
-        self._machine.clock.after(delay, self._record_went, (self._epoch, job, address, size))
+        delay = job.tail_ps
+        if self._machine.adversary is not None:
+            delay += self._machine.adversary.control_ps()
+        access = job.entry.completion, COMPLETION.size
+        self._machine.clock.after(delay, self._record_went, (self._epoch, job, *access))
 
     def played(self, player: Player) -> None:
         """A job has ended on the machine."""
@@ -351,7 +371,10 @@ class JobQueues:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()
         self._interrupt(DONE, job.ring)
-        self.consider()
+        if self._machine.adversary is not None:
+            self._consider_late(self._machine.adversary)
+        else:
+            self.consider()
 
     def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
         for watcher in tuple(self._machine.watchers):

@@ -21,6 +21,7 @@ from npusim.device.port import HostPort, Port
 from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
+from npusim.sim.adversary import Adversary
 from npusim.sim.inject import Injection
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
@@ -47,8 +48,9 @@ class NpuDevice:
     ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
     none by default; its fields may be changed at any time. ``check``: whether to watch what the driver does wrong
     (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
-    is None. Its findings are in ``checker``. ``shared_memory``: its DRAM is a file that other processes can map,
-    ``machine.memory.dram_file``.
+    is None. Its findings are in ``checker``. ``adversary``: a seed for the times that the contract leaves open
+    (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None. ``shared_memory``:
+    its DRAM is a file that other processes can map, ``machine.memory.dram_file``.
     """
 
     def __init__(
@@ -57,13 +59,14 @@ class NpuDevice:
         injection: Injection | None = None,
         *,
         check: bool | str | None = None,
+        adversary: int | None = None,
         shared_memory: bool = False,
     ) -> None:
         self.config = config
         self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection, shared_memory=shared_memory)
+        self.machine = Machine(config, self.injection, Adversary.wanted(adversary), shared_memory=shared_memory)
         self._clock = self.machine.clock
         pci, watchers = config.pci, self.machine.watchers
         effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
@@ -75,7 +78,7 @@ class NpuDevice:
         self.vectors = pci.vectors if pci else 1
         """Interrupt messages, numbered from 0."""
         self._interrupts = Interrupts(
-            registers, self._clock, self.vectors, self.injection, watchers, carrier=self._host
+            registers, self._clock, self.vectors, self.injection, watchers, self._host, self.machine.adversary
         )
         raise_ = self._interrupts.raise_
         # None where the device has no such part; then no register leads there.
@@ -89,7 +92,7 @@ class NpuDevice:
             self._firmware = Firmware(config.firmware, self._clock, registers, port)
         self._jobs = JobQueues(self.machine, registers, port, raise_, self._job_ended)
         effects |= self._effects()
-        self.checker = Checker.wanted(check, self.machine, self._registers.values)
+        self.checker = Checker.wanted(check, self.machine, registers.values, port.load)
         if self.checker is not None:
             self.watch(self.checker)
         for told in tuple(switched_on):
@@ -132,6 +135,8 @@ class NpuDevice:
 
     def reset(self) -> None:
         """As CONTROL.RESET: drop jobs and copies, registers as after power-on; firmware, DRAM and the clock go on."""
+        if self.checker is not None:
+            self.checker.reset()
         self._jobs.reset()
         if self._copies:
             self._copies.reset()

@@ -20,17 +20,12 @@ class Port:
     """Control structures and copies, in DRAM only."""
 
     def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._memory = machine.memory
         self._control_ps = machine.control_ps
-
-    def load(self, address: int, size: int) -> bytes:
-        """Raises AddressError."""
-        return self._memory.slice(address, size).tobytes()
-
-    def store(self, address: int, data: bytes) -> None:
-        """Raises AddressError."""
-        self._memory.store(address, data)
+        # The very functions, because each job asks several times.
+        self.load: Callable[[int, int], bytes] = machine.memory.load
+        """Bytes at an address; raises AddressError."""
+        self.store: Callable[[int, bytes], None] = machine.memory.store
+        """Write bytes at an address; raises AddressError."""
 
     def read_ps(self, address: int, size: int) -> int:
         """The time of a read."""
@@ -48,10 +43,12 @@ class HostPort(Port):
         super().__init__(machine)
         self._pci = pci
         self._carrier = carrier
+        self._near_load, self._near_store = self.load, self.store
+        self.load, self.store = self._far_load, self._far_store
 
-    def load(self, address: int, size: int) -> bytes:
+    def _far_load(self, address: int, size: int) -> bytes:
         if not address & HOST:
-            return super().load(address, size)
+            return self._near_load(address, size)
         address = self._checked(address, size)
         try:
             data = self._carrier().dma_read(address, size)
@@ -61,9 +58,9 @@ class HostPort(Port):
             raise HostError(address, f"a read of {size} bytes at {address:#x} has brought {len(data)}")
         return data
 
-    def store(self, address: int, data: bytes) -> None:
+    def _far_store(self, address: int, data: bytes) -> None:
         if not address & HOST:
-            super().store(address, data)
+            self._near_store(address, data)
             return
         address = self._checked(address, len(data))
         try:

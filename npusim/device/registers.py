@@ -224,6 +224,7 @@ class RegisterFile:
         self._writes = writes
         self._reads = reads
         self._watchers = watchers
+        self.parts = frozenset(parts)
         self._at = {register.offset: register for register in REGISTERS if register.part in ("", *parts)}
         self.values = dict(self._resets)
         """What the device sees, by name; it changes registers with :meth:`set`."""

@@ -55,6 +55,13 @@ class Driver:
         """The device is of no more use: every job in it has ended with ``reason``, and none is kept."""
         self._rings.lose(reason)
 
+    def close(self, *, freed: bool = True) -> None:
+        """Leave the device in order; the driver is of no more use. Jobs that have not ended fail. ``freed``: all
+        programs were unloaded and all memory freed, so that what is left has been forgotten."""
+        self._rings.close()
+        if freed:
+            self._bus.note("done")
+
     def enable_preemption(self) -> None:
         """Let a job of a higher class interrupt one of a lower; takes device memory for what is parked.
 

@@ -21,6 +21,7 @@ class Rings:
 
     def __init__(self, bus: Bus, memory: Allocator) -> None:
         self._bus = bus
+        self._memory = memory
         self._bases = [memory.allocate(RING_ENTRIES * header.ENTRY.size, "command ring") for _ in header.RINGS]
         self._tails = [0] * len(header.RINGS)
         self._inside: list[deque[Job]] = [deque() for _ in header.RINGS]
@@ -42,6 +43,13 @@ class Rings:
             self.preempt(self._context)
         if self._read(header.STATUS) != header.STATUS_READY:
             raise DeviceFaultError("NOT_READY", 0, f"status after reset is {self._read(header.STATUS):#x}")
+
+    def close(self) -> None:
+        """The last that is said to the device: it drops what is in it, and uses no memory any more."""
+        self.collect()
+        self.lose(JobAbortedError("the driver was closed"))
+        self._write(header.CONTROL, header.CONTROL_RESET)
+        self._memory.free_all(self._bases if self._context is None else [*self._bases, self._context])
 
     def preempt(self, context: int) -> None:
         """From here on jobs may be parked, in the memory at that address."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from npusim.compiler.settled import Settled
 from npusim.errors import CompileError, DeviceFaultError, DeviceMemoryError, UnsupportedError
 from npusim.explore.figures import REFUSED, SIMULATED, Figures, Row, power_uw
 from npusim.explore.workloads import Workload, digest_of
@@ -42,9 +43,9 @@ class Simulator:
     """Simulates graphs on designs. ``graphs`` are in the workloads' order."""
 
     def __init__(self, names: Sequence[str], graphs: Sequence[Graph]) -> None:
-        self._models = list(
-            zip(names, graphs, [digest_of(g, n) for n, g in zip(names, graphs, strict=True)], strict=True)
-        )
+        self._models = [
+            (name, Settled(graph), digest_of(graph, name)) for name, graph in zip(names, graphs, strict=True)
+        ]
 
     @property
     def digests(self) -> dict[str, str]:
@@ -54,7 +55,7 @@ class Simulator:
     @property
     def graphs(self) -> dict[str, Graph]:
         """The models."""
-        return {name: graph for name, graph, _ in self._models}
+        return {name: settled.graph for name, settled, _ in self._models}
 
     def __call__(self, design: Task, /) -> Row:
         from npusim.compiler.pipeline import uncollected
@@ -79,7 +80,7 @@ def load_models(workloads: Sequence[Workload], config: Config) -> Simulator:
     return Simulator([each.name for each in workloads], [each.load(config) for each in workloads])
 
 
-def simulate(graph: Graph, config: Config, digest: str = "") -> Result:
+def simulate(graph: Graph | Settled, config: Config, digest: str = "") -> Result:
     """One run of a model on a device, without arithmetic: the one that ``npusim run`` reports. Nothing is kept.
 
     Where weights stay in SRAM that is the second one. Raises UnsupportedError, CompileError, DeviceMemoryError.

@@ -24,12 +24,22 @@ class CostModel:
     def __init__(self, config: Config) -> None:
         self.config = config
         kind = config.matrix.model if config.matrix else "systolic"  # without a unit any model names its absence
-        self._matrix: Callable[[Config, MatrixWork], Cost] = importlib.import_module(
-            f"npusim.hw.units.matrix_{kind}"
-        ).cost
+        self._model = model = importlib.import_module(f"npusim.hw.units.matrix_{kind}")
+        self._matrix: Callable[[Config, MatrixWork], Cost] = model.cost
         # A cache for each device: one on the method would be shared by all of them, and keep them alive.
         self.cost = functools.lru_cache(maxsize=1 << 14)(self.once)
         self.dram_bytes = functools.lru_cache(maxsize=1 << 14)(dram_model(config).transfer_bytes)
+
+    @functools.cached_property
+    def transfer_ps(self) -> Callable[[DmaWork], int]:
+        """Of transfers what ``once`` answers, the picoseconds alone."""
+        return dma.pricing(self.config)
+
+    @functools.cached_property
+    def product_ps(self) -> Callable[[MatrixWork], int]:
+        """Of products what ``once`` answers, the picoseconds alone."""
+        pricing: Callable[[Config], Callable[[MatrixWork], int]] | None = getattr(self._model, "pricing", None)
+        return pricing(self.config) if pricing is not None else lambda work: self._matrix(self.config, work).ps
 
     def once(self, work: Work) -> Cost:
         """What ``cost`` answers, for who remembers it."""

@@ -402,6 +402,8 @@ class Command:
 
 _HEADER = struct.Struct("<BBBBHHI")
 _WAIT = struct.Struct("<BBHI")
+HEADER_BYTES, WAIT_BYTES = _HEADER.size, _WAIT.size
+"""Of a command in front of its fields: what every command begins with, and each of its waits behind that."""
 
 
 def encode(commands: Iterable[Command]) -> bytes:

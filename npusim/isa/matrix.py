@@ -7,6 +7,7 @@ is the same to the last bit; the compiler cuts nowhere else.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -223,10 +224,19 @@ def _accumulator(tile: Conv | Depthwise) -> DType:
     return accumulator_type(tile.x_type, tile.w_type, wide=extras.wide, scaled=extras.w_scale != NOTHING)
 
 
-def _weight_bits(tile: Conv | Depthwise) -> int:
-    """What ``MatrixWork`` has: 0 where weights are as wide as the type of the rate."""
-    narrower = tile.w_type.itemsize < rate_type(tile.x_type, tile.w_type).itemsize
-    return tile.extras.w_bits or (8 * tile.w_type.itemsize if narrower else 0)
+@functools.lru_cache(1 << 12)
+def _work(
+    x_type: DType, w_type: DType, out_type: DType, wide: bool, scaled: bool, w_bits: int, batch: int, oh: int, ow: int,
+    oc: int, ic: int, kh: int, kw: int, depthwise: bool, first: bool, last: bool,
+) -> MatrixWork:  # fmt: skip
+    """The work of a tile. Streams have few of them, and those that are alike share theirs."""
+    rate = rate_type(x_type, w_type)
+    # A weight has no width of its own where it is as wide as the type of the rate.
+    narrow = 8 * w_type.itemsize if w_type.itemsize < rate.itemsize else 0
+    sums = accumulator_type(x_type, w_type, wide=wide, scaled=scaled)
+    return MatrixWork(
+        rate, batch, oh, ow, oc, ic, kh, kw, depthwise, first, last, out_type.itemsize, sums.itemsize, w_bits or narrow
+    )
 
 
 def _pixel_zero(tile: Conv | Depthwise) -> int:
@@ -329,10 +339,10 @@ class Conv(Instruction):
         yield from _drain_accesses(self, self.batch, self.out_strides, self.oc)
 
     def work(self) -> MatrixWork:
-        return MatrixWork(
-            rate_type(self.x_type, self.w_type),
-            self.batch, self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, False, self.first, self.last,
-            self.out_type.itemsize, _accumulator(self).itemsize, _weight_bits(self),
+        extras = self.extras
+        return _work(
+            self.x_type, self.w_type, self.out_type, extras.wide, extras.w_scale != NOTHING, extras.w_bits, self.batch,
+            self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, False, self.first, self.last,
         )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:
@@ -415,11 +425,10 @@ class Depthwise(Instruction):
         yield from _drain_accesses(self, 1, (0, self.out_row, self.out_pixel), oc)
 
     def work(self) -> MatrixWork:
-        return MatrixWork(
-            rate_type(self.x_type, self.w_type),
-            1, self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first,
-            self.last,
-            self.out_type.itemsize, _accumulator(self).itemsize, _weight_bits(self),
+        extras = self.extras
+        return _work(
+            self.x_type, self.w_type, self.out_type, extras.wide, extras.w_scale != NOTHING, extras.w_bits, 1,
+            self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first, self.last,
         )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:

@@ -46,11 +46,20 @@ class Dispatcher:
     """One device with its driver, and the jobs for it. One thread at a time.
 
     ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
+    ``check``, ``adversary``: of the device.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None, *, preemption: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        injection: Injection | None = None,
+        *,
+        preemption: bool = True,
+        check: bool | str | None = None,
+        adversary: int | None = None,
+    ) -> None:
         self.config = config
-        self.device = NpuDevice(config, injection)
+        self.device = NpuDevice(config, injection, check=check, adversary=adversary)
         self._clock = self.device.machine.clock
         self.driver = Driver(self.device.bus)
         self.counters = self.driver.counters
@@ -181,7 +190,12 @@ class Dispatcher:
         """Nobody counts these jobs."""
 
     def close(self) -> None:
-        """Switch the device off."""
+        """Switch the device off, in order."""
+        if not self.device.injection.unplugged:
+            freed = self.gone is None and not self.busy
+            if freed:
+                self.memory.close()
+            self.driver.close(freed=freed)
         self.device.close()
 
     def lose(self, error: NpusimError) -> None:

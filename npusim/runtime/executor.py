@@ -34,8 +34,9 @@ class Executor:
 
     The worker owns device, driver and clock; simulated time passes only while there is work. Requests that come one
     after another, each when the one before is done, take the same picoseconds each time; for several at once see
-    :meth:`paused`. ``queue_limit``: jobs that may wait or run. An executor that nobody refers to ends by itself;
-    :meth:`close` waits for that. After ``os.fork`` the child cannot use it (UsageError): threads do not survive a fork.
+    :meth:`paused`. ``queue_limit``: jobs that may wait or run. ``check_driver``, ``adversary``: as those of a Session;
+    findings are logged. An executor that nobody refers to ends by itself; :meth:`close` waits for that. After
+    ``os.fork`` the child cannot use it (UsageError): threads do not survive a fork.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class Executor:
         *,
         injection: Injection | None = None,
         queue_limit: int = QUEUE_LIMIT,
+        check_driver: bool | str | None = None,
+        adversary: int | None = None,
     ) -> None:
         self.config = load_config(config)
         self.queue_limit = queue_limit
         self._fingerprint = self.config.fingerprint()
-        self._dispatcher = Dispatcher(self.config, injection)
+        self._dispatcher = Dispatcher(self.config, injection, check=check_driver, adversary=adversary)
         self._estimates: weakref.WeakKeyDictionary[Program, int] = weakref.WeakKeyDictionary()
         self._dispatcher.estimates = self._estimates.__setitem__
         self._open: dict[Job, None] = {}

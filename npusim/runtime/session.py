@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import weakref
@@ -14,10 +15,11 @@ import numpy.typing as npt
 
 from npusim._core import DefaultFloats
 from npusim.cache import FORMAT_VERSION, Cache, default_directory
+from npusim.device.findings import Finding
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
-from npusim.errors import InputError, NeedsValueError, UsageError
+from npusim.errors import DriverCheckError, InputError, NeedsValueError, UsageError
 from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
 from npusim.hw.mapping import changes
@@ -51,14 +53,24 @@ class Session:
     """One simulated device with its driver.
 
     ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is
-    the user's cache directory, False keeps nothing. A pickled session comes back with a fresh device.
+    the user's cache directory, False keeps nothing. ``check_driver``: watch what the driver does with the device, see
+    docs/reference/driver-check.md; what it did wrong is in :attr:`findings`, and :meth:`close` raises it.
+    ``adversary``: a seed for the times that the device's contract leaves open. A pickled session comes back with a
+    fresh device.
     """
 
     def __init__(
-        self, config: Config | str | os.PathLike[str], *, cache_dir: str | os.PathLike[str] | bool | None = None
+        self,
+        config: Config | str | os.PathLike[str],
+        *,
+        cache_dir: str | os.PathLike[str] | bool | None = None,
+        check_driver: bool | str | None = None,
+        adversary: int | None = None,
     ) -> None:
         self.config = load_config(config)
         self._cache_dir = cache_dir
+        self.check_driver = check_driver
+        self.adversary = adversary
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
@@ -68,10 +80,11 @@ class Session:
         self._dispatcher: Dispatcher | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"config": self.config, "cache_dir": self._cache_dir}
+        options = {"check_driver": self.check_driver, "adversary": self.adversary}
+        return {"config": self.config, "cache_dir": self._cache_dir, **options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Session.__init__(self, state["config"], cache_dir=state["cache_dir"])
+        Session.__init__(self, **state)
 
     @property
     def device(self) -> NpuDevice:
@@ -83,9 +96,17 @@ class Session:
         """The reference driver, on the device's bus."""
         return self._powered().driver
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What the driver did wrong, as far as that has shown; empty if nobody watches it."""
+        checker = self._dispatcher.device.checker if self._dispatcher is not None else None
+        return checker.findings if checker is not None else []
+
     def _powered(self) -> Dispatcher:
         if self._dispatcher is None:
-            self._dispatcher = Dispatcher(self.config, preemption=False)
+            self._dispatcher = Dispatcher(
+                self.config, preemption=False, check=self.check_driver, adversary=self.adversary
+            )
         return self._dispatcher
 
     def compile(
@@ -309,17 +330,22 @@ class Session:
 
     def close(self) -> None:
         """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
-        fresh one."""
+        fresh one. Raises DriverCheckError for what the driver did wrong."""
         self._store.close()
         if self._dispatcher is not None:
             self._dispatcher.close()
+        findings = self.findings
         self._dispatcher = None
+        if findings:
+            raise DriverCheckError([str(finding) for finding in findings])
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        # What has gone wrong already is not to be hidden behind what the driver did, which is in the log.
+        with contextlib.suppress(*([DriverCheckError] if kind is not None else [])):
+            self.close()
 
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""

@@ -53,6 +53,7 @@ class Progress(ABC):
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.injection = machine.injection
         self.watchers = machine.step_watchers
+        self.adversary = machine.adversary
         self.started_ps = job.started_ps
         self.arithmetic = job.arithmetic
         self.order: list[Step] = []  # commands that have ended

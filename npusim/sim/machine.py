@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 from npusim.hw.config import Config
 from npusim.program import CONSTANTS
+from npusim.sim.adversary import Adversary
 from npusim.sim.context import Move
 from npusim.sim.inject import Injection
 from npusim.sim.job import Attempt, Job, attempt
@@ -95,8 +96,15 @@ class Ending:
 class Machine(Parts):
     """A device without its registers. Deterministic: the same calls give the same events at the same picoseconds."""
 
-    def __init__(self, config: Config, injection: Injection | None = None, *, shared_memory: bool = False) -> None:
-        super().__init__(config, injection, shared_memory=shared_memory)
+    def __init__(
+        self,
+        config: Config,
+        injection: Injection | None = None,
+        adversary: Adversary | None = None,
+        *,
+        shared_memory: bool = False,
+    ) -> None:
+        super().__init__(config, injection, adversary, shared_memory=shared_memory)
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
@@ -157,14 +165,19 @@ class Machine(Parts):
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
         breaks = self.injection.hang or self.injection.dma_error
+        # Where the record lies may be elsewhere, too.
+        assert course.timeline is not None
         on_time = self.clock.now - job.started_ps == course.lead_ps
-        return on_time and not breaks and not self.step_watchers and self.clock.is_quiet(course.length_ps)
+        on_time = on_time and course.lead_ps + course.length_ps + job.tail_ps == course.timeline.time_ps
+        if not on_time or breaks or self.step_watchers or self.adversary:
+            return False
+        return self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
         """Who plays a job that only times from what it will do; None if a unit is told to break, if somebody watches,
         or if there is something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
         interferes has it step by step, see :meth:`step_by_step`."""
-        if self.step_watchers or self.injection.hang or self.injection.dma_error:
+        if self.step_watchers or self.adversary or self.injection.hang or self.injection.dma_error:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
         if found is None or not self.clock.is_empty(found.length_ps):
@@ -193,7 +206,7 @@ class Machine(Parts):
         program = self._decoded_of(job)
         courses = program.verified
         course = courses.whole
-        if course.timeline is None or courses.has_residents or self.injection.active or self.watchers:
+        if course.timeline is None or courses.has_residents or self.injection.active or self.watchers or self.adversary:
             return None
         self.forget_residents()
         memory, order = self._memory_of(job.regions), course.order

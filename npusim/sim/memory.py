@@ -71,6 +71,10 @@ class DeviceMemory:
             raise AddressError(address, f"{size} bytes at {address:#x}: DRAM has {self.dram_bytes:#x} bytes")
         return self.dram[address : address + size]
 
+    def load(self, address: int, size: int) -> bytes:
+        """Bytes of DRAM, copied; raises AddressError outside of it."""
+        return self.slice(address, size).tobytes()
+
     def store(self, address: int, data: bytes) -> None:
         """Write bytes to DRAM; raises AddressError outside of it."""
         self.slice(address, len(data))[:] = np.frombuffer(data, np.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from npusim.hw.config import Config
+from npusim.sim.adversary import Adversary
 from npusim.sim.bandwidth import SharedLink
 from npusim.sim.clock import Clock
 from npusim.sim.fabric import Fabric
@@ -16,9 +17,17 @@ from npusim.units import cycles_to_ps
 class Parts:
     """What there is of one device; ``cycle_ps``: of its clock, ``layer_ps``: what turning to another layer takes."""
 
-    def __init__(self, config: Config, injection: Injection | None = None, *, shared_memory: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        injection: Injection | None = None,
+        adversary: Adversary | None = None,
+        *,
+        shared_memory: bool = False,
+    ) -> None:
         self.config = config
         self.injection = injection or Injection()
+        self.adversary = adversary
         self.clock = Clock()
         self.watchers: list[Watcher] = []
         self.step_watchers: list[Watcher] = []

@@ -16,7 +16,7 @@ from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.sequencer import Sequencer
 from npusim.sim.steps import HALT, Step
-from npusim.sim.watched import WatchedEngine
+from npusim.sim.watched import HinderedEngine, WatchedEngine
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
@@ -55,7 +55,7 @@ class Stepper(Progress):
         self._stopped: Callable[[Stepper], None] | None = None
         self._dram_busy_ps = 0
         self._link_mark = machine.link.settle()
-        kind = WatchedEngine if self.watchers else Engine
+        kind = HinderedEngine if self.adversary else WatchedEngine if self.watchers else Engine
         self.engines = [kind(self, name) for name in machine.layout.names]
         self.sequencer = Sequencer(self)
 
@@ -144,7 +144,8 @@ class Stepper(Progress):
     def tell(self) -> None:
         """From here on its units tell whoever watches."""
         for engine in self.engines:
-            engine.__class__ = WatchedEngine
+            if not isinstance(engine, WatchedEngine):
+                engine.__class__ = WatchedEngine
 
     def leave_link(self) -> None:
         """From here on what the link to DRAM does is another job's."""

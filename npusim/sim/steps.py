@@ -5,10 +5,12 @@ Of what this process has compiled the steps are known without that, as long as n
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from npusim._stream import steps
 from npusim.errors import NpusimError
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
@@ -185,6 +187,10 @@ class Decoder:
         found = emitted(stream, self._limits(region_bytes))
         if found is None:
             return None
+        if not any(type(command.instruction) is Residents for command in found.commands):
+            # What is refused is said below: there it is known where.
+            with contextlib.suppress(NpusimError):
+                return self._ranked(Steps(steps(found.commands, found.ends, self._layout.index, self._charged, Step)))
         draft = _Draft(self._step)
         try:
             for command, end in zip(found.commands, found.ends, strict=True):
@@ -202,7 +208,8 @@ class Decoder:
         )  # fmt: skip
 
     def _ranked(self, steps: Steps) -> Steps:
-        _set_ranks(steps.all, len(self._layout.names))
+        if self._config.interconnect.arbitration == "need":  # nobody else asks
+            _set_ranks(steps.all, len(self._layout.names))
         return steps
 
     def _step(self, command: Command, begin: int, end: int) -> Step:
@@ -213,12 +220,17 @@ class Decoder:
         index = self._layout.index
         engine = index[command.core, command.unit]
         waits = tuple([(index[core, unit], count) for core, unit, count in command.waits if count])
+        return Step(engine, waits, self._charged(work), begin, end, command.core, command.op, instruction)
+
+    def _charged(self, work: Work) -> Charge:
         charge = self._charges.get(work)
         if charge is None:
             charge = self._charges[work] = self._charge(work)
-        return Step(engine, waits, charge, begin, end, command.core, command.op, instruction)
+        return charge
 
     def _charge(self, work: Work) -> Charge:
+        if isinstance(work, ControlWork):
+            return NOTHING
         price = self._cost(work)
         if isinstance(work, DmaWork) and (work.reads or work.writes):
             fixed, bus_bytes, rate = self._fabric.transfer(work)

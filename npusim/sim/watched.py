@@ -1,6 +1,8 @@
-"""Units of jobs that are watched."""
+"""Units of jobs that are watched, or hindered."""
 
 from __future__ import annotations
+
+from simpy.events import Event, Timeout
 
 from npusim.sim.engine import Engine
 from npusim.sim.steps import Step
@@ -27,3 +29,21 @@ class WatchedEngine(Engine):
         for watcher in tuple(self.job.watchers):
             watcher.step_ends(self.name, self.step)
         super()._complete(now)
+
+
+class HinderedEngine(WatchedEngine):
+    """A unit whose transfers wait for those of somebody else, as long as an adversary says."""
+
+    __slots__ = ()
+
+    def _flow(self, event: Event) -> None:
+        job = self.job
+        if job.over:
+            return
+        assert job.adversary is not None
+        delay = job.adversary.transfer_ps()
+        flow = super()._flow
+        if delay:
+            Timeout(job.env, delay).callbacks.append(flow)
+        else:
+            flow(event)

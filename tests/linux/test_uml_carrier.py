@@ -110,7 +110,7 @@ def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(carrier: Uml
 def test_a_loop_that_reads_without_a_pause_meets_the_end_of_a_job(carrier: UmlCarrier, tmp_path: Path) -> None:
     """The kernel's clock stands at its timer, which it does not let run; that of the device does not."""
     with kernel_of(carrier, tmp_path) as kernel:
-        bare = BareDevice(device=carrier.function.device, bus=ready(kernel))
+        bare = BareDevice(device=carrier.function.device, carrier=lambda _: ready(kernel))
         bare.submit("LOW", JOB)
         kernel.say(REQUEST, kernel.now + 1)
         reads = 0
@@ -137,7 +137,7 @@ def test_jobs_take_the_same_cycles_as_in_this_process_and_the_same_time(carrier:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         start = carrier.function.device.now_ps
-        seen, times = script(BareDevice(device=carrier.function.device, bus=bus))
+        seen, times = script(BareDevice(device=carrier.function.device, carrier=lambda _: bus))
     device = NpuDevice(TINY)
     device.machine.clock.advance(start)  # what the probe took
     expected, when = script(BareDevice(device=device))
@@ -158,7 +158,7 @@ def test_an_interrupt_is_heard_after_its_time_and_not_before(carrier: UmlCarrier
 
     carrier.interrupt = noted  # type: ignore[method-assign]
     with kernel_of(carrier, tmp_path) as kernel:
-        bare = BareDevice(device=function.device, bus=ready(kernel))
+        bare = BareDevice(device=function.device, carrier=lambda _: ready(kernel))
         bare.submit("LOW", JOB)
         kernel.say(REQUEST, FAR)
         kernel.wait()
@@ -463,7 +463,7 @@ def test_a_kernel_may_die_at_any_message(carrier: UmlCarrier, tmp_path: Path, af
     kernel.say, kernel.request = dying(kernel.say), dying(kernel.request)  # type: ignore[method-assign]
     with contextlib.suppress(DiesError):
         kernel.boot()
-        script(BareDevice(device=carrier.function.device, bus=ready(kernel)))
+        script(BareDevice(device=carrier.function.device, carrier=lambda _: ready(kernel)))
     assert left <= 0
     kernel.close()
     assert served.join() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -20,7 +21,7 @@ from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, Moves, View, align, dense_strides
 from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
-from npusim.graph import Tensor
+from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.units import dma
 from npusim.isa.base import MAX_ELEMENTS, Space
@@ -107,6 +108,8 @@ class Context:
     """Whether tiles are looked for; else a lowering of the matrix unit has its problem alone, for who solves that."""
     memo: dict[Any, Any] = field(default_factory=dict)
     """What was worked out once for operators of this graph on this device."""
+    facts: dict[Any, Any] = field(default_factory=dict)
+    """What follows from the operators alone, whatever the device; see :func:`facts_of`."""
     own: set[Tensor] = field(default_factory=set)
     """Tensors of which this core has a part; of all others it needs the whole, and so do those beside it."""
 
@@ -133,6 +136,20 @@ class Context:
         """How many cores one load of an operand serves."""
         alike = self.whole is not None and tensor not in self.own and self.config.interconnect.multicast
         return self.beside if alike else 1
+
+
+_FACTS: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()
+MOST_FACTS = 1 << 14
+"""About one graph: then they are found out anew."""
+
+
+def facts_of(graph: Graph) -> dict[Any, Any]:
+    """What is known of the operators of a graph that is rewritten no more: for all orders of it, and for all devices
+    that it is compiled for."""
+    facts = _FACTS.get(graph)
+    if facts is None or len(facts) > MOST_FACTS:  # who has the old ones keeps them: numbers among them have a meaning
+        facts = _FACTS[graph] = {}
+    return facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Chain:
     ) -> None:
         shape = out.shape
         self._config = context.config
-        self._memo = context.memo
+        self._memo, self._facts = context.memo, context.facts
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -98,7 +98,7 @@ class Chain:
     def _form(self) -> int:
         """A number, equal for chains that differ in names and the values of constants only."""
         key = ("form", self.ops)
-        known: int | None = self._memo.get(key)
+        known: int | None = self._facts.get(key)
         if known is None:
             numbers: dict[Tensor | None, int] = {self.main: 0}
             form: tuple[Any, ...] = tuple(
@@ -110,12 +110,12 @@ class Chain:
                 )
                 for op in self.ops
             )  # fmt: skip
-            forms: dict[tuple[Any, ...], int] = self._memo.setdefault("forms", {})
+            forms: dict[tuple[Any, ...], int] = self._facts.setdefault("forms", {})
             try:
                 known = forms.setdefault(form, len(forms))
             except TypeError:  # an attribute that cannot be compared
                 known = forms.setdefault(self.ops, len(forms))
-            self._memo[key] = known
+            self._facts[key] = known
         return known
 
     def _epilogue(self) -> Epilogue:

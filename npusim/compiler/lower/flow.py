@@ -123,7 +123,15 @@ class FlowLowering(Lowering):
         price = cost_model(config).cost
         for number, part in enumerate(self.group.parts):
             left = self.context.room - total_bytes(specs)
-            inner = Context(config, self.context.constants, views, max(left, 1), rows, memo=self.context.memo)
+            inner = Context(
+                config,
+                self.context.constants,
+                views,
+                max(left, 1),
+                rows,
+                memo=self.context.memo,
+                facts=self.context.facts,
+            )
             out = part.outputs[0]
             if (elements := rows * out.shape[-1]) > MAX_ELEMENTS:
                 raise refuse_size(self.group, elements, MAX_ELEMENTS, "elements")

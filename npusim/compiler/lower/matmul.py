@@ -37,7 +37,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         if self._flat:
             self._a, self._out, views = self._flat
             shape: tuple[int, ...] = self._out.shape
-            inner = Context(context.config, context.constants, views, memo=context.memo)
+            inner = Context(context.config, context.constants, views, memo=context.memo, facts=context.facts)
         else:
             self._a = context.view(a).broadcast((*self._batch, *a.shape[-2:]))
             self._out, shape, inner = out, out.shape, context

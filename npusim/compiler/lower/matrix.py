@@ -128,7 +128,7 @@ class MatrixLowering(Lowering):
         assert group.anchor is not None
         self.op = group.anchor
         # It follows from the operators alone, whatever homes are tried.
-        self.drain = context.memo.get(group) or context.memo.setdefault(group, absorb(group))
+        self.drain = context.facts.get(group) or context.facts.setdefault(group, absorb(group))
         self._pinned = group.index in context.pinned.starts
         self._scales = _Scales.of(self.op)
         self._ranges = Ranges(context, group)

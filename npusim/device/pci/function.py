@@ -47,6 +47,8 @@ class PciFunction:
     takes time.
     """
 
+    pinned = True
+
     def __init__(
         self, device: NpuDevice, host: HostSide, *, host_masks: bool = False, aperture: int | None = None
     ) -> None:
@@ -239,8 +241,9 @@ class PciFunction:
         self._config.set(space.STATUS, 2, self._config.get(space.STATUS, 2) | bit)
 
     def _send(self, vector: int) -> None:
-        """A message is a posted write: it is on its way for a while, in order with all others."""
-        self._later(lambda: self._host.interrupt(vector))
+        """A message is a posted write: it is on its way for a while, in order with all others; the pin's are, too."""
+        epoch = self._epoch
+        self._later(lambda: self._host.interrupt(vector) if epoch == self._epoch else None)
 
     def _settle_pin(self) -> None:
         """The pin is what the device's level is, unless it is disabled or messages have taken its place."""
@@ -251,14 +254,14 @@ class PciFunction:
         wanted = wanted and not command & space.COMMAND_INTX_DISABLE and self._messages.kind == "intx"
         if wanted != self._pin:
             self._pin = wanted
-            self._host.intx(wanted)
+            # Also of a function that is reset meanwhile: a pin that stayed asserted would storm for ever.
+            self._later(lambda: self._host.intx(wanted))
 
     def _later(self, then: Callable[[], None]) -> None:
-        if not self._message_ps:
+        if self._message_ps:
+            self._clock.after(self._message_ps, lambda _: then())
+        else:
             then()
-            return
-        epoch = self._epoch
-        self._clock.after(self._message_ps, lambda _: then() if epoch == self._epoch else None)
 
 
 def _ones(size: int) -> int:

@@ -18,6 +18,8 @@ once, but not faster than the DRAM takes both.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,36 +49,65 @@ class Transfer(NamedTuple):
     writing_ps: int = 0
 
 
+class Channel:
+    """One channel of a device, and what its transfers take, by :func:`transfer`: what follows from the description
+    alone is worked out once."""
+
+    def __init__(self, config: Config) -> None:
+        dma = config.dma
+        self._model = model = dram_model(config)
+        self.hz = config.clock_hz
+        self._start = cycles_to_ps(dma.setup_cycles + config.sram.latency_cycles, self.hz)
+        self._local_width = dma.local_bytes_per_cycle or dma.bytes_per_cycle
+        self._least = cycles_to_ps(dma.local_least_cycles, self.hz) - self._start
+        self._between = interconnect_bandwidth(config)
+        self._bandwidth = model.bandwidth
+        self.shared = min(self._between, self._bandwidth)
+        """Bytes a second that one transfer has, alone on the bus."""
+        self._width = dma.bytes_per_cycle * self.hz
+        self._bytes_per_cycle, self._gather_bytes = dma.bytes_per_cycle, dma.gather_bytes
+        self._duplex, self._latency = dma.duplex, latency_ps(config)
+        self._write_latency = self._latency if dma.write_latency_ps is None else dma.write_latency_ps
+        self._channel_bandwidth = channel_bandwidth(config)
+
+    def transfer(self, work: DmaWork) -> Transfer:
+        """Of a work on this side of the bus."""
+        start, model = self._start, self._model
+        bus_bytes = model.transfer_bytes(work)
+        if not bus_bytes:
+            beats = work.runs * ceil_div(work.run_bytes, self._local_width)
+            return Transfer(start, 0, 0, max(cycles_to_ps(beats, self.hz), self._least) if work.bytes else 0)
+        between, shared = self._between, self.shared
+        rate = model.rate(work, self._channel_bandwidth)
+        if self._duplex and work.reads and work.writes:
+            # The channel and the interconnect take the larger way while the other passes beside it, the DRAM takes
+            # both: so many bytes of what all transfers share, at the rate at which the channel is done with its way.
+            way = max(model.transfer_bytes(replace(work, reads=0)), model.transfer_bytes(replace(work, writes=0)))
+            both = max(ceil_div(bus_bytes * shared, self._bandwidth), ceil_div(way * shared, between))
+            bus_bytes, rate = both, rate * both // way
+        # A write waits for no datum: it may have a latency of its own. A copy reads first, so it waits like a read.
+        latency = self._latency if work.reads else self._write_latency
+        # What is collected first passes the channel twice, into the buffer and out of it.
+        gathered = ceil_div(min(work.bytes, self._gather_bytes), self._bytes_per_cycle)
+        # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
+        latency += model.waiting_ps(work, min(rate, shared))
+        writing = max(0, bytes_to_ps(work.bytes, self._width) - bytes_to_ps(bus_bytes, min(rate, shared)))
+        return Transfer(start, latency + cycles_to_ps(gathered, self.hz), bus_bytes, 0, rate, writing)
+
+    def moving_ps(self, parts: Transfer) -> int:
+        """Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at."""
+        return parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or self.shared, self.shared))
+
+
+@functools.lru_cache(maxsize=64)
+def channel(config: Config, *, constants: bool = False) -> Channel:
+    """A channel of a device, as what reads constants sees it, or as everything else does."""
+    return Channel(constants_side(config) if constants else config)
+
+
 def transfer(config: Config, work: DmaWork) -> Transfer:
     """What the simulator needs to let transfers compete."""
-    if work.constants:
-        config = constants_side(config)
-    start = cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
-    model = dram_model(config)
-    bus_bytes = model.transfer_bytes(work)
-    if not bus_bytes:
-        beats = work.runs * ceil_div(work.run_bytes, config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle)
-        least = cycles_to_ps(config.dma.local_least_cycles, config.clock_hz) - start
-        return Transfer(start, 0, 0, max(cycles_to_ps(beats, config.clock_hz), least) if work.bytes else 0)
-    between = interconnect_bandwidth(config)
-    shared = min(between, model.bandwidth)
-    rate = model.rate(work, channel_bandwidth(config))
-    if config.dma.duplex and work.reads and work.writes:
-        # The channel and the interconnect take the larger way while the other passes beside it, the DRAM takes both:
-        # so many bytes of what all transfers share, at the rate at which the channel is done with its way.
-        way = max(model.transfer_bytes(replace(work, reads=0)), model.transfer_bytes(replace(work, writes=0)))
-        both = max(ceil_div(bus_bytes * shared, model.bandwidth), ceil_div(way * shared, between))
-        bus_bytes, rate = both, rate * both // way
-    # A write waits for no datum: it may have a latency of its own. A copy reads first, so it waits like a read.
-    waiting = config.dma.write_latency_ps if not work.reads else None
-    latency = latency_ps(config) if waiting is None else waiting
-    # What is collected first passes the channel twice, into the buffer and out of it.
-    gathered = ceil_div(min(work.bytes, config.dma.gather_bytes), config.dma.bytes_per_cycle)
-    # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
-    latency += model.waiting_ps(work, min(rate, shared))
-    width = config.dma.bytes_per_cycle * config.clock_hz
-    writing = max(0, bytes_to_ps(work.bytes, width) - bytes_to_ps(bus_bytes, min(rate, shared)))
-    return Transfer(start, latency + cycles_to_ps(gathered, config.clock_hz), bus_bytes, 0, rate, writing)
+    return channel(config, constants=work.constants).transfer(work)
 
 
 def latency_ps(config: Config) -> int:
@@ -98,13 +129,9 @@ def interconnect_bandwidth(config: Config) -> int:
 
 def cost(config: Config, work: DmaWork) -> Cost:
     """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
-    hz = config.clock_hz
-    if work.constants:
-        config = constants_side(config)
-    parts = transfer(config, work)
-    # Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at.
-    shared = min(interconnect_bandwidth(config), dram_model(config).bandwidth)
-    moving = parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or shared, shared))
+    side = channel(config, constants=work.constants)
+    parts, hz = side.transfer(work), side.hz
+    moving = side.moving_ps(parts)
     counted = [
         ("setup", LATENCY, cycles_spanned(parts.start_ps, hz)),
         ("latency", LATENCY, cycles_spanned(parts.latency_ps, hz)),
@@ -114,3 +141,15 @@ def cost(config: Config, work: DmaWork) -> Cost:
     rounded = total(hz, counted)
     ps = parts.start_ps + parts.latency_ps + moving + parts.writing_ps
     return Cost(rounded.cycles, ps, rounded.terms, rounded.bound)
+
+
+def pricing(config: Config) -> Callable[[DmaWork], int]:
+    """What gives the picoseconds of :func:`cost`."""
+    near, far = channel(config), channel(config, constants=True)
+
+    def ps(work: DmaWork) -> int:
+        side = far if work.constants else near
+        parts = side.transfer(work)
+        return parts.start_ps + parts.latency_ps + side.moving_ps(parts) + parts.writing_ps
+
+    return ps

@@ -36,12 +36,13 @@ beforehand and afterwards, and their cycles are added.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.errors import ProgramError
 from npusim.hw.config import ACCUMULATOR_BYTES, Config, MatrixConfig
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, sram_cycles, total
-from npusim.units import ceil_div
+from npusim.units import ceil_div, cycles_to_ps
 
 if TYPE_CHECKING:
     from npusim.work import MatrixWork
@@ -59,6 +60,21 @@ class Placement(NamedTuple):
 
 def cost(config: Config, work: MatrixWork) -> Cost:
     """Raises ProgramError if there is no matrix unit or it does not compute with the work's type."""
+    return total(config.matrix_hz, *terms_of(config, work))
+
+
+def pricing(config: Config) -> Callable[[MatrixWork], int]:
+    """What gives the picoseconds of :func:`cost`, and raises the same."""
+    hz = config.matrix_hz
+
+    def ps(work: MatrixWork) -> int:
+        return cycles_to_ps(sum([count for _, _, count in terms_of(config, work)[0]]), hz)
+
+    return ps
+
+
+def terms_of(config: Config, work: MatrixWork) -> tuple[list[tuple[str, str, int]], int]:
+    """What adds up to the time of a work: (name, kind, cycles); and the cycles of the SRAM's ports."""
     matrix = unit_for(config, work)
     rate = matrix.rate(work.dtype.label)
     placed = place(matrix, work)
@@ -91,7 +107,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         # The bytes pass before and after the array's work (what TPU v4 shows), so they are
         # added and hidden behind nothing.
         terms.append(("port", MEMORY, max(traffic, ceil_div(_once(work), serial))))
-    return total(config.matrix_hz, terms, traffic)
+    return terms, traffic
 
 
 def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:

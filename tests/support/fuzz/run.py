@@ -36,6 +36,7 @@ MODULES = {
     "programs": "tests.support.fuzz.instruction_streams",
     "npu-files": "tests.support.fuzz.program_files",
     "models": "tests.support.fuzz.model_files",
+    "vfio-user": "tests.support.fuzz.vfio_messages",
     "uml": "tests.support.fuzz.uml_kernels",
 }
 CHUNK = 20_000

@@ -60,7 +60,33 @@ def _trace(timeline: Timeline, ops: Sequence[OpEntry] = ()) -> str:
         path = Path(folder) / "trace"
         perfetto.write_trace(path, timeline, ops, 10**9)
         raw = path.read_bytes()
-    return f"{len(raw)} bytes {zlib.crc32(raw):08x}"
+    packets = _packets(raw)
+    return f"{len(packets)} bytes {zlib.crc32(packets):08x}"
+
+
+def _packets(raw: bytes) -> bytes:
+    """What is in the bundles of a trace: packets (field 1) that hold compressed ones (field 50), and nothing else."""
+    found = b""
+    while raw:
+        head, rest = raw[:1], raw[1:]
+        assert head == b"\x0a"
+        size, rest = _varint(rest)
+        bundle, raw = rest[:size], rest[size:]
+        assert bundle[:2] == b"\x92\x03"
+        length, compressed = _varint(bundle[2:])
+        assert length == len(compressed)
+        found += zlib.decompress(compressed)
+    return found
+
+
+def _varint(raw: bytes) -> tuple[int, bytes]:
+    value = shift = 0
+    for at, byte in enumerate(raw):
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, raw[at + 1 :]
+    raise AssertionError("the trace ends in a number")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,29 @@
+"""Types of the loops over commands; the meaning of each is in its docstring."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from npusim.isa.base import Command
+from npusim.work import Work
+
+_Made = TypeVar("_Made")
+
+def tally(commands: Sequence[Command]) -> list[tuple[Command, int]]: ...
+def forecast(
+    commands: Sequence[Command],
+    charge: Callable[[Work], tuple[int, int, int]],
+    cycle_ps: int,
+    depth: int,
+    latency_ps: int,
+    fetch_rate: int,
+    fetch_bytes: int,
+    capacity: int,
+    by_need: bool,
+) -> int | None: ...
+def steps(
+    commands: Sequence[Command],
+    ends: Sequence[int],
+    index: Mapping[tuple[int, int], int],
+    charge: Callable[[Work], object],
+    make: Callable[..., _Made],
+) -> list[_Made]: ...

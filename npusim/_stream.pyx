@@ -1,0 +1,215 @@
+"""Loops over the commands of a stream that are gone through once for a program: what they are, and what they take.
+
+The forecast is the course of a job in machine integers without what a forecast leaves out: ``npusim.compiler.forecast``
+says what that is and why, and has the same in Python; the events are those of ``_course.pyx``.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, realloc
+
+from npusim._course cimport HALT, Job, Step, begin, end, go
+
+from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Unit
+
+cdef int64_t PS_PER_S = 10**12
+cdef int64_t MOST = 0x7FFF_FFFF_FFFF_FFFF
+cdef int CONTROL = int(Unit.CONTROL)
+cdef int64_t HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
+
+cdef enum:
+    CORE_SHIFT = 8
+
+
+cdef class Remembered:
+    """What a function says of works, asked once for each."""
+
+    cdef object ask
+    cdef dict by_id, by_work
+
+    def __init__(self, ask):
+        self.ask, self.by_id, self.by_work = ask, {}, {}
+
+    cdef object of(self, work):
+        """Of a work that lives as long as this."""
+        # Instructions of one shape mostly have the very same one, which is found without being compared.
+        cdef size_t key = <size_t><void *>work
+        known = self.by_id.get(key)
+        if known is None:
+            known = self.by_work.get(work)
+            if known is None:
+                known = self.by_work[work] = self.ask(work)
+            self.by_id[key] = known
+        return known
+
+
+def tally(commands):
+    """How often there is a command of the same operator, core, unit, kind of instruction, work and targets: a list of
+    (one of them, how many), in the order in which each came first."""
+    cdef dict found = {}
+    cdef list entry
+    for command in commands:
+        instruction = command.instruction
+        work = instruction.asked()
+        key = (
+            command.op, command.core, command.unit, type(instruction), <size_t><void *>work,
+            getattr(instruction, "cores", None),
+        )
+        entry = found.get(key)
+        if entry is None:
+            found[key] = [command, 1]
+        else:
+            entry[1] = <object>entry[1] + 1
+    return [(command, times) for command, times in found.values()]
+
+
+cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
+    """Take over commands but those of the sequencer, and let the last step halt; how many waits they have."""
+    cdef Step *step
+    cdef int64_t *grown
+    cdef int64_t total = 0
+    cdef int waits = 0, room = 0, at = 0, unit
+    cdef tuple waited
+    for command in commands:
+        instruction, waited, unit = command.instruction, command.waits, command.unit
+        total += HEADER + len(waited) * WAIT + <int64_t>instruction.encoded_bytes()
+        if unit == CONTROL:
+            continue
+        step = &job.steps[at]
+        at += 1
+        step.engine = numbers[<int>command.core << CORE_SHIFT | unit]
+        step.fixed, step.bus_bytes, step.rate = <tuple>charges.of(instruction.asked())
+        if step.fixed > MOST >> 1 or step.bus_bytes > MOST // PS_PER_S:
+            raise OverflowError
+        step.has_flow = step.bus_bytes != 0
+        step.end, step.first_wait = total, waits
+        if waits + len(waited) > room:
+            room = 2 * room + <int>len(waited) + 64
+            grown = <int64_t *>realloc(job.waits, 2 * room * sizeof(int64_t))
+            if not grown:
+                raise MemoryError
+            job.waits = grown
+        for core, other, count in waited:
+            if count:
+                job.waits[2 * waits] = numbers[<int>core << CORE_SHIFT | <int>other]
+                job.waits[2 * waits + 1] = count
+                waits += 1
+        step.n_waits = waits - step.first_wait
+    job.n_steps = at + 1
+    job.steps[at].engine, job.steps[at].end = HALT, total
+    return waits
+
+
+cdef int rank(Job *job) except -1:
+    """Rank transfers by where the first command stands that waits for one, or for one behind it on its unit."""
+    cdef int at, wait, number, last = job.n_steps - 1
+    cdef int64_t need
+    cdef Step *step
+    cdef int64_t *wanted = <int64_t *>calloc(last + 1, sizeof(int64_t))
+    cdef int *places = <int *>calloc(last + 1, sizeof(int))
+    cdef int *firsts = <int *>calloc(job.n_engines + 1, sizeof(int))
+    cdef int *counts = <int *>calloc(job.n_engines + 1, sizeof(int))
+    try:
+        if not (wanted and places and firsts and counts):
+            raise MemoryError
+        # The steps of each engine, one engine after the other.
+        for at in range(last):
+            firsts[job.steps[at].engine + 1] += 1
+            wanted[at] = last
+        for number in range(job.n_engines):
+            firsts[number + 1] += firsts[number]
+        for at in range(last):
+            step = &job.steps[at]
+            for wait in range(step.first_wait, step.first_wait + step.n_waits):
+                number = <int>job.waits[2 * wait]
+                if job.waits[2 * wait + 1] > counts[number]:
+                    raise IndexError("a command waits for one that comes later")
+                number = firsts[number] + <int>job.waits[2 * wait + 1] - 1
+                if wanted[number] > at:
+                    wanted[number] = at
+            places[firsts[step.engine] + counts[step.engine]] = at
+            counts[step.engine] += 1
+        for number in range(job.n_engines):
+            need = last
+            for at in range(firsts[number + 1] - 1, firsts[number] - 1, -1):
+                if wanted[at] < need:
+                    need = wanted[at]
+                job.steps[places[at]].rank = need
+    finally:
+        free(wanted)
+        free(places)
+        free(firsts)
+        free(counts)
+    return 0
+
+
+def forecast(
+    commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
+    int64_t capacity, bint by_need,
+):
+    """Picoseconds until the last of some commands is over; None where they would wait for ever, or where numbers are
+    too large for machine integers.
+
+    ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most). ``capacity``: bytes a second that
+    transfers share.
+    """
+    cdef Job job
+    cdef dict numbers = {}
+    cdef int at
+    cdef int64_t last = 0
+    for command in commands:
+        numbers.setdefault(<int>command.core << CORE_SHIFT | <int>command.unit, len(numbers))
+    try:
+        begin(&job, len(commands) + 1, len(numbers), 1)
+        try:
+            fill(&job, commands, Remembered(charge), numbers)
+        except OverflowError:
+            return None
+        job.by_need = by_need
+        if by_need:
+            rank(&job)
+            job.code_rank = -1
+        job.links[0].capacity = job.links[1].capacity = capacity
+        job.cycle, job.depth, job.latency = cycle_ps, depth, latency_ps
+        job.fetch_rate, job.fetch_bytes = fetch_rate, fetch_bytes
+        with nogil:
+            go(&job)
+        if not job.over:
+            return None
+        for at in range(job.n_steps - 1):
+            last = max(last, job.steps[at].over)
+        return last
+    finally:
+        end(&job)
+
+
+def steps(commands, ends, dict index, charge, make):
+    """What commands are to the units of a device: a list of ``make(engine, waits, charge, begin, end, core, operator,
+    instruction)``.
+
+    ``ends``: where each command ends in the stream; ``index``: engines by (core, unit), of which commands of the
+    sequencer are none; ``charge(work)``: what is charged. Waits are of engines.
+    """
+    cdef list made = [], waits
+    cdef Remembered charges = Remembered(charge)
+    cdef dict engines = {}
+    cdef tuple waited
+    start = 0
+    for (core, unit), number in index.items():
+        engines[<int>core << CORE_SHIFT | <int>unit] = number
+    for command, stop in zip(commands, ends, strict=True):
+        instruction, unit, core = command.instruction, command.unit, command.core
+        price = charges.of(instruction.asked())
+        if <int>unit == CONTROL:
+            made.append(make(HALT, (), price, start, stop, 0, command.op, instruction))
+        else:
+            waited = command.waits
+            waits = []
+            for of, other, count in waited:
+                if count:
+                    waits.append((engines[<int>of << CORE_SHIFT | <int>other], count))
+            made.append(make(
+                engines[<int>core << CORE_SHIFT | <int>unit], tuple(waits), price, start, stop, core, command.op,
+                instruction,
+            ))
+        start = stop
+    return made
