@@ -6,7 +6,7 @@ What a message goes through behind that, such as the masks of MSI-X, is its carr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from npusim.device.bus import Carrier
 from npusim.device.registers import BY_NAME, COPY, RINGS, SOURCES, RegisterFile
