@@ -54,8 +54,6 @@ PLANTS: dict[str, list[_Plant]] = {
     "reset-in-flight": [("npu_recover.c", "	npu_collect(npu);\n	dev_warn(", "	dev_warn(")],
     # Reserved bits of the mask.
     "register-misuse": [("npu_hw.c", "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);", "0xff);")],
-    # The weights of all clients have one number.
-    "stale-residents": [("npu_ring.c", "return number ? client->resident_base | number : 0;", "return number;")],
 }
 """By the kind that the sanitizer must find: file, what is there once, what is there instead."""
 
