@@ -102,7 +102,7 @@ class PciFunction:
 
     @property
     def _silent(self) -> bool:
-        return self.device.injection.unplugged or self._clock.now < self._silent_until
+        return not self.device.connected or self._clock.now < self._silent_until
 
     @property
     def _power_state(self) -> int:
