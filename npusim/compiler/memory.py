@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from npusim.compiler.drain import absorb
-from npusim.compiler.groups import ANCHORS, Group
+from npusim.compiler.groups import ANCHORS, ROWS, Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
@@ -145,7 +145,7 @@ def planning(groups: Sequence[Group], config: Config) -> Config:
     return replace(config, description="", queue_depth=1, layer_cycles=0, dma=dma)
 
 
-_ONE_OR_MORE = ANCHORS | {"pool", "reduce"}
+_ONE_OR_MORE = ANCHORS | ROWS | {"pool", "reduce"}
 """Kinds of which no estimate depends on how many channels there are beyond one."""
 MOST_MEMORIES = 128
 """Of one graph, about 1 MB each for a network of 100 layers."""
