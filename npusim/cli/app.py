@@ -28,6 +28,7 @@ from npusim.cli import (
     serve,
     serving,
     setup,
+    uml,
     validate,
     whatif,
 )
@@ -67,6 +68,7 @@ for _command in (
     rerun.rerun,
     serving.serving,
     serve.serve,
+    uml.uml,
     compiling.compile_,
     compiling.disasm,
     device.info,
