@@ -16,7 +16,7 @@ from typing import NamedTuple
 from npusim.device.findings import Access, Finding
 from npusim.device.flights import ENTRY_SPAN, RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
 from npusim.device.registers import BY_NAME, RINGS
-from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC
+from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, HOST
 from npusim.device.spans import Ranges
 from npusim.errors import UsageError
 from npusim.sim import job as machine_job
@@ -360,6 +360,13 @@ class Checker(Watcher):
                 self._say(
                     "output-early", flight, f"{_at(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
                 )
+
+    def copied(self, source: int, destination: int, size: int) -> None:
+        # It is the driver's doing, by other means; and seen here even if the driver's own accesses are not.
+        if not source & HOST:
+            self.memory_read(source, size)
+        if not destination & HOST:
+            self.memory_written(destination, size)
 
     def memory_written(self, address: int, size: int) -> None:
         self._look_at_clock()

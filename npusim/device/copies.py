@@ -116,6 +116,9 @@ class Copies:
             self._port.store(copy.destination, self._port.load(copy.source, copy.size))
         except AddressError as error:
             fault = fault_of(error, "copy")
+        else:
+            for watcher in tuple(self._machine.watchers):
+                watcher.copied(copy.source, copy.destination, copy.size)
         self._ended(copy, began, fault)
 
     def _ended(self, copy: Descriptor, began: int, fault: Fault | None) -> None:
