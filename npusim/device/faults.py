@@ -24,7 +24,7 @@ from npusim.faults import (
     Faulty,
     script_of,
 )
-from npusim.faults.script import Hardware, check_script, lead
+from npusim.faults.script import Hardware, Script, check_script, lead
 from npusim.faults.what import MEMORIES
 from npusim.sim.clock import Clock, Event
 from npusim.sim.job import Job
@@ -94,6 +94,10 @@ class Faults(Watcher):
         self.active = False
         """Whether there are any."""
         self.happened: list[Injected] = []
+
+    def to_table(self) -> list[dict[str, Any]]:
+        """All faults so far, as TOML has them."""
+        return Script(tuple(entry.fault for entry in self._entries)).to_table()
 
     def add(self, faults: Faulty) -> None:
         """More faults, from now on; what a unit is doing when the first ones come is not touched by them.
