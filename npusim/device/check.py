@@ -446,6 +446,14 @@ class Checker(Watcher):
                 self._say("freed-in-flight", None, f"the {_at(span)} is still set up", what, since)
         self._freed.add(address, end)
 
+    def restored(self) -> None:
+        """The device is as a checkpoint has it. What the driver did before nobody has seen: jobs that are in the device
+        are not judged, and all of memory counts as written."""
+        self._begin_anew()
+        self._was_reset = True
+        self._seen = [self._registers[f"{name}_TAIL"] for name in RINGS]
+        self._written.add(0, self._memory.dram_bytes)
+
     def unplugged(self) -> None:
         """The device has gone from the bus: what it had in hand is nobody's."""
         self._begin_anew()

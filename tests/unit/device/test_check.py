@@ -472,6 +472,21 @@ def test_the_environment_turns_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert NpuDevice(TINY, check=False).checker is None
 
 
+def test_a_driver_is_not_judged_by_what_it_did_before_a_checkpoint() -> None:
+    device = NpuDevice(TINY, check=True)
+    driver = Good(device.bus)
+    loaded = driver.load(round_trip(64))
+    job = driver.submit(loaded, {"x0": VALUES})
+    checkpoint = device.checkpoint()
+    other = NpuDevice(TINY, check=True)
+    other.restore(checkpoint)
+    driver.bus = other.bus
+    assert driver.wait(job).outputs["y0"].tolist() == VALUES.tolist()
+    two_at_once(driver)
+    assert other.checker is not None
+    assert other.checker.findings == []
+
+
 def test_a_copy_by_the_device_is_the_drivers_doing() -> None:
     device = NpuDevice(TINY, check=True)
     assert device.checker is not None
