@@ -19,7 +19,9 @@ import click
 from npusim.cli import (
     compare,
     config,
+    debug,
     device,
+    driver_test,
     explore,
     libs,
     replay,
@@ -63,6 +65,7 @@ def app() -> None:
 
 for _command in (
     run.run,
+    debug.debug,
     compare.compare,
     whatif.whatif,
     rerun.rerun,
@@ -73,6 +76,7 @@ for _command in (
     compiling.compile_,
     compiling.disasm,
     device.info,
+    driver_test.driver_test,
     explaining.explain,
     config.config,
     explore.explore,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,7 @@ def run(
       npusim run m.onnx --config edge --faults faults.toml --timeout '1 s'
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+    from npusim.device.check import VARIABLE
     from npusim.report.run import first_run, text
     from npusim.runtime.arrivals import Arrivals
 
@@ -175,8 +177,8 @@ def run(
         written.append(str(bus_trace))
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
-    if session.device.checker is not None or bus_trace is not None:
-        session.close()
+    if check_driver or os.environ.get(VARIABLE) or bus_trace is not None:
+        session.close()  # which raises what the driver did wrong, and ends the trace
 
 
 def _session_options(
