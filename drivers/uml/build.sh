@@ -2,16 +2,20 @@
 # Builds a User Mode Linux kernel for `npusim uml` from Debian's source package, once, into a folder of the user's cache.
 # Needs apt-get, dpkg-deb, gcc, make, bc and xz, and no root. What is not to be had ends it with one line and status 0.
 #
-#   build.sh [kasan]        the plain kernel, or one with the address sanitizer
+#   build.sh [kasan]            the plain kernel, or one with the address sanitizer
+#   build.sh where [kasan]      says where it is, or would be
 #
 # NPUSIM_UML_SOURCE: another package of kernel sources (linux-source-6.12). NPUSIM_UML_JOBS: processes of make.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
+where=false
+[ "${1:-}" != where ] || { where=true; shift; }
 variant=${1:-plain}
 source=${NPUSIM_UML_SOURCE:-linux-source-6.1}
 cache=${NPUSIM_UML_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/npusim-uml}
 place=$cache/$variant
+! $where || { echo "$place/linux"; exit 0; }
 
 fragments=("$here/config")
 case $variant in

@@ -19,10 +19,12 @@ import click
 from npusim.cli import (
     compare,
     config,
+    debug,
     device,
     driver_test,
     explore,
     libs,
+    replay,
     rerun,
     run,
     serve,
@@ -63,9 +65,11 @@ def app() -> None:
 
 for _command in (
     run.run,
+    debug.debug,
     compare.compare,
     whatif.whatif,
     rerun.rerun,
+    replay.replay,
     serving.serving,
     serve.serve,
     uml.uml,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import RINGS
+from npusim.faults import AtCommand, AtInterrupt, Fail, Fault, Hang, Interrupts
 from npusim.program import Program
 from npusim.promises.programs import Programs
 from npusim.promises.subject import RefusedError, Subject
@@ -231,21 +232,19 @@ def indices_outside(trial: Trial) -> None:
 def a_bus_error(trial: Trial) -> None:
     """Fault DMA is reported; the next job is right."""
     loaded = trial.subject.load(trial.programs.round_trip())
-    trial.device.injection.dma_error["core0.dma0"] = 0
+    trial.device.faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Fail(fail="core0.dma0"))])
     with trial.refused("FAULT", fault="DMA"):
         trial.subject.run(loaded, {"x0": trial.values()})
-    trial.device.injection.dma_error.clear()
     trial.right(loaded)
 
 
 @_case()
 def a_unit_that_hangs(trial: Trial) -> None:
-    """Fault DEADLOCK is reported; the next job is right."""
+    """A job that never ends is given up, though the device says nothing; the next job is right."""
     loaded = trial.subject.load(trial.programs.round_trip())
-    trial.device.injection.hang["core0.dma0"] = 1
-    with trial.refused("FAULT", fault="DEADLOCK"):
+    trial.device.faults.add([Fault(AtCommand(command=2, unit="core0.dma0"), Hang(hang="core0.dma0"))])
+    with trial.refused("TIMEOUT"):
         trial.subject.run(loaded, {"x0": trial.values()})
-    trial.device.injection.hang.clear()
     trial.right(loaded)
 
 
@@ -254,7 +253,7 @@ def a_lost_interrupt(trial: Trial) -> None:
     """A job whose interrupt was lost is found all the same."""
     loaded = trial.subject.load(trial.programs.round_trip())
     for number in range(2):
-        trial.device.injection.lose_interrupts = 1
+        trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))])
         trial.right(loaded, number)
 
 

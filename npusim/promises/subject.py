@@ -7,6 +7,7 @@ import importlib
 import os
 import select
 import shlex
+import shutil
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
@@ -204,6 +205,8 @@ class ProgramSubject(Subject):
             raise UsageError(f"--connect exec:{command}: {error}") from None
         if not self._command:
             raise UsageError("--connect exec:: must be exec:COMMAND LINE")
+        if shutil.which(self._command[0]) is None:
+            raise UsageError(f"--connect exec:{self._command[0]}: there is no such program")
         self._patience_s = patience_s
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="npusim-driver-")

@@ -170,7 +170,7 @@ class _Bench:
         try:
             work(Trial(self._subject, device, Programs(self._config), self._computes))
         finally:
-            with contextlib.suppress(*([RefusedError] if device.injection.unplugged else [])):
+            with contextlib.suppress(*([RefusedError] if not device.connected else [])):
                 self._subject.close()
 
     def _guarded(self, outcome: Outcome, work: Callable[[], None]) -> None:

@@ -30,6 +30,7 @@ EXAMPLES: list[NpusimError] = [
     errors.QueueFullError("5 jobs wait"),
     errors.DeadlineError("not within 5 ps"),
     errors.JobAbortedError("on request"),
+    errors.CheckpointError("truncated"),
     errors.FileCutError("a mapped file was cut"),
 ]
 

@@ -26,7 +26,7 @@ def test_the_command(cli: Cli, tmp_path: Path) -> None:
         ("nothing", "--connect nothing: must be python:MODULE:CLASS or exec:COMMAND LINE"),
         ("python:npusim", "--connect python:npusim: must be python:MODULE:CLASS"),
         ("python:npusim.driver:Nobody", "has no attribute 'Nobody'"),
-        ("exec:/nowhere/driver", "--connect exec:/nowhere/driver: No such file or directory"),
+        ("exec:/nowhere/driver", "--connect exec:/nowhere/driver: there is no such program"),
         ("exec:", "must be exec:COMMAND LINE"),
     ):
         outcome = cli("driver-test", "--connect", connect, "--case", "computes")
