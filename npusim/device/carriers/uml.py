@@ -286,8 +286,8 @@ class UmlCarrier:
         return b""
 
     def _keep(self, queue: Queue, chain: Chain) -> None:
-        """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read, so
-        none is before it waits for something else, or has few places left."""
+        """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read.
+        So none is, until it waits for something else or has few places left."""
         queue.keep(chain)
         if len(queue.kept) >= 2 * KEPT:
             self._returned += len(queue.kept)
