@@ -10,7 +10,6 @@ from npusim.hw.config import Config
 from npusim.program import CONSTANTS
 from npusim.sim.adversary import Adversary
 from npusim.sim.context import Move
-from npusim.sim.inject import Injection
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
@@ -41,20 +40,24 @@ class _Courses:
     def body(self) -> Course:
         return Course(self._steps.body())
 
+    def course(self, *, held: bool) -> Course:
+        """How a job goes that finds the residents in SRAM, or does not."""
+        return self.body if held else self.whole
+
 
 class Decoded:
     """A program. Raises RefusedError for one that breaks a rule; what the compiler of this process has written is
     decoded and verified when a job computes, and only then."""
 
     def __init__(self, decoder: Decoder, code: bytes, sizes: tuple[int, ...]) -> None:
-        self._decoder, self._code, self._sizes = decoder, code, sizes
+        self._decoder, self.code, self.sizes = decoder, code, sizes
         known = decoder.known(code, sizes)
         self._timed = _Courses(known) if known is not None else self.verified
 
     @cached_property
     def verified(self) -> _Courses:
         """What may be executed."""
-        return _Courses(self._decoder.steps(self._code, self._sizes))
+        return _Courses(self._decoder.steps(self.code, self.sizes))
 
     def courses(self, *, arithmetic: bool) -> _Courses:
         """How jobs of it go, with or without what they compute."""
@@ -84,6 +87,7 @@ class Ending:
     """What comes when a job has ended: it leaves the machine, and ``left`` in SRAM, then ``done(player)``."""
 
     machine: Machine
+    program: Decoded
     left: Residents | None
     done: Callable[[Player], None]
 
@@ -96,21 +100,14 @@ class Ending:
 class Machine(Parts):
     """A device without its registers. Deterministic: the same calls give the same events at the same picoseconds."""
 
-    def __init__(
-        self,
-        config: Config,
-        injection: Injection | None = None,
-        adversary: Adversary | None = None,
-        *,
-        shared_memory: bool = False,
-    ) -> None:
-        super().__init__(config, injection, adversary, shared_memory=shared_memory)
+    def __init__(self, config: Config, adversary: Adversary | None = None, *, shared_memory: bool = False) -> None:
+        super().__init__(config, adversary, shared_memory=shared_memory)
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
-        self._decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
+        self.decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
         memory = self.memory
-        self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
+        self.memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
         """What has the machine: a job that runs, or whose context is on the way."""
         self.moving: Move | None = None
@@ -123,11 +120,12 @@ class Machine(Parts):
 
         Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
         """
+        if self.watchers:
+            for watcher in self.watchers[:]:
+                watcher.job_begins(job)
         # By the bytes, not by the address: software may write another program to the same place.
-        program, memory = self._decoded_of(job), self._memory_of(job.regions)
+        program, memory = self._decoded_of(job), self.memory_of(job.regions)
         courses = program.courses(arithmetic=job.arithmetic)
-        for watcher in tuple(self.watchers):
-            watcher.job_begins(job)
         found, left = self.residents, None
         if courses.has_residents and job.residents:
             left = Residents(program, job.regions[CONSTANTS], job.residents, job.arithmetic)
@@ -136,9 +134,8 @@ class Machine(Parts):
         # Whoever runs writes where it likes. Only a job that comes to its end, and had the machine to itself, leaves
         # what it has loaded: nobody need know what a fault, an abort or another job in between has done.
         self.residents = None
-        course = courses.body if job.held else courses.whole
-
-        ended = Ending(self, left, done)
+        course = courses.course(held=job.held)
+        ended = Ending(self, program, left, done)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
             self.current = replayer = Replayer(self, job, memory, course, ended)
@@ -159,25 +156,24 @@ class Machine(Parts):
 
     def _decoded_of(self, job: Job) -> Decoded:
         code = self.memory.slice(job.code, job.code_bytes)
-        return self._decoded(code.tobytes(), tuple([size for _, size in job.regions]))
+        return self.decoded(code.tobytes(), tuple([size for _, size in job.regions]))
 
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
-        breaks = self.injection.hang or self.injection.dma_error
         # Where the record lies may be elsewhere, too.
         assert course.timeline is not None
         on_time = self.clock.now - job.started_ps == course.lead_ps
         on_time = on_time and course.lead_ps + course.length_ps + job.tail_ps == course.timeline.time_ps
-        if not on_time or breaks or self.step_watchers or self.adversary:
+        if not on_time or self.step_watchers or self.adversary:
             return False
         return self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
-        """Who plays a job that only times from what it will do; None if a unit is told to break, if somebody watches,
-        or if there is something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
+        """Who plays a job that only times from what it will do; None if somebody watches, or if there is something
+        else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
         interferes has it step by step, see :meth:`step_by_step`."""
-        if self.step_watchers or self.adversary or self.injection.hang or self.injection.dma_error:
+        if self.step_watchers or self.adversary:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
         if found is None or not self.clock.is_empty(found.length_ps):
@@ -191,7 +187,7 @@ class Machine(Parts):
         made: list[Stepper] = []
 
         def begin() -> None:
-            made.append(player.stepper(self._memory_of(player.job.regions)))
+            made.append(player.stepper(self.memory_of(player.job.regions)))
             made[0].sequencer.begin()
 
         player.abandon()
@@ -201,15 +197,15 @@ class Machine(Parts):
 
     def arithmetic(self, job: Job) -> Callable[[], bool] | None:
         """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
-        None if the course of such jobs is not known, or depends on what was before, or if the machine is told to
-        break or watched."""
+        None if the course of such jobs is not known, or depends on what was before, or if somebody
+        watches."""
         program = self._decoded_of(job)
         courses = program.verified
         course = courses.whole
-        if course.timeline is None or courses.has_residents or self.injection.active or self.watchers or self.adversary:
+        if course.timeline is None or courses.has_residents or self.watchers or self.adversary:
             return None
         self.forget_residents()
-        memory, order = self._memory_of(job.regions), course.order
+        memory, order = self.memory_of(job.regions), course.order
         return lambda: all(attempt(memory, job, step) is None for step in order)
 
     @property
@@ -222,20 +218,20 @@ class Machine(Parts):
 
         A core's bytes lie at ``address`` plus its number times the bytes of a core. Raises AddressError.
         """
-        self._move(stepper, SAVE, address, saved)
+        self.move(stepper, SAVE, address, saved).begin()
 
     def restore(self, stepper: Stepper, address: int, restored: Callable[[Player], None]) -> None:
         """The way back: give the machine to a parked job and copy its bytes into the cores' memories."""
-        self._move(stepper, RESTORE, address, restored)
-
-    def _move(self, stepper: Stepper, kind: str, address: int, moved: Callable[[Player], None]) -> None:
-        move = Move(self, stepper, kind, address, self._moved, moved)
-        if kind == RESTORE:
-            self.forget_residents()
-            self.current = stepper
-            stepper.join_link()
-        self.moving = move
+        move = self.move(stepper, RESTORE, address, restored)
+        self.forget_residents()
+        self.current = stepper
+        stepper.join_link()
         move.begin()
+
+    def move(self, stepper: Stepper, kind: str, address: int, told: Callable[[Player], None]) -> Move:
+        """The context of a job, which is to be on its way."""
+        self.moving = Move(self, stepper, kind, address, self._moved, told)
+        return self.moving
 
     def _moved(self, move: Move) -> None:
         self.moving = None

@@ -24,7 +24,7 @@ class Watcher:
     steps: ClassVar[bool] = True
 
     def job_begins(self, job: Job) -> None:
-        """A job is about to have the machine; in a device it is a :class:`npusim.device.jobs.Job`."""
+        """A job is about to have the machine; in a device it is a :class:`npusim.device.job.Job`."""
 
     def dispatched(self, unit: str, step: Step, at_ps: int) -> None:
         """A command goes to the queue of its unit, where it arrives at a time, now or some cycles later."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from npusim.device.npu import NpuDevice
+from npusim.faults import AtInterrupt, Fault, Interrupts
 from npusim.sim.watch import Watcher
 from tests.support.kernel_module import COUNTERS, Workshop, cases, device_config
 
@@ -21,15 +22,12 @@ class Script(Watcher):
         device.watch(self)
 
     def register_written(self, register: str, value: int) -> None:
-        if register == "CONTROL":
-            self._device.injection.hang.clear()
         if not register.endswith("_DOORBELL"):
             return
         self._count += 1
-        injection = self._device.injection
         match self._actions.get(self._count):
             case "lose":
-                injection.lose_interrupts = 1
+                self._device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))])
             case "unplug":
                 self._device.unplug()
 

@@ -72,6 +72,7 @@ class PciFunction:
         self._pin = False
         self._epoch = 0
         self._silent_until = self._resumed_at = 0
+        self._plugged = device.plugged
         device.connect(self)
 
     # Configuration space
@@ -102,7 +103,12 @@ class PciFunction:
 
     @property
     def _silent(self) -> bool:
-        return self.device.injection.unplugged or self._clock.now < self._silent_until
+        if self.device.plugged != self._plugged:  # another device, as far as anybody can tell
+            self._plugged = self.device.plugged
+            self._config.reset()
+            self._messages.reset()
+            self._silent_until = 0
+        return not self.device.connected or self._clock.now < self._silent_until
 
     @property
     def _power_state(self) -> int:
