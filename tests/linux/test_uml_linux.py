@@ -149,3 +149,18 @@ def test_what_is_wrong_is_said_before_the_kernel_starts(machine: Machine, tmp_pa
         run(NpuDevice(TINY), tmp_path / "text", b"", io.BytesIO())
     outcome = run(NpuDevice(TINY), Path("/bin/false"), b"", io.BytesIO())
     assert (outcome.status, outcome.accesses) == (1, 0)
+
+
+def test_faults_of_a_script_happen_in_a_kernel_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script, faults = tmp_path / "check.sh", tmp_path / "faults.toml"
+    script.write_text(
+        "#!/bin/busybox sh\nsleep 1; hexdump -C /sys/bus/pci/devices/0000:00:00.0/config | head -1; echo after $?\n"
+    )
+    faults.write_text('[[fault]]\nwhen = {time = "500 ms"}\nwhat = {unplug = true}\n')
+    command = ["uml", "tiny", "--kernel", str(KERNEL), "--run", str(script), "--faults", str(faults)]
+    main(command)
+    written = capfd.readouterr()
+    assert "ff ff ff ff ff ff ff ff" in written.out, written.err
+    faults.write_text('[[fault]]\nwhen = {time = "5 s"}\nwhat = {unplug = true}\n')
+    assert main(command) != 0
+    assert "fault 1" in capfd.readouterr().err

@@ -77,6 +77,8 @@ class UmlCarrier:
 
     def __init__(self, device: NpuDevice, patience_s: float, limit_ps: int) -> None:
         self.function = PciFunction(device, self, aperture=APERTURE_BYTES)
+        if device.checker is not None:
+            device.checker.carried(mapped=False, in_step=True)
         self.accesses = 0
         """By the kernel, to configuration space and BARs."""
         self._clock = device.machine.clock
