@@ -180,7 +180,7 @@ def _request(row: Any, programs: Mapping[str, Program], origin_ps: int) -> JobRe
     time = parse(at, Dimension.TIME) if isinstance(at, str) else at
     if type(time) is not int or time < 0:
         raise UsageError(f"at must be a time such as '2.5 ms' or whole picoseconds >= 0, got {shown(at)}")
-    if name not in programs:
+    if not isinstance(name, str) or name not in programs:
         raise UsageError(f"program must be one of {', '.join(programs)}, got {shown(name)}")
     if not isinstance(priority, str) or priority.upper() not in Priority.__members__:
         raise UsageError(f"priority must be low, medium or high, got {shown(priority)}")

@@ -104,7 +104,8 @@ class Banks(EventOwner):
 
     def is_void(self, value: Any) -> bool:
         work, timer = cast("tuple[Work, int]", value)
-        return timer != work.timer or work not in self._works
+        unit = getattr(work.done, "__self__", None)  # whose job may be over: nobody has told the banks
+        return timer != work.timer or work not in self._works or (isinstance(unit, EventOwner) and unit.is_void(None))
 
     def value_state(self, value: Any) -> int:
         """Which of its works ends."""

@@ -11,74 +11,54 @@ pytestmark = pytest.mark.slow
 
 _DOORBELL = "	npu_write(npu, RING(job->priority, DOORBELL), NPU_LOW_DOORBELL_RING);\n"
 _TAIL = "	npu_write(npu, RING(job->priority, TAIL), ring->tail);\n"
+_SIZE = "	npu_write(npu, RING(job->priority, SIZE), npu->ring_entries);\n"
 _ENTRY = "	err = npu_copy_to(npu, job->entry, &entry, sizeof(entry));\n"
-_BEFORE_STATUS = "	if (status != NPU_JOB_DONE && status != NPU_JOB_FAULT"
-_COLLECT_THEN_RESET = "	npu_collect(npu);\n	dev_warn("
+_STATUS = "	if (status != NPU_JOB_DONE && status != NPU_JOB_FAULT"
+_CLEAR = "err = npu_zero(npu, block->address, block->bytes);"
+_SUBMIT = "err = enter_ring(npu, job, client, args);"
+_EARLY = "	npu_copy_from(npu, job->text, job->blocks[job->block_count - 1]->address, 8);\n"
 
-PLANTS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
-    "no-doorbell": ("a doorbell is not rung", [("npu_ring.c", _DOORBELL, "")]),
-    "doorbell-without-tail": ("doorbell and TAIL in the wrong order", [("npu_ring.c", _TAIL, ""), ("npu_ring.c", _DOORBELL, _DOORBELL + _TAIL)]),
-    "entry-late": (
-        "the entry is written behind the doorbell",
-        [("npu_ring.c", _ENTRY, "	err = 0;\n"), ("npu_ring.c", _DOORBELL, _DOORBELL + _ENTRY)],
-    ),
-    "changed-in-flight": (
-        "the region table is written once more",
-        [("npu_ring.c", "		err = enter_ring(npu, job, client, args);\n", "		err = enter_ring(npu, job, client, args) ?: npu_zero(npu, work->address, 64);\n")],
-    ),
-    "output-early": (
-        "the text of a fault is read before the record",
-        [("npu_ring.c", _BEFORE_STATUS, "	npu_copy_from(npu, job->text, job->text_at, 8);\n" + _BEFORE_STATUS)],
-    ),
-    "shared-in-flight": (
-        "all jobs have one record",
-        [("npu_ring.c", "	job->record = work->address + table;\n", "	job->record = npu->context->address;\n")],
-    ),
-    "record-not-cleared": (
-        "memory for records is not cleared",
-        [("npu_mem.c", "	err = npu_zero(npu, block->address, block->bytes);\n", "	err = owner ? npu_zero(npu, block->address, block->bytes) : 0;\n")],
-    ),
-    "fence-reused": ("all jobs have one number", [("npu_ring.c", "		job->fence = npu->fence + 1;\n", "		job->fence = 1;\n")]),
-    "interrupt-unacknowledged": (
-        "INT_STATUS is not cleared",
-        [("npu_hw.c", "	npu_write(npu, NPU_INT_STATUS, status);\n", "")],
-    ),
-    "wait-masked": (
-        "the mask stays closed",
-        [("npu_hw.c", "	npu_write(npu, NPU_INT_MASK, NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);\n", "")],
-    ),
-    "ring-not-set-up": ("rings have no size", [("npu_hw.c", "		npu_write(npu, RING(i, SIZE), npu->ring_entries);\n", "")]),
-    "ring-overrun": (
-        "there is always room in a ring",
-        [("npu_ring.c", "npu->rings[priority].count < npu->ring_entries ? 0 : -EAGAIN", "npu->rings[priority].count < 2 * npu->ring_entries ? 0 : -EAGAIN")],
-    ),
-    "ring-changed": ("a ring is set up for each job", [("npu_ring.c", _TAIL, "	npu_write(npu, RING(job->priority, SIZE), npu->ring_entries);\n" + _TAIL)]),
-    "preempt-without-context": (
-        "the context area is not told",
-        [("npu_hw.c", "		npu_write_pair(npu, NPU_CONTEXT_BASE_LO, npu->context->address);\n", "")],
-    ),
-    "fault-ignored": ("no CONTINUE after a fault", [("npu_ring.c", "		npu_write(npu, NPU_CONTROL, NPU_CONTROL_CONTINUE);\n", "")]),
-    "reset-in-flight": ("a reset without a last look", [("npu_recover.c", _COLLECT_THEN_RESET, "	dev_warn(")]),
-    "register-misuse": ("reserved bits of the mask", [("npu_hw.c", "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);", "0xff);")]),
-    "stale-residents": (
-        "all clients' weights have one number",
-        [("npu_ring.c", "	return number ? client->resident_base | number : 0;", "	return number;")],
-    ),
-    "left-in-flight": (
-        "the driver leaves with jobs in the device",
-        [("npu_main.c", "	npu_collect(npu);\n	npu_quiet(npu);\n	npu_jobs_lose(npu, NPU_ENDED_GONE", "	npu_jobs_lose(npu, NPU_ENDED_GONE")],
-    ),
-}  # fmt: skip
-"""By the kind that the sanitizer must find: what was planted, and how."""
+_Plant = tuple[str, str, str]
 
-LOCKS = [
-    (
-        "npu_file.c",
-        "		if (copy_to_user(user, args, sizeof(*args)))\n			err = -EFAULT;\n",
-        "		mutex_lock(&npu->lock);\n		if (copy_to_user(user, args, sizeof(*args)))\n			err = -EFAULT;\n"
-        "		mutex_unlock(&npu->lock);\n",
-    )
-]
+PLANTS: dict[str, list[_Plant]] = {
+    # A doorbell is not rung.
+    "no-doorbell": [("npu_ring.c", _DOORBELL, "")],
+    # Doorbell and TAIL in the wrong order.
+    "doorbell-without-tail": [("npu_ring.c", _TAIL, ""), ("npu_ring.c", _DOORBELL, _DOORBELL + _TAIL)],
+    # The entry is written behind the doorbell.
+    "entry-late": [("npu_ring.c", _ENTRY, "	err = 0;\n"), ("npu_ring.c", _DOORBELL, _DOORBELL + _ENTRY)],
+    # The region table is written once more.
+    "changed-in-flight": [
+        ("npu_ring.c", _SUBMIT, "err = enter_ring(npu, job, client, args) ?: npu_zero(npu, work->address, 64);"),
+    ],
+    # An output is read before the record.
+    "output-early": [("npu_ring.c", _STATUS, _EARLY + _STATUS)],
+    # All jobs have one record.
+    "shared-in-flight": [
+        ("npu_ring.c", "job->record = work->address + table;", "job->record = npu->context->address;")
+    ],
+    # Memory for records is not cleared.
+    "record-not-cleared": [("npu_mem.c", _CLEAR, f"err = 0;\n	if (owner)\n		{_CLEAR}")],
+    # All jobs have one number.
+    "fence-reused": [("npu_ring.c", "job->fence = npu->fence + 1;", "job->fence = 1;")],
+    "interrupt-unacknowledged": [("npu_hw.c", "	npu_write(npu, NPU_INT_STATUS, status);\n", "")],
+    "wait-masked": [("npu_hw.c", "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);", "0);")],
+    "ring-not-set-up": [("npu_hw.c", "		npu_write(npu, RING(i, SIZE), npu->ring_entries);\n", "")],
+    "ring-overrun": [("npu_ring.c", "count < npu->ring_entries ?", "count < 2 * npu->ring_entries ?")],
+    # A ring is set up again for each job.
+    "ring-changed": [("npu_ring.c", _TAIL, _SIZE + _TAIL)],
+    "preempt-without-context": [
+        ("npu_hw.c", "		npu_write_pair(npu, NPU_CONTEXT_BASE_LO, npu->context->address);\n", ""),
+    ],
+    # A reset without a last look.
+    "reset-in-flight": [("npu_recover.c", "	npu_collect(npu);\n	dev_warn(", "	dev_warn(")],
+    # Reserved bits of the mask.
+    "register-misuse": [("npu_hw.c", "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);", "0xff);")],
+}
+"""By the kind that the sanitizer must find: file, what is there once, what is there instead."""
+
+_COPY = "		if (copy_to_user(user, args, sizeof(*args)))\n			err = -EFAULT;\n"
+LOCKS = [("npu_file.c", _COPY, f"		mutex_lock(&npu->lock);\n{_COPY}		mutex_unlock(&npu->lock);\n")]
 """User memory is touched with the driver's lock held, which the fault handler of a mapping takes, too."""
 
 
@@ -94,8 +74,7 @@ def test_they_are_of_the_sanitizers_kinds() -> None:
 
 @pytest.mark.parametrize("kind", sorted(PLANTS))
 def test_the_sanitizer_finds_it(shop: Workshop, kind: str) -> None:
-    _, changes = PLANTS[kind]
-    done = shop.run(shop.module(kind, changes), cases("all"), parameters={"timeout_ms": 100})
+    done = shop.run(shop.module(kind, PLANTS[kind]), cases("all"), parameters={"timeout_ms": 100})
     assert kind in done.findings, done.log[-2000:]
 
 

@@ -104,6 +104,7 @@ class Workshop:
         )
         log = io.BytesIO()
         outcome = run(device, self.kernel, initrd.pack(), log)
+        device.close()
         text = log.getvalue().decode(errors="replace").replace("\r", "")
         complaints = [line for line in outcome.complaints if _OF_THE_KERNEL not in line]
         findings = [finding.kind for finding in device.checker.findings] if device.checker else []
