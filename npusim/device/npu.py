@@ -76,6 +76,8 @@ class NpuDevice:
         """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
         self.unplug()
         self._jobs.reset()
+        self.last_job = None
+        self.machine.forget()
         self.machine.memory.release()
 
     def read(self, bar: int, offset: int, size: int) -> int:
