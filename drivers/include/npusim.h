@@ -139,6 +139,21 @@
 
 #define NPU_CYCLES_HI 0x0b4 /* read only */
 
+#define NPU_ECC_CORRECTED 0x0c0 /* read only */
+
+#define NPU_ECC_UNCORRECTED 0x0c4 /* read only */
+
+#define NPU_ECC_ADDR_LO 0x0c8 /* read only */
+
+#define NPU_ECC_ADDR_HI 0x0cc /* read only */
+
+#define NPU_ECC_WHERE 0x0d0 /* read only */
+#define NPU_ECC_WHERE_MEMORY 0x00000003u /* of the last error: 0 DRAM, 1 SRAM, 2 accumulators */
+#define NPU_ECC_WHERE_CORE 0x0000ff00u /* whose SRAM or accumulators */
+#define NPU_ECC_WHERE_CORE_SHIFT 8
+
+#define NPU_CLOCK 0x0d4 /* read only */
+
 #define NPU_LOW_BASE_LO 0x100 /* read/write */
 #define NPU_LOW_BASE_LO_ADDRESS 0xffffffc0u /* address of the ring, low word */
 #define NPU_LOW_BASE_LO_ADDRESS_SHIFT 6
@@ -267,6 +282,7 @@
 #define NPU_FAULT_CODE_DMA 6
 #define NPU_FAULT_CODE_INTERNAL 7
 #define NPU_FAULT_CODE_HOST 8
+#define NPU_FAULT_CODE_ECC 9
 
 /* one job in a ring: 64 bytes */
 struct npu_ring_entry {

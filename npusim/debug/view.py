@@ -132,7 +132,7 @@ def _unit(player: Stepper, engine: Engine, numbers: dict[int, int], layer: Layer
         return found
     found |= {"instruction": step.kind, "layer": layer(step), "command": numbers.get(step.begin)}
     if engine.begin != NEVER:
-        found |= {"state": "hangs" if engine.completed == engine.hang_at else "runs", "since_ps": engine.begin}
+        found |= {"state": "hangs" if engine.name in player.breaks.hangs else "runs", "since_ps": engine.begin}
     elif engine.held:
         found["state"] = "held back: the job is to be parked"
     elif engine.blocker is not None:

@@ -6,7 +6,6 @@ compressed, all of it under a checksum. What is read is looked at before it is b
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import hmac
 import json
@@ -185,40 +184,3 @@ def _runs(saved: Saved, array: ByteArray) -> Runs:
         end = first + pages
         runs.append((first, pages))
     return runs
-
-
-# Faults to inject
-
-
-def injection_state(injection: Any) -> dict[str, Any]:
-    """What the device is told to do wrong."""
-    return {field.name: _plain(getattr(injection, field.name)) for field in _injected(injection)}
-
-
-def restore_injection(injection: Any, saved: Saved) -> None:
-    """The same again. Raises CheckpointError."""
-    for field in _injected(injection):
-        item, now = saved[field.name], getattr(injection, field.name)
-        try:
-            if isinstance(now, dict):
-                setattr(injection, field.name, {name: item[name].integer() for name in item.names()})
-            elif isinstance(now, list):
-                setattr(injection, field.name, [(row.integers(2)[0], row.integers(2)[1]) for row in item])
-            elif isinstance(now, bool):
-                setattr(injection, field.name, item.flag())
-            else:
-                setattr(injection, field.name, item.integer())
-        except UsageError as error:
-            raise CheckpointError(f"{saved.path}: {error}") from None
-
-
-def _injected(injection: Any) -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(injection) if field.init]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: int(count) for name, count in value.items()}
-    if isinstance(value, list):
-        return [[int(number) for number in row] for row in value]
-    return bool(value) if isinstance(value, bool) else int(value)

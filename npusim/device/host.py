@@ -58,7 +58,7 @@ class HostBus(Bus):
         if self.connected:
             try:
                 data = bytearray(self._memory.slice(address, size))
-                for watcher in tuple(self._watchers):
+                for watcher in self._watchers[:]:
                     watcher.memory_read(address, size)
                 return data
             except AddressError as fault:
@@ -88,20 +88,20 @@ class HostBus(Bus):
 
     def _tell_misused(self, verb: str, fault: AddressError) -> None:
         _log.warning("%s: %s", verb, fault.explanation)
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers[:]:
             watcher.misused(f"{verb}: {fault.explanation}")
 
     def _tell_written(self, address: int, size: int) -> None:
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers[:]:
             watcher.memory_written(address, size)
 
     def note(self, what: str, address: int = 0, size: int = 0) -> None:
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers[:]:
             watcher.noted(what, address, size)
 
     def wait_irq(self, timeout_ps: int) -> int:
         if self._watchers:
-            for watcher in tuple(self._watchers):
+            for watcher in self._watchers[:]:
                 watcher.waits(timeout_ps)
         if not self._clock.run_until(self._pending.__len__, timeout_ps):
             return 0
@@ -109,7 +109,7 @@ class HostBus(Bus):
         self._clock.advance(self._host.irq_ps)
         vectors = sum(1 << vector for vector in self._pending)
         self._pending.clear()
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers[:]:
             watcher.takes(vectors)
         return vectors
 

@@ -6,13 +6,12 @@ What a message goes through behind that, such as the masks of MSI-X, is its carr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from npusim.device.bus import Carrier
 from npusim.device.registers import BY_NAME, COPY, RINGS, SOURCES, RegisterFile
 from npusim.sim.adversary import Adversary
 from npusim.sim.clock import Clock, Event
-from npusim.sim.inject import Injection
 from npusim.sim.owner import EventOwner
 from npusim.sim.saved import Saved
 from npusim.sim.watch import Watcher
@@ -26,6 +25,13 @@ _INTERVAL, _COUNT = BY_NAME["INT_MODERATION"].fields
 _PS_PER_NS = 1000
 
 
+class Breaks(Protocol):
+    """What may be wrong with messages."""
+
+    def deliver(self, vector: int) -> None:
+        """One is about to leave."""
+
+
 class Interrupts(EventOwner):
     """Raises, routes and holds back."""
 
@@ -36,7 +42,6 @@ class Interrupts(EventOwner):
         registers: RegisterFile,
         clock: Clock,
         vectors: int,
-        injection: Injection,
         watchers: Sequence[Watcher],
         carrier: Carrier,
         adversary: Adversary | None = None,
@@ -47,9 +52,11 @@ class Interrupts(EventOwner):
         self._clock = clock
         self._vectors = vectors
         self._routed = "vectors" in registers.parts  # else there is one vector, and nothing is held back
-        self._injection = injection
         self._watchers = watchers
         self.carrier = carrier
+        self.connected = True
+        self.breaks: Breaks | None = None
+        """What is asked about each message, while there is any."""
         self._epoch = 0
         self.reset()
 
@@ -159,10 +166,15 @@ class Interrupts(EventOwner):
         self._leave(vector)
 
     def _leave(self, vector: int) -> None:
-        if self._injection.lose_interrupts:
-            self._injection.lose_interrupts -= 1
-        elif not self._injection.unplugged:
-            for watcher in tuple(self._watchers):
+        if self.breaks is not None:
+            self.breaks.deliver(vector)
+        else:
+            self.send(vector)
+
+    def send(self, vector: int) -> None:
+        """A message leaves the device, if it is on its bus."""
+        if self.connected:
+            for watcher in self._watchers[:]:
                 watcher.interrupt(vector)
             delay = self._adversary.interrupt_ps() if self._adversary is not None else 0
             if not delay:
@@ -172,10 +184,11 @@ class Interrupts(EventOwner):
                 self._clock.after(delay, self._arrive, (self._epoch, vector))
 
     def _arrive(self, event: Event) -> None:
-        epoch, vector = cast("tuple[int, int]", event.value)
+        value: Any = event.value
+        epoch, vector = value
         if epoch == self._epoch:
             self._under_way.discard(vector)
-            if not self._injection.unplugged:
+            if self.connected:
                 self._carrier.irq(vector)
 
     # Its state

@@ -298,10 +298,6 @@ class JobQueues(EventOwner):
             self._begun[job.ring] = self._current = None
             self.consider()
             return
-        if self._machine.injection.flips:
-            for address, bit in self._machine.injection.flips:
-                self._machine.memory.dram[address] ^= 1 << int(bit)
-            self._machine.injection.flips.clear()
         job.code, job.code_bytes = entry.program_address, entry.program_bytes
         job.regions = tuple(REGION_ROW.iter_unpack(table))
         job.arithmetic, job.residents = not entry.flags & _TIMING_ONLY, entry.residents
@@ -377,7 +373,7 @@ class JobQueues(EventOwner):
             self.consider()
 
     def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
-        for watcher in tuple(self._machine.watchers):
+        for watcher in self._machine.watchers[:]:
             watcher.job_ends(job, timeline)
         self._tell(fence, timeline)
 

@@ -15,6 +15,7 @@ from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
 from npusim.device.check import Checker
 from npusim.device.checkpoint import Checkpoint
 from npusim.device.copies import Copies
+from npusim.device.faults import Faults
 from npusim.device.firmware import Firmware
 from npusim.device.host import HostBus
 from npusim.device.interrupts import Interrupts
@@ -23,10 +24,11 @@ from npusim.device.port import HostPort, Port
 from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
 from npusim.device.stepping import HOUR_PS, run_until, step
 from npusim.device.whole import Whole
+from npusim.errors import CheckpointError
+from npusim.faults import Faulty
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
 from npusim.sim.adversary import Adversary
-from npusim.sim.inject import Injection
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
@@ -49,40 +51,44 @@ class NpuDevice:
     """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`machine` and at :attr:`last_job`, which
     says what the last ended job did.
 
-    ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
-    none by default; its fields may be changed at any time. ``check``: whether to watch what the driver does wrong
+    ``listener``: called with the fence and the timeline of each job when it has ended. ``faults``: a script of faults,
+    none by default; :attr:`faults` takes more at any time. ``check``: whether to watch what the driver does wrong
     (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
     is None. Its findings are in ``checker``. ``adversary``: a seed for the times that the contract leaves open
     (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None. ``shared_memory``:
-    its DRAM is a file that other processes can map, ``machine.memory.dram_file``.
+    its DRAM is a file that other processes can map, ``machine.memory.dram_file``. Raises ConfigError for faults that
+    the device cannot have.
     """
 
     def __init__(
         self,
         config: Config,
-        injection: Injection | None = None,
+        faults: Faulty | None = None,
         *,
         check: bool | str | None = None,
         adversary: int | None = None,
         shared_memory: bool = False,
     ) -> None:
         self.config = config
-        self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection, Adversary.wanted(adversary), shared_memory=shared_memory)
+        self.machine = Machine(config, Adversary.wanted(adversary), shared_memory=shared_memory)
         self._clock = self.machine.clock
         pci, watchers = config.pci, self.machine.watchers
         effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
-        self._registers = registers = RegisterFile(
+        self.registers = registers = RegisterFile(
             _capabilities(config, self.machine), effects, {"cycles": self._hold_cycles}, watchers, _parts(config)
         )
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
+        self.connected = True
+        self.plugged = 0
+        """How often it was put back."""
+        """Whether it is on its bus; see :meth:`unplug`."""
         self.vectors = pci.vectors if pci else 1
         """Interrupt messages, numbered from 0."""
         self._interrupts = Interrupts(
-            registers, self._clock, self.vectors, self.injection, watchers, self._host, self.machine.adversary
+            registers, self._clock, self.vectors, watchers, self._host, self.machine.adversary
         )
         raise_ = self._interrupts.raise_
         # None where the device has no such part; then no register leads there.
@@ -108,8 +114,11 @@ class NpuDevice:
         self.checker = Checker.wanted(check, self.machine, registers.values, port.load)
         if self.checker is not None:
             self.watch(self.checker)
+        self.faults = Faults(self, self._begin_faults, self._end_faults)
         for told in tuple(switched_on):
             told(self)
+        if faults is not None:
+            self.faults.add(faults)
 
     def _effects(self) -> dict[str, Callable[[int], None]]:
         """What writes of registers do."""
@@ -130,7 +139,7 @@ class NpuDevice:
     @property
     def misuse(self) -> list[str]:
         """What software did to the registers that had no effect, oldest first."""
-        return self._registers.misuse
+        return self.registers.misuse
 
     @property
     def now_ps(self) -> int:
@@ -141,6 +150,11 @@ class NpuDevice:
     def interrupts_pending(self) -> bool:
         """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
         return self._interrupts.pending
+
+    @property
+    def carrier(self) -> Carrier:
+        """Where interrupts and accesses to host memory go."""
+        return self._interrupts.carrier
 
     def connect(self, carrier: Carrier) -> None:
         """Interrupts and accesses to host memory go to this carrier from here on, and no longer to :attr:`bus`."""
@@ -153,13 +167,15 @@ class NpuDevice:
         self._jobs.reset()
         if self._copies:
             self._copies.reset()
-        self._registers.reset()
+        self.registers.reset()
         self._interrupts.reset()
         if self._firmware:
             self._firmware.show()
         # A message that is still on its way would come to a driver that has nothing it could be about.
         self._interrupts.carrier.withdraw_irqs()
         self._interrupts.carrier.level()
+        if self.faults.active:
+            self.faults.was_reset()
 
     def lose_power(self) -> None:
         """As after power-on, but the clock goes on and DRAM, which refreshes itself, keeps its bytes."""
@@ -181,11 +197,6 @@ class NpuDevice:
     def jobs(self) -> JobQueues:
         """The jobs that it has taken from its rings, for tools that look."""
         return self._jobs
-
-    @property
-    def registers(self) -> RegisterFile:
-        """Its registers, for tools that look: no access of software, and no time passes."""
-        return self._registers
 
     @property
     def messages(self) -> list[int]:
@@ -212,6 +223,8 @@ class NpuDevice:
         Not of it: ``last_job``, ``listener``, watchers, and what its driver knows. Raises CheckpointError in the midst
         of an event: in what a watcher or a listener is told.
         """
+        if self.faults.active:
+            raise CheckpointError("a device with faults on a schedule has no checkpoints: take them off first")
         return self._whole.checkpoint()
 
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
@@ -221,31 +234,49 @@ class NpuDevice:
         as after power-on.
         """
         self._whole.restore(checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(checkpoint))
+        self.connected = self._interrupts.connected = self._host.connected
         self.last_job = None
 
+    def pretend(self, **registers: int) -> None:
+        """For tests of drivers: these registers have other values from here on, after each reset, too."""
+        for name, value in registers.items():
+            self.registers.pretend(name, value)
+
     def unplug(self) -> None:
-        """Take the device off the bus: reads give all ones from here on."""
-        self.injection.unplugged = True
-        self._host.connected = False
+        """Take the device off the bus: reads give all ones from here on, and nothing of it is heard."""
+        if self.checker is not None:
+            self.checker.unplugged()
+        self.connected = self._host.connected = self._interrupts.connected = False
+
+    def plug(self) -> None:
+        """Put it back: as after power-on, its memory all zeros; only time has gone on."""
+        self.lose_power()
+        self.plugged += 1
+        self.machine.memory.release()
+        self.connected = self._host.connected = self._interrupts.connected = True
+
+    def send(self, vector: int) -> None:
+        """An interrupt message leaves the device, whatever it is about."""
+        self._interrupts.send(vector)
 
     def close(self) -> None:
         """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
         if self.checker is not None:
-            self.checker.switched_off(gone=self.injection.unplugged)
+            self.checker.switched_off(gone=not self.connected)
         self.unplug()
         self._jobs.reset()
         self.machine.memory.release()
 
     def read(self, bar: int, offset: int, size: int) -> int:
         """An access by software; takes no time here."""
-        if self.injection.unplugged or size not in (1, 2, 4, 8):
+        if not self.connected or size not in (1, 2, 4, 8):
             return (1 << 8 * size) - 1
         if bar == BAR_REGISTERS:
-            return self._registers.read(offset, size)
+            return self.registers.read(offset, size)
         if bar == BAR_MEMORY:
             try:
                 value = int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
-                for watcher in tuple(self.machine.watchers):
+                for watcher in self.machine.watchers[:]:
                     watcher.memory_read(offset, size)
                 return value
             except AddressError as fault:
@@ -254,22 +285,30 @@ class NpuDevice:
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         """An access by software; takes no time here."""
-        if self.injection.unplugged or size not in (1, 2, 4, 8):
+        if not self.connected or size not in (1, 2, 4, 8):
             return
         value &= (1 << 8 * size) - 1
         if bar == BAR_REGISTERS:
-            self._registers.write(offset, size, value)
+            self.registers.write(offset, size, value)
         elif bar == BAR_MEMORY:
             try:
                 self.machine.memory.store(offset, value.to_bytes(size, "little"))
-                for watcher in tuple(self.machine.watchers):
+                for watcher in self.machine.watchers[:]:
                     watcher.memory_written(offset, size)
             except AddressError as fault:
                 self._misused("aperture write", fault)
 
+    def _begin_faults(self, watcher: Watcher) -> None:
+        self.watch(watcher)
+        self.registers.breaks = self._interrupts.breaks = self.faults
+
+    def _end_faults(self, watcher: Watcher) -> None:
+        self.unwatch(watcher)
+        self.registers.breaks = self._interrupts.breaks = None
+
     def _misused(self, verb: str, fault: AddressError) -> None:
         _log.warning("%s: %s", verb, fault.explanation)
-        for watcher in tuple(self.machine.watchers):
+        for watcher in self.machine.watchers[:]:
             watcher.misused(f"{verb}: {fault.explanation}")
 
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
@@ -281,13 +320,15 @@ class NpuDevice:
     def _control(self, value: int) -> None:
         if value & _RESET:
             self.reset()
+            if self.faults.active:
+                self.faults.reset_asked()
         elif value & _CONTINUE:
             self._jobs.go_on()
             if self._copies:
                 self._copies.go_on()
 
     def _hold_cycles(self) -> None:
-        self._registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
+        self.registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
 
     def _doorbell(self, ring: int | None, value: int) -> None:
         """``ring``: None is that of the copies, which need no firmware: they may be what brings its image."""
@@ -297,7 +338,7 @@ class NpuDevice:
             assert self._copies is not None
             self._copies.doorbell()
         elif self._firmware and not self._firmware.running:
-            self._registers.complain(f"write to {RINGS[ring]}_DOORBELL: no firmware runs, see FW_STATUS")
+            self.registers.complain(f"write to {RINGS[ring]}_DOORBELL: no firmware runs, see FW_STATUS")
         else:
             self._jobs.doorbell(ring)
 
@@ -306,18 +347,18 @@ class NpuDevice:
             self._firmware.boot()
 
     def _preempt(self, value: int) -> None:
-        base, size = self._registers.get_pair("CONTEXT_BASE"), self._registers.get_pair("CAP_CONTEXT")
+        base, size = self.registers.get_pair("CONTEXT_BASE"), self.registers.get_pair("CAP_CONTEXT")
         if value and not 0 < base <= self.config.dram.bytes - size:
-            self._registers.complain(
+            self.registers.complain(
                 f"write of {value:#x} to PREEMPT: CONTEXT_BASE must not be 0 and must leave room for {size:#x} bytes "
                 f"in DRAM of {self.config.dram.bytes:#x}, got {base:#x}"
             )
-            self._registers.set("PREEMPT", 0)
-        self._jobs.preempt(base if self._registers.get("PREEMPT") else 0)
+            self.registers.set("PREEMPT", 0)
+        self._jobs.preempt(base if self.registers.get("PREEMPT") else 0)
 
     def _abort(self, value: int) -> None:
         if value:
-            self._jobs.abort(self._registers.get_pair("ABORT_FENCE"))
+            self._jobs.abort(self.registers.get_pair("ABORT_FENCE"))
 
     def _job_ended(self, fence: int | None, timeline: Timeline) -> None:
         self.last_job = timeline
@@ -359,5 +400,6 @@ def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
         "CAP_CONTEXT_LO": context & 0xFFFF_FFFF,
         "CAP_CONTEXT_HI": context >> 32,
         "CAP_CLOCK": config.clock_hz // 1000,
+        "CLOCK": config.clock_hz // 1000,
         "CAP_QUEUE": config.queue_depth,
     }

@@ -11,6 +11,7 @@ import enum
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from npusim.sim.watch import Watcher
 
@@ -190,6 +191,13 @@ REGISTERS: tuple[Register, ...] = (
     Register("CYCLES_LO", 0x0B0, RO, _word("COUNT", "cycles since power-on, low word; reading it holds the high word"),
              on_read="cycles"),
     Register("CYCLES_HI", 0x0B4, RO, _word("COUNT", "high word, as it was when CYCLES_LO was read")),
+    Register("ECC_CORRECTED", 0x0C0, RO, _word("COUNT", "errors in memories that were corrected, since the reset")),
+    Register("ECC_UNCORRECTED", 0x0C4, RO, _word("COUNT", "errors that could not be corrected, since the reset")),
+    Register("ECC_ADDR_LO", 0x0C8, RO, _word("ADDRESS", "of the last error, in its memory, low word")),
+    Register("ECC_ADDR_HI", 0x0CC, RO, _word("ADDRESS", "high word")),
+    Register("ECC_WHERE", 0x0D0, RO, (Field("MEMORY", 0, 2, "of the last error: 0 DRAM, 1 SRAM, 2 accumulators"),
+                                      Field("CORE", 8, 8, "whose SRAM or accumulators"))),
+    Register("CLOCK", 0x0D4, RO, _word("KHZ", "the clock now in kHz; less than CAP_CLOCK while it is throttled"), None),
     *_ring("LOW", 0x100),
     *_ring("MEDIUM", 0x120),
     *_ring("HIGH", 0x140),
@@ -203,6 +211,16 @@ PARTS = tuple(dict.fromkeys(register.part for register in REGISTERS if register.
 """What not every device has, by the name that its registers have for it."""
 SPACE_BYTES = 0x1000
 """Bytes of the map."""
+
+
+class Breaks(Protocol):
+    """What may be wrong with registers."""
+
+    def read(self, register: str, value: int) -> int:
+        """What software reads where a register holds ``value``."""
+
+    def loses(self, register: str, value: int) -> bool:
+        """Whether a write has no effect."""
 
 
 class RegisterFile:
@@ -224,6 +242,8 @@ class RegisterFile:
         self._writes = writes
         self._reads = reads
         self._watchers = watchers
+        self.breaks: Breaks | None = None
+        """What is asked about each access, while there is any."""
         self.parts = frozenset(parts)
         self._at = {register.offset: register for register in REGISTERS if register.part in ("", *parts)}
         self.values = dict(self._resets)
@@ -233,6 +253,11 @@ class RegisterFile:
     def reset(self) -> None:
         """Every register as after power-on."""
         self.values.update(self._resets)
+
+    def pretend(self, name: str, value: int) -> None:
+        """The register has another value, and comes back with it from each reset."""
+        self._resets[name] = value
+        self.set(name, value)
 
     def get(self, name: str) -> int:
         """The value that the device sees."""
@@ -262,7 +287,9 @@ class RegisterFile:
             self._reads[register.on_read]()
         value = self.values[register.name]
         if self._watchers:
-            for watcher in tuple(self._watchers):
+            if self.breaks is not None:
+                value = self.breaks.read(register.name, value)
+            for watcher in self._watchers[:]:
                 watcher.register_read(register.name, value)
         return value
 
@@ -273,6 +300,8 @@ class RegisterFile:
             return
         if register.access is RO:
             self.complain(f"write of {value:#x} to {register.name}, which is {register.access.value}")
+            return
+        if self.breaks is not None and self.breaks.loses(register.name, value):
             return
         mask, given = _MASKS[register.name], value
         if value & ~mask:
@@ -286,7 +315,7 @@ class RegisterFile:
         if register.on_write:
             self._writes[register.on_write](value)
         if self._watchers:
-            for watcher in tuple(self._watchers):
+            for watcher in self._watchers[:]:
                 watcher.register_written(register.name, given)
 
     def _find(self, verb: str, offset: int, size: int) -> Register | None:
@@ -301,7 +330,7 @@ class RegisterFile:
     def complain(self, problem: str) -> None:
         """Software has done what has no effect."""
         _log.warning("%s", problem)
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers[:]:
             watcher.misused(problem)
         if len(self.misuse) < MISUSE_KEPT:
             self.misuse.append(problem)

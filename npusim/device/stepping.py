@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from npusim.errors import UsageError
 from npusim.sim.engine import NEVER
 from npusim.sim.job import Job
-from npusim.sim.machine import Player
+from npusim.sim.machine import Machine, Player
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import Step
 from npusim.sim.watch import Watcher
 from npusim.timeline import NO_OP
-
-if TYPE_CHECKING:
-    from npusim.device.npu import NpuDevice
 
 HOUR_PS = 3600 * 10**12
 """An hour of simulated time: longer than anything should take."""
 WHATS = ("instruction", "layer", "cycle")
 
 
-def run_until(device: NpuDevice, until: int | Callable[[], object], limit_ps: int) -> bool:
+class Stepped(Protocol):
+    """What it takes of a device."""
+
+    machine: Machine
+
+    @property
+    def now_ps(self) -> int:
+        """Simulated time since power-on."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it what happens."""
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more."""
+
+
+def run_until(device: Stepped, until: int | Callable[[], object], limit_ps: int) -> bool:
     """See :meth:`npusim.device.npu.NpuDevice.run_until`."""
     clock = device.machine.clock
     clock.check_outside("to run the clock")
@@ -39,7 +52,7 @@ def run_until(device: NpuDevice, until: int | Callable[[], object], limit_ps: in
     return True
 
 
-def step(device: NpuDevice, what: str, count: int, limit_ps: int) -> bool:
+def step(device: Stepped, what: str, count: int, limit_ps: int) -> bool:
     """See :meth:`npusim.device.npu.NpuDevice.step`."""
     if what not in WHATS or count < 1:
         raise UsageError(f"step: must be one of {', '.join(WHATS)}, at least 1 of them, got {count} {what!r}")

@@ -7,9 +7,7 @@ from typing import Any, Protocol
 
 from npusim.device.checkpoint import (
     Checkpoint,
-    injection_state,
     memory_state,
-    restore_injection,
     restore_memory,
 )
 from npusim.device.jobs import JobQueues
@@ -23,6 +21,8 @@ from npusim.sim.saved import Saved
 
 class Carrier(Protocol):
     """Who carries the device: interrupts that software has not taken yet."""
+
+    connected: bool
 
     def pending(self) -> list[int]:
         """Their vectors."""
@@ -70,9 +70,7 @@ class Whole:
         machine = self._machine
         machine.clock.check_outside("a checkpoint")
         if machine.adversary is not None:
-            raise CheckpointError(
-                "a device with an adversary has no checkpoints: its delays are drawn as it goes"
-            )
+            raise CheckpointError("a device with an adversary has no checkpoints: its delays are drawn as it goes")
         self._queues.step_by_step()
         owners = self._owners()
         self._queues.own(owners)
@@ -84,7 +82,7 @@ class Whole:
             "registers": dict(self._registers.values),
             "misuse": list(self._registers.misuse),
             "messages": self._carrier.pending(),
-            "injection": injection_state(machine.injection),
+            "connected": self._carrier.connected,
             "parts": {name: part.state() for name, part in self._parts.items()},
             "queues": self._queues.state(owners),
             "links": [link.state(owners) for link in self._links()],
@@ -113,9 +111,8 @@ class Whole:
         self._clear(saved["now_ps"].integer(0, (1 << 63) - 1))
         restore_memory(machine.memory, saved["pages"], checkpoint.pages)
         self._restore_registers(saved)
-        restore_injection(machine.injection, saved["injection"])
         vectors = [item.integer(0, 31) for item in saved["messages"]]
-        self._carrier.restore(vectors, connected=not machine.injection.unplugged)
+        self._carrier.restore(vectors, connected=saved["connected"].flag())
         for name, part in self._parts.items():
             part.restore(saved["parts"][name])
         owners = self._owners()

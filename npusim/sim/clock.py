@@ -12,7 +12,7 @@ from heapq import heapify
 from typing import Any
 
 import simpy
-from simpy.events import Event, Timeout
+from simpy.events import URGENT, Event, Timeout
 
 from npusim.errors import CheckpointError
 
@@ -63,6 +63,13 @@ class Clock:
     def after(self, delay: int, callback: Callback, value: object = None) -> None:
         """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``: a bare event, no process."""
         Timeout(self.env, delay, value).callbacks.append(callback)
+
+    def before(self, delay: int, callback: Callback, value: object = None) -> None:
+        """As :meth:`after`, but before all that comes by that at the same time."""
+        event = Event(self.env)
+        event._ok, event._value = True, value
+        event.callbacks.append(callback)
+        self.env.schedule(event, URGENT, delay)
 
     def is_quiet(self, duration: int) -> bool:
         """For events: whether no other event comes in that time, and nobody outside looks before it is over."""

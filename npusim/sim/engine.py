@@ -52,8 +52,7 @@ class Progress(ABC):
         self.env = machine.clock.env
         self.link, self.constants_link = machine.link, machine.constants_link
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
-        self.injection = machine.injection
-        self.watchers = machine.step_watchers
+        self.watchers, self.breaks = machine.step_watchers, machine.breaks
         self.adversary = machine.adversary
         self.started_ps = job.started_ps
         self.arithmetic = job.arithmetic
@@ -65,6 +64,7 @@ class Progress(ABC):
         self.over = False
         self.holding = False  # no command starts any more: the job is to be parked, or is
         self.parked = False
+        self.disturbed = False  # something was broken, and took other times
 
     @abstractmethod
     def execute(self, step: Step) -> bool:
@@ -72,7 +72,7 @@ class Progress(ABC):
 
     @abstractmethod
     def fail_transfer(self, unit: str, step: Step) -> None:
-        """The bus reports an error for a DMA command."""
+        """The bus reports an error for a DMA command, whose destination is as it was."""
 
     @abstractmethod
     def settle(self) -> None:
@@ -89,8 +89,8 @@ class Engine(EventOwner):
     EVENTS = ("_arrived", "_finish", "_flow")
 
     __slots__ = (
-        "begin", "blocker", "busy_ps", "bytes", "completed", "fail_at", "hang_at", "held", "idle_ps", "job", "macs",
-        "mark", "name", "queue", "stalls", "step", "wait_at", "waiters",
+        "begin", "blocker", "busy_ps", "bytes", "completed", "held", "idle_ps", "job", "macs", "mark", "name", "queue",
+        "stalls", "step", "wait_at", "waiters",
     )  # fmt: skip
 
     def __init__(self, job: Progress, name: str) -> None:
@@ -106,8 +106,6 @@ class Engine(EventOwner):
         self.mark = job.started_ps
         self.busy_ps = self.idle_ps = self.macs = self.bytes = 0
         self.stalls: dict[str, int] = {}
-        self.hang_at = job.injection.hang.get(name, NEVER)
-        self.fail_at = job.injection.dma_error.get(name, NEVER)
 
     def offer(self, step: Step, at: int) -> None:
         """Put a command that is dispatched at time ``at`` (now or a few cycles from now) into the queue."""
@@ -170,9 +168,6 @@ class Engine(EventOwner):
             self.held = True
             return
         self.begin = now
-        # A unit that hangs has begun and schedules no end; `active` stays as it is, so the others find the deadlock.
-        if self.completed == self.hang_at:
-            return
         job.active += 1
         charge = step.charge
         if charge.share:
@@ -194,10 +189,6 @@ class Engine(EventOwner):
             return
         assert step is not None
         job.active -= 1
-        # Before the arithmetic: a transfer that fails on the bus leaves its destination as it was.
-        if self.completed == self.fail_at:
-            job.fail_transfer(self.name, step)
-            return
         # The data change when the time is over, not when it begins: a program that reads too early, for want of a
         # wait, reads old data here as on a chip.
         if job.arithmetic and not job.execute(step):

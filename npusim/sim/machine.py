@@ -10,7 +10,6 @@ from npusim.hw.config import Config
 from npusim.program import CONSTANTS
 from npusim.sim.adversary import Adversary
 from npusim.sim.context import Move
-from npusim.sim.inject import Injection
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
@@ -101,15 +100,8 @@ class Ending:
 class Machine(Parts):
     """A device without its registers. Deterministic: the same calls give the same events at the same picoseconds."""
 
-    def __init__(
-        self,
-        config: Config,
-        injection: Injection | None = None,
-        adversary: Adversary | None = None,
-        *,
-        shared_memory: bool = False,
-    ) -> None:
-        super().__init__(config, injection, adversary, shared_memory=shared_memory)
+    def __init__(self, config: Config, adversary: Adversary | None = None, *, shared_memory: bool = False) -> None:
+        super().__init__(config, adversary, shared_memory=shared_memory)
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
@@ -128,11 +120,12 @@ class Machine(Parts):
 
         Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
         """
+        if self.watchers:
+            for watcher in self.watchers[:]:
+                watcher.job_begins(job)
         # By the bytes, not by the address: software may write another program to the same place.
         program, memory = self._decoded_of(job), self.memory_of(job.regions)
         courses = program.courses(arithmetic=job.arithmetic)
-        for watcher in tuple(self.watchers):
-            watcher.job_begins(job)
         found, left = self.residents, None
         if courses.has_residents and job.residents:
             left = Residents(program, job.regions[CONSTANTS], job.residents, job.arithmetic)
@@ -168,20 +161,19 @@ class Machine(Parts):
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
-        breaks = self.injection.hang or self.injection.dma_error
         # Where the record lies may be elsewhere, too.
         assert course.timeline is not None
         on_time = self.clock.now - job.started_ps == course.lead_ps
         on_time = on_time and course.lead_ps + course.length_ps + job.tail_ps == course.timeline.time_ps
-        if not on_time or breaks or self.step_watchers or self.adversary:
+        if not on_time or self.step_watchers or self.adversary:
             return False
         return self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
-        """Who plays a job that only times from what it will do; None if a unit is told to break, if somebody watches,
-        or if there is something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
+        """Who plays a job that only times from what it will do; None if somebody watches, or if there is something
+        else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
         interferes has it step by step, see :meth:`step_by_step`."""
-        if self.step_watchers or self.adversary or self.injection.hang or self.injection.dma_error:
+        if self.step_watchers or self.adversary:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
         if found is None or not self.clock.is_empty(found.length_ps):
@@ -205,12 +197,12 @@ class Machine(Parts):
 
     def arithmetic(self, job: Job) -> Callable[[], bool] | None:
         """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
-        None if the course of such jobs is not known, or depends on what was before, or if the machine is told to
-        break or watched."""
+        None if the course of such jobs is not known, or depends on what was before, or if somebody
+        watches."""
         program = self._decoded_of(job)
         courses = program.verified
         course = courses.whole
-        if course.timeline is None or courses.has_residents or self.injection.active or self.watchers or self.adversary:
+        if course.timeline is None or courses.has_residents or self.watchers or self.adversary:
             return None
         self.forget_residents()
         memory, order = self.memory_of(job.regions), course.order

@@ -3,8 +3,8 @@
 The first undisturbed job of a program leaves its course: the order in which its commands ended, its length, its
 timeline. A later one is replayed: all of the arithmetic at once, in that order, and one event at the end instead of
 several for each command. Why that is sound: times depend on instructions, never on data, and it is done only if nobody
-can look or interfere before that end: no other event comes earlier, the host does not wake up earlier, no unit is told
-to break. All that software and tools see is the same bits and picoseconds.
+can look or interfere before that end: no other event comes earlier, the host does not wake up earlier, nobody
+watches. All that software and tools see is the same bits and picoseconds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Jobs that only time: their course is computed in one go, and they are played from it.
 
-A job that only times does nothing that anybody could see before its end. Where no other event comes earlier and no unit
-is told to break, its events need not be events of the clock: :func:`_core.course` goes through them by the stepper's
-rules, in the stepper's order, and what is left for the clock is the end. Whoever aborts it meanwhile, or wants the
-machine for a job of a higher class, has it step by step after all: nothing has happened since it began but what it did,
-so that can be lived through again. Later jobs may be replayed (see :mod:`npusim.sim.replayer`).
+A job that only times does nothing that anybody could see before its end. Where no other event comes earlier and nobody
+watches, its events need not be events of the clock: :func:`_core.course` goes through them by the stepper's rules, in
+the stepper's order, and what is left for the clock is the end. Whoever aborts it meanwhile, or wants the machine for a
+job of a higher class, has it step by step after all: nothing has happened since it began but what it did, so that can
+be lived through again. Later jobs may be replayed (see :mod:`npusim.sim.replayer`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 from simpy.events import Event
 
 from npusim import _core
-from npusim.sim.engine import NEVER
 from npusim.sim.job import Job
 from npusim.sim.memory import JobMemory
 from npusim.sim.owner import EventOwner
@@ -64,10 +63,7 @@ class Runner(EventOwner):
 
     def stepper(self, memory: JobMemory) -> Stepper:
         """Who would carry the job step by step, from its beginning."""
-        made = Stepper(self.machine, self.job, memory, self._course.steps, self.done, self._course.learn, {})
-        for engine in made.engines:  # what breaks units now does so from the next job on
-            engine.hang_at = engine.fail_at = NEVER
-        return made
+        return Stepper(self.machine, self.job, memory, self._course.steps, self.done, self._course.learn, {})
 
     @property
     def _lead_ps(self) -> int:

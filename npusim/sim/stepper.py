@@ -18,7 +18,7 @@ from npusim.sim.owner import EventOwner, Owners
 from npusim.sim.parts import Parts
 from npusim.sim.sequencer import Sequencer
 from npusim.sim.steps import HALT, Step
-from npusim.sim.watched import HinderedEngine, WatchedEngine
+from npusim.sim.watched import HinderedEngine, WatchedEngine, WatchedSequencer
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
@@ -61,7 +61,7 @@ class Stepper(Progress, EventOwner):
         self.link_mark = machine.link.settle()
         kind = HinderedEngine if self.adversary else WatchedEngine if self.watchers else Engine
         self.engines = [kind(self, name) for name in machine.layout.names]
-        self.sequencer = Sequencer(self)
+        self.sequencer = WatchedSequencer(self) if self.watchers else Sequencer(self)
 
     @property
     def cores(self) -> list[int]:
@@ -88,17 +88,17 @@ class Stepper(Progress, EventOwner):
         if self.over:
             return
         # Nothing is scheduled any more. Either all is done, or the job was asked to stop and every unit has, or nobody
-        # will ever wake anybody again - which on a chip is silence, and here is a fault that says who waits for whom.
+        # will ever wake anybody again: a program that waits for itself, which is a fault that says who waits for whom.
         if self.sequencer.halted and not self.outstanding:
             self._end()
-        elif self.holding and all(engine.begin == NEVER for engine in self.engines):
+        elif self.holding and SEQUENCER not in self.breaks.hangs and all(each.begin == NEVER for each in self.engines):
             self._count()
             self.parked = True
             self.parked_ps = self.clock.now
             self.preemptions += 1
             assert self.stopped is not None
             self.stopped(self)
-        else:
+        elif not self.breaks.hangs:  # what hangs is silent: somebody outside has to notice
             self.fail(Fault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
 
     def _stuck(self) -> str:
@@ -106,8 +106,6 @@ class Stepper(Progress, EventOwner):
         for engine in self.engines:
             if engine.blocker is not None:
                 lines.append(f"{engine.name} waits for {engine.blocker.name}")
-            elif engine.step is not None:
-                lines.append(f"{engine.name} hangs in {engine.step.kind} after {engine.completed} commands")
         return "; ".join(lines) or "all queues are empty and the stream has no halt"
 
     def park(self, stopped: Callable[[Stepper], None]) -> None:
@@ -150,6 +148,7 @@ class Stepper(Progress, EventOwner):
         for engine in self.engines:
             if not isinstance(engine, WatchedEngine):
                 engine.__class__ = WatchedEngine
+        self.sequencer.__class__ = WatchedSequencer
 
     def leave_link(self) -> None:
         """From here on what the link to DRAM does is another job's."""
@@ -174,7 +173,7 @@ class Stepper(Progress, EventOwner):
     def undisturbed(self) -> bool:
         """Whether the job went as any other of its program will, if nobody interferes. It has ended."""
         special = self.fault is not None or self.holding or self.preemptions > 0
-        return not special and len(self.order) == len(self.steps) - 1 and not (self.injection.hang or self.known)
+        return not special and len(self.order) == len(self.steps) - 1 and not (self.disturbed or self.known)
 
     def is_void(self, value: Any) -> bool:
         return self.over

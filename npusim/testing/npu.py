@@ -19,7 +19,7 @@ from npusim.testing.run import Run
 if TYPE_CHECKING:
     from npusim.program import Program
 
-_KEYS = ("config", "set")
+_KEYS = ("config", "set", "faults")
 
 
 class Runs:
@@ -119,7 +119,7 @@ def defaults(node: pytest.Item) -> dict[str, Any]:
     for marker in node.iter_markers("npu"):
         if marker.args or not set(marker.kwargs) <= set(_KEYS):
             wrong = shown(marker.args[0]) if marker.args else shown(min(set(marker.kwargs) - set(_KEYS)))
-            raise UsageError(f"{node.nodeid}: marker npu: takes config=... and set={{...}}, got {wrong}")
+            raise UsageError(f"{node.nodeid}: marker npu: takes config=..., set={{...}} and faults=..., got {wrong}")
         changed = {**marker.kwargs.get("set", {}), **found.get("set", {})}
         found = {**marker.kwargs, **found, "set": changed}
     return found

@@ -24,9 +24,16 @@ SECOND = 10**12
 class BareDevice:
     """Registers by name, rings in DRAM, and memory that is taken and never given back."""
 
-    def __init__(self, config: Config = QUICK, carrier: Callable[[NpuDevice], Bus] | None = None) -> None:
-        self.device = NpuDevice(config)
-        self.bus = carrier(self.device) if carrier else self.device.bus
+    def __init__(
+        self,
+        config: Config = QUICK,
+        carrier: Callable[[NpuDevice], Bus] | None = None,
+        *,
+        device: NpuDevice | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        self.device = device or NpuDevice(config)
+        self.bus = bus or (carrier(self.device) if carrier else self.device.bus)
         self.records: dict[int, Timeline] = {}
         self.device.listener = self.records.__setitem__
         self._free = 1 << 20

@@ -41,6 +41,7 @@ class HostSide(Protocol):
 
 class PciFunction:
     """The function. ``vectors``: interrupt messages, numbered from 0. ``host_masks``: see :class:`Messages`.
+    ``aperture``: the most bytes that BAR 2 may have, a power of two; of larger DRAM it shows the beginning.
 
     A device without ``[pci]`` has one vector, all kinds of interrupts, D3hot and function level reset, none of which
     takes time.
@@ -48,7 +49,9 @@ class PciFunction:
 
     pinned = True
 
-    def __init__(self, device: NpuDevice, host: HostSide, *, host_masks: bool = False) -> None:
+    def __init__(
+        self, device: NpuDevice, host: HostSide, *, host_masks: bool = False, aperture: int | None = None
+    ) -> None:
         self.device = device
         self.vectors = device.vectors
         self._host = host
@@ -62,13 +65,14 @@ class PciFunction:
             self.vectors, MSIX_TABLE, MSIX_PENDING, INTERFACE_VERSION, msi=kinds != "intx", msix=kinds == "msix",
             power_states=pci.power_states if pci else True, function_reset=self._can_reset,
         )  # fmt: skip
-        dram = device.config.dram.bytes
-        self.bars = (Bar(BAR_REGISTERS, BAR0_BYTES, False), Bar(BAR_MEMORY, 1 << (dram - 1).bit_length(), True))
+        dram = 1 << (device.config.dram.bytes - 1).bit_length()
+        self.bars = (Bar(BAR_REGISTERS, BAR0_BYTES, False), Bar(BAR_MEMORY, min(dram, aperture or dram), True))
         self._config = ConfigSpace(self.bars, features)
         self._messages = Messages(self._config, self.vectors, self._send, host_masks)
         self._pin = False
         self._epoch = 0
         self._silent_until = self._resumed_at = 0
+        self._plugged = device.plugged
         device.connect(self)
 
     # Configuration space
@@ -99,7 +103,12 @@ class PciFunction:
 
     @property
     def _silent(self) -> bool:
-        return self.device.injection.unplugged or self._clock.now < self._silent_until
+        if self.device.plugged != self._plugged:  # another device, as far as anybody can tell
+            self._plugged = self.device.plugged
+            self._config.reset()
+            self._messages.reset()
+            self._silent_until = 0
+        return not self.device.connected or self._clock.now < self._silent_until
 
     @property
     def _power_state(self) -> int:
@@ -145,6 +154,15 @@ class PciFunction:
                 self._messages.write_table(place, size, value)
         else:
             self.device.write(bar, offset, size, value)
+
+    def read_memory(self, offset: int, size: int) -> bytes:
+        """A bulk copy from device DRAM through BAR 2, for which the link takes its time, as for those of the bus."""
+        return bytes(self.device.bus.read_memory(offset, size)) if self.reached() else b"\xff" * size
+
+    def write_memory(self, offset: int, data: bytes) -> None:
+        """As :meth:`read_memory`."""
+        if self.reached():
+            self.device.bus.write_memory(offset, data)
 
     def reached(self) -> bool:
         """Whether an access to memory finds the device; one that does not is an unsupported request."""

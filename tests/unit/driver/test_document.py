@@ -9,6 +9,7 @@ import npusim
 from npusim.demo import network
 from npusim.device.npu import NpuDevice
 from npusim.errors import DeviceFaultError, DeviceGoneError, DeviceMemoryError, InputError, JobAbortedError, UsageError
+from npusim.faults import AtCommand, AtInterrupt, Fault, Hang, Interrupts
 from npusim.hw.config import load_config
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO
@@ -89,13 +90,12 @@ def test_faults_aborts_timeouts_and_lost_interrupts(device: NpuDevice, driver: D
             driver.wait(job)
     driver.wait(jobs[2])
 
-    device.injection.lose_interrupts = 1
+    device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))])
     assert np.array_equal(driver.run(good, {"x0": VALUES}).outputs["y0"], VALUES)
 
-    device.injection.hang["core0.dma0"] = 0
-    with pytest.raises(DeviceFaultError, match="DEADLOCK"):
-        driver.run(good, {"x0": VALUES})
-    device.injection.hang.clear()
+    device.faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Hang(hang="core0.dma0"))])
+    with pytest.raises(DeviceFaultError, match="TIMEOUT"):
+        driver.run(good, {"x0": VALUES}, timeout_ps=10**12)
     assert np.array_equal(driver.run(good, {"x0": VALUES}).outputs["y0"], VALUES)
     driver.close()
     nothing_wrong(device)

@@ -6,6 +6,7 @@ import pytest
 
 from npusim.device import npu
 from npusim.driver import Priority
+from npusim.faults import AtCommand, Fail, Fault
 from npusim.isa.base import INSTRUCTIONS
 from npusim.runtime import Session
 from npusim.testing.coverage import Collector, Measured, Point, universe
@@ -69,7 +70,7 @@ def test_jobs_stalls_and_registers_are_counted(collector):
 
 def test_a_fault_counts_and_its_commands_do_not(collector):
     bench = Bench(preempt=False)
-    bench.device.injection.dma_error["core0.dma0"] = 1
+    bench.device.faults.add([Fault(AtCommand(command=2, unit="core0.dma0"), Fail(fail="core0.dma0"))])
     job = bench.submit(long_job(4), Priority.MEDIUM)
     with pytest.raises(Exception, match="bus error"):
         bench.finish(job)
