@@ -113,7 +113,7 @@ class Npu:
         if changed:
             found = found.with_(**changed)
         script = faults if faults is not None else self._given.get("faults")
-        options = {} if timeout is None else {"timeout": timeout}
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         if script is not None:
             options["faults"] = self._source(script) if isinstance(script, str | os.PathLike) else script
         run = self._runs.run(self._source(model), found, inputs, input_shapes or {}, bind or {}, options)
