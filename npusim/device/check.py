@@ -193,6 +193,9 @@ class Checker(Watcher):
                 looked = "never" if oldest.looked_ps is None else f"last at {oldest.looked_ps} ps"
                 text = f"its record was looked at {looked}; is the job done, or lost?"
                 blind.append((oldest, text, Access(now, "RESET")))
+        for ring in self._moved:
+            self._say_unrung(ring, "RESET")
+        self._check_masked("RESET")
         self._check_acknowledged("RESET")
         self._was_reset = True
         self._begin_anew()
@@ -478,6 +481,13 @@ class Checker(Watcher):
             elif not flight.excused and not self._mapped and self._fault is None:
                 ended = Access(flight.ended_ps, "end of the job")
                 self._say("never-looked-at", flight, flight.name, what, ended)
+
+    def _check_masked(self, what: str) -> None:
+        """Likewise."""
+        for flight in self._flights:
+            if self._remote and flight.masked and flight.ended_ps is not None:
+                ended = Access(flight.ended_ps, "end of the job")
+                self._say("wait-masked", flight, "INT_MASK was closed when it ended, nobody has looked", what, ended)
 
     def _check_acknowledged(self, what: str) -> None:
         """For carriers that do not see when software takes interrupts."""
