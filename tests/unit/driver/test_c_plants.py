@@ -39,7 +39,8 @@ PLANTS = {
     "no doorbell": Plant("no-doorbell", DOORBELL, "", "computes"),
     "doorbell before TAIL": Plant("doorbell-without-tail", TAIL + DOORBELL, DOORBELL + TAIL, "computes"),
     "doorbell before the entry": Plant(
-        "entry-late", ENTRY, "	memset(npu->memory + job->entry, 0, sizeof(entry));\n", "computes", "begins with 00000000"
+        "entry-late", ENTRY,
+        "	memset(npu->memory + job->entry, 0, sizeof(entry));\n", "computes", "begins with 00000000"
     ),
     "input written late": Plant(
         "changed-in-flight", DOORBELL, DOORBELL + "	npu->memory[job->address[2]] ^= 1;\n", says="input, region 2"
