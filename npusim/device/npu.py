@@ -267,6 +267,8 @@ class NpuDevice:
             self.checker.switched_off(gone=not self.connected)
         self.unplug()
         self._jobs.reset()
+        self.last_job = None
+        self.machine.forget()
         self.machine.memory.release()
 
     def read(self, bar: int, offset: int, size: int) -> int:
