@@ -78,6 +78,8 @@ class UmlCarrier:
 
     def __init__(self, device: NpuDevice, patience_s: float, limit_ps: int) -> None:
         self.function = function_of(device, self, aperture=APERTURE_BYTES)
+        if device.checker is not None:
+            device.checker.carried(mapped=False, in_step=True)
         self.accesses = 0
         """By the kernel, to configuration space and BARs."""
         self._clock = device.machine.clock
@@ -287,8 +289,8 @@ class UmlCarrier:
         return b""
 
     def _keep(self, queue: Queue, chain: Chain) -> None:
-        """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read, so
-        none is before it waits for something else, or has few places left."""
+        """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read.
+        So none is, until it waits for something else or has few places left."""
         queue.keep(chain)
         if len(queue.kept) >= 2 * KEPT:
             self._returned += len(queue.kept)

@@ -83,6 +83,8 @@ class VfioUser:
         self._memory = device.machine.memory
         if self._memory.dram_file is None:
             raise ValueError("the device must be made with shared_memory=True")
+        if device.checker is not None:
+            device.checker.carried(mapped=True)
         self._pace = Pace(device, lockstep=lockstep)
         self._patience_s = patience_s
         self._session: _Session | None = None
