@@ -72,7 +72,7 @@ class Shell(cmd.Cmd):
     def default(self, line: str) -> None:
         if line == "EOF":
             return
-        known = ", ".join(name[3:] for name in self.get_names() if name.startswith("do_"))
+        known = ", ".join(sorted({name[3:] for name in self.get_names() if name.startswith("do_")} - {"EOF"}))
         raise UsageError(f"unknown command {line.split(maxsplit=1)[0]!r}; there are {known}")
 
     def do_EOF(self, _: str) -> bool:  # noqa: N802 the name that the library calls

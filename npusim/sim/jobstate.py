@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from npusim.errors import CheckpointError
 from npusim.sim.engine import NEVER, Engine
 from npusim.sim.job import Attempt, Job
 from npusim.sim.machine import Ending, Machine
@@ -21,12 +22,11 @@ from npusim.sim.steps import HALT, Step
 from npusim.timeline import NO_OP, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline, UnitCounters
 
 _ENGINE = ("busy_ps", "bytes", "completed", "idle_ps", "macs", "wait_at")
-_ENGINE_SIGNED = ("fail_at", "hang_at")
 _SEQUENCER = ("busy_ps", "dispatched", "fetched", "idle_ps", "requested")
 _SEQUENCER_FLAGS = ("fetching", "halted")
 _JOB = ("active", "outstanding", "preemptions", "reads", "suspended_ps", "writes")
 _JOB_TIMES = ("begun_ps", "ended_ps", "parked_ps", "started_ps")
-_JOB_FLAGS = ("holding", "over", "parked")
+_JOB_FLAGS = ("disturbed", "holding", "over", "parked")
 _SPECIAL = (SAVE, RESTORE)
 """Spans that are no steps have the numbers -1 and -2 in a state."""
 
@@ -62,6 +62,8 @@ def _stalls(saved: Saved) -> dict[str, int]:
 
 def stepper_state(stepper: Stepper, owners: Owners) -> dict[str, Any]:
     """A job that goes step by step; ``owners`` knows its parts."""
+    if stepper.disturbed:
+        raise CheckpointError("a job that a fault on a schedule has disturbed has no checkpoints: let it end first")
     numbers = {step: number for number, step in enumerate(stepper.steps)}
     state: dict[str, Any] = {name: getattr(stepper, name) for name in (*_JOB, *_JOB_TIMES, *_JOB_FLAGS)}
     state |= {"dram_busy_ps": stepper.dram_busy_ps, "link_mark": stepper.link_mark}
@@ -89,7 +91,7 @@ def _known_state(known: Mapping[Step, Attempt], numbers: Mapping[Step, int]) -> 
 
 
 def _engine_state(engine: Engine, numbers: Mapping[Step, int], engines: Sequence[Engine]) -> dict[str, Any]:
-    state: dict[str, Any] = {name: getattr(engine, name) for name in (*_ENGINE, *_ENGINE_SIGNED)}
+    state: dict[str, Any] = {name: getattr(engine, name) for name in _ENGINE}
     state |= {"begin": engine.begin, "mark": engine.mark, "held": engine.held, "stalls": dict(engine.stalls)}
     state["queue"] = [[at, numbers[step]] for at, step in engine.queue]
     state["step"] = None if engine.step is None else numbers[engine.step]
@@ -170,8 +172,6 @@ def _restore_engine(stepper: Stepper, engine: Engine, saved: Saved) -> None:
 
     for name in _ENGINE:
         setattr(engine, name, saved[name].integer())
-    for name in _ENGINE_SIGNED:
-        setattr(engine, name, saved[name].integer(NEVER))
     engine.begin, engine.mark = saved["begin"].integer(NEVER, now), saved["mark"].integer(0, now)
     engine.held, engine.stalls = saved["held"].flag(), _stalls(saved["stalls"])
     engine.step = None if saved["step"].missing else step_of(saved["step"])

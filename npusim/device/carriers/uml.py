@@ -33,7 +33,8 @@ from npusim.device.carriers.vhost_user import VhostUser
 from npusim.device.carriers.virtio import CHAIN_BYTES, Chain, Queue
 from npusim.device.carriers.wire import PeerError, PeerGoneError, Wire
 from npusim.device.npu import NpuDevice
-from npusim.device.pci import DmaError, PciFunction
+from npusim.device.pci import DmaError
+from npusim.device.traces.function import function_of
 from npusim.errors import NpusimError
 
 _log = logging.getLogger("npusim.device")
@@ -76,7 +77,7 @@ class UmlCarrier:
     ``limit_ps``: how long it may go on in simulated time."""
 
     def __init__(self, device: NpuDevice, patience_s: float, limit_ps: int) -> None:
-        self.function = PciFunction(device, self, aperture=APERTURE_BYTES)
+        self.function = function_of(device, self, aperture=APERTURE_BYTES)
         if device.checker is not None:
             device.checker.carried(mapped=False, in_step=True)
         self.accesses = 0

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from npusim.isa.base import Command, Unit, Wait, region
 from npusim.isa.functions import Binary
 from npusim.program import FIRST_IO, Program
-from tests.support.programs.streams import Stream, add, copy
+from tests.support.programs.streams import Stream, add, copy, gather
 
 SIZE = 0x1000
 X0, X1, Y0 = (region(FIRST_IO + number) for number in range(3))
@@ -128,6 +128,14 @@ BUGS: dict[str, Bug] = {
     ),
 }  # fmt: skip
 """What is planted, by what is wrong."""
+
+
+def faulty() -> Program:
+    """A gather whose index, which is x0's first, lies outside of its axis unless it is 0."""
+    made = Stream()
+    loaded = made.dma(copy(0, X0, SIZE))
+    made.dma(gather(0x1000, 0x2000, 0, 1, 1), loaded)
+    return made.program([SIZE, SIZE], [SIZE])
 
 
 def planted(bug: Bug | None) -> Program:

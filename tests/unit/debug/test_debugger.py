@@ -15,7 +15,7 @@ from npusim.hw.config import load_config
 from npusim.runtime import Session
 from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
-from tests.support.programs.planted_bugs import SIZE, answer, planted
+from tests.support.programs.planted_bugs import SIZE, answer, faulty, planted
 from tests.support.programs.streams import QUICK_HOST
 
 TINY = load_config("tiny").with_(**QUICK_HOST)
@@ -269,13 +269,12 @@ def test_jobs_arrive_at_their_times() -> None:
 
 def test_a_job_that_fails_has_its_error() -> None:
     bench = _bench()
-    bench.device.injection.dma_error["core0.dma0"] = 1
-    arrival = bench.submit(JobRequest(planted(None), inputs=INPUTS))
+    arrival = bench.submit(JobRequest(faulty(), inputs={**INPUTS, "x0": X1}))
     stop = bench.run_until()
     assert stop.kind == "end"
-    assert "fault DMA" in stop.text
+    assert "fault DATA" in stop.text
     bench.finish()
-    assert "bus error" in str(arrival.error)
+    assert "outside the axis" in str(arrival.error)
 
 
 def test_a_trace_of_requests(tmp_path: Path) -> None:

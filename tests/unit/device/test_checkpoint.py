@@ -18,11 +18,12 @@ from npusim.device.ring import COPY_MAGIC, DESCRIPTOR, Descriptor
 from npusim.driver import Driver, Priority
 from npusim.driver.jobs import Job
 from npusim.errors import CheckpointError
+from npusim.faults import AtCommand, Fault, Hang
 from npusim.hw.config import Config, load_config
 from npusim.sim.pages import PAGE, memories, written
 from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
-from tests.support.programs.planted_bugs import SIZE, planted
+from tests.support.programs.planted_bugs import SIZE, faulty, planted
 from tests.support.programs.stopped_jobs import seen
 from tests.support.programs.streams import QUICK_HOST, keeper
 
@@ -99,22 +100,35 @@ def test_the_record_of_a_job_that_was_replayed_is_on_its_way(tmp_path: Path) -> 
     _goes_on_alike(device, tmp_path)
 
 
-def test_faults_that_are_injected_and_one_that_has_stopped_the_device(tmp_path: Path) -> None:
+def test_a_fault_that_has_stopped_the_device(tmp_path: Path) -> None:
     device = NpuDevice(TINY)
-    device.injection.dma_error["core0.dma0"] = 1
-    device.injection.hang["core0.vector"] = 7
-    device.injection.flips.append((0x10, 3))
-    device.injection.lose_interrupts = 2
-    _submitted(device)
+    driver = Driver(device.bus)
+    driver.submit(driver.load(faulty()), {**INPUTS, "x0": np.ones(SIZE, np.uint8)})
+    driver.submit(driver.load(planted(None)), INPUTS)
     device.run_until(device.now_ps + 1_000_000)
-    checkpoint = device.checkpoint()
-    _goes_on_alike(device, tmp_path)
+    _goes_on_alike_once(device, tmp_path)
+    device.run_until(device.now_ps + END_PS)
     assert device.registers.get("FAULT_CODE")
     _goes_on_alike(device, tmp_path, lambda each: _write(each, "CONTROL", 2))
-    device.restore(checkpoint)
-    assert (device.injection.dma_error, device.injection.lose_interrupts) == ({"core0.dma0": 1}, 2)
-    with pytest.raises(Exception, match=r"unit must be one of|DMA channel must be"):
-        device.injection.dma_error["core7"] = 1
+    assert device.last_job is not None
+    assert device.last_job.fault is None, "the second job has run"
+
+
+def test_faults_on_a_schedule_are_not_saved() -> None:
+    device = NpuDevice(TINY, [Fault(AtCommand(command=2, unit="core0.dma0"), Hang(hang="core0.dma0"))])
+    with pytest.raises(CheckpointError, match="a device with faults on a schedule has no checkpoints"):
+        device.checkpoint()
+
+
+def test_a_device_that_is_gone_stays_gone(tmp_path: Path) -> None:
+    device = NpuDevice(TINY)
+    device.unplug()
+    checkpoint = device.checkpoint()
+    other = NpuDevice(TINY)
+    other.restore(checkpoint)
+    assert other.bus.read(BAR_REGISTERS, 0, 4) == 0xFFFF_FFFF
+    other.restore(NpuDevice(TINY).checkpoint())
+    assert other.bus.read(BAR_REGISTERS, 0, 4) == 0x3155_504E
 
 
 def test_a_job_that_is_aborted_and_one_that_was_reset(tmp_path: Path) -> None:
