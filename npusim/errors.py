@@ -138,6 +138,10 @@ class CacheError(NpusimError):
     """A program file is truncated, altered, foreign or of another version."""
 
 
+class CheckpointError(NpusimError):
+    """A checkpoint cannot be made here, or is truncated, altered, of another version or of another device."""
+
+
 class FileCutError(NpusimError):
     """A mapped file has lost bytes that are needed, because somebody has cut it."""
 

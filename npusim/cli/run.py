@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,8 @@ from npusim.errors import UsageError
 if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
+    from npusim.report.arrivals import Arrivals
     from npusim.runtime import Result
-    from npusim.runtime.arrivals import Arrivals
     from npusim.runtime.provenance import Origin
 
 
@@ -68,6 +69,12 @@ if TYPE_CHECKING:
     help="Vary the times that the device's contract leaves open.",
 )
 @click.option(
+    "--bus-trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npt",
+    help="Write all that passes between driver and device, for npusim replay.",
+)
+@click.option(
     "--faults",
     type=click.Path(path_type=Path),
     metavar="FILE.toml",
@@ -95,6 +102,7 @@ def run(
     adversary: int | None,
     faults: Path | None,
     timeout: str | None,
+    bus_trace: Path | None,
     top: int,
     cache_dir: Path | None,
     no_cache: bool,
@@ -117,10 +125,11 @@ def run(
       npusim run m.onnx --config edge --faults faults.toml --timeout '1 s'
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+    from npusim.device.check import VARIABLE
+    from npusim.report.arrivals import Arrivals
     from npusim.report.run import first_run, text
-    from npusim.runtime.arrivals import Arrivals
 
-    _check_destinations(json_file, (trace, page), output_dir, timing_only)
+    _check_destinations(json_file, (trace, page, bus_trace), output_dir, timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
     if resident_weights:
@@ -134,7 +143,7 @@ def run(
         no_cache,
         inputs,
         timing_only=timing_only,
-        options=_session_options(faults, timeout, check_driver, adversary),
+        options=_session_options(faults, timeout, check_driver, adversary, bus_trace),
     )
     arrays = None
     if not timing_only:
@@ -164,17 +173,22 @@ def run(
         alone = {"first": _costs(first)} if first is not None else {}
         write_json(json_file, {**result.to_json_dict(), **alone, "inputs": note})
         written.append(json_file)
+    if bus_trace is not None:
+        written.append(str(bus_trace))
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
-    if session.device.checker is not None:
-        session.close()
+    if check_driver or os.environ.get(VARIABLE) or bus_trace is not None:
+        session.close()  # which raises what the driver did wrong, and ends the trace
 
 
 def _session_options(
-    faults: Path | None, timeout: str | None, check_driver: bool, adversary: int | None
+    faults: Path | None, timeout: str | None, check_driver: bool, adversary: int | None, bus_trace: Path | None
 ) -> dict[str, Any]:
     """What of the options is the session's, by its names for it."""
-    given = {"faults": faults, "timeout": timeout, "check_driver": check_driver or None, "adversary": adversary}
+    given = {
+        "faults": faults, "timeout": timeout, "check_driver": check_driver or None, "adversary": adversary,
+        "bus_trace": bus_trace,
+    }  # fmt: skip
     return {name: value for name, value in given.items() if value is not None}
 
 

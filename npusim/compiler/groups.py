@@ -17,6 +17,9 @@ ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(ki
 ANCHORS = frozenset(name for name, kind in REGISTRY.items() if kind.unit is Unit.MATRIX and kind.form is Lowered.TILES)
 """Kinds of the matrix unit."""
 
+ROWS = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, Rows))
+"""Kinds that go through rows, one after the other."""
+
 CONTINUED = ANCHORS | {name for name, kind in REGISTRY.items() if isinstance(kind.form, Rows) and not kind.form.single}
 """Kinds whose tiles elementwise operators may continue in SRAM."""
 

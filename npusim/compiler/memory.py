@@ -11,13 +11,13 @@ for one core; where several have parts of their own, ``spread`` plans one for al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from npusim.compiler.drain import absorb
-from npusim.compiler.groups import ANCHORS, Group
+from npusim.compiler.groups import ANCHORS, ROWS, Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
@@ -26,6 +26,7 @@ from npusim.compiler.tile import OVERLAP, acc_bytes
 from npusim.compiler.values import Arena, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
+from npusim.hw.config import Config
 from npusim.isa.base import Space
 from npusim.isa.matrix import packed_bytes
 from npusim.units import ceil_div
@@ -65,6 +66,20 @@ Known = dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None]
 the bytes that are free."""
 
 
+Heights = dict[tuple[Any, ...], tuple[int, int] | None]
+"""Picoseconds that groups take as a segment, and how many rows of the last result its best stripes make; None if there
+are no such stripes: by the first and the last group, what each of them touches that is on the chip, and the bytes that
+are left."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is known of a graph's groups on devices on which all of it is the same."""
+
+    known: Known = field(default_factory=dict)
+    heights: Heights = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Layout:
     """What runs together, in order, and the bytes of DRAM for values. ``is_close``: there are segments, and without
@@ -81,9 +96,10 @@ class Layout:
 def plan(placement: Placement, context: Context, known: Known | None = None) -> Layout:
     """Choose the home of every buffer and lay all of them out; with what is ``known`` of the same groups from a layout
     with segments: one without them."""
-    layout = Layout([Stretch([group]) for group in placement.groups], known={} if known is None else known)
+    memory = _memory(placement.groups, context) if known is None else Memory(known)
+    layout = Layout([Stretch([group]) for group in placement.groups], known=memory.known)
     if context.config.cores == 1 and context.config.sram.keeps_values:
-        planner = layout.planner = Planner(placement, context, layout.known)
+        planner = layout.planner = Planner(placement, context, memory)
         layout.stretches = planner.run(stripes=known is None)
         layout.is_close = planner.is_close
         # What became a window has no bytes of its own any more.
@@ -100,6 +116,39 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
         arena.place(buffer)
     layout.scratch_bytes = arena.nbytes
     return layout
+
+
+def _memory(groups: Sequence[Group], context: Context) -> Memory:
+    """What is known of these groups on devices that plan alike: the same plan, if it is asked for again."""
+    pinned = context.pinned
+    key = (
+        planning(groups, context.config),
+        tuple(groups),
+        tuple(pinned.starts.items()),
+        pinned.nbytes,
+        pinned.large_tiles,
+    )
+    memories: dict[Any, Memory] = context.facts.setdefault("memories", {})
+    memory = memories.pop(key, None)
+    if memory is None and len(memories) >= MOST_MEMORIES:
+        del memories[next(iter(memories))]  # the one that was not asked for for longest
+    found = memories[key] = memory or Memory()
+    return found
+
+
+def planning(groups: Sequence[Group], config: Config) -> Config:
+    """A device as a plan for one core sees it: equal for devices on which all plans are equal."""
+    dma = config.dma
+    # Most tiles only want to know whether loads and stores take turns.
+    if all(not group.parts and (group.anchor is None or group.anchor.kind in _ONE_OR_MORE) for group in groups):
+        dma = replace(dma, channels=min(dma.channels, 2))
+    return replace(config, description="", queue_depth=1, layer_cycles=0, dma=dma)
+
+
+_ONE_OR_MORE = ANCHORS | ROWS | {"pool", "reduce"}
+"""Kinds of which no estimate depends on how many channels there are beyond one."""
+MOST_MEMORIES = 128
+"""Of one graph, about 1 MB each for a network of 100 layers."""
 
 
 def place_slots(specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: bool) -> list[int] | None:
@@ -205,12 +254,19 @@ def _made(context: Context, group: Group, made: Made) -> Lowering:
             return again
         known = made.get(key)
         again = known.in_room() if known is not None else None
+        if again is None and (known := made.get(_rowless(key))) is not None:
+            again = known.in_rows()
     if again is None:
         context.memo["made", group] = True
         again = lower(context, group)
     if again.can_share:
-        made[key] = made[key, context.room] = again
+        made[key] = made[key, context.room] = made[_rowless(key)] = again
     return again
+
+
+def _rowless(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What :func:`seen` gives, but for the rows that are made at once."""
+    return ("rows", key[0], *key[2:])
 
 
 def seen(context: Context, group: Group) -> tuple[Any, ...]:
@@ -277,7 +333,7 @@ class Trial(NamedTuple):
 class Planner:
     """Chooses the homes of values on a device of one core; of the plan as it stands it says what others would cost."""
 
-    def __init__(self, placement: Placement, context: Context, known: Known) -> None:
+    def __init__(self, placement: Placement, context: Context, memory: Memory) -> None:
         self.is_close = False
         self._groups = placement.groups
         self._context = context
@@ -288,7 +344,7 @@ class Planner:
         self._lives: dict[Buffer, range] = {}
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
-        self._known = known
+        self._known, self._heights = memory.known, memory.heights
         self._made: Made = {}
         self._whole = dict(context.views)  # the views that values have when they are no windows
         for group in placement.groups:
@@ -305,6 +361,8 @@ class Planner:
 
     def run(self, *, stripes: bool) -> list[Stretch]:
         stretches = [Stretch([group]) for group in self._groups]
+        if stripes:
+            self._make(stretches)
         costs = self._settle(stretches)
         segments = self._segments(stretches, costs) if stripes else []
         if segments:
@@ -312,6 +370,15 @@ class Planner:
             with_segments = self._settle(stretches)
             self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + _CLOSE_PERCENT)
         return stretches
+
+    def _make(self, stretches: Sequence[Stretch]) -> None:
+        """Make each group's own lowering, which places its constants: also where it is known what it takes, for their
+        order is part of the program."""
+        for stretch in stretches:
+            if not stretch.is_empty and self._key(stretch) in self._known:
+                self._estimate_fitted(stretch)
+            else:
+                self._estimate(stretch)
 
     def _settle(self, stretches: Sequence[Stretch]) -> list[int]:
         """Choose the values that live in SRAM as a whole; what each stretch then takes."""
@@ -404,13 +471,18 @@ class Planner:
         if stretch.is_empty:
             return 0
         if stretch.segment is None:
-            (group,) = stretch.groups
-            near = tuple(buffer.on_chip for buffer in self._touched[group.index])
-            key = (group.index, near, tuple(stretch.free(self._context)))
+            key = self._key(stretch)
             if key not in self._known:
                 self._known[key] = self._estimate_fitted(stretch)
             return self._known[key]
         return self._estimate_fitted(stretch)
+
+    def _key(self, stretch: Stretch) -> tuple[int, tuple[bool, ...], tuple[Span, ...]]:
+        (group,) = stretch.groups
+        return group.index, self._near(group), tuple(stretch.free(self._context))
+
+    def _near(self, group: Group) -> tuple[bool, ...]:
+        return tuple([buffer.on_chip for buffer in self._touched[group.index]])
 
     def _estimate_fitted(self, stretch: Stretch) -> int | None:
         try:
@@ -471,7 +543,7 @@ class Planner:
             inner = inners(groups, self._context)
             if inner is None:
                 continue
-            option = self._best_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
+            option = self._known_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
             if option is not None:
                 yield last, *option
 
@@ -490,14 +562,34 @@ class Planner:
                 return False
         return True
 
+    def _known_height(
+        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
+    ) -> tuple[int, Segment] | None:
+        """What :meth:`_best_height` says, while there are no windows yet, remembered."""
+        near = tuple([self._near(group) for group in groups])
+        key = (groups[0].index, groups[-1].index, near, self._beside(groups, inner, stretches))
+        if key not in self._heights:
+            found = self._best_height(groups, inner, stretches)
+            self._heights[key] = found and (found[0], found[1].height)
+            return found
+        known = self._heights[key]
+        segment = cut(groups, inner, known[1], self._context) if known else None
+        return (known[0], segment) if known and segment else None
+
+    def _beside(
+        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
+    ) -> int:
+        """The bytes of SRAM beside what stays there while some groups run together."""
+        gone = {self._context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
+        resident = {b for group in groups for b in stretches[group.index].resident if b not in gone}
+        return self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
+
     def _best_height(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
     ) -> tuple[int, Segment] | None:
         """The stripes of least time, and what they take: shorter ones are tried as long as they take less."""
         best: tuple[int, Segment] | None = None
-        gone = {self._context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
-        resident = {b for group in groups for b in stretches[group.index].resident if b not in gone}
-        room = self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
+        room = self._beside(groups, inner, stretches)
         weights = sum(_weight_bytes(group) for group in groups if group.index not in self._context.pinned.starts)
         room -= weights
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]

@@ -299,6 +299,8 @@ class Segment:
     windows: list[Window]
     rows: list[int]
     images: int
+    height: int
+    """Rows of the last result that a stripe makes."""
 
     @property
     def loaded(self) -> list[Window]:
@@ -324,7 +326,7 @@ def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: C
         if value.maker >= len(groups):
             window.source = context.view(value.tensor)
         windows.append(window)
-    return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0])
+    return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0], height)
 
 
 class _Place(NamedTuple):

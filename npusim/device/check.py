@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from npusim.device.findings import Access, Finding
-from npusim.device.flights import RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
+from npusim.device.flights import ENTRY_SPAN, RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
 from npusim.device.registers import BY_NAME, RINGS
-from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC
+from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, HOST
 from npusim.device.spans import Ranges
 from npusim.errors import UsageError
 from npusim.sim import job as machine_job
@@ -69,6 +69,7 @@ class Checker(Watcher):
     def __init__(self, machine: Parts, registers: Mapping[str, int], load: Load, *, poison: bool = False) -> None:
         self.findings: list[Finding] = []
         self._mapped = self._remote = False
+        self._in_step = True
         self._poison = poison
         self._clock, self._memory = machine.clock, machine.memory
         self._load = load  # control structures, as the device reads them
@@ -96,14 +97,16 @@ class Checker(Watcher):
             return None
         return cls(machine, registers, load, poison=check == "poison")
 
-    def carried(self, *, mapped: bool) -> None:
+    def carried(self, *, mapped: bool, in_step: bool = False) -> None:
         """Software is behind a carrier that does not tell when it waits for interrupts or takes them. ``mapped``: it
         reaches DRAM past the device. What is in flight is then compared at the end of its job, and who has read what
-        is not known."""
-        self._remote, self._mapped = True, mapped
+        is not known. ``in_step``: its time is the device's, so that what takes it long has a meaning."""
+        self._remote, self._mapped, self._in_step = True, mapped, in_step
 
     def _begin_anew(self) -> None:
         self._flights.clear()
+        self._gone = False
+        self._blind: list[tuple[Flight, str, Access]] = []  # jobs that a RESET took, and nobody had looked
         self._seen = [0] * len(RINGS)  # TAIL at the last doorbell
         self._moved: dict[int, int] = {}  # when TAIL moved of a ring whose doorbell has not rung since
         self._fault: Access | None = None
@@ -181,18 +184,19 @@ class Checker(Watcher):
 
     def reset(self) -> None:
         """The device is about to be reset, by whatever way."""
-        now = self._clock.now
+        now, blind = self._clock.now, self._blind
         for ring in range(len(RINGS)):
             oldest = next((flight for flight in self._flights if flight.ring == ring), None)
             if oldest is None or self._fault or oldest.aborted or oldest.excused:
                 continue
-            if not self._mapped and (oldest.looked_ps is None or oldest.looked_ps < now - LOOK_PS):
+            if not self._mapped and self._in_step and (oldest.looked_ps is None or oldest.looked_ps < now - LOOK_PS):
                 looked = "never" if oldest.looked_ps is None else f"last at {oldest.looked_ps} ps"
                 text = f"its record was looked at {looked}; is the job done, or lost?"
-                self._say("reset-in-flight", oldest, text, "RESET", Access(oldest.rung_ps, "doorbell"))
+                blind.append((oldest, text, Access(now, "RESET")))
         self._check_acknowledged("RESET")
         self._was_reset = True
         self._begin_anew()
+        self._blind = blind
 
     def _go_on(self) -> None:
         self._fault = None
@@ -210,6 +214,10 @@ class Checker(Watcher):
         self._moved.pop(ring, None)
         if not self._was_reset or not size or size & (size - 1):
             self._say("ring-not-set-up", None, f"SIZE is {size}" if self._was_reset else "there was no RESET", what)
+        # Who ends with a RESET wants to know no more; who goes on has thrown something away.
+        for flight, text, reset in self._blind:
+            self._say("reset-in-flight", flight, text, what, reset)
+        self._blind.clear()
         if tail == seen:
             self._say("doorbell-without-tail", None, f"TAIL is {tail}, as at the doorbell before", what)
         self._seen[ring] = tail
@@ -296,7 +304,7 @@ class Checker(Watcher):
         """What is the device's as long as it is set up: the rings and the context area."""
         for name in RINGS:
             base, size = self._pair(f"{name}_BASE"), self._registers[f"{name}_SIZE"]
-            if size:
+            if size and not self._gone:
                 yield Span(base, base + size * ENTRY.size, False, f"ring {name}"), Access(0, "ring set up")
         if self._context is not None:
             yield self._context
@@ -315,7 +323,7 @@ class Checker(Watcher):
         for span in flight.spans:
             if span.written:
                 self._written.add(span.low, span.high)
-            elif span in flight.digests and flight.digests[span] != digest(self._memory.dram[span.low : span.high]):
+            elif span in flight.digests and flight.changed(span, self._memory.dram[span.low : span.high]):
                 self._say_changed(flight, span, f"write through the mapping, before {now} ps")
 
     def interrupt(self, vector: int) -> None:
@@ -353,6 +361,13 @@ class Checker(Watcher):
                     "output-early", flight, f"{_at(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
                 )
 
+    def copied(self, source: int, destination: int, size: int) -> None:
+        # It is the driver's doing, by other means; and seen here even if the driver's own accesses are not.
+        if not source & HOST:
+            self.memory_read(source, size)
+        if not destination & HOST:
+            self.memory_written(destination, size)
+
     def memory_written(self, address: int, size: int) -> None:
         self._look_at_clock()
         if not size:
@@ -361,7 +376,7 @@ class Checker(Watcher):
         if self._freed.meets(address, end):
             self._say("used-after-free", None, f"{address:#x} was freed", what)
         for flight, span in self._owners(address, end):
-            is_entry = span.low == flight.address and span.what == "ring entry"
+            is_entry = span.low == flight.address and span.what == ENTRY_SPAN
             # To withdraw a job is the one thing that may change.
             if not is_entry or not flight.withdrawn_only(self._memory.slice(span.low, ENTRY.size).tobytes()):
                 self._say_changed(flight, span, what)
@@ -431,6 +446,19 @@ class Checker(Watcher):
                 self._say("freed-in-flight", None, f"the {_at(span)} is still set up", what, since)
         self._freed.add(address, end)
 
+    def restored(self) -> None:
+        """The device is as a checkpoint has it. What the driver did before nobody has seen: jobs that are in the device
+        are not judged, and all of memory counts as written."""
+        self._begin_anew()
+        self._was_reset = True
+        self._seen = [self._registers[f"{name}_TAIL"] for name in RINGS]
+        self._written.add(0, self._memory.dram_bytes)
+
+    def unplugged(self) -> None:
+        """The device has gone from the bus: what it had in hand is nobody's."""
+        self._begin_anew()
+        self._gone = True
+
     def switched_off(self, *, gone: bool) -> None:
         """The device is switched off. ``gone``: it was unplugged before, and nobody could end anything."""
         if gone or self._closed:
@@ -460,6 +488,8 @@ class Checker(Watcher):
     # Words
 
     def _look_at_clock(self) -> None:
+        if not self._in_step:
+            return
         now = self._clock.now
         for ring, since in list(self._moved.items()):
             if now - since > RUNG_PS:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 from npusim.device.interrupts import COPIED, FAULT, FROM_COPY, FROM_FAULT
 from npusim.device.port import Port, fault_of
 from npusim.device.registers import BY_NAME, COPY, RegisterFile
 from npusim.device.ring import COMPLETION, DESCRIPTOR, HOST, Completion, CopyFlag, Descriptor, JobStatus
 from npusim.hw.hostside import PciConfig
+from npusim.sim.clock import Event
+from npusim.sim.jobstate import fault_of as fault_of_state
+from npusim.sim.jobstate import fault_state
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
+from npusim.sim.owner import EventOwner
+from npusim.sim.saved import Saved
 from npusim.timeline import Fault, FaultCode
 from npusim.units import cycles_spanned
 
@@ -26,9 +32,22 @@ _COUNT = 0xFFFF_FFFF
 _WANTS_RECORD = int(CopyFlag.RECORD)
 
 
-class Copies:
+class _Turn(NamedTuple):
+    """How far one copy has come: the address of its descriptor, when it was taken, what it is once it has been read,
+    and what has become of it."""
+
+    epoch: int
+    address: int
+    began: int
+    copy: Descriptor | None = None
+    fault: Fault | None = None
+
+
+class Copies(EventOwner):
     """One copy after the other, in ring order. They take the link to the host; for the DRAM they compete with nobody,
     like the host's own bulk copies. ``interrupt(bits, *sources)`` raises."""
+
+    EVENTS = ("_fetched", "_move", "_report")
 
     def __init__(
         self,
@@ -81,9 +100,14 @@ class Copies:
             return
         address = self._registers.get_pair(f"{COPY}_BASE") + head % size * DESCRIPTOR.size
         began = self._machine.clock.now
-        self._after(self._port.read_ps(address, DESCRIPTOR.size), lambda: self._fetched(address, began))
+        delay = self._port.read_ps(address, DESCRIPTOR.size)
+        self._machine.clock.after(delay, self._fetched, _Turn(self._epoch, address, began))
 
-    def _fetched(self, address: int, began: int) -> None:
+    def _fetched(self, event: Event) -> None:
+        turn = cast("_Turn", event.value)
+        if self.is_void(turn):
+            return
+        address = turn.address
         try:
             raw = self._port.load(address, DESCRIPTOR.size)
         except AddressError as error:
@@ -100,9 +124,9 @@ class Copies:
             # Before any time is reckoned with: the size may be anything.
             if not place & HOST and place + copy.size > dram:
                 explanation = f"copy: {copy.size} bytes at {place:#x}: DRAM has {dram:#x} bytes"
-                self._ended(copy, began, Fault(FaultCode.ADDRESS, place, explanation))
+                self._ended(turn._replace(copy=copy, fault=Fault(FaultCode.ADDRESS, place, explanation)))
                 return
-        self._after(self._move_ps(copy), lambda: self._move(copy, began))
+        self._machine.clock.after(self._move_ps(copy), self._move, turn._replace(copy=copy))
 
     def _move_ps(self, copy: Descriptor) -> int:
         """Both latencies, and the bytes once, at the narrower of what they pass."""
@@ -110,29 +134,43 @@ class Copies:
         flow = self._machine.control_ps(copy.size) - self._machine.control_ps(0)
         return ends + (max(flow, self._pci.flow_ps(copy.size)) if copy.touches_host else flow)
 
-    def _move(self, copy: Descriptor, began: int) -> None:
-        fault = None
+    def _move(self, event: Event) -> None:
+        turn = cast("_Turn", event.value)
+        if self.is_void(turn):
+            return
+        copy, fault = turn.copy, None
+        assert copy is not None
         try:
             self._port.store(copy.destination, self._port.load(copy.source, copy.size))
         except AddressError as error:
             fault = fault_of(error, "copy")
-        self._ended(copy, began, fault)
+        else:
+            for watcher in tuple(self._machine.watchers):
+                watcher.copied(copy.source, copy.destination, copy.size)
+        self._ended(turn._replace(fault=fault))
 
-    def _ended(self, copy: Descriptor, began: int, fault: Fault | None) -> None:
+    def _ended(self, turn: _Turn) -> None:
+        copy = turn.copy
+        assert copy is not None
         if copy.flags & _WANTS_RECORD:
             ready = self._port.write_ps(copy.completion, COMPLETION.size)
-            self._after(ready, lambda: self._report(copy, began, fault))
-        elif fault:
-            self._stop(fault)
+            self._machine.clock.after(ready, self._report, turn)
+        elif turn.fault:
+            self._stop(turn.fault)
         else:
             self._next()
 
-    def _report(self, copy: Descriptor, began: int, fault: Fault | None) -> None:
+    def _report(self, event: Event) -> None:
+        turn = cast("_Turn", event.value)
+        if self.is_void(turn):
+            return
+        copy, fault = turn.copy, turn.fault
+        assert copy is not None
         status, code, address = JobStatus.DONE, FaultCode.NONE, 0
         if fault:
             _log.info("copy: fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
             status, code, address = JobStatus.FAULT, fault.code, fault.address
-        cycles = cycles_spanned(self._machine.clock.now - began, self._machine.config.clock_hz)
+        cycles = cycles_spanned(self._machine.clock.now - turn.began, self._machine.config.clock_hz)
         try:
             record = COMPLETION.pack(*Completion(copy.fence, status, code, address, cycles))
             self._port.store(copy.completion, record)
@@ -155,6 +193,40 @@ class Copies:
         self._registers.set("STATUS", self._values["STATUS"] | _STOPPED)
         self._interrupt(FAULT, FROM_FAULT)
 
-    def _after(self, delay: int, then: Callable[[], None]) -> None:
-        epoch = self._epoch
-        self._machine.clock.after(delay, lambda _: then() if epoch == self._epoch else None)
+    # Its state
+
+    def is_void(self, value: Any) -> bool:
+        return cast("_Turn", value).epoch != self._epoch
+
+    def value_state(self, value: Any) -> list[Any]:
+        turn = cast("_Turn", value)
+        copy = None if turn.copy is None else list(turn.copy)
+        return [turn.address, turn.began, copy, fault_state(turn.fault)]
+
+    def value_of(self, method: str, saved: Saved) -> _Turn:
+        address, began, fields, fault = saved.items(4)
+        copy = None
+        if not fields.missing:
+            copy = Descriptor(*fields.integers(len(Descriptor._fields), 0, (1 << 64) - 1))
+        if (copy is None) != (method == "_fetched") or (copy and copy.mistake):
+            raise fields.refuse("a copy descriptor, where one has been read")
+        dram = self._machine.config.dram.bytes
+        began_ps = began.integer(0, self._machine.clock.now)
+        known = fault_of_state(fault)[0]
+        if (
+            copy
+            and not known
+            and any(not at & HOST and at + copy.size > dram for at in (copy.source, copy.destination))
+        ):
+            raise fields.refuse("a copy within DRAM")
+        return _Turn(self._epoch, address.integer(0, (1 << 64) - 1), began_ps, copy, known)
+
+    def state(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"tail": self._tail, "busy": self._busy, "stopped": self._stopped, "read_entry": self._read_entry}
+
+    def restore(self, saved: Saved) -> None:
+        """Be as it was, after a reset. Raises CheckpointError."""
+        self._tail = saved["tail"].integer(0, _COUNT)
+        self._busy, self._stopped = saved["busy"].flag(), saved["stopped"].flag()
+        self._read_entry = saved["read_entry"].flag()

@@ -24,13 +24,13 @@ from npusim.faults import (
     Faulty,
     script_of,
 )
-from npusim.faults.script import Hardware, check_script, lead
+from npusim.faults.script import Hardware, Script, check_script, lead
 from npusim.faults.what import MEMORIES
 from npusim.sim.clock import Clock, Event
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.stepper import Stepper
-from npusim.sim.steps import Step
+from npusim.sim.steps import HALT, Step
 from npusim.sim.watch import Watcher
 from npusim.timeline import Injected, Timeline
 from npusim.units import Dimension, show
@@ -94,6 +94,10 @@ class Faults(Watcher):
         self.active = False
         """Whether there are any."""
         self.happened: list[Injected] = []
+
+    def to_table(self) -> list[dict[str, Any]]:
+        """All faults so far, as TOML has them."""
+        return Script(tuple(entry.fault for entry in self._entries)).to_table()
 
     def add(self, faults: Faulty) -> None:
         """More faults, from now on; what a unit is doing when the first ones come is not touched by them.
@@ -228,7 +232,8 @@ class Faults(Watcher):
         run = self._runs.setdefault(player.job, _Run(self._operators.get(player.job.code, ())))
         if not run.running:
             run.running = True
-            run.left = Counter(each.op for each in player.steps) - Counter(each.op for each in player.order)
+            steps = (each.op for each in player.steps if each.engine != HALT)
+            run.left = Counter(steps) - Counter(each.op for each in player.order)
             self._effects.job_runs()
             self._stage(player.job, "runs")
         for entry in tuple(self._of.get(AtCommand, ())):

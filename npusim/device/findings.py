@@ -87,7 +87,7 @@ KINDS = {
         "allocate CAP_CONTEXT bytes, write CONTEXT_BASE_LO and _HI, then PREEMPT",
     ),
     "reset-in-flight": Kind(
-        "RESET with jobs in flight, and no look at their records just before: they may have been done",
+        "RESET with jobs in flight, no look at their records just before, and the driver goes on: they may be done",
         "look at the records once more, then reset, then fail the jobs that had not ended",
     ),
     "stale-residents": Kind(

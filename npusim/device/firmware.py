@@ -9,15 +9,16 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from npusim.device.port import Port
 from npusim.device.registers import BY_NAME, RegisterFile
 from npusim.errors import UsageError
 from npusim.hw.hostside import FirmwareConfig
-from npusim.sim.clock import Clock
+from npusim.sim.clock import Clock, Event
 from npusim.sim.memory import AddressError
+from npusim.sim.owner import EventOwner
+from npusim.sim.saved import Saved
 
 MAGIC = 0x4655_504E
 """The letters N P U F."""
@@ -73,8 +74,10 @@ def image(payload: bytes, major: int = 1, minor: int = 0) -> bytes:
     return HEADER.pack(*header._replace(header_checksum=checksum)) + payload
 
 
-class Firmware:
+class Firmware(EventOwner):
     """What runs in the device, and how it comes to."""
+
+    EVENTS = ("_read", "_run")
 
     def __init__(self, config: FirmwareConfig, clock: Clock, registers: RegisterFile, port: Port) -> None:
         self._config = config
@@ -109,9 +112,12 @@ class Firmware:
         if not HEADER.size <= size <= MAX_BYTES:
             self._show(FirmwareState.BAD_SIZE)
             return
-        self._after(self._port.read_ps(address, size), lambda: self._read(address, size))
+        self._clock.after(self._port.read_ps(address, size), self._read, (self._epoch, address, size))
 
-    def _read(self, address: int, size: int) -> None:
+    def _read(self, event: Event) -> None:
+        epoch, address, size = cast("tuple[int, int, int]", event.value)
+        if epoch != self._epoch:
+            return
         try:
             raw = self._port.load(address, size)
         except AddressError:
@@ -122,7 +128,7 @@ class Firmware:
         if state is not FirmwareState.RUNNING:
             self._show(state)
             return
-        self._after(self._config.boot_ps, lambda: self._run(header))
+        self._clock.after(self._config.boot_ps, self._run, (self._epoch, header.minor, header.major))
 
     def _judge(self, header: Header, raw: bytes) -> FirmwareState:
         """RUNNING for an image that may be started. Nothing of a header is believed before its checksum is right."""
@@ -136,8 +142,11 @@ class Firmware:
         good = zlib.crc32(raw[HEADER.size :]) == header.payload_checksum
         return FirmwareState.RUNNING if good else FirmwareState.BAD_CHECKSUM
 
-    def _run(self, header: Header) -> None:
-        self._version = header.minor | header.major << 16
+    def _run(self, event: Event) -> None:
+        epoch, minor, major = cast("tuple[int, int, int]", event.value)
+        if epoch != self._epoch:
+            return
+        self._version = minor | major << 16
         self._show(FirmwareState.RUNNING)
 
     def _show(self, state: FirmwareState) -> None:
@@ -147,6 +156,28 @@ class Firmware:
         others = self._registers.get("STATUS") & ~(_READY | _WAITS)
         self._registers.set("STATUS", others | (_READY if self.running else _WAITS))
 
-    def _after(self, delay: int, then: Callable[[], None]) -> None:
-        epoch = self._epoch
-        self._clock.after(delay, lambda _: then() if epoch == self._epoch else None)
+    # Its state
+
+    def is_void(self, value: Any) -> bool:
+        return cast("tuple[int, int, int]", value)[0] != self._epoch
+
+    def value_state(self, value: Any) -> list[int]:
+        return list(cast("tuple[int, int, int]", value)[1:])
+
+    def value_of(self, method: str, saved: Saved) -> tuple[int, int, int]:
+        first, second = saved.integers(2, 0, (1 << 64) - 1)
+        if method == "_read" and not HEADER.size <= second <= MAX_BYTES:
+            raise saved.refuse("address and size of an image")
+        return self._epoch, first, second & 0xFFFF if method == "_run" else second
+
+    def state(self) -> list[int]:
+        """As plain data."""
+        return [int(self._state), self._version]
+
+    def restore(self, saved: Saved) -> None:
+        """Be as it was, the registers being as they were. Raises CheckpointError."""
+        state, version = saved.integers(2)
+        if state not in list(FirmwareState):
+            raise saved.refuse("a state of firmware and its version")
+        self._epoch += 1
+        self._state, self._version = FirmwareState(state), version

@@ -19,6 +19,7 @@ Load = Callable[[int, int], bytes]
 _NOTHING = Extent()
 _WITHDRAWN = int(JobFlag.WITHDRAWN)
 _FLAGS = slice(4, 8)
+ENTRY_SPAN = "ring entry"
 RESIDENT_CONSTANTS = "constants of which some stay in SRAM"
 
 
@@ -73,6 +74,12 @@ class Flight:
         ring = RINGS[self.ring]
         return f"job {self.fence} of ring {ring}" if self.entry is not None else f"entry {self.number} of ring {ring}"
 
+    def changed(self, span: Span, now: ByteArray) -> bool:
+        """Whether bytes that must not change have."""
+        if span.low == self.address and span.what == ENTRY_SPAN:
+            return not self.withdrawn_only(now.tobytes())
+        return self.digests[span] != digest(now)
+
     def withdrawn_only(self, now: bytes) -> bool:
         """Whether the entry in memory differs from that of the doorbell by its mark "withdrawn" alone."""
         marked = int.from_bytes(self.raw[_FLAGS], "little") | _WITHDRAWN
@@ -87,9 +94,7 @@ def take_off(load: Load, dram_bytes: int, ring: int, number: int, address: int, 
         return Flight(ring, number, address, b"", None, now)
     entry = RingEntry(*ENTRY.unpack(raw))
     if entry.magic != ENTRY_MAGIC or entry.mistake:
-        return Flight(
-            ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, "ring entry"),)
-        )
+        return Flight(ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, ENTRY_SPAN),))
     inside = (span for span in _spans(load, address, entry) if span.low < span.high <= dram_bytes)
     return Flight(ring, number, address, raw, entry, now, tuple(inside))
 
@@ -97,7 +102,7 @@ def take_off(load: Load, dram_bytes: int, ring: int, number: int, address: int, 
 def _spans(load: Load, address: int, entry: RingEntry) -> Iterator[Span]:
     table_bytes = entry.region_count * REGION_ROW.size
     code_end, table_end = entry.program_address + entry.program_bytes, entry.region_table + table_bytes
-    yield Span(address, address + ENTRY.size, False, "ring entry")
+    yield Span(address, address + ENTRY.size, False, ENTRY_SPAN)
     yield Span(entry.program_address, code_end, False, "code", filled=True)
     yield Span(entry.region_table, table_end, False, "region table", filled=True)
     yield Span(entry.completion, entry.completion + COMPLETION.size, True, "completion record", alone=True)

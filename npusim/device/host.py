@@ -141,6 +141,15 @@ class HostBus(Bus):
         verdicts = [self._memory.slice(address, size) for address, size in turn.reads]
         return lambda: compute() and all(verdict.any() for verdict in verdicts)
 
+    def pending(self) -> list[int]:
+        """The vectors whose messages software has not taken."""
+        return sorted(self._pending)
+
+    def restore(self, vectors: list[int], *, connected: bool) -> None:
+        """Have these messages on the way."""
+        self._pending = set(vectors)
+        self.connected = connected
+
     def withdraw_irqs(self) -> None:
         """Take back the interrupt messages that software has not taken."""
         self._pending.clear()

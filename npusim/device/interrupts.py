@@ -12,6 +12,8 @@ from npusim.device.bus import Carrier
 from npusim.device.registers import BY_NAME, COPY, RINGS, SOURCES, RegisterFile
 from npusim.sim.adversary import Adversary
 from npusim.sim.clock import Clock, Event
+from npusim.sim.owner import EventOwner
+from npusim.sim.saved import Saved
 from npusim.sim.watch import Watcher
 
 DONE, FAULT, COPIED = (field.mask for field in BY_NAME["INT_STATUS"].fields)
@@ -30,8 +32,10 @@ class Breaks(Protocol):
         """One is about to leave."""
 
 
-class Interrupts:
+class Interrupts(EventOwner):
     """Raises, routes and holds back."""
+
+    EVENTS = ("_due",)
 
     def __init__(
         self,
@@ -153,11 +157,8 @@ class Interrupts:
             self._clock.after(due - now, self._due, (self._epoch, vector, due))
 
     def _due(self, event: Event) -> None:
-        value: Any = event.value
-        epoch, vector, due = value
-        # Another message may have gone meanwhile, and taken with it what was held.
-        if epoch == self._epoch and self._held[vector] and self._next_ps[vector] == due:
-            self._send(vector)
+        if not self.is_void(event.value):
+            self._send(cast("tuple[int, int, int]", event.value)[1])
 
     def _send(self, vector: int) -> None:
         self._held[vector] = 0
@@ -183,8 +184,42 @@ class Interrupts:
                 self._clock.after(delay, self._arrive, (self._epoch, vector))
 
     def _arrive(self, event: Event) -> None:
-        epoch, vector = cast("tuple[int, int]", event.value)
+        value: Any = event.value
+        epoch, vector = value
         if epoch == self._epoch:
             self._under_way.discard(vector)
             if self.connected:
                 self._carrier.irq(vector)
+
+    # Its state
+
+    def is_void(self, value: Any) -> bool:
+        epoch, vector, due = cast("tuple[int, int, int]", value)
+        # Another message may have gone meanwhile, and taken with it what was held.
+        return epoch != self._epoch or not self._held[vector] or self._next_ps[vector] != due
+
+    def value_state(self, value: Any) -> int:
+        return cast("tuple[int, int, int]", value)[1]
+
+    def value_of(self, method: str, saved: Saved) -> tuple[int, int, int]:
+        vector = saved.index(self._vectors)
+        return self._epoch, vector, self._next_ps[vector]
+
+    def state(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "routes": list(self._routes),
+            "came": sorted(self._came),
+            "interval_ps": self._interval_ps,
+            "most_held": self._most_held,
+            "next_ps": list(self._next_ps),
+            "held": list(self._held),
+        }
+
+    def restore(self, saved: Saved) -> None:
+        """Be as it was, after a reset. Raises CheckpointError."""
+        self._routes = saved["routes"].integers(len(SOURCES), 0, self._vectors - 1)
+        self._came = {item.index(len(SOURCES)) for item in saved["came"]}
+        self._interval_ps, self._most_held = saved["interval_ps"].integer(), saved["most_held"].integer()
+        self._next_ps = saved["next_ps"].integers(self._vectors)
+        self._held = saved["held"].integers(self._vectors)

@@ -7,11 +7,13 @@ completion record where there is one, and an interrupt. CONTROL makes it work ag
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 
 from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
 from npusim.device.check import Checker
+from npusim.device.checkpoint import Checkpoint
 from npusim.device.copies import Copies
 from npusim.device.faults import Faults
 from npusim.device.firmware import Firmware
@@ -20,6 +22,9 @@ from npusim.device.interrupts import Interrupts
 from npusim.device.jobs import JobQueues
 from npusim.device.port import HostPort, Port
 from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
+from npusim.device.stepping import HOUR_PS, run_until, step
+from npusim.device.whole import Whole
+from npusim.errors import CheckpointError
 from npusim.faults import Faulty
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
@@ -77,6 +82,8 @@ class NpuDevice:
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
         self.connected = True
+        self.plugged = 0
+        """How often it was put back."""
         """Whether it is on its bus; see :meth:`unplug`."""
         self.vectors = pci.vectors if pci else 1
         """Interrupt messages, numbered from 0."""
@@ -95,6 +102,15 @@ class NpuDevice:
             self._firmware = Firmware(config.firmware, self._clock, registers, port)
         self._jobs = JobQueues(self.machine, registers, port, raise_, self._job_ended)
         effects |= self._effects()
+        parts = {"interrupts": self._interrupts, "copies": self._copies, "firmware": self._firmware}
+        self._whole = Whole(
+            self.machine,
+            registers,
+            self._jobs,
+            self._host,
+            {name: part for name, part in parts.items() if part},
+            self.lose_power,
+        )
         self.checker = Checker.wanted(check, self.machine, registers.values, port.load)
         if self.checker is not None:
             self.watch(self.checker)
@@ -135,6 +151,11 @@ class NpuDevice:
         """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
         return self._interrupts.pending
 
+    @property
+    def carrier(self) -> Carrier:
+        """Where interrupts and accesses to host memory go."""
+        return self._interrupts.carrier
+
     def connect(self, carrier: Carrier) -> None:
         """Interrupts and accesses to host memory go to this carrier from here on, and no longer to :attr:`bus`."""
         self._interrupts.carrier = carrier
@@ -172,13 +193,67 @@ class NpuDevice:
         """Tell it nothing more. Raises ValueError for one that does not watch."""
         self._jobs.unwatch(watcher)
 
+    @property
+    def jobs(self) -> JobQueues:
+        """The jobs that it has taken from its rings, for tools that look."""
+        return self._jobs
+
+    @property
+    def messages(self) -> list[int]:
+        """The vectors of interrupt messages that software on :attr:`bus` has not taken."""
+        return self._host.pending()
+
+    def run_until(self, until: int | Callable[[], object], *, limit_ps: int = HOUR_PS) -> bool:
+        """Let the device work to a time since power-on, in ps, or until ``until()`` is true; whether it came to that.
+
+        All events up to and including that time have run then. A condition is asked before anything happens and after
+        each event, for at most ``limit_ps``. It is for software that has submitted its jobs and does not wait: who does
+        so has the clock. Raises UsageError for a time that is over.
+        """
+        return run_until(self, until, limit_ps)
+
+    def step(self, what: str = "instruction", count: int = 1, *, limit_ps: int = HOUR_PS) -> bool:
+        """Let the device work until so many instructions have ended (``instruction``), operators have begun (``layer``)
+        or cycles have passed (``cycle``); whether they have, within ``limit_ps``. Raises UsageError."""
+        return step(self, what, count, limit_ps)
+
+    def checkpoint(self) -> Checkpoint:
+        """All that the device is at this moment, jobs under way among it; see docs/guide/debugger.md.
+
+        Not of it: ``last_job``, ``listener``, watchers, and what its driver knows. Raises CheckpointError in the midst
+        of an event: in what a watcher or a listener is told.
+        """
+        if self.faults.active:
+            raise CheckpointError("a device with faults on a schedule has no checkpoints: take them off first")
+        return self._whole.checkpoint()
+
+    def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
+        """Be as at a checkpoint of the same description, or at one in a file: same bits, same times from there on.
+
+        Raises CheckpointError, and UsageError for a file that cannot be read; a device that has begun with it is then
+        as after power-on.
+        """
+        self._whole.restore(checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(checkpoint))
+        self.connected = self._interrupts.connected = self._host.connected
+        self.last_job = None
+        if self.checker is not None:
+            self.checker.restored()
+
+    def pretend(self, **registers: int) -> None:
+        """For tests of drivers: these registers have other values from here on, after each reset, too."""
+        for name, value in registers.items():
+            self.registers.pretend(name, value)
+
     def unplug(self) -> None:
         """Take the device off the bus: reads give all ones from here on, and nothing of it is heard."""
+        if self.checker is not None:
+            self.checker.unplugged()
         self.connected = self._host.connected = self._interrupts.connected = False
 
     def plug(self) -> None:
         """Put it back: as after power-on, its memory all zeros; only time has gone on."""
         self.lose_power()
+        self.plugged += 1
         self.machine.memory.release()
         self.connected = self._host.connected = self._interrupts.connected = True
 
@@ -192,6 +267,8 @@ class NpuDevice:
             self.checker.switched_off(gone=not self.connected)
         self.unplug()
         self._jobs.reset()
+        self.last_job = None
+        self.machine.forget()
         self.machine.memory.release()
 
     def read(self, bar: int, offset: int, size: int) -> int:

@@ -254,6 +254,11 @@ class RegisterFile:
         """Every register as after power-on."""
         self.values.update(self._resets)
 
+    def pretend(self, name: str, value: int) -> None:
+        """The register has another value, and comes back with it from each reset."""
+        self._resets[name] = value
+        self.set(name, value)
+
     def get(self, name: str) -> int:
         """The value that the device sees."""
         return self.values[name]

@@ -59,9 +59,9 @@ class Driver:
         """The device is of no more use: every job in it has ended with ``reason``, and none is kept."""
         self._rings.lose(reason)
 
-    def close(self, *, freed: bool = True) -> None:
-        """Leave the device in order; the driver is of no more use. Jobs that have not ended fail. ``freed``: all
-        programs were unloaded and all memory freed, so that what is left has been forgotten."""
+    def close(self, *, freed: bool = False) -> None:
+        """Leave the device in order; the driver is of no more use. Jobs that have not ended fail. ``freed``: clients
+        have unloaded all programs and freed all memory, so that what is left has been forgotten by somebody."""
         self._rings.close()
         if freed:
             self._bus.note("done")

@@ -7,6 +7,7 @@ same bytes.
 from __future__ import annotations
 
 import gzip
+import os
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ from npusim.errors import UsageError
 _FOLDERS = ("bin", "dev", "etc", "lib", "lib/firmware", "modules", "proc", "program", "sys", "tmp")
 _DIRECTORY, _PROGRAM, _FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFREG | 0o644
 
+READY = "npusim: the kernel is up"
+"""In its log, when the first module is about to be loaded."""
+
 _INIT = """\
 #!/bin/busybox sh
 # Exit statuses go to /proc/exitcode: with the last of them the kernel ends.
@@ -28,6 +32,7 @@ mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 mount -t debugfs debugfs /sys/kernel/debug 2> /dev/null
 mount -t tmpfs tmpfs /tmp
+echo "{ready}" > /dev/kmsg
 status=0
 {load}
 [ $status -ne 0 ] || {{ {run}; status=$?; }}
@@ -71,7 +76,7 @@ class Initrd:
             place = PurePosixPath("/", name)
             if ".." in place.parts or len(place.parts) < 2:
                 raise UsageError(f"a file of the kernel must have a path such as /data/model.npu, got {name!r}")
-            given.append((str(place)[1:], source, _PROGRAM if source.stat().st_mode & stat.S_IXUSR else _FILE))
+            given.append((str(place)[1:], source, _PROGRAM if os.access(source, os.X_OK) else _FILE))
         return given
 
     def _script(self) -> str:
@@ -86,7 +91,7 @@ class Initrd:
             for name in reversed(names)
         ]
         run = shlex.join([f"/program/{Path(self.program[0]).name}", *self.program[1:]]) if self.program else "true"
-        return _INIT.format(load="\n".join(load), run=run, unload="\n".join(unload))
+        return _INIT.format(ready=READY, load="\n".join(load), run=run, unload="\n".join(unload))
 
 
 def _module(file: str) -> str:

@@ -25,6 +25,7 @@ from npusim.device.carriers.uml import UmlCarrier
 from npusim.device.carriers.wire import PeerError
 from npusim.device.npu import NpuDevice
 from npusim.errors import NpusimError, UsageError
+from npusim.linux.initrd import READY
 
 KERNEL_VARIABLE = "NPUSIM_UML_KERNEL"
 FIXED_RANDOM = "fixed_random.so"
@@ -63,10 +64,11 @@ class Outcome:
 
 
 def find_kernel() -> Path | None:
-    """``$NPUSIM_UML_KERNEL``, else what ``make uml`` has built; None if there is neither."""
+    """``$NPUSIM_UML_KERNEL``, else what ``make uml`` has built, where that puts it; None if there is neither."""
     if chosen := os.environ.get(KERNEL_VARIABLE):
         return Path(chosen)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npusim-uml"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("NPUSIM_UML_CACHE") or caches / "npusim-uml")
     built = [cache / variant / "linux" for variant in ("plain", "kasan")]
     return next((path for path in built if path.is_file()), None)
 
@@ -188,6 +190,8 @@ class _Console:
 
     def _copy(self) -> None:
         for line in self._source:  # to its end even if the log takes no more: the kernel would wait for ever
+            if READY.encode() in line:
+                self._found.clear()  # Linux 6.1 warns about itself in each start with lockdep
             if _COMPLAINT.search(line):
                 self._found.append(line.decode(errors="replace").strip())
             if self._failed is None:

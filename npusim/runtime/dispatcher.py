@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from npusim._core import DefaultFloats
 from npusim.device.npu import NpuDevice
+from npusim.device.traces import TracedBus
 from npusim.driver import Driver, Priority
 from npusim.driver.reference import Past
 from npusim.errors import (
@@ -49,7 +51,7 @@ class Dispatcher:
 
     ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
     ``timeout_ps``: simulated time after which a device in which no job has ended is reset, and all jobs in it fail.
-    ``check``, ``adversary``: of the device.
+    ``check``, ``adversary``: of the device. ``bus_trace``: the file that a :class:`TracedBus` writes.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class Dispatcher:
         timeout_ps: int = TIMEOUT_PS,
         check: bool | str | None = None,
         adversary: int | None = None,
+        bus_trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.config = config
         self.timeout_ps = timeout_ps
         self.device = NpuDevice(config, faults, check=check, adversary=adversary)
         self._clock = self.device.machine.clock
-        self.driver = Driver(self.device.bus)
+        self._trace = TracedBus.wanted(self.device, bus_trace)
+        self.driver = Driver(self._trace or self.device.bus)
         self.counters = self.driver.counters
         self.preemption = preemption
         if preemption:
@@ -203,6 +207,8 @@ class Dispatcher:
             if freed:
                 self.memory.close()
             self.driver.close(freed=freed)
+        if self._trace is not None:
+            self._trace.close()
         self.device.close()
 
     def lose(self, error: NpusimError) -> None:

@@ -58,8 +58,9 @@ class Session:
     has not. ``timeout``: simulated time (text such as ``"2 s"``, or ps) in which a run must come to its end; else the
     device is reset, and the run fails with DeviceFaultError TIMEOUT. ``check_driver``: watch what the driver does with
     the device, see docs/reference/driver-check.md; what it did wrong is in :attr:`findings`, and :meth:`close` raises
-    it. ``adversary``: a seed for the times that the device's contract leaves open. A pickled session comes back with a
-    fresh device.
+    it. ``adversary``: a seed for the times that the device's contract leaves open. ``bus_trace``: a file for all that
+    passes between driver and device, see docs/guide/bus-traces.md; :meth:`close` completes it. A pickled session comes
+    back with a fresh device, and without that file.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Session:
         timeout: str | int = TIMEOUT_PS,
         check_driver: bool | str | None = None,
         adversary: int | None = None,
+        bus_trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.config = load_config(config)
         self._faults = None if faults is None else script_of(faults)
@@ -78,6 +80,7 @@ class Session:
         self._cache_dir = cache_dir
         self.check_driver = check_driver
         self.adversary = adversary
+        self.bus_trace = bus_trace
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
@@ -121,6 +124,7 @@ class Session:
                 timeout_ps=self._timeout_ps,
                 check=self.check_driver,
                 adversary=self.adversary,
+                bus_trace=self.bus_trace,
             )
         return self._dispatcher
 

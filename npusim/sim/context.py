@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from simpy.events import Event
 
 from npusim.isa.base import ByteArray
+from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
 from npusim.sim.stepper import SAVE, Stepper
 
 
 @dataclass(slots=True, eq=False)
-class Move:
+class Move(EventOwner):
     """The DRAM's latency, then the bytes at the rate that the DMA channels of the job's cores reach together.
 
     ``kind``: SAVE or RESTORE; ``address``: where the context lies, a core's bytes at it plus its number times the bytes
     of a core; ``done(move)`` is called when all is there, and tells ``told``. Raises AddressError for an area outside
     of DRAM.
     """
+
+    EVENTS = ("flow", "flowed")
 
     machine: Parts
     stepper: Stepper
@@ -42,6 +46,9 @@ class Move:
     def size(self) -> int:
         """Bytes of all cores that the job uses."""
         return len(self._areas) * self._core_bytes
+
+    def is_void(self, value: Any) -> bool:
+        return self.stepper.over
 
     def begin(self) -> None:
         """Start, now."""

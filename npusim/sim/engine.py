@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from simpy.events import Event, Timeout
 
 from npusim.sim.banks import Banks
 from npusim.sim.job import Job
+from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
 from npusim.sim.steps import Step
 from npusim.timeline import Span, UnitCounters
@@ -78,12 +79,14 @@ class Progress(ABC):
         """Nothing is under way any more: the job is complete, or it can never be."""
 
 
-class Engine:
+class Engine(EventOwner):
     """One unit during one job.
 
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
     in the queue) or stalled on a named unit, on ``dram``, beside other units of the core on ``sram``, or ``preempted``.
     """
+
+    EVENTS = ("_arrived", "_finish", "_flow")
 
     __slots__ = (
         "begin", "blocker", "busy_ps", "bytes", "completed", "held", "idle_ps", "job", "macs", "mark", "name", "queue",
@@ -252,6 +255,9 @@ class Engine:
         else:
             self.idle_ps += elapsed
         self.mark = now
+
+    def is_void(self, value: Any) -> bool:
+        return self.job.over
 
     def close(self, now: int) -> UnitCounters:
         """The counters of the job; what the unit was doing when the job ended is counted up to ``now``."""

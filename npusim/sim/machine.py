@@ -40,20 +40,24 @@ class _Courses:
     def body(self) -> Course:
         return Course(self._steps.body())
 
+    def course(self, *, held: bool) -> Course:
+        """How a job goes that finds the residents in SRAM, or does not."""
+        return self.body if held else self.whole
+
 
 class Decoded:
     """A program. Raises RefusedError for one that breaks a rule; what the compiler of this process has written is
     decoded and verified when a job computes, and only then."""
 
     def __init__(self, decoder: Decoder, code: bytes, sizes: tuple[int, ...]) -> None:
-        self._decoder, self._code, self._sizes = decoder, code, sizes
+        self._decoder, self.code, self.sizes = decoder, code, sizes
         known = decoder.known(code, sizes)
         self._timed = _Courses(known) if known is not None else self.verified
 
     @cached_property
     def verified(self) -> _Courses:
         """What may be executed."""
-        return _Courses(self._decoder.steps(self._code, self._sizes))
+        return _Courses(self._decoder.steps(self.code, self.sizes))
 
     def courses(self, *, arithmetic: bool) -> _Courses:
         """How jobs of it go, with or without what they compute."""
@@ -83,6 +87,7 @@ class Ending:
     """What comes when a job has ended: it leaves the machine, and ``left`` in SRAM, then ``done(player)``."""
 
     machine: Machine
+    program: Decoded
     left: Residents | None
     done: Callable[[Player], None]
 
@@ -100,9 +105,9 @@ class Machine(Parts):
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
-        self._decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
+        self.decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
         memory = self.memory
-        self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
+        self.memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
         """What has the machine: a job that runs, or whose context is on the way."""
         self.moving: Move | None = None
@@ -119,7 +124,7 @@ class Machine(Parts):
             for watcher in self.watchers[:]:
                 watcher.job_begins(job)
         # By the bytes, not by the address: software may write another program to the same place.
-        program, memory = self._decoded_of(job), self._memory_of(job.regions)
+        program, memory = self._decoded_of(job), self.memory_of(job.regions)
         courses = program.courses(arithmetic=job.arithmetic)
         found, left = self.residents, None
         if courses.has_residents and job.residents:
@@ -129,9 +134,8 @@ class Machine(Parts):
         # Whoever runs writes where it likes. Only a job that comes to its end, and had the machine to itself, leaves
         # what it has loaded: nobody need know what a fault, an abort or another job in between has done.
         self.residents = None
-        course = courses.body if job.held else courses.whole
-
-        ended = Ending(self, left, done)
+        course = courses.course(held=job.held)
+        ended = Ending(self, program, left, done)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
             self.current = replayer = Replayer(self, job, memory, course, ended)
@@ -146,13 +150,21 @@ class Machine(Parts):
         stepper.sequencer.begin()
         return stepper
 
+    def forget(self) -> None:
+        """Let go what is remembered of programs: machines are held by others in a circle, and so that would wait until
+        Python looks for such."""
+        self.decoded.cache_clear()
+        self.memory_of.cache_clear()
+        self.current = None
+        self.forget_residents()
+
     def forget_residents(self) -> None:
         """Whatever the next job finds in SRAM, it loads its own."""
         self.residents = None
 
     def _decoded_of(self, job: Job) -> Decoded:
         code = self.memory.slice(job.code, job.code_bytes)
-        return self._decoded(code.tobytes(), tuple([size for _, size in job.regions]))
+        return self.decoded(code.tobytes(), tuple([size for _, size in job.regions]))
 
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
@@ -183,7 +195,7 @@ class Machine(Parts):
         made: list[Stepper] = []
 
         def begin() -> None:
-            made.append(player.stepper(self._memory_of(player.job.regions)))
+            made.append(player.stepper(self.memory_of(player.job.regions)))
             made[0].sequencer.begin()
 
         player.abandon()
@@ -201,7 +213,7 @@ class Machine(Parts):
         if course.timeline is None or courses.has_residents or self.watchers or self.adversary:
             return None
         self.forget_residents()
-        memory, order = self._memory_of(job.regions), course.order
+        memory, order = self.memory_of(job.regions), course.order
         return lambda: all(attempt(memory, job, step) is None for step in order)
 
     @property
@@ -214,20 +226,20 @@ class Machine(Parts):
 
         A core's bytes lie at ``address`` plus its number times the bytes of a core. Raises AddressError.
         """
-        self._move(stepper, SAVE, address, saved)
+        self.move(stepper, SAVE, address, saved).begin()
 
     def restore(self, stepper: Stepper, address: int, restored: Callable[[Player], None]) -> None:
         """The way back: give the machine to a parked job and copy its bytes into the cores' memories."""
-        self._move(stepper, RESTORE, address, restored)
-
-    def _move(self, stepper: Stepper, kind: str, address: int, moved: Callable[[Player], None]) -> None:
-        move = Move(self, stepper, kind, address, self._moved, moved)
-        if kind == RESTORE:
-            self.forget_residents()
-            self.current = stepper
-            stepper.join_link()
-        self.moving = move
+        move = self.move(stepper, RESTORE, address, restored)
+        self.forget_residents()
+        self.current = stepper
+        stepper.join_link()
         move.begin()
+
+    def move(self, stepper: Stepper, kind: str, address: int, told: Callable[[Player], None]) -> Move:
+        """The context of a job, which is to be on its way."""
+        self.moving = Move(self, stepper, kind, address, self._moved, told)
+        return self.moving
 
     def _moved(self, move: Move) -> None:
         self.moving = None

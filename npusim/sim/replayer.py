@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simpy.events import Event
 
 from npusim import _core
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
+from npusim.sim.owner import EventOwner, Owners
 from npusim.sim.parts import Parts
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import Step
@@ -55,14 +57,16 @@ class Course:
 
 
 @dataclass(slots=True, eq=False)
-class Replayer:
+class Replayer(EventOwner):
     """Replays a job whose course is known, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
+
+    EVENTS = ("_ended",)
 
     _machine: Parts
     job: Job
     _memory: JobMemory
-    _course: Course
-    _done: Callable[[Replayer], None]
+    course: Course
+    done: Callable[[Replayer], None]
     over: bool = False
     fault: Fault | None = None
     preemptions: int = 0
@@ -71,20 +75,27 @@ class Replayer:
         """Do the arithmetic and go to the end. Where it is a fault, nothing was begun: what came of each command so far
         is returned, for a stepper that goes through it in time."""
         if self.job.arithmetic:
-            order = self._course.order
+            order = self.course.order
             for number, step in enumerate(order):
                 result = attempt(self._memory, self.job, step)
                 if result is not None:
                     return {**dict.fromkeys(order[:number]), step: result}
-        self._machine.clock.after(self._course.length_ps, self._ended)
+        self._machine.clock.after(self.course.length_ps, self._ended)
         return {}
 
     def _ended(self, event: Event) -> None:
         if not self.over:
-            assert self._course.timeline is not None
-            self._machine.link.busy_ps += self._course.timeline.counters.dram_busy_ps
+            assert self.course.timeline is not None
+            self._machine.link.busy_ps += self.course.timeline.counters.dram_busy_ps
             self.over = True
-            self._done(self)
+            self.done(self)
+
+    def is_void(self, value: Any) -> bool:
+        return self.over
+
+    def own(self, owners: Owners, name: str) -> None:
+        """Make it known as the job of that name."""
+        owners.add(name, self)
 
     def leave_link(self) -> None:
         """It has nothing there."""
@@ -95,7 +106,7 @@ class Replayer:
 
     def timeline(self, now: int, clock_hz: int) -> Timeline:
         """The job's history, as it was the first time."""
-        assert self._course.timeline is not None
-        known, started_ps = self._course.timeline, self.job.started_ps
+        assert self.course.timeline is not None
+        known, started_ps = self.course.timeline, self.job.started_ps
         assert now - started_ps == known.time_ps
         return known.again(started_ps)

@@ -24,7 +24,7 @@ class Watcher:
     steps: ClassVar[bool] = True
 
     def job_begins(self, job: Job) -> None:
-        """A job is about to have the machine; in a device it is a :class:`npusim.device.jobs.Job`."""
+        """A job is about to have the machine; in a device it is a :class:`npusim.device.job.Job`."""
 
     def dispatched(self, unit: str, step: Step, at_ps: int) -> None:
         """A command goes to the queue of its unit, where it arrives at a time, now or some cycles later."""
@@ -49,6 +49,9 @@ class Watcher:
 
     def memory_written(self, address: int, size: int) -> None:
         """Software has written bytes of DRAM."""
+
+    def copied(self, source: int, destination: int, size: int) -> None:
+        """The device has copied bytes for software, by its ring of copies; an address is of DRAM or of host memory."""
 
     def interrupt(self, vector: int) -> None:
         """An interrupt message leaves the device."""

@@ -64,7 +64,8 @@ class Client:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         data = header + body
         sent = self.sock.sendmsg([data], ancillary)
-        self.sock.sendall(data[sent:])
+        if sent < len(data):
+            self.sock.sendall(data[sent:])
         return self.number
 
     def receive(self) -> tuple[int, int, int, int, bytes]:

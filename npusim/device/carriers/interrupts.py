@@ -39,10 +39,7 @@ class Interrupts:
         self.check(kind, first, count)
         if files and len(files) != count:
             raise OSError(errno.EINVAL, f"{len(files)} descriptors for {count} interrupts")
-        for file in files:
-            # Anything else may block who writes to it. One that is written to for others than us counts for nothing.
-            if os.readlink(f"/proc/self/fd/{file}") != _EVENTFD:
-                raise OSError(errno.EINVAL, "an interrupt must be an eventfd")
+        check_eventfds(files)
         self.disable(kind, first, count)
         self._files[kind].update(zip(range(first, first + count), files, strict=False))
         if kind == INTX and files:
@@ -97,3 +94,10 @@ class Interrupts:
         poll.register(file, select.POLLOUT)
         if poll.poll(0):
             os.eventfd_write(file, 1)
+
+
+def check_eventfds(files: Sequence[int]) -> None:
+    """OSError for a descriptor of another kind: it may block who writes to it."""
+    for file in files:
+        if os.readlink(f"/proc/self/fd/{file}") != _EVENTFD:
+            raise OSError(errno.EINVAL, "an interrupt must be an eventfd")

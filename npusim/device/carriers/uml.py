@@ -30,10 +30,11 @@ from npusim.device.bus import BAR_MEMORY
 from npusim.device.carriers.calendar import PS_PER_NS, Calendar
 from npusim.device.carriers.host_memory import HostMemory
 from npusim.device.carriers.vhost_user import VhostUser
-from npusim.device.carriers.virtio import CHAIN_BYTES, Chain
+from npusim.device.carriers.virtio import CHAIN_BYTES, Chain, Queue
 from npusim.device.carriers.wire import PeerError, PeerGoneError, Wire
 from npusim.device.npu import NpuDevice
-from npusim.device.pci import DmaError, PciFunction
+from npusim.device.pci import DmaError
+from npusim.device.traces.function import function_of
 from npusim.errors import NpusimError
 
 _log = logging.getLogger("npusim.device")
@@ -43,6 +44,8 @@ APERTURE_BYTES = 1 << 27
 
 MOST_POSTED = 256
 """Writes that the kernel's queue for commands has places for."""
+KEPT = 64
+"""So many writes are given back to a kernel that waits, twice as many to one that does not."""
 
 _COMMANDS, _INTERRUPTS = 0, 1  # the queues
 _ACCESS = struct.Struct("<BBHIQ")  # struct virtio_pcidev_msg: operation, BAR, reserved, bytes, address
@@ -74,7 +77,9 @@ class UmlCarrier:
     ``limit_ps``: how long it may go on in simulated time."""
 
     def __init__(self, device: NpuDevice, patience_s: float, limit_ps: int) -> None:
-        self.function = PciFunction(device, self, aperture=APERTURE_BYTES)
+        self.function = function_of(device, self, aperture=APERTURE_BYTES)
+        if device.checker is not None:
+            device.checker.carried(mapped=False, in_step=True)
         self.accesses = 0
         """By the kernel, to configuration space and BARs."""
         self._clock = device.machine.clock
@@ -86,7 +91,7 @@ class UmlCarrier:
         self._vhost: VhostUser | None = None
         self._arrivals: deque[Arrival] = deque()
         self._pin = False
-        self._posted = 0  # writes that the kernel has not taken back, at most
+        self._returned = 0  # writes that were given back since the kernel has last looked
 
     def serve(self, calendar: socket.socket, device: socket.socket, gone: Source | None = None) -> None:
         """Answer one kernel until it has ended. ``calendar``, ``device``: listening sockets that it connects to;
@@ -95,6 +100,8 @@ class UmlCarrier:
         Raises PeerError for one that breaks a protocol or says nothing, EndlessError.
         """
         self._gone = gone
+        self._arrivals.clear()  # what one before it has not heard
+        self._returned = 0
         try:
             self._first_readable(calendar)
             wire = self._accept(calendar)
@@ -146,9 +153,10 @@ class UmlCarrier:
     def _let_time_pass(self, calendar: Calendar) -> None:
         """The kernel waits: go to what comes first, its timer or an interrupt, and let it run."""
         vhost = self._vhost
-        if vhost is not None and self._posted >= MOST_POSTED // 2:
-            self._posted = 0  # it takes them back when it is told to look, in no time
-            vhost.call(_COMMANDS, self._until_readable)
+        if vhost is not None and len(vhost.queues[_COMMANDS].kept) >= KEPT:
+            vhost.queues[_COMMANDS].give_kept()
+            vhost.call(_COMMANDS, self._until_readable)  # it takes them in no time
+            self._returned = 0
         timer_ps = _NEVER_PS if calendar.wanted_ns is None else calendar.wanted_ns * PS_PER_NS
         ready_ps = self._run_until(timer_ps)
         ready_ns = max(-(-ready_ps // PS_PER_NS), calendar.kernel_ns)
@@ -244,7 +252,12 @@ class UmlCarrier:
         if index == _COMMANDS:
             for _ in range(queue.waiting()):
                 chain = queue.take()
-                queue.give(chain, self._access(chain))
+                answer = self._access(chain)
+                if chain.room:
+                    queue.give(chain, answer)
+                    self._returned = 0
+                else:
+                    self._keep(queue, chain)
                 self._check_limit()
         calendar.catch_up()
 
@@ -256,7 +269,6 @@ class UmlCarrier:
         data = chain.data[_ACCESS.size :]
         room = sum(space for _address, space in chain.room)
         self.accesses += 1
-        self._count_posted(bool(room))
         # Linux 6.1 sends memset_io() as a write to configuration space, but of a BAR, or of any size.
         if operation == _CFG_WRITE and (bar or size not in (1, 2, 4, 8)):
             operation = _MMIO_MEMSET
@@ -276,10 +288,14 @@ class UmlCarrier:
             self._write(bar, address, data[:size] if operation == _MMIO_WRITE else data[:1] * size)
         return b""
 
-    def _count_posted(self, answered: bool) -> None:
-        """With an answer the kernel takes back what it has written before; virt-pci loses what it has no place for."""
-        self._posted = 0 if answered else self._posted + 1
-        if self._posted == MOST_POSTED:
+    def _keep(self, queue: Queue, chain: Chain) -> None:
+        """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read.
+        So none is, until it waits for something else or has few places left."""
+        queue.keep(chain)
+        if len(queue.kept) >= 2 * KEPT:
+            self._returned += len(queue.kept)
+            queue.give_kept()
+        if self._returned + len(queue.kept) == MOST_POSTED:
             _log.warning(
                 "the kernel has written to the device %d times without reading: the next write is lost, "
                 "because virt-pci has no place for more. Read a register between, or use memcpy_toio()",

@@ -43,6 +43,7 @@ class Queue:
     def reset(self) -> None:
         """As before the driver has set it up."""
         self.size = 0
+        self.kept: list[int] = []  # heads of chains that are done with, and not given back yet
         self.taken = 0  # as the driver's index of what is available counts, modulo 2**16
         self._given = 0
 
@@ -101,7 +102,20 @@ class Queue:
             if part:
                 self._memory.write(address, part)
             place += len(part)
-        entry = _USED.pack(chain.head, place)
+        self._give(chain.head, place)
+
+    def keep(self, chain: Chain) -> None:
+        """Have done with a chain that has no answer, but give it back later: at :meth:`give_kept`."""
+        self.kept.append(chain.head)
+
+    def give_kept(self) -> None:
+        """Hand back what was kept."""
+        for head in self.kept:
+            self._give(head, 0)
+        self.kept.clear()
+
+    def _give(self, head: int, written: int) -> None:
+        entry = _USED.pack(head, written)
         self._memory.write(self.used + 4 + _USED.size * (self._given % self.size), entry)
         self._given = self._given + 1 & 0xFFFF
         self._memory.write(self.used + 2, _INDEX.pack(self._given))

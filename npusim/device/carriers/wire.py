@@ -72,6 +72,16 @@ class Wire:
             rest = rest[count:]
         return data
 
+    def drain(self) -> None:
+        """Take what has come and is of no interest. Raises PeerGoneError."""
+        try:
+            if not self._peer.recv(1 << 16, socket.MSG_DONTWAIT):
+                raise PeerGoneError("closed")
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise PeerGoneError(error.strerror) from None
+
     def take_fds(self) -> list[int]:
         """The descriptors that came with what was received since the last call; the caller closes them."""
         fds, self._fds = self._fds, []

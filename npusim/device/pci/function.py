@@ -48,6 +48,8 @@ class PciFunction:
     """
 
     pinned = True
+    traced = False
+    """Whether all that passes is written down."""
 
     def __init__(
         self, device: NpuDevice, host: HostSide, *, host_masks: bool = False, aperture: int | None = None
@@ -72,6 +74,7 @@ class PciFunction:
         self._pin = False
         self._epoch = 0
         self._silent_until = self._resumed_at = 0
+        self._plugged = device.plugged
         device.connect(self)
 
     # Configuration space
@@ -102,6 +105,11 @@ class PciFunction:
 
     @property
     def _silent(self) -> bool:
+        if self.device.plugged != self._plugged:  # another device, as far as anybody can tell
+            self._plugged = self.device.plugged
+            self._config.reset()
+            self._messages.reset()
+            self._silent_until = 0
         return not self.device.connected or self._clock.now < self._silent_until
 
     @property

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from npusim.device import jobs, npu
+from npusim.device import job as device_job
+from npusim.device import npu
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.errors import NpusimError
 from npusim.isa.base import Command, Instruction, decode
@@ -105,7 +106,7 @@ def of_job(job: Job, timeline: Timeline) -> Iterable[Point]:
     yield Point("jobs", "job", end)
     if timeline.fault:
         yield Point("faults", timeline.fault.code.name, "happened")
-    if end == "done" and isinstance(job, jobs.Job):
+    if end == "done" and isinstance(job, device_job.Job):
         yield Point("jobs", RINGS[job.ring], "done")
     if not job.arithmetic:
         yield Point("jobs", "job", "without arithmetic")

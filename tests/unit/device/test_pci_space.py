@@ -153,3 +153,7 @@ def test_a_device_that_is_gone_reads_as_ones() -> None:
     function.device.unplug()
     assert function.config_read(0, 4) == ONES
     assert function.read(0, 0, 4) == ONES
+    function.device.plug()
+    assert function.config_read(0, 4) == 0x0042_1E4E
+    assert function.config_read(4, 2) == 0, "configuration space has outlived the device"
+    assert function.read(0, 0, 4) == ONES
