@@ -5,12 +5,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "client.h"
@@ -35,18 +33,6 @@ static struct job jobs[MOST_JOBS];
 
 static const char *const classes[] = { "low", "medium", "high" };
 static const char *const faults[] = { "NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL" };
-
-static int answer(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf("\n");
-	fflush(stdout);
-	return 0;
-}
 
 /* What errno means to the suite. */
 static int refuse(int err, const char *what)
@@ -351,24 +337,22 @@ static int command(char **words, int count)
 	return answer("error USAGE %s with %d words", verb, count);
 }
 
-int serve(const char *path)
+int serve(const char *path, const char *shared)
 {
 	char *line = NULL, *words[MOST_WORDS];
-	struct termios mode;
 	size_t room = 0;
 
 	device = path;
-	if (!tcgetattr(STDIN_FILENO, &mode)) {	/* a console: neither echo nor carriage returns */
-		cfmakeraw(&mode);
-		tcsetattr(STDIN_FILENO, TCSANOW, &mode);
-	}
-	while (getline(&line, &room, stdin) > 0) {
+	channel_open(shared);
+	while (next_line(&line, &room)) {
 		int count = 0;
 
 		for (char *word = strtok(line, " \r\n"); word && count < MOST_WORDS; word = strtok(NULL, " \r\n"))
 			words[count++] = word;
 		if (count)
 			command(words, count);
+		else
+			answer("error USAGE an empty line");
 	}
 	close_all();
 	free(line);
