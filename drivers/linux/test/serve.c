@@ -13,6 +13,7 @@
 
 #include "client.h"
 
+#define FIRST_SLOT "/sys/bus/pci/devices/0000:00:00.0"
 #define MOST_WORDS 512
 #define MOST_PROGRAMS 64
 #define MOST_JOBS 512
@@ -93,7 +94,12 @@ static int do_open(void)
 {
 	close_all();
 	fd = open(device, O_RDWR | O_CLOEXEC);
-	return fd < 0 ? refuse(-errno, device) : answer("ok");
+	if (fd >= 0)
+		return answer("ok");
+	/* On the bus, but the driver did not want it. */
+	if (errno == ENOENT && !access(FIRST_SLOT, F_OK))
+		return answer("error DEVICE %s is not there, see the kernel's log", device);
+	return refuse(-errno, device);
 }
 
 static int do_load(const char *path)
