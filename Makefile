@@ -7,10 +7,10 @@ KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
 	$(wildcard hal/*/*.pyx hal/*/*.pxd hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow acceptance oldest newest torch fuzz sanitize bench lint build clean
+.PHONY: help demo run test slow acceptance oldest newest torch fuzz sanitize bench lint build clean uml linux-test
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 demo: .venv/core  ## build everything, then compute and time a small network on the simulated device
 	$(BIN)/npusim demo
@@ -49,6 +49,15 @@ oldest newest:
 torch: .venv-torch/ready  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; downloads torch
 	.venv-torch/bin/python -m pytest tests/torch
 
+uml:  ## a User Mode Linux kernel for npusim uml, from Debian's sources, once; minutes, no root
+	drivers/uml/build.sh
+
+# Twice, because a kernel with the address sanitizer is slower, and other things show in it.
+linux-test: .venv/test uml  ## the kernel module in User Mode Linux: lockdep, DMA debugging, KASAN; says what cannot be had
+	drivers/uml/build.sh kasan
+	$(BIN)/pytest -rs tests/linux
+	NPUSIM_UML_KERNEL="$$(drivers/uml/build.sh where kasan)" $(BIN)/pytest -rs tests/linux
+
 fuzz: .venv/test  ## damaged models, program files and handles, through the C libraries too; an hour
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi-v1
@@ -56,6 +65,9 @@ fuzz: .venv/test  ## damaged models, program files and handles, through the C li
 	$(BIN)/python -m tests.support.fuzz.run --library programs
 	$(BIN)/python -m tests.support.fuzz.run --library npu-files --cases 1000000
 	$(BIN)/python -m tests.support.fuzz.run --library models --cases 500000
+	$(BIN)/python -m tests.support.fuzz.run --library vfio-user --cases 20000
+	$(BIN)/python -m tests.support.fuzz.run --library pci-proxy --cases 20000
+	$(BIN)/python -m tests.support.fuzz.run --library uml --cases 5000
 
 # Python itself has no sanitizer, so theirs come first; it must not look for npusim in this folder.
 SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \

@@ -138,6 +138,10 @@ class CacheError(NpusimError):
     """A program file is truncated, altered, foreign or of another version."""
 
 
+class CheckpointError(NpusimError):
+    """A checkpoint cannot be made here, or is truncated, altered, of another version or of another device."""
+
+
 class FileCutError(NpusimError):
     """A mapped file has lost bytes that are needed, because somebody has cut it."""
 
@@ -161,6 +165,18 @@ class DeviceGoneError(DeviceFaultError):
 
 class DeviceMemoryError(NpusimError):
     """Simulated device memory is exhausted: says required and available bytes."""
+
+
+class DriverCheckError(NpusimError):
+    """A driver has not kept to the device's contract; one text for each mistake."""
+
+    def __init__(self, findings: Sequence[str], /) -> None:
+        super().__init__(tuple(findings))
+        self.findings: tuple[str, ...] = tuple(findings)
+
+    def __str__(self) -> str:
+        count = len(self.findings)
+        return "\n".join([f"the driver made {count} mistake{'s' * (count > 1)}:", *self.findings])
 
 
 class QueueFullError(NpusimError):

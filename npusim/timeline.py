@@ -75,9 +75,11 @@ class FaultCode(enum.IntEnum):
     PROGRAM = 2  # the instruction stream cannot be decoded, or breaks a rule of isa.verify
     ADDRESS = 3  # an address outside the machine's memory
     DATA = 4  # the data makes an instruction illegal, such as an index outside its axis
-    DEADLOCK = 5  # no unit can go on
+    DEADLOCK = 5  # no unit can go on: each waits for another
     DMA = 6  # a DMA transfer failed on the bus
     INTERNAL = 7  # the simulator itself failed
+    HOST = 8  # host memory cannot be reached
+    ECC = 9  # a memory has an error that its code cannot correct
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,14 @@ class Fault:
     explanation: str
 
 
+class Injected(NamedTuple):
+    """A fault of a script has been felt: when, since power-on; which one of which script; what it was."""
+
+    at_ps: int
+    fault: str
+    what: str
+
+
 @dataclass(slots=True)
 class Timeline:
     """What one job did. ``spans`` are in order of (end, unit, start).
@@ -97,7 +107,8 @@ class Timeline:
     times in the spans count from there, to the moment at which its completion record is written. ``suspended_ps``: the
     part of that in which the job was parked, saving and restoring included. ``residents_held``: the weights that its
     program keeps in SRAM were there, and were not loaded. ``fault`` is None if it succeeded;
-    ``error``: what the simulator itself raised, for FaultCode.INTERNAL.
+    ``error``: what the simulator itself raised, for FaultCode.INTERNAL. ``injected``: faults on request that were felt
+    meanwhile.
     """
 
     spans: list[Span] = field(default_factory=list)
@@ -111,6 +122,7 @@ class Timeline:
     residents_held: bool = False
     fault: Fault | None = None
     error: BaseException | None = None
+    injected: tuple[Injected, ...] = ()
 
     def again(self, started_ps: int) -> Timeline:
         """The same for a job that the device took at another time; nothing in it that can change is shared."""

@@ -1,14 +1,18 @@
 """Settings shared by all tests."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from npusim.device.check import VARIABLE, Checker
+from npusim.device.flights import Load
 from npusim.isa import emitted
 from npusim.isa.base import Command
 from npusim.isa.verify import Limits, verify
-from tests.support.own_places import VARIABLES
+from npusim.sim.parts import Parts
+from tests.support.own_places import VARIABLES as OWN
 
 # No deadline, and no verdict on how fast examples are drawn: the first one of a test may compile kernels' tables or
 # import onnx, and machines are shared.
@@ -21,7 +25,7 @@ settings.load_profile("default")
 def _nothing_in_the_users_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What npusim keeps - keys, programs, capabilities - stays within the test run, in other processes, too."""
     with pytest.MonkeyPatch.context() as patch:
-        for variable in VARIABLES:
+        for variable in OWN:
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable.lower())))
         yield
 
@@ -39,3 +43,24 @@ def _whatever_is_compiled_is_verified() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("npusim.compiler.pipeline.emit", verified)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_driver_does_wrong(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """With $NPUSIM_DRIVER_CHECK each device of each test watches its driver, and a finding fails the test."""
+    if request.node.get_closest_marker("unwatched"):
+        monkeypatch.delenv(VARIABLE, raising=False)
+    if not os.environ.get(VARIABLE):
+        yield
+        return
+    checkers: list[Checker] = []
+    make = Checker.wanted
+
+    def kept(check: bool | str | None, machine: Parts, registers: Mapping[str, int], load: Load) -> Checker | None:
+        checker = make(check, machine, registers, load)
+        checkers.extend([checker] if checker is not None and check is None else [])
+        return checker
+
+    monkeypatch.setattr(Checker, "wanted", kept)
+    yield
+    assert [str(finding) for checker in checkers for finding in checker.findings] == []

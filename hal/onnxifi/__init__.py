@@ -79,7 +79,7 @@ from hal.onnxifi.descriptor import MemoryFenceV1, TensorDescriptorV1  # noqa: E4
 from hal.onnxifi.status import RETURNS, Status  # noqa: E402
 
 if TYPE_CHECKING:
-    from npusim.sim.inject import Injection
+    from npusim.runtime.executor import DeviceFaults
 
 __all__ = [
     "GRAPH_PROPERTY_PRIORITY",
@@ -120,8 +120,9 @@ __all__ = [
 ]
 
 
-def device_faults(device: int) -> Injection:
-    """The faults of a simulated device that is on: hung units, errors on the bus, flipped bits.
+def device_faults(device: int) -> DeviceFaults:
+    """The faults of a simulated device that is on: ``add`` takes a script, ``clear`` ends them, ``check`` raises
+    UsageError if one has not happened.
 
     ``device`` is its place in the list of backends. Raises ValueError if it is not on: no backend of it is initialised.
     """
@@ -130,4 +131,4 @@ def device_faults(device: int) -> Injection:
     executor = devices()[device].live_executor()
     if executor is None:
         raise ValueError(f"device {device} is not on: no backend of it is initialised")
-    return executor.device.injection
+    return executor.faults

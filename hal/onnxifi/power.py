@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from npusim.faults import faults_asked
 from npusim.hw.config import Config
 from npusim.runtime import Executor
 
@@ -24,7 +25,7 @@ class Power:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.executor = Executor(config, queue_limit=QUEUE_LIMIT)
+        self.executor = Executor(config, faults=faults_asked(), queue_limit=QUEUE_LIMIT)
         self._lock = threading.Lock()
         self._graphs = 0
 

@@ -16,7 +16,24 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from npusim.cli import compare, config, device, explore, libs, rerun, run, serving, setup, validate, whatif
+from npusim.cli import (
+    compare,
+    config,
+    debug,
+    device,
+    driver_test,
+    explore,
+    libs,
+    replay,
+    rerun,
+    run,
+    serve,
+    serving,
+    setup,
+    uml,
+    validate,
+    whatif,
+)
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State
@@ -48,13 +65,18 @@ def app() -> None:
 
 for _command in (
     run.run,
+    debug.debug,
     compare.compare,
     whatif.whatif,
     rerun.rerun,
+    replay.replay,
     serving.serving,
+    serve.serve,
+    uml.uml,
     compiling.compile_,
     compiling.disasm,
     device.info,
+    driver_test.driver_test,
     explaining.explain,
     config.config,
     explore.explore,

@@ -83,9 +83,11 @@ model_argument = click.argument("model", type=click.Path(path_type=Path, dir_oka
 """The model file; whether it is there is checked where it is read, with our message."""
 
 
-def config_options(default: str | None = "edge") -> Callable[[F], F]:
-    """--config and --set: which device."""
-    shown = default if default is not None else "the one the program was compiled for, else edge"
+def config_options(
+    default: str | None = "edge", without: str = "the one the program was compiled for, else edge"
+) -> Callable[[F], F]:
+    """--config and --set: which device. ``without``: which it is if there is no default."""
+    shown = default if default is not None else without
 
     def decorate(function: F) -> F:
         function = click.option(
@@ -142,8 +144,8 @@ def shape_options(function: F) -> F:
     )(function)
 
 
-def device(name: str, overrides: tuple[str, ...]) -> Config:
-    """The description called name, with every KEY=VALUE of --set applied and checked together."""
+def device(name: str | Config, overrides: tuple[str, ...]) -> Config:
+    """The description called name, or the one given, with every KEY=VALUE of --set applied and checked together."""
     from npusim.hw.config import load_config
 
     config = load_config(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from npusim.runtime import Session
 
 
-def open_session(config: Config, cache_dir: Path | None, no_cache: bool) -> Session:
-    """A session on a device; ``no_cache`` wins over ``cache_dir``."""
+def open_session(
+    config: Config, cache_dir: Path | None, no_cache: bool, options: Mapping[str, Any] | None = None
+) -> Session:
+    """A session on a device; ``no_cache`` wins over ``cache_dir``; ``options``: its other arguments."""
     from npusim.runtime import Session
 
-    return Session(config, cache_dir=False if no_cache else cache_dir)
+    return Session(config, cache_dir=False if no_cache else cache_dir, **(options or {}))
 
 
 def save_program(program: Program, path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from npusim.errors import UsageError
 if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
+    from npusim.report.arrivals import Arrivals
     from npusim.runtime import Result
     from npusim.runtime.provenance import Origin
 
@@ -58,6 +61,26 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write a page with pictures; it needs no network.",
 )
+@click.option("--check-driver", is_flag=True, help="Watch what the driver does with the device; a mistake is an error.")
+@click.option(
+    "--adversary",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Vary the times that the device's contract leaves open.",
+)
+@click.option(
+    "--bus-trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npt",
+    help="Write all that passes between driver and device, for npusim replay.",
+)
+@click.option(
+    "--faults",
+    type=click.Path(path_type=Path),
+    metavar="FILE.toml",
+    help="Let the device misbehave as a script says; a fault that does not happen fails the command.",
+)
+@click.option("--timeout", metavar="TIME", help="Simulated time after which the driver gives a run up, such as '2 s'.")
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
 @cache_options
 def run(
@@ -75,6 +98,11 @@ def run(
     json_file: str | None,
     trace: Path | None,
     page: Path | None,
+    check_driver: bool,
+    adversary: int | None,
+    faults: Path | None,
+    timeout: str | None,
+    bus_trace: Path | None,
     top: int,
     cache_dir: Path | None,
     no_cache: bool,
@@ -94,17 +122,28 @@ def run(
       npusim run m.onnx --set dram.bandwidth='8 GB/s' --timing-only --trace m.perfetto-trace
       npusim run m.onnx --config edge --timing-only --html m.html
       npusim run m.onnx --input-shape ids=1,128 --bind steps=4
+      npusim run m.onnx --config edge --faults faults.toml --timeout '1 s'
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+    from npusim.device.check import VARIABLE
+    from npusim.report.arrivals import Arrivals
     from npusim.report.run import first_run, text
 
-    _check_destinations(json_file, (trace, page), output_dir, timing_only)
+    _check_destinations(json_file, (trace, page, bus_trace), output_dir, timing_only)
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
     if resident_weights:
         overrides = (*overrides, "sram.resident_weights=true")
     session, program, found = prepare(
-        model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs, timing_only=timing_only
+        model,
+        config,
+        overrides,
+        (input_shapes, bound),
+        cache_dir,
+        no_cache,
+        inputs,
+        timing_only=timing_only,
+        options=_session_options(faults, timeout, check_driver, adversary, bus_trace),
     )
     arrays = None
     if not timing_only:
@@ -115,14 +154,18 @@ def run(
         )
     note = describe_inputs(program, inputs, None if timing_only else seed)
     first: Result | None = None
+    arrivals = Arrivals()
     with progress(f"simulating {program.name} on {found.name}"):
         if program.resident_bytes:
             first = session.run(program, arrays, timing_only=timing_only)
+        if trace is not None:
+            session.device.watch(arrivals)
         result: Result = session.run(program, arrays, timing_only=timing_only)
+    session.device.faults.check()
     result.seed = seed if arrays is not None and not inputs else None
     if result.origin is None:
         result.origin = _file_origin(model)
-    written = _write_files(result, program, found, output_dir, trace)
+    written = _write_files(result, program, found, output_dir, trace, arrivals)
     if page is not None:
         _write_page(page, result, [("inputs", note), *first_run(first, found)])
         written.append(str(page))
@@ -130,8 +173,23 @@ def run(
         alone = {"first": _costs(first)} if first is not None else {}
         write_json(json_file, {**result.to_json_dict(), **alone, "inputs": note})
         written.append(json_file)
+    if bus_trace is not None:
+        written.append(str(bus_trace))
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
+    if check_driver or os.environ.get(VARIABLE) or bus_trace is not None:
+        session.close()  # which raises what the driver did wrong, and ends the trace
+
+
+def _session_options(
+    faults: Path | None, timeout: str | None, check_driver: bool, adversary: int | None, bus_trace: Path | None
+) -> dict[str, Any]:
+    """What of the options is the session's, by its names for it."""
+    given = {
+        "faults": faults, "timeout": timeout, "check_driver": check_driver or None, "adversary": adversary,
+        "bus_trace": bus_trace,
+    }  # fmt: skip
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _file_origin(model: Path) -> Origin:
@@ -164,15 +222,19 @@ def _check_destinations(
 
 
 def _write_files(
-    result: Result, program: Program, found: Config, output_dir: Path | None, trace: Path | None
+    result: Result, program: Program, found: Config, output_dir: Path | None, trace: Path | None, arrivals: Arrivals
 ) -> list[str]:
     from npusim.cli.tensors import write_outputs
+    from npusim.report.flows import flows, queues
     from npusim.report.perfetto import write_trace
 
     written = [] if output_dir is None else list(map(str, write_outputs(output_dir, result.outputs)))
     if trace is not None:
         with replacing(trace) as draft:
-            write_trace(draft, result.timeline, program.ops, found.clock_hz, result.memory, result.provenance)
+            write_trace(
+                draft, result.timeline, program.ops, found.clock_hz, result.memory, result.provenance,
+                flows(program, result.timeline), queues(result.timeline, arrivals.of_units),
+            )  # fmt: skip
         written.append(str(trace))
     return written
 
@@ -193,10 +255,12 @@ def prepare(
     inputs: tuple[str, ...] = (),
     *,
     timing_only: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Program, Config]:
     """A session, the program of a model file on it, and the device: what commands that simulate start with.
 
-    ``given``: the texts of --input-shape and --bind; ``inputs``: those of --input, which say what is left open.
+    ``given``: the texts of --input-shape and --bind; ``inputs``: those of --input, which say what is left open;
+    ``options``: further arguments of the session.
     """
     from npusim.cache import is_program
     from npusim.hw.config import list_configs
@@ -221,9 +285,9 @@ def prepare(
         needed = sum(program.region_bytes)
         if needed > found.dram.bytes:  # before inputs are made: a file may claim terabytes
             raise UsageError(f"{model}: needs {needed} bytes of DRAM, {found.name} has {found.dram.bytes}")
-        return open_session(found, None, True), program, found
+        return open_session(found, None, True, options), program, found
     found = device(config if config is not None else "edge", overrides)
-    session = open_session(found, cache_dir, no_cache)
+    session = open_session(found, cache_dir, no_cache, options)
     arrays = None
     if inputs:
         from npusim.cli.tensors import input_files, mapped

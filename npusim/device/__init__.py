@@ -1,4 +1,4 @@
-"""The device as software meets it: registers, command ring, interrupts, fault injection."""
+"""The device as software meets it: registers, command ring, interrupts, faults."""
 
 from npusim.device.npu import NpuDevice
 

@@ -69,6 +69,10 @@ class Bus(ABC):
         that of making one pool of host memory reachable for it.
         """
 
+    def note(self, what: str, address: int = 0, size: int = 0) -> None:  # noqa: B027 - most have nobody to tell
+        """For the driver sanitizer: device memory was ``allocated`` or ``freed`` by the driver, or the driver is
+        ``done``, and has freed all. The device does nothing, no time passes; a driver may leave it out."""
+
     def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
         """Do rounds of jobs once more, in turn, up to ``most``; how many were done, and the time of that has passed.
 
@@ -87,3 +91,34 @@ class RegisterModel(Protocol):
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         """As :meth:`Bus.write`."""
+
+
+class DmaError(Exception):
+    """Host memory that a device cannot reach. Arguments: bus address, why."""
+
+    def __init__(self, address: int, explanation: str, /) -> None:
+        super().__init__(address, explanation)
+        self.address = address
+        self.explanation = explanation
+
+
+class Carrier(Protocol):
+    """Where a device's interrupts go, and its accesses to host memory."""
+
+    pinned: bool
+    """Whether it has a pin, and so wants to be told of the level."""
+
+    def irq(self, vector: int) -> None:
+        """The device sends a message."""
+
+    def level(self) -> None:
+        """The device's level may have changed."""
+
+    def withdraw_irqs(self) -> None:
+        """After a reset: messages that have not left will not leave."""
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        """Bytes of host memory by bus address. Raises DmaError."""
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        """As :meth:`dma_read`."""

@@ -9,11 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from npusim.device.bus import Bus, RegisterModel, Turn
+from npusim.device.bus import Bus, DmaError, RegisterModel, Turn
 from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
 from npusim.sim.memory import AddressError, DeviceMemory
+from npusim.sim.watch import Watcher
 
 _log = logging.getLogger("npusim.device")
 
@@ -29,11 +30,16 @@ class InProcess(RegisterModel, Protocol):
 class HostBus(Bus):
     """Carries one device in this process. Not for several threads at once."""
 
-    def __init__(self, config: Config, clock: Clock, memory: DeviceMemory, device: InProcess) -> None:
+    pinned = False
+
+    def __init__(
+        self, config: Config, clock: Clock, memory: DeviceMemory, device: InProcess, watchers: Sequence[Watcher]
+    ) -> None:
         self._host = config.host
         self._clock = clock
         self._memory = memory
         self._device = device
+        self._watchers = watchers  # are told of bulk copies
         self._pending: set[int] = set()  # vectors
         self._times = {"submit": config.host.submit_ps, "map": config.host.map_ps}
         self.connected = True
@@ -51,9 +57,12 @@ class HostBus(Bus):
         self._clock.advance(self._copy_ps(size))
         if self.connected:
             try:
-                return bytearray(self._memory.slice(address, size))
+                data = bytearray(self._memory.slice(address, size))
+                for watcher in self._watchers[:]:
+                    watcher.memory_read(address, size)
+                return data
             except AddressError as fault:
-                _log.warning("bulk read: %s", fault.explanation)
+                self._tell_misused("bulk read", fault)
         return bytearray(b"\xff") * size
 
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
@@ -62,24 +71,46 @@ class HostBus(Bus):
         if self.connected:
             try:
                 self._memory.slice(address, source.size)[:] = source
+                if self._watchers:
+                    self._tell_written(address, source.size)
             except AddressError as fault:
-                _log.warning("bulk write: %s", fault.explanation)
+                self._tell_misused("bulk write", fault)
 
     def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
         self._clock.advance(self._copy_ps(size))
         if self.connected:
             try:
                 fill(self._memory.slice(address, size))
+                if self._watchers:
+                    self._tell_written(address, size)
             except AddressError as fault:
-                _log.warning("bulk write: %s", fault.explanation)
+                self._tell_misused("bulk write", fault)
+
+    def _tell_misused(self, verb: str, fault: AddressError) -> None:
+        _log.warning("%s: %s", verb, fault.explanation)
+        for watcher in self._watchers[:]:
+            watcher.misused(f"{verb}: {fault.explanation}")
+
+    def _tell_written(self, address: int, size: int) -> None:
+        for watcher in self._watchers[:]:
+            watcher.memory_written(address, size)
+
+    def note(self, what: str, address: int = 0, size: int = 0) -> None:
+        for watcher in self._watchers[:]:
+            watcher.noted(what, address, size)
 
     def wait_irq(self, timeout_ps: int) -> int:
+        if self._watchers:
+            for watcher in self._watchers[:]:
+                watcher.waits(timeout_ps)
         if not self._clock.run_until(self._pending.__len__, timeout_ps):
             return 0
         # Taking an interrupt is work of the host, paid once for all that have come meanwhile.
         self._clock.advance(self._host.irq_ps)
         vectors = sum(1 << vector for vector in self._pending)
         self._pending.clear()
+        for watcher in self._watchers[:]:
+            watcher.takes(vectors)
         return vectors
 
     def host_work(self, kind: str) -> None:
@@ -110,10 +141,28 @@ class HostBus(Bus):
         verdicts = [self._memory.slice(address, size) for address, size in turn.reads]
         return lambda: compute() and all(verdict.any() for verdict in verdicts)
 
+    def pending(self) -> list[int]:
+        """The vectors whose messages software has not taken."""
+        return sorted(self._pending)
+
+    def restore(self, vectors: list[int], *, connected: bool) -> None:
+        """Have these messages on the way."""
+        self._pending = set(vectors)
+        self.connected = connected
+
     def withdraw_irqs(self) -> None:
         """Take back the interrupt messages that software has not taken."""
         self._pending.clear()
 
+    def level(self) -> None:
+        """There is no pin here: interrupts are messages."""
+
     def irq(self, vector: int) -> None:
         """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
         self._pending.add(vector)
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        raise DmaError(address, "this bus reaches no host memory")
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        raise DmaError(address, "this bus reaches no host memory")

@@ -10,26 +10,45 @@ preemption is enabled. So neither can change between its check and its use.
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from typing import Any, cast
 
+from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
+from npusim.device.job import Job, Stage, job_of
+from npusim.device.jobstate import (
+    ADDRESS,
+    Programs,
+    Told,
+    job_of_state,
+    job_state,
+    owner_name,
+    residents_of,
+    residents_state,
+)
+from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
-from npusim.device.ring import COMPLETION, ENTRY, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
-from npusim.sim import job as machine_job
+from npusim.device.ring import COMPLETION, ENTRY, HOST, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
+from npusim.errors import CheckpointError
+from npusim.sim.adversary import Adversary
+from npusim.sim.clock import Event
+from npusim.sim.context import Move
+from npusim.sim.jobstate import restore_banks
 from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
-from npusim.sim.stepper import Stepper
+from npusim.sim.owner import EventOwner, Owners
+from npusim.sim.replayer import Replayer
+from npusim.sim.saved import Saved
+from npusim.sim.stepper import RESTORE, SAVE, Stepper
 from npusim.sim.steps import RefusedError
+from npusim.sim.watch import Watcher
 from npusim.timeline import Counters, Fault, FaultCode, Timeline
 from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.device")
 
-_READY, _BUSY, _FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
-_INT_DONE, _INT_FAULT = (field.mask for field in BY_NAME["INT_STATUS"].fields)
+_READY, _BUSY, _FAULT, _FIRMWARE, _COPY_FAULT = (field.mask for field in BY_NAME["STATUS"].fields)
+_OF_OTHERS = _FIRMWARE | _COPY_FAULT
 _COUNT = 0xFFFF_FFFF
 _DOWN = tuple(reversed(range(len(RINGS))))
 _TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
@@ -37,48 +56,28 @@ _HEADS = tuple(f"{name}_HEAD" for name in RINGS)
 _TAILS = tuple(f"{name}_TAIL" for name in RINGS)
 
 
-class Stage(enum.Enum):
-    """Where a job is on its way."""
-
-    FETCHING = "ring entry and region table are on the way"
-    RUNNING = "has the machine"
-    LEAVING = "comes to a stop, then its context is saved"
-    PARKED = "waits with its context in DRAM"
-    RETURNING = "its context is restored"
-    ENDING = "its completion record is on the way"
-
-
-@dataclass(slots=True, eq=False)
-class Job(machine_job.Job):
-    """A job that the device has taken from a ring. ``player``: what carries it through the machine, once it has begun
-    there; ``context``: where it is parked."""
-
-    ring: int = 0
-    stage: Stage = Stage.FETCHING
-    entry: RingEntry | None = None
-    player: Player | None = None
-    fault: Fault | None = None
-    aborted: bool = False
-    context: int = 0
-
-
-class JobQueues:
+class JobQueues(EventOwner):
     """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
 
-    ``interrupt(bits)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence is None
-    when the ring entry could not be read.
+    ``interrupt(bits, *sources)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence
+    is None when the ring entry could not be read.
     """
+
+    EVENTS = ("_entry_came", "_record_went", "_table_came")
 
     def __init__(
         self,
         machine: Machine,
         registers: RegisterFile,
-        interrupt: Callable[[int], None],
+        port: Port,
+        interrupt: Callable[..., None],
         ended: Callable[[int | None, Timeline], None],
     ) -> None:
         self._machine = machine
         self._registers = registers
         self._values = registers.values
+        self._port = port
+        self._load, self._control_ps = port.load, machine.control_ps
         self._interrupt = interrupt
         self._tell = ended
         self._begun: list[Job | None] = []
@@ -102,7 +101,10 @@ class JobQueues:
     def doorbell(self, ring: int) -> None:
         """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
         self._tails[ring] = self._values[_TAILS[ring]]
-        self.consider()
+        if self._machine.adversary is not None:
+            self._consider_late(self._machine.adversary)
+        else:
+            self.consider()
 
     def preempt(self, context_base: int) -> None:
         """From here on jobs are parked at that DRAM address, where there is room for them; 0: they are not parked.
@@ -110,6 +112,34 @@ class JobQueues:
         One that is parked already comes back from where it was put.
         """
         self._context_base = context_base
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it what happens from here on, of jobs under way, too."""
+        self._machine.watchers.append(watcher)
+        if not watcher.steps:
+            return
+        self.step_by_step()  # first: what a job has done already nobody is told
+        for job in self._begun:
+            if job is not None and isinstance(job.player, Stepper):
+                job.player.tell()
+        self._machine.step_watchers.append(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        self._machine.watchers.remove(watcher)
+        if watcher.steps:
+            self._machine.step_watchers.remove(watcher)
+
+    def step_by_step(self) -> None:
+        """From here on the jobs under way go by steps, where one can look at them."""
+        for job in self._begun:
+            if job is not None and job.player is not None:
+                job.player = self._machine.step_by_step(job.player)
+
+    @property
+    def begun(self) -> tuple[Job | None, ...]:
+        """The job of each class that has been taken from its ring and has not left it."""
+        return tuple(self._begun)
 
     def go_on(self) -> None:
         """After a fault: be done with the job that it was in, or with all of a ring that makes no sense."""
@@ -127,6 +157,14 @@ class JobQueues:
 
     # Who has the machine
 
+    def _consider_late(self, adversary: Adversary) -> None:
+        """As long after now as somebody holds the device up."""
+        self._machine.clock.after(adversary.doorbell_ps(), self._held_up, self._epoch)
+
+    def _held_up(self, event: Event) -> None:
+        if event.value == self._epoch:
+            self.consider()
+
     def consider(self) -> None:
         """Give the machine to the job of the highest class."""
         # Software decides what becomes of the ring after a fault; until then the device stands still, as chips do.
@@ -142,7 +180,7 @@ class JobQueues:
             assert job.player is not None
             player = job.player = self._machine.step_by_step(job.player)
             if isinstance(player, Stepper):  # a job that is replayed is over before it could stop
-                player.park(lambda: self._machine.save(player, job.context, partial(self._parked, job)))
+                player.park(self._stopped)
 
     def _take_next(self) -> None:
         # A parked job of a higher class comes before waiting ones of lower classes, and behind waiting ones of higher.
@@ -156,7 +194,7 @@ class JobQueues:
                 assert isinstance(job.player, Stepper)
                 job.stage = Stage.RETURNING
                 self._current = job
-                self._machine.restore(job.player, job.context, partial(self._returned, job))
+                self._machine.restore(job.player, job.context, self._returned)
                 return
 
     def _higher(self, job: Job) -> bool:
@@ -169,16 +207,20 @@ class JobQueues:
     def _preempted(self, job: Job) -> bool:
         return self._context_base != 0 and self._higher(job)
 
-    def _parked(self, job: Job) -> None:
-        job.stage = Stage.PARKED
+    def _stopped(self, player: Stepper) -> None:
+        self._machine.save(player, job_of(player).context, self._parked)
+
+    def _parked(self, player: Player) -> None:
+        job_of(player).stage = Stage.PARKED
         self._current = None
         self.consider()
 
-    def _returned(self, job: Job) -> None:
+    def _returned(self, player: Player) -> None:
+        job = job_of(player)
         assert isinstance(job.player, Stepper)
         if self._preempted(job):  # its context in DRAM is as good as ever
-            self._machine.leave(job.player)
-            self._parked(job)
+            self._machine.leave(player)
+            self._parked(player)
             return
         job.stage = Stage.RUNNING
         job.player.resume()
@@ -193,47 +235,59 @@ class JobQueues:
         size, head = self._values[f"{name}_SIZE"], self._values[_HEADS[ring]]
         waiting = self._tails[ring] - head & _COUNT  # this one among them
         if not size or size & (size - 1) or waiting > size:
-            self._refuse(job, FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}")
+            self._refuse(job, Fault(FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}"))
             return
         address = registers.get_pair(f"{name}_BASE") + head % size * ENTRY.size
-        self._fetch(job, address, ENTRY.size, lambda raw: self._begin(job, address, RingEntry(*ENTRY.unpack(raw))))
+        self._read(job, address, ENTRY.size, self._entry_came)
 
-    def _fetch(self, job: Job, address: int, size: int, then: Callable[[bytes], None]) -> None:
-        """Read a ring entry or a region table from DRAM, which takes time; a reset meanwhile makes it void.
+    def _read(self, job: Job, address: int, size: int, then: Callable[[Event], None]) -> None:
+        """Read control data, which takes time; ``then`` gets what :meth:`_accessed` understands.
 
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
         """
+        delay = self._control_ps(size) if address < HOST else self._port.read_ps(address, size)
+        if self._machine.adversary is not None:
+            delay += self._machine.adversary.control_ps()
+        self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
-        def arrived() -> None:
-            try:
-                raw = self._machine.memory.slice(address, size).tobytes()
-            except AddressError as error:
-                if job.entry is None:
-                    self._refuse(job, FaultCode.ADDRESS, error.address, f"ring entry: {error.explanation}")
-                else:  # the entry has come, so it is known where the record and the text belong
-                    fault = Fault(FaultCode.ADDRESS, error.address, f"region table: {error.explanation}")
-                    self._ended(job, None if job.aborted else fault)
-                return
-            then(raw)
+    def _accessed(self, event: Event) -> tuple[Job, int, int] | None:
+        """Whose access it was, address and size; None after a reset, which makes it void."""
+        value: Any = event.value
+        epoch, job, address, size = value
+        return (job, address, size) if epoch == self._epoch else None
 
-        self._after_access(size, arrived)
-
-    def _after_access(self, size: int, then: Callable[[], None]) -> None:
-        """``then()`` after the time of reading or writing control data in DRAM, unless there is a reset meanwhile."""
-        epoch = self._epoch
-        self._machine.clock.after(self._machine.control_ps(size), lambda _: then() if epoch == self._epoch else None)
-
-    def _begin(self, job: Job, address: int, entry: RingEntry) -> None:
-        job.entry = entry
+    def _entry_came(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, address, size = access
+        try:
+            raw = self._load(address, size)
+        except AddressError as error:
+            self._refuse(job, fault_of(error, "ring entry"))
+            return
+        entry = job.entry = RingEntry(*ENTRY.unpack(raw))
+        place, size = entry.completion, COMPLETION.size
+        job.tail_ps = self._control_ps(size) if place < HOST else self._port.write_ps(place, size)
         problem = entry.mistake
         if problem:
-            self._refuse(job, FaultCode.RING, address, problem)
+            self._refuse(job, Fault(FaultCode.RING, address, problem))
         elif entry.flags & _WITHDRAWN:
             job.aborted = True
             self._ended(job)
         else:
-            size = entry.region_count * REGION_ROW.size
-            self._fetch(job, entry.region_table, size, lambda raw: self._start(job, entry, raw))
+            self._read(job, entry.region_table, entry.region_count * REGION_ROW.size, self._table_came)
+
+    def _table_came(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, address, size = access
+        assert job.entry is not None
+        try:
+            raw = self._load(address, size)
+        except AddressError as error:  # it is known where the record and the text belong
+            self._ended(job, None if job.aborted else fault_of(error, "region table"))
+            return
+        self._start(job, job.entry, raw)
 
     def _start(self, job: Job, entry: RingEntry, table: bytes) -> None:
         if job.aborted:
@@ -244,16 +298,12 @@ class JobQueues:
             self._begun[job.ring] = self._current = None
             self.consider()
             return
-        if self._machine.injection.flips:
-            for address, bit in self._machine.injection.flips:
-                self._machine.memory.dram[address] ^= 1 << int(bit)
-            self._machine.injection.flips.clear()
         job.code, job.code_bytes = entry.program_address, entry.program_bytes
         job.regions = tuple(REGION_ROW.iter_unpack(table))
         job.arithmetic, job.residents = not entry.flags & _TIMING_ONLY, entry.residents
         job.stage = Stage.RUNNING
         try:
-            job.player = self._machine.start(job, lambda player: self._ended(job, player.fault))
+            job.player = self._machine.start(job, self.played)
         except RefusedError as error:
             self._ended(job, Fault(FaultCode.PROGRAM, entry.program_address + error.offset, error.explanation))
         except AddressError as error:
@@ -276,12 +326,24 @@ class JobQueues:
                     self._ended(job)
 
     def _ended(self, job: Job, fault: Fault | None = None) -> None:
-        """The job is over; its completion record is on its way to DRAM."""
+        """The job is over; its completion record is on its way."""
         job.stage = Stage.ENDING
         job.fault = fault
-        self._after_access(COMPLETION.size, lambda: self._report(job))
+        assert job.entry is not None
+        delay = job.tail_ps
+        if self._machine.adversary is not None:
+            delay += self._machine.adversary.control_ps()
+        access = job.entry.completion, COMPLETION.size
+        self._machine.clock.after(delay, self._record_went, (self._epoch, job, *access))
 
-    def _report(self, job: Job) -> None:
+    def played(self, player: Player) -> None:
+        """A job has ended on the machine."""
+        self._ended(job_of(player), player.fault)
+
+    def _record_went(self, event: Event) -> None:
+        if (access := self._accessed(event)) is None:
+            return
+        job, _, _ = access
         entry, fault = job.entry, job.fault
         assert entry is not None
         timeline = self._timeline(job)
@@ -291,9 +353,12 @@ class JobQueues:
         if fault and entry.log_bytes:
             self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
         # Registers and interrupt come after the record: whoever sees one of them must find it written.
-        self._store(entry.completion, COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles)))
+        record = COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles))
+        unwritten = self._store(entry.completion, record)
+        if unwritten and not fault:  # the registers are all that can tell of it
+            fault = timeline.fault = job.fault = unwritten
         self._forget(job)
-        self._tell(entry.fence, timeline)
+        self._tell_end(job, entry.fence, timeline)
         if fault:
             self._stop(job, fault)
             return
@@ -302,8 +367,16 @@ class JobQueues:
         if not job.aborted:
             registers.set_pair("FENCE", entry.fence)
         self._show_status()
-        self._interrupt(_INT_DONE)
-        self.consider()
+        self._interrupt(DONE, job.ring)
+        if self._machine.adversary is not None:
+            self._consider_late(self._machine.adversary)
+        else:
+            self.consider()
+
+    def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
+        for watcher in self._machine.watchers[:]:
+            watcher.job_ends(job, timeline)
+        self._tell(fence, timeline)
 
     def _forget(self, job: Job) -> None:
         self._begun[job.ring] = None
@@ -321,12 +394,12 @@ class JobQueues:
         timeline.aborted, timeline.residents_held = job.aborted, job.held
         return timeline
 
-    def _refuse(self, job: Job, code: FaultCode, address: int, explanation: str) -> None:
+    def _refuse(self, job: Job, fault: Fault) -> None:
         """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
-        job.fault = Fault(code, address, explanation)
+        job.fault = fault
         self._forget(job)
-        self._tell(None, self._timeline(job))
-        self._stop(job, job.fault)
+        self._tell_end(job, None, self._timeline(job))
+        self._stop(job, fault)
 
     def _stop(self, job: Job, fault: Fault) -> None:
         _log.info("fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
@@ -335,13 +408,124 @@ class JobQueues:
         self._registers.set("FAULT_RING", 1 << job.ring)
         self._registers.set_pair("FAULT_ADDR", fault.address)
         self._show_status()
-        self._interrupt(_INT_FAULT | _INT_DONE)
+        self._interrupt(FAULT | DONE, FROM_FAULT, job.ring)
 
     def _show_status(self) -> None:
-        self._registers.set("STATUS", _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0))
+        own = _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0)
+        self._registers.set("STATUS", own | self._values["STATUS"] & _OF_OTHERS)
 
-    def _store(self, address: int, data: bytes) -> None:
+    def _store(self, address: int, data: bytes) -> Fault | None:
+        """Write what software waits for; the fault if that is host memory which cannot be reached."""
         try:
-            self._machine.memory.store(address, data)
-        except AddressError as fault:
-            _log.warning("write: %s", fault.explanation)
+            self._port.store(address, data)
+        except AddressError as error:
+            _log.warning("write: %s", error.explanation)
+            return fault_of(error, "completion record") if isinstance(error, HostError) else None
+        return None
+
+    # Its state
+
+    def is_void(self, value: Any) -> bool:
+        epoch, job, _, _ = cast("tuple[int, Job, int, int]", value)
+        return epoch != self._epoch or self._begun[job.ring] is not job
+
+    def value_state(self, value: Any) -> list[int]:
+        _, job, address, size = cast("tuple[int, Job, int, int]", value)
+        return [job.ring, address, size]
+
+    def value_of(self, method: str, saved: Saved) -> tuple[int, Job, int, int]:
+        ring, address, size = saved.integers(3, 0, ADDRESS)
+        job = self._begun[ring] if ring < len(RINGS) else None
+        if job is None or (job.entry is None) != (method == "_entry_came"):
+            raise saved.refuse("an access for a job that has begun")
+        if method == "_entry_came" and size != ENTRY.size:
+            raise saved.refuse(f"an access of {ENTRY.size} bytes")
+        return self._epoch, job, address, size
+
+    def own(self, owners: Owners) -> None:
+        """Make known who has events of it and of its jobs."""
+        owners.add("queues", self)
+        for ring, job in enumerate(self._begun):
+            if job is not None and isinstance(job.player, Stepper | Replayer):
+                job.player.own(owners, owner_name(ring))
+        if self._machine.moving is not None:
+            owners.add("context", self._machine.moving)
+
+    def state(self, owners: Owners) -> dict[str, Any]:
+        """As plain data; jobs go step by step by now. ``owners`` knows whom :meth:`own` names."""
+        programs, machine, records = Programs(self._machine), self._machine, self._records()
+        jobs = [
+            None if job is None else job_state(job, programs, owners, records.get(ring, 0))
+            for ring, job in enumerate(self._begun)
+        ]
+        faulted, move = self._faulted, machine.moving
+        return {
+            "jobs": jobs,
+            "current": None if self._current is None else self._current.ring,
+            "faulted": None if faulted is None else [faulted.ring, faulted.entry is not None],
+            "tails": list(self._tails),
+            "context_base": self._context_base,
+            "machine": None if machine.current is None else job_of(machine.current).ring,
+            "moving": None if move is None else [job_of(move.stepper).ring, move.kind, move.address, move.begun_ps],
+            "residents": residents_state(machine.residents, programs, 0),
+            "programs": programs.state,
+        }
+
+    def _records(self) -> dict[int, int]:
+        """When the records of jobs that have ended will be written, by ring."""
+        return {
+            cast("tuple[int, Job, int, int]", value)[1].ring: time
+            for time, callback, value in self._machine.clock.pending()
+            if callback == self._record_went and not self.is_void(value)
+        }
+
+    def restore(self, saved: Saved, owners: Owners) -> None:
+        """Be as it was, after a reset, with registers and DRAM as they were; and be known to ``owners``. Raises
+        CheckpointError."""
+        machine = self._machine
+        programs = Programs.restored(machine, saved["programs"])
+        told = Told(self.played, self._stopped)
+        items = saved["jobs"].items(len(RINGS))
+        for ring, item in enumerate(items):
+            if not item.missing:
+                self._begun[ring] = job_of_state(machine, item, programs, told)
+                if item["ring"].integer() != ring:
+                    raise item["ring"].refuse(f"{ring}")
+        self._current = self._job_named(saved["current"])
+        if not saved["faulted"].missing:
+            faulted_ring, has_entry = saved["faulted"].items(2)
+            # Of the job that the device has stopped at no more is needed: its record is written, and it is forgotten.
+            entry = RingEntry(*[0] * len(RingEntry._fields)) if has_entry.flag() else None
+            self._faulted = Job(ring=faulted_ring.index(len(RINGS)), stage=Stage.ENDING, entry=entry)
+        self._tails = saved["tails"].integers(len(RINGS), 0, _COUNT)
+        self._context_base = saved["context_base"].integer(0, ADDRESS)
+        machine.residents = residents_of(saved["residents"], programs)
+        owning = self._job_named(saved["machine"])
+        machine.current = None if owning is None else owning.player
+        if not saved["moving"].missing:
+            self._move_of(saved["moving"])
+        self.own(owners)
+        for job, item in zip(self._begun, items, strict=True):
+            if job is not None and isinstance(job.player, Stepper):
+                restore_banks(job.player, owners, item["player"])
+
+    def _job_named(self, saved: Saved) -> Job | None:
+        """The job that has begun in a ring; None for null."""
+        if saved.missing:
+            return None
+        job = self._begun[saved.index(len(RINGS))]
+        if job is None:
+            raise saved.refuse("the number of a ring whose job has begun")
+        return job
+
+    def _move_of(self, saved: Saved) -> None:
+        ring, kind, address, begun_ps = saved.items(4)
+        job = self._job_named(ring)
+        if job is None or not isinstance(job.player, Stepper) or kind.value not in (SAVE, RESTORE):
+            raise saved.refuse("a job's ring, the kind of its context's way, an address and a time")
+        told = self._parked if kind.value == SAVE else self._returned
+        try:
+            move: Move = self._machine.move(job.player, kind.value, address.integer(0, ADDRESS), told)
+        except AddressError as error:
+            raise CheckpointError(f"{saved.path}: {error.explanation}") from None
+        move.begun_ps = begun_ps.integer(0, self._machine.clock.now)

@@ -13,14 +13,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS
+from npusim.device.firmware import HEADER, HEADER_VERSION, MAGIC, FirmwareState, Header
 from npusim.device.registers import REGISTERS, SPACE_BYTES, WIDTH, Field, Register
 from npusim.device.ring import (
     COMPLETION,
+    COPY_MAGIC,
+    DESCRIPTOR,
     ENTRY,
     ENTRY_MAGIC,
+    HOST,
     MAX_REGIONS,
     REGION_ROW,
     Completion,
+    CopyFlag,
+    Descriptor,
     JobFlag,
     JobStatus,
     RingEntry,
@@ -35,13 +41,17 @@ _RECORDS = (
         REGION_ROW,
         ("address", "bytes"),
     ),
-    ("completion", "written by the device at the end of a job", COMPLETION, Completion._fields),
+    ("completion", "written by the device at the end of a job or copy", COMPLETION, Completion._fields),
+    ("copy_descriptor", "one copy in the ring of copies", DESCRIPTOR, Descriptor._fields),
+    ("firmware_header", "the first bytes of a firmware image", HEADER, Header._fields),
 )
-"""What lies in device memory: C name, what it is, layout, names of the members."""
-_BITS = {"I": 32, "Q": 64}
+"""What lies in memory: C name, what it is, layout, names of the members."""
+_BITS = {"H": 16, "I": 32, "Q": 64}
 _ENUMS = (
     ("JOB_FLAG", JobFlag, "bits of ring_entry.flags"),
+    ("COPY_FLAG", CopyFlag, "bits of copy_descriptor.flags"),
     ("JOB", JobStatus, "completion.status"),
+    ("FW", FirmwareState, "FW_STATUS.STATE"),
     ("FAULT_CODE", FaultCode, "completion.fault_code and register FAULT_CODE"),
 )
 
@@ -66,10 +76,12 @@ def header() -> str:
         "",
         "#ifdef __KERNEL__",
         "#include <linux/types.h>",
+        "#define NPU_U16 __le16",
         "#define NPU_U32 __le32",
         "#define NPU_U64 __le64",
         "#else",
         "#include <stdint.h>",
+        "#define NPU_U16 uint16_t",
         "#define NPU_U32 uint32_t",
         "#define NPU_U64 uint64_t",
         "#endif",
@@ -90,6 +102,10 @@ def header() -> str:
         "",
         _define("ENTRY_MAGIC", f"{ENTRY_MAGIC:#x}u", "ring_entry.magic"),
         _define("MOST_REGIONS", f"{MAX_REGIONS}", ""),
+        _define("COPY_MAGIC", f"{COPY_MAGIC:#x}u", "copy_descriptor.magic"),
+        _define("FIRMWARE_MAGIC", f"{MAGIC:#x}u", "firmware_header.magic"),
+        _define("FIRMWARE_HEADER_VERSION", f"{HEADER_VERSION}", ""),
+        _define("HOST_ADDRESS", f"{HOST:#x}ull", "with it an address is one of host memory"),
     ]
     for prefix, values, doc in _ENUMS:
         lines += ["", f"/* {doc} */"]

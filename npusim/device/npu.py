@@ -7,19 +7,32 @@ completion record where there is one, and an interrupt. CONTROL makes it work ag
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 
-from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Turn
+from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
+from npusim.device.check import Checker
+from npusim.device.checkpoint import Checkpoint
+from npusim.device.copies import Copies
+from npusim.device.faults import Faults
+from npusim.device.firmware import Firmware
 from npusim.device.host import HostBus
+from npusim.device.interrupts import Interrupts
 from npusim.device.jobs import JobQueues
-from npusim.device.registers import BY_NAME, RINGS, RegisterFile
+from npusim.device.port import HostPort, Port
+from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
+from npusim.device.stepping import HOUR_PS, run_until, step
+from npusim.device.whole import Whole
+from npusim.errors import CheckpointError
+from npusim.faults import Faulty
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
-from npusim.sim.inject import Injection
+from npusim.sim.adversary import Adversary
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
+from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
 from npusim.units import ps_to_cycles
 
@@ -28,8 +41,8 @@ _log = logging.getLogger("npusim.device")
 INTERFACE_VERSION = 2
 """Of the registers and of what lies in memory. Raise it with whatever makes a driver fail that keeps to the document of
 the version before; a register in space that was reserved, which reads as 0 on older devices, does not."""
-VECTOR = 0
-"""The one interrupt vector."""
+switched_on: list[Callable[[NpuDevice], None]] = []
+"""Who is told of every device of this process that is switched on: tools that watch all that a program does."""
 
 _RESET, _CONTINUE = (field.mask for field in BY_NAME["CONTROL"].fields)
 
@@ -38,42 +51,220 @@ class NpuDevice:
     """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`machine` and at :attr:`last_job`, which
     says what the last ended job did.
 
-    ``listener``: called with the fence and the timeline of each job when it has ended. ``injection``: faults to inject,
-    none by default; its fields may be changed at any time.
+    ``listener``: called with the fence and the timeline of each job when it has ended. ``faults``: a script of faults,
+    none by default; :attr:`faults` takes more at any time. ``check``: whether to watch what the driver does wrong
+    (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
+    is None. Its findings are in ``checker``. ``adversary``: a seed for the times that the contract leaves open
+    (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None. ``shared_memory``:
+    its DRAM is a file that other processes can map, ``machine.memory.dram_file``. Raises ConfigError for faults that
+    the device cannot have.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        faults: Faulty | None = None,
+        *,
+        check: bool | str | None = None,
+        adversary: int | None = None,
+        shared_memory: bool = False,
+    ) -> None:
         self.config = config
-        self.injection = injection or Injection()
         self.last_job: Timeline | None = None
         self.listener: Callable[[int, Timeline], None] | None = None
-        self.machine = Machine(config, self.injection)
+        self.machine = Machine(config, Adversary.wanted(adversary), shared_memory=shared_memory)
         self._clock = self.machine.clock
-        rings = {f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)}
-        writes: dict[str, Callable[[int], None]] = {"control": self._control, "int_mask": self._int_mask}
-        writes |= {"abort": self._abort, "preempt": self._preempt, **rings}
-        self._registers = RegisterFile(_capabilities(config, self.machine), writes, {"cycles": self._hold_cycles})
-        self._jobs = JobQueues(self.machine, self._registers, self._raise, self._job_ended)
-        self._host = HostBus(config, self._clock, self.machine.memory, self)
+        pci, watchers = config.pci, self.machine.watchers
+        effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
+        self.registers = registers = RegisterFile(
+            _capabilities(config, self.machine), effects, {"cycles": self._hold_cycles}, watchers, _parts(config)
+        )
+        self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
+        self.connected = True
+        self.plugged = 0
+        """How often it was put back."""
+        """Whether it is on its bus; see :meth:`unplug`."""
+        self.vectors = pci.vectors if pci else 1
+        """Interrupt messages, numbered from 0."""
+        self._interrupts = Interrupts(
+            registers, self._clock, self.vectors, watchers, self._host, self.machine.adversary
+        )
+        raise_ = self._interrupts.raise_
+        # None where the device has no such part; then no register leads there.
+        self._copies: Copies | None = None
+        self._firmware: Firmware | None = None
+        port = Port(self.machine)
+        if pci and pci.address_bits:
+            port = HostPort(self.machine, pci, lambda: self._interrupts.carrier)
+            self._copies = Copies(self.machine, registers, port, pci, raise_)
+        if config.firmware:
+            self._firmware = Firmware(config.firmware, self._clock, registers, port)
+        self._jobs = JobQueues(self.machine, registers, port, raise_, self._job_ended)
+        effects |= self._effects()
+        parts = {"interrupts": self._interrupts, "copies": self._copies, "firmware": self._firmware}
+        self._whole = Whole(
+            self.machine,
+            registers,
+            self._jobs,
+            self._host,
+            {name: part for name, part in parts.items() if part},
+            self.lose_power,
+        )
+        self.checker = Checker.wanted(check, self.machine, registers.values, port.load)
+        if self.checker is not None:
+            self.watch(self.checker)
+        self.faults = Faults(self, self._begin_faults, self._end_faults)
+        for told in tuple(switched_on):
+            told(self)
+        if faults is not None:
+            self.faults.add(faults)
+
+    def _effects(self) -> dict[str, Callable[[int], None]]:
+        """What writes of registers do."""
+        interrupts = self._interrupts
+        return {
+            "control": self._control,
+            "int_mask": interrupts.mask_written,
+            "int_status": interrupts.status_written,
+            "int_route": interrupts.route_written,
+            "int_moderation": interrupts.moderation_written,
+            "abort": self._abort,
+            "preempt": self._preempt,
+            "fw_boot": self._boot,
+            f"{COPY}_doorbell": partial(self._doorbell, None),
+            **{f"{name}_doorbell": partial(self._doorbell, ring) for ring, name in enumerate(RINGS)},
+        }
 
     @property
     def misuse(self) -> list[str]:
         """What software did to the registers that had no effect, oldest first."""
-        return self._registers.misuse
+        return self.registers.misuse
 
     @property
     def now_ps(self) -> int:
         """Simulated time since power-on."""
         return self._clock.now
 
+    @property
+    def interrupts_pending(self) -> bool:
+        """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
+        return self._interrupts.pending
+
+    @property
+    def carrier(self) -> Carrier:
+        """Where interrupts and accesses to host memory go."""
+        return self._interrupts.carrier
+
+    def connect(self, carrier: Carrier) -> None:
+        """Interrupts and accesses to host memory go to this carrier from here on, and no longer to :attr:`bus`."""
+        self._interrupts.carrier = carrier
+
+    def reset(self) -> None:
+        """As CONTROL.RESET: drop jobs and copies, registers as after power-on; firmware, DRAM and the clock go on."""
+        if self.checker is not None:
+            self.checker.reset()
+        self._jobs.reset()
+        if self._copies:
+            self._copies.reset()
+        self.registers.reset()
+        self._interrupts.reset()
+        if self._firmware:
+            self._firmware.show()
+        # A message that is still on its way would come to a driver that has nothing it could be about.
+        self._interrupts.carrier.withdraw_irqs()
+        self._interrupts.carrier.level()
+        if self.faults.active:
+            self.faults.was_reset()
+
+    def lose_power(self) -> None:
+        """As after power-on, but the clock goes on and DRAM, which refreshes itself, keeps its bytes."""
+        self.reset()
+        if self._firmware:
+            self._firmware.lose()
+        for memory in (*self.machine.memory.sram, *self.machine.memory.acc):
+            memory[:] = 0
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it what happens from here on, of jobs under way, too; see :class:`npusim.sim.watch.Watcher`."""
+        self._jobs.watch(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        self._jobs.unwatch(watcher)
+
+    @property
+    def jobs(self) -> JobQueues:
+        """The jobs that it has taken from its rings, for tools that look."""
+        return self._jobs
+
+    @property
+    def messages(self) -> list[int]:
+        """The vectors of interrupt messages that software on :attr:`bus` has not taken."""
+        return self._host.pending()
+
+    def run_until(self, until: int | Callable[[], object], *, limit_ps: int = HOUR_PS) -> bool:
+        """Let the device work to a time since power-on, in ps, or until ``until()`` is true; whether it came to that.
+
+        All events up to and including that time have run then. A condition is asked before anything happens and after
+        each event, for at most ``limit_ps``. It is for software that has submitted its jobs and does not wait: who does
+        so has the clock. Raises UsageError for a time that is over.
+        """
+        return run_until(self, until, limit_ps)
+
+    def step(self, what: str = "instruction", count: int = 1, *, limit_ps: int = HOUR_PS) -> bool:
+        """Let the device work until so many instructions have ended (``instruction``), operators have begun (``layer``)
+        or cycles have passed (``cycle``); whether they have, within ``limit_ps``. Raises UsageError."""
+        return step(self, what, count, limit_ps)
+
+    def checkpoint(self) -> Checkpoint:
+        """All that the device is at this moment, jobs under way among it; see docs/guide/debugger.md.
+
+        Not of it: ``last_job``, ``listener``, watchers, and what its driver knows. Raises CheckpointError in the midst
+        of an event: in what a watcher or a listener is told.
+        """
+        if self.faults.active:
+            raise CheckpointError("a device with faults on a schedule has no checkpoints: take them off first")
+        return self._whole.checkpoint()
+
+    def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
+        """Be as at a checkpoint of the same description, or at one in a file: same bits, same times from there on.
+
+        Raises CheckpointError, and UsageError for a file that cannot be read; a device that has begun with it is then
+        as after power-on.
+        """
+        self._whole.restore(checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(checkpoint))
+        self.connected = self._interrupts.connected = self._host.connected
+        self.last_job = None
+        if self.checker is not None:
+            self.checker.restored()
+
+    def pretend(self, **registers: int) -> None:
+        """For tests of drivers: these registers have other values from here on, after each reset, too."""
+        for name, value in registers.items():
+            self.registers.pretend(name, value)
+
     def unplug(self) -> None:
-        """Take the device off the bus: reads give all ones from here on."""
-        self.injection.unplugged = True
-        self._host.connected = False
+        """Take the device off the bus: reads give all ones from here on, and nothing of it is heard."""
+        if self.checker is not None:
+            self.checker.unplugged()
+        self.connected = self._host.connected = self._interrupts.connected = False
+
+    def plug(self) -> None:
+        """Put it back: as after power-on, its memory all zeros; only time has gone on."""
+        self.lose_power()
+        self.plugged += 1
+        self.machine.memory.release()
+        self.connected = self._host.connected = self._interrupts.connected = True
+
+    def send(self, vector: int) -> None:
+        """An interrupt message leaves the device, whatever it is about."""
+        self._interrupts.send(vector)
 
     def close(self) -> None:
         """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
+        if self.checker is not None:
+            self.checker.switched_off(gone=not self.connected)
         self.unplug()
         self._jobs.reset()
         self.last_job = None
@@ -82,29 +273,47 @@ class NpuDevice:
 
     def read(self, bar: int, offset: int, size: int) -> int:
         """An access by software; takes no time here."""
-        if self.injection.unplugged or size not in (1, 2, 4, 8):
+        if not self.connected or size not in (1, 2, 4, 8):
             return (1 << 8 * size) - 1
         if bar == BAR_REGISTERS:
-            return self._registers.read(offset, size)
+            return self.registers.read(offset, size)
         if bar == BAR_MEMORY:
             try:
-                return int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
+                value = int.from_bytes(self.machine.memory.slice(offset, size).tobytes(), "little")
+                for watcher in self.machine.watchers[:]:
+                    watcher.memory_read(offset, size)
+                return value
             except AddressError as fault:
-                _log.warning("aperture read: %s", fault.explanation)
+                self._misused("aperture read", fault)
         return (1 << 8 * size) - 1
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         """An access by software; takes no time here."""
-        if self.injection.unplugged or size not in (1, 2, 4, 8):
+        if not self.connected or size not in (1, 2, 4, 8):
             return
         value &= (1 << 8 * size) - 1
         if bar == BAR_REGISTERS:
-            self._registers.write(offset, size, value)
+            self.registers.write(offset, size, value)
         elif bar == BAR_MEMORY:
             try:
                 self.machine.memory.store(offset, value.to_bytes(size, "little"))
+                for watcher in self.machine.watchers[:]:
+                    watcher.memory_written(offset, size)
             except AddressError as fault:
-                _log.warning("write: %s", fault.explanation)
+                self._misused("aperture write", fault)
+
+    def _begin_faults(self, watcher: Watcher) -> None:
+        self.watch(watcher)
+        self.registers.breaks = self._interrupts.breaks = self.faults
+
+    def _end_faults(self, watcher: Watcher) -> None:
+        self.unwatch(watcher)
+        self.registers.breaks = self._interrupts.breaks = None
+
+    def _misused(self, verb: str, fault: AddressError) -> None:
+        _log.warning("%s: %s", verb, fault.explanation)
+        for watcher in self.machine.watchers[:]:
+            watcher.misused(f"{verb}: {fault.explanation}")
 
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
         """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""
@@ -114,50 +323,46 @@ class NpuDevice:
 
     def _control(self, value: int) -> None:
         if value & _RESET:
-            self._jobs.reset()
-            self._registers.reset()
-            # A message that is still on its way would come to a driver that has nothing it could be about.
-            self._host.withdraw_irqs()
+            self.reset()
+            if self.faults.active:
+                self.faults.reset_asked()
         elif value & _CONTINUE:
             self._jobs.go_on()
-
-    def _int_mask(self, mask: int) -> None:
-        # What came while the mask was closed has sent nothing: without this a driver that masks while it looks at its
-        # jobs would never hear of it.
-        if mask & self._registers.get("INT_STATUS"):
-            self._deliver()
+            if self._copies:
+                self._copies.go_on()
 
     def _hold_cycles(self) -> None:
-        self._registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
+        self.registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
 
-    def _doorbell(self, ring: int, value: int) -> None:
-        if value:
+    def _doorbell(self, ring: int | None, value: int) -> None:
+        """``ring``: None is that of the copies, which need no firmware: they may be what brings its image."""
+        if not value:
+            return
+        if ring is None:
+            assert self._copies is not None
+            self._copies.doorbell()
+        elif self._firmware and not self._firmware.running:
+            self.registers.complain(f"write to {RINGS[ring]}_DOORBELL: no firmware runs, see FW_STATUS")
+        else:
             self._jobs.doorbell(ring)
 
+    def _boot(self, value: int) -> None:
+        if value and self._firmware:
+            self._firmware.boot()
+
     def _preempt(self, value: int) -> None:
-        base, size = self._registers.get_pair("CONTEXT_BASE"), self._registers.get_pair("CAP_CONTEXT")
+        base, size = self.registers.get_pair("CONTEXT_BASE"), self.registers.get_pair("CAP_CONTEXT")
         if value and not 0 < base <= self.config.dram.bytes - size:
-            self._registers.complain(
+            self.registers.complain(
                 f"write of {value:#x} to PREEMPT: CONTEXT_BASE must not be 0 and must leave room for {size:#x} bytes "
                 f"in DRAM of {self.config.dram.bytes:#x}, got {base:#x}"
             )
-            self._registers.set("PREEMPT", 0)
-        self._jobs.preempt(base if self._registers.get("PREEMPT") else 0)
+            self.registers.set("PREEMPT", 0)
+        self._jobs.preempt(base if self.registers.get("PREEMPT") else 0)
 
     def _abort(self, value: int) -> None:
         if value:
-            self._jobs.abort(self._registers.get_pair("ABORT_FENCE"))
-
-    def _raise(self, bits: int) -> None:
-        self._registers.set("INT_STATUS", self._registers.get("INT_STATUS") | bits)
-        if bits & self._registers.get("INT_MASK"):
-            self._deliver()
-
-    def _deliver(self) -> None:
-        if self.injection.lose_interrupts:
-            self.injection.lose_interrupts -= 1
-        elif not self.injection.unplugged:
-            self._host.irq(VECTOR)
+            self._jobs.abort(self.registers.get_pair("ABORT_FENCE"))
 
     def _job_ended(self, fence: int | None, timeline: Timeline) -> None:
         self.last_job = timeline
@@ -165,12 +370,28 @@ class NpuDevice:
             self.listener(fence, timeline)
 
 
+def _parts(config: Config) -> list[str]:
+    """What the device has of that which not every device has, by the names that registers have for it."""
+    pci = config.pci
+    has = {
+        "vectors": pci is not None,
+        "moderation": pci is not None and pci.moderation,
+        "host": pci is not None and pci.address_bits > 0,
+        "firmware": config.firmware is not None,
+    }
+    return [part for part, there in has.items() if there]
+
+
 def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
     """The values of the registers that the config decides."""
     matrix, vector = config.matrix, config.vector
     context = (len(RINGS) - 1) * machine.context_bytes  # nobody parks a job of the highest class
     present = (matrix is not None) << 16 | (vector is not None) << 17 | (config.scalar is not None) << 18
+    pci = config.pci
+    host = pci.address_bits | pci.vectors << 8 | pci.moderation << 16 if pci else 0
     return {
+        "CAP_HOST": host | (config.firmware is not None) << 17,
+        "STATUS": 8 if config.firmware else 1,  # FIRMWARE or READY
         "VERSION": ISA_VERSION | INTERFACE_VERSION << 16,
         "CAP_UNITS": config.cores | config.dma.channels << 8 | present,
         "CAP_MATRIX": matrix.rows | matrix.cols << 16 if matrix else 0,
@@ -183,5 +404,6 @@ def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
         "CAP_CONTEXT_LO": context & 0xFFFF_FFFF,
         "CAP_CONTEXT_HI": context >> 32,
         "CAP_CLOCK": config.clock_hz // 1000,
+        "CLOCK": config.clock_hz // 1000,
         "CAP_QUEUE": config.queue_depth,
     }

@@ -6,10 +6,14 @@ A misuse (reserved bits set, a read-only register written, an odd width or offse
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+from npusim.sim.watch import Watcher
 
 _log = logging.getLogger("npusim.device")
 
@@ -51,6 +55,7 @@ class Register:
     """One line of the map.
 
     ``on_write`` / ``on_read`` name a side effect that the device provides; ``reset`` is None where the config decides.
+    ``part``: what a device must have to have the register.
     """
 
     name: str
@@ -60,6 +65,7 @@ class Register:
     reset: int | None = 0
     on_write: str = ""
     on_read: str = ""
+    part: str = ""
 
     @property
     def mask(self) -> int:
@@ -74,8 +80,11 @@ def _word(name: str, doc: str) -> tuple[Field, ...]:
     return (Field(name, 0, 32, doc),)
 
 
-_INTERRUPTS = (Field("DONE", 0, 1, "a job has ended"), Field("FAULT", 1, 1, "the device has stopped with a fault"))
-
+_INTERRUPTS = (
+    Field("DONE", 0, 1, "a job has ended"),
+    Field("FAULT", 1, 1, "the device has stopped with a fault, or its copies have"),
+    Field("COPY", 2, 1, "a copy that wants a record has ended"),
+)
 _RING_DOORBELL = Field("RING", 0, 1, "take over this ring's TAIL and look for work")
 
 RINGS = ("LOW", "MEDIUM", "HIGH")
@@ -84,11 +93,18 @@ RINGS = ("LOW", "MEDIUM", "HIGH")
 # One bit each, so that 0 can say that there is no fault; a number would make LOW look like that.
 _FAULT_RINGS = tuple(Field(name, bit, 1, "the fault was in this ring") for bit, name in enumerate(RINGS))
 
+COPY = "COPY"
+"""The ring of copies between host memory and device DRAM."""
+
+SOURCES = (*RINGS, "FAULT", COPY)
+"""What interrupts come from, each of which may have a vector of its own."""
+_ROUTES = tuple(Field(name, 4 * place, 4, "its vector") for place, name in enumerate(SOURCES))
+
 
 def _ring(name: str, offset: int) -> tuple[Register, ...]:
     """The registers of one ring; the prefix of their names is its class."""
     return (
-        Register(f"{name}_BASE_LO", offset, RW, (Field("ADDRESS", 6, 26, "DRAM address of the ring, low word"),)),
+        Register(f"{name}_BASE_LO", offset, RW, (Field("ADDRESS", 6, 26, "address of the ring, low word"),)),
         Register(f"{name}_BASE_HI", offset + 0x04, RW, _word("ADDRESS", "high word")),
         Register(f"{name}_SIZE", offset + 0x08, RW, (Field("ENTRIES", 0, 17, "a power of two, 1 to 65536"),)),
         Register(f"{name}_HEAD", offset + 0x0C, RO, _word("COUNT", "entries that the device is done with")),
@@ -96,6 +112,28 @@ def _ring(name: str, offset: int) -> tuple[Register, ...]:
         Register(f"{name}_DOORBELL", offset + 0x14, WO, (_RING_DOORBELL,), on_write=f"{name}_doorbell"),
     )
 
+
+def _part(part: str, registers: tuple[Register, ...]) -> Iterator[Register]:
+    """Registers that only a device with that part has."""
+    return (dataclasses.replace(register, part=part) for register in registers)
+
+
+_COPIES = (
+    *_ring(COPY, 0x160),
+    Register("COPY_FAULT_CODE", 0x178, RO, (Field("CODE", 0, 8, "see timeline.FaultCode"),)),
+    Register("COPY_FAULT_ADDR_LO", 0x180, RO, _word("ADDRESS", "what the fault is about, low word")),
+    Register("COPY_FAULT_ADDR_HI", 0x184, RO, _word("ADDRESS", "high word")),
+)  # fmt: skip
+
+_FIRMWARE = (
+    Register("FW_ADDR_LO", 0x190, RW, _word("ADDRESS", "address of the firmware image, low word")),
+    Register("FW_ADDR_HI", 0x194, RW, _word("ADDRESS", "high word")),
+    Register("FW_BYTES", 0x198, RW, _word("BYTES", "bytes of it")),
+    Register("FW_BOOT", 0x19C, WO, (Field("GO", 0, 1, "check that image and start it"),), on_write="fw_boot"),
+    Register("FW_STATUS", 0x1A0, RO, (Field("STATE", 0, 4, "see firmware.FirmwareState"),)),
+    Register("FW_VERSION", 0x1A4, RO, (Field("MINOR", 0, 16, "minor version of what runs"),
+                                       Field("MAJOR", 16, 16, "major version of what runs"))),
+)  # fmt: skip
 
 REGISTERS: tuple[Register, ...] = (
     Register("ID", 0x000, RO, _word("MAGIC", "the letters N P U and 1"), 0x3155_504E),
@@ -121,8 +159,10 @@ REGISTERS: tuple[Register, ...] = (
                                     Field("CONTINUE", 1, 1, "after a fault: drop its job, go on with the others")),
              on_write="control"),
     Register("STATUS", 0x044, RO, (Field("READY", 0, 1, "takes jobs"), Field("BUSY", 1, 1, "a job runs or is parked"),
-                                   Field("FAULT", 2, 1, "stopped; FAULT_CODE says why; see CONTROL")), 1),
-    Register("INT_STATUS", 0x048, W1C, _INTERRUPTS),
+                                   Field("FAULT", 2, 1, "stopped; FAULT_CODE says why; see CONTROL"),
+                                   Field("FIRMWARE", 3, 1, "waits for an image, see FW_STATUS; takes no jobs"),
+                                   Field("COPY_FAULT", 4, 1, "copies have stopped; COPY_FAULT_CODE says why")), None),
+    Register("INT_STATUS", 0x048, W1C, _INTERRUPTS, on_write="int_status"),
     Register("INT_MASK", 0x04C, RW, _INTERRUPTS, on_write="int_mask"),
     Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "see timeline.FaultCode"),)),
     Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "what the fault is about, low word")),
@@ -136,26 +176,58 @@ REGISTERS: tuple[Register, ...] = (
     Register("ABORT_FENCE_LO", 0x070, RW, _word("FENCE", "fence of the job to abort, low word")),
     Register("ABORT_FENCE_HI", 0x074, RW, _word("FENCE", "high word")),
     Register("ABORT", 0x078, WO, (Field("GO", 0, 1, "end that job, if it runs or is parked"),), on_write="abort"),
+    Register("CAP_HOST", 0x080, RO, (Field("ADDRESS_BITS", 0, 8, "bits of a host address that the device drives; 0: it "
+                                           "has neither host memory nor copies"),
+                                     Field("VECTORS", 8, 8, "interrupt vectors; 0: there is one, and no INT_ROUTE"),
+                                     Field("MODERATION", 16, 1, "has INT_MODERATION"),
+                                     Field("FIRMWARE", 17, 1, "needs a firmware image")), None),
+    Register("INT_ROUTE", 0x084, RW, _ROUTES, on_write="int_route", part="vectors"),
+    Register("INT_MODERATION", 0x088, RW, (Field("INTERVAL", 0, 24, "ns between two messages of a vector at the least, "
+                                                 "but those of faults; 0: none is held back"),
+                                           Field("COUNT", 24, 8, "so many ends that are held back make one at once; "
+                                                 "0: however many")), on_write="int_moderation", part="moderation"),
     Register("FENCE_LO", 0x0A0, RO, _word("FENCE", "fence of the last job that ended well, low word")),
     Register("FENCE_HI", 0x0A4, RO, _word("FENCE", "high word")),
     Register("CYCLES_LO", 0x0B0, RO, _word("COUNT", "cycles since power-on, low word; reading it holds the high word"),
              on_read="cycles"),
     Register("CYCLES_HI", 0x0B4, RO, _word("COUNT", "high word, as it was when CYCLES_LO was read")),
+    Register("ECC_CORRECTED", 0x0C0, RO, _word("COUNT", "errors in memories that were corrected, since the reset")),
+    Register("ECC_UNCORRECTED", 0x0C4, RO, _word("COUNT", "errors that could not be corrected, since the reset")),
+    Register("ECC_ADDR_LO", 0x0C8, RO, _word("ADDRESS", "of the last error, in its memory, low word")),
+    Register("ECC_ADDR_HI", 0x0CC, RO, _word("ADDRESS", "high word")),
+    Register("ECC_WHERE", 0x0D0, RO, (Field("MEMORY", 0, 2, "of the last error: 0 DRAM, 1 SRAM, 2 accumulators"),
+                                      Field("CORE", 8, 8, "whose SRAM or accumulators"))),
+    Register("CLOCK", 0x0D4, RO, _word("KHZ", "the clock now in kHz; less than CAP_CLOCK while it is throttled"), None),
     *_ring("LOW", 0x100),
     *_ring("MEDIUM", 0x120),
     *_ring("HIGH", 0x140),
+    *_part("host", _COPIES),
+    *_part("firmware", _FIRMWARE),
 )  # fmt: skip
 
 BY_NAME: Mapping[str, Register] = {register.name: register for register in REGISTERS}
 _MASKS: Mapping[str, int] = {register.name: register.mask for register in REGISTERS}
+PARTS = tuple(dict.fromkeys(register.part for register in REGISTERS if register.part))
+"""What not every device has, by the name that its registers have for it."""
 SPACE_BYTES = 0x1000
-"""Size of BAR 0."""
+"""Bytes of the map."""
+
+
+class Breaks(Protocol):
+    """What may be wrong with registers."""
+
+    def read(self, register: str, value: int) -> int:
+        """What software reads where a register holds ``value``."""
+
+    def loses(self, register: str, value: int) -> bool:
+        """Whether a write has no effect."""
 
 
 class RegisterFile:
     """The values behind the map. ``effects`` maps the names in ``on_write`` / ``on_read`` to functions.
 
-    A write effect gets the value after the write; a read effect runs before the value is read.
+    A write effect gets the value after the write; a read effect runs before the value is read. ``watchers`` are told of
+    accesses that have reached a register. ``parts``: which of PARTS there are.
     """
 
     def __init__(
@@ -163,11 +235,17 @@ class RegisterFile:
         resets: Mapping[str, int],
         writes: Mapping[str, Callable[[int], None]],
         reads: Mapping[str, Callable[[], None]],
+        watchers: Sequence[Watcher] = (),
+        parts: Sequence[str] = PARTS,
     ) -> None:
         self._resets = {reg.name: resets[reg.name] if reg.reset is None else reg.reset for reg in REGISTERS}
         self._writes = writes
         self._reads = reads
-        self._at = {register.offset: register for register in REGISTERS}
+        self._watchers = watchers
+        self.breaks: Breaks | None = None
+        """What is asked about each access, while there is any."""
+        self.parts = frozenset(parts)
+        self._at = {register.offset: register for register in REGISTERS if register.part in ("", *parts)}
         self.values = dict(self._resets)
         """What the device sees, by name; it changes registers with :meth:`set`."""
         self.misuse: list[str] = []
@@ -175,6 +253,11 @@ class RegisterFile:
     def reset(self) -> None:
         """Every register as after power-on."""
         self.values.update(self._resets)
+
+    def pretend(self, name: str, value: int) -> None:
+        """The register has another value, and comes back with it from each reset."""
+        self._resets[name] = value
+        self.set(name, value)
 
     def get(self, name: str) -> int:
         """The value that the device sees."""
@@ -202,7 +285,13 @@ class RegisterFile:
             return 0
         if register.on_read:
             self._reads[register.on_read]()
-        return self.values[register.name]
+        value = self.values[register.name]
+        if self._watchers:
+            if self.breaks is not None:
+                value = self.breaks.read(register.name, value)
+            for watcher in self._watchers[:]:
+                watcher.register_read(register.name, value)
+        return value
 
     def write(self, offset: int, size: int, value: int) -> None:
         """A write by software."""
@@ -212,7 +301,9 @@ class RegisterFile:
         if register.access is RO:
             self.complain(f"write of {value:#x} to {register.name}, which is {register.access.value}")
             return
-        mask = _MASKS[register.name]
+        if self.breaks is not None and self.breaks.loses(register.name, value):
+            return
+        mask, given = _MASKS[register.name], value
         if value & ~mask:
             reserved = value & ~mask
             self.complain(f"write of {value:#x} to {register.name}: reserved bits {reserved:#x} are ignored")
@@ -223,6 +314,9 @@ class RegisterFile:
             self.values[register.name] = value
         if register.on_write:
             self._writes[register.on_write](value)
+        if self._watchers:
+            for watcher in self._watchers[:]:
+                watcher.register_written(register.name, given)
 
     def _find(self, verb: str, offset: int, size: int) -> Register | None:
         register = self._at.get(offset)
@@ -236,5 +330,7 @@ class RegisterFile:
     def complain(self, problem: str) -> None:
         """Software has done what has no effect."""
         _log.warning("%s", problem)
+        for watcher in self._watchers[:]:
+            watcher.misused(problem)
         if len(self.misuse) < MISUSE_KEPT:
             self.misuse.append(problem)

@@ -17,6 +17,13 @@ ENTRY_MAGIC = 0x4A4F_4231
 
 MAX_REGIONS = 65_520
 
+HOST = 1 << 63
+"""Bit of an address of a ring, a region table, a record, a text, a copy or an image: the other bits are those of an
+address of host memory, on a device that reaches it."""
+
+COPY_MAGIC = 0x4350_5931
+"""First word of a copy descriptor."""
+
 
 class JobFlag(enum.IntFlag):
     """Bits of ``RingEntry.flags``; a bit that is not here makes the entry bad."""
@@ -25,6 +32,13 @@ class JobFlag(enum.IntFlag):
     WITHDRAWN = 2  # ends as aborted when its turn comes
 
 
+class CopyFlag(enum.IntFlag):
+    """Bits of ``Descriptor.flags``; a bit that is not here makes the descriptor bad."""
+
+    RECORD = 1  # write a completion record at the end, and interrupt
+
+
+_COPY_FLAGS = int(CopyFlag.RECORD)
 _FLAGS = int(JobFlag.TIMING_ONLY | JobFlag.WITHDRAWN)
 
 
@@ -69,6 +83,37 @@ class RingEntry(NamedTuple):
         return ""
 
 
+class Descriptor(NamedTuple):
+    """One copy, from address to address, at least one of which is in DRAM. Without the flag RECORD, ``fence`` and
+    ``completion`` mean nothing."""
+
+    magic: int
+    flags: int
+    source: int
+    destination: int
+    size: int
+    fence: int
+    completion: int
+    reserved: int = 0
+    reserved_2: int = 0
+
+    @property
+    def touches_host(self) -> bool:
+        """Whether bytes pass the link."""
+        return bool((self.source | self.destination) & HOST)
+
+    @property
+    def mistake(self) -> str:
+        """What is wrong with it; empty if nothing is."""
+        if self.magic != COPY_MAGIC:
+            return f"copy descriptor: first word must be {COPY_MAGIC:#x}, got {self.magic:#x}"
+        if self.flags & ~_COPY_FLAGS or self.reserved or self.reserved_2:
+            return f"copy descriptor: reserved bits are set: flags {self.flags:#x}"
+        if self.source & self.destination & HOST:
+            return "copy descriptor: source and destination are both in host memory"
+        return ""
+
+
 class Completion(NamedTuple):
     """Written by the device at the end of a job; ``cycles`` of its clock from taking the entry to writing this.
 
@@ -85,4 +130,5 @@ class Completion(NamedTuple):
 ENTRY = struct.Struct("<IIQIIQQQQII")
 REGION_ROW = struct.Struct("<QQ")
 """A row of a region table: DRAM address, bytes."""
+DESCRIPTOR = struct.Struct("<IIQQQQQQQ")
 COMPLETION = struct.Struct("<QIIQQ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from npusim.errors import DeviceMemoryError
 from npusim.units import ceil_div
@@ -20,7 +20,9 @@ def block_bytes(size: int) -> int:
 class Allocator:
     """Bytes [start, start + size) of device memory. Sizes are rounded up to ALIGNMENT, 0 too."""
 
-    def __init__(self, start: int, size: int) -> None:
+    def __init__(self, start: int, size: int, note: Callable[[str, int, int], object] = lambda *_: None) -> None:
+        """``note`` is told of each block that is ``allocated`` or ``freed``, with its address and size."""
+        self._note = note
         first = ceil_div(start, ALIGNMENT) * ALIGNMENT
         last = (start + size) // ALIGNMENT * ALIGNMENT
         self._free: list[tuple[int, int]] = [(first, last - first)] if last > first else []  # (address, size), sorted
@@ -47,6 +49,7 @@ class Allocator:
                 else:
                     self._free[number] = (address + needed, free - needed)
                 self._used[address] = needed
+                self._note("allocated", address, needed)
                 return address
         raise DeviceMemoryError(
             f"{purpose}: {needed} bytes of device memory required, {self.available} available, "
@@ -58,6 +61,7 @@ class Allocator:
         size = self._used.pop(address, None)
         if size is None:
             raise ValueError(f"free of {address:#x}: no block starts there")
+        self._note("freed", address, size)
         at = bisect_left(self._free, (address, 0))
         if at < len(self._free) and address + size == self._free[at][0]:
             size += self._free.pop(at)[1]

@@ -64,7 +64,7 @@ COMPLETION = struct.Struct("<QIIQQ")
 """fence, status, fault code, fault address, cycles."""
 JOB_PENDING, JOB_DONE, JOB_FAULT, JOB_ABORTED = 0, 1, 2, 3
 
-FAULT_NAMES = ("NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL")
+FAULT_NAMES = ("NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL", "HOST", "ECC")
 FAULT_MEANINGS = {
     "NONE": "no fault",
     "RING": "a ring entry or ring register makes no sense",
@@ -74,6 +74,8 @@ FAULT_MEANINGS = {
     "DEADLOCK": "no unit can go on",
     "DMA": "a DMA transfer failed on the bus",
     "INTERNAL": "the device itself failed",
+    "HOST": "host memory that the device cannot reach",
+    "ECC": "a memory has an error that cannot be corrected",
 }
 
 

@@ -19,6 +19,9 @@ from npusim.program import CONSTANTS, Binding, Program
 TIMEOUT_PS = 3600 * 10**12
 """An hour of simulated time: longer than any job should take."""
 
+WOKEN_PS = 10**6
+"""What an interrupt costs at least."""
+
 Past = tuple[LoadedProgram, Job, int]
 """A job that has been finished, its program, and the picoseconds from its request to its outputs."""
 
@@ -35,7 +38,7 @@ class Driver:
         self._bus = bus
         self.counters = HostCounters()
         self._probe()
-        self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO))
+        self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO), bus.note)
         self._rings = Rings(bus, self._memory)
         self._slots = Slots(bus, self._memory)
         self._fence = self._loads = 0
@@ -46,13 +49,22 @@ class Driver:
         """Device memory that is not taken."""
         return self._memory.available
 
-    def reset(self) -> None:
-        """Bring the device into a state in which it takes jobs; loaded programs stay, jobs in the device fail."""
-        self._rings.reset()
+    def reset(self, reason: NpusimError | None = None) -> None:
+        """Bring the device into a state in which it takes jobs; loaded programs stay, jobs that have not ended fail
+        with ``reason``. Raises DeviceFaultError if the device does not come back, DeviceGoneError if it is gone."""
+        self._rings.collect()
+        self._rings.reset(reason)
 
     def lose(self, reason: NpusimError) -> None:
         """The device is of no more use: every job in it has ended with ``reason``, and none is kept."""
         self._rings.lose(reason)
+
+    def close(self, *, freed: bool = False) -> None:
+        """Leave the device in order; the driver is of no more use. Jobs that have not ended fail. ``freed``: clients
+        have unloaded all programs and freed all memory, so that what is left has been forgotten by somebody."""
+        self._rings.close()
+        if freed:
+            self._bus.note("done")
 
     def enable_preemption(self) -> None:
         """Let a job of a higher class interrupt one of a lower; takes device memory for what is parked.
@@ -233,13 +245,20 @@ class Driver:
     def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:
         """Wait for a job and :meth:`finish` it; one that takes longer than ``timeout_ps`` ends with a reset."""
         loaded, left = self._inside(job), timeout_ps
-        while not job.ended:
-            step = min(left, SLICE_PS)
-            if self._rings.poll(step):
-                continue
-            left -= step
-            if not left and not self._rings.look():
-                self._rings.reset(DeviceFaultError("TIMEOUT", loaded.code, f"no completion within {timeout_ps} ps"))
+        try:
+            while not job.ended:
+                step = min(left, SLICE_PS)
+                if self._rings.poll(step):
+                    continue
+                # An interrupt that was about nothing came early: it has not taken all of that time.
+                left -= min(step, WOKEN_PS) if self._rings.woken else step
+                if not left and not self._rings.look():
+                    late = f"no completion within {timeout_ps} ps"
+                    self._rings.reset(DeviceFaultError("TIMEOUT", loaded.code, late))
+        except DeviceGoneError:
+            raise
+        except DeviceFaultError as error:  # the device did not come back from a reset
+            job.error = error
         return self.finish(job)
 
     def abort(self, job: Job) -> None:

@@ -14,6 +14,10 @@ RING_ENTRIES = 64
 LOG_BYTES = 512
 SLICE_PS = 100 * 10**9
 """Interrupts can get lost: after 100 ms without one the completion records are looked at."""
+RESET_PS = 10**12
+"""A reset is at once, on a device that is well; one that takes a second does not come back."""
+RESET_SLICE_PS = 10**9
+_MASK = header.INT_DONE | header.INT_FAULT
 
 
 class Rings:
@@ -21,27 +25,75 @@ class Rings:
 
     def __init__(self, bus: Bus, memory: Allocator) -> None:
         self._bus = bus
+        self._memory = memory
         self._bases = [memory.allocate(RING_ENTRIES * header.ENTRY.size, "command ring") for _ in header.RINGS]
         self._tails = [0] * len(header.RINGS)
         self._inside: list[deque[Job]] = [deque() for _ in header.RINGS]
         self._silent_ps = 0
         self._context: int | None = None
+        self._mask = 0  # what INT_MASK must be, unless it is another device, or the same one switched on again
+        self.woken = False
+        """Whether the last poll has ended because an interrupt came."""
 
     def reset(self, reason: NpusimError | None = None) -> None:
-        """Bring the device into a state in which it takes jobs. Those that were in it have failed with ``reason``."""
+        """Bring the device into a state in which it takes jobs. Those that were in it have failed with ``reason``.
+
+        Raises DeviceGoneError if it is gone or has been without power, DeviceFaultError if it does not come back.
+        """
         self.lose(reason or JobAbortedError("the device was reset"))
+        if self._mask:
+            self._check_same()
+        self._mask = 0
         self._write(header.CONTROL, header.CONTROL_RESET)
         self._bus.wait_irq(0)  # an interrupt from before is of no interest
+        self._set_up()
+        if self._read(header.STATUS) != header.STATUS_READY:
+            self._await_ready()
+            self._set_up()  # a device that is not ready hears nothing
+        self._mask = _MASK
+
+    def _check_same(self) -> None:
+        """Raise DeviceGoneError unless the device is as it was left."""
+        found = self._read(header.INT_MASK)
+        if found == header.GONE:
+            raise self._gone()
+        if found != self._mask:
+            gone = DeviceGoneError("POWER_LOST", 0, "the device has been without power: its memory is lost")
+            self.lose(gone)
+            raise gone
+
+    def _gone(self) -> DeviceGoneError:
+        gone = DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus")
+        self.lose(gone)
+        return gone
+
+    def _await_ready(self) -> None:
+        left = RESET_PS
+        while (status := self._read(header.STATUS)) != header.STATUS_READY:
+            if status == header.GONE:
+                raise self._gone()
+            if not left:
+                raise DeviceFaultError("NOT_READY", 0, f"status after reset is {status:#x}")
+            self._bus.wait_irq(RESET_SLICE_PS)
+            left -= RESET_SLICE_PS
+
+    def _set_up(self) -> None:
+        """Tell a device that has been reset where the rings are."""
         for registers, base in zip(header.RINGS, self._bases, strict=True):
             self._write(registers + header.BASE_LO, base & 0xFFFF_FFFF)
             self._write(registers + header.BASE_HI, base >> 32)
             self._write(registers + header.SIZE, RING_ENTRIES)
-        self._write(header.INT_MASK, header.INT_DONE | header.INT_FAULT)
+        self._write(header.INT_MASK, _MASK)
         self._tails = [0] * len(header.RINGS)
         if self._context is not None:
             self.preempt(self._context)
-        if self._read(header.STATUS) != header.STATUS_READY:
-            raise DeviceFaultError("NOT_READY", 0, f"status after reset is {self._read(header.STATUS):#x}")
+
+    def close(self) -> None:
+        """The last that is said to the device: it drops what is in it, and uses no memory any more."""
+        self.collect()
+        self.lose(JobAbortedError("the driver was closed"))
+        self._write(header.CONTROL, header.CONTROL_RESET)
+        self._memory.free_all(self._bases if self._context is None else [*self._bases, self._context])
 
     def preempt(self, context: int) -> None:
         """From here on jobs may be parked, in the memory at that address."""
@@ -88,17 +140,18 @@ class Rings:
         Raises DeviceGoneError when the device is gone, and every job with it.
         """
         came = self._bus.wait_irq(timeout_ps)
+        self.woken = bool(came)
         self._silent_ps = 0 if came else self._silent_ps + timeout_ps
         if not came and self._silent_ps < SLICE_PS:
             return False
         self._silent_ps = 0
-        return self.look(bool(came))
+        return self.look(self.woken)
 
     def look(self, interrupted: bool = False) -> bool:
         """Read completion records and, where they leave a question, the status; True if a job has ended."""
         if interrupted:
             self._write(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
-        ended = self._collect()
+        ended = self.collect()
         # An interrupt says that something happened, not what. Where records answer for everything the register, which
         # costs a slow read over the bus, need not be asked.
         if any(self._inside) or not ended:
@@ -112,7 +165,7 @@ class Rings:
                 job.ended, job.error = True, reason
             ring.clear()
 
-    def _collect(self) -> int:
+    def collect(self) -> int:
         """Take the jobs off the rings that have ended, in each in order; how many."""
         count = 0
         for ring in reversed(self._inside):
@@ -143,13 +196,11 @@ class Rings:
         """Look for faults that belong to no job; how many jobs have ended for them."""
         status = self._read(header.STATUS)
         if status == header.GONE:
-            gone = DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus")
-            self.lose(gone)
-            raise gone
+            raise self._gone()
         if not status & header.STATUS_FAULT:
             return 0
         # Status is read after the records, so a job that ended in between has to be looked for once more.
-        if ended := self._collect():  # it may have stopped just now
+        if ended := self.collect():  # it may have stopped just now
             return ended
         name = header.fault_name(self._read(header.FAULT_CODE))
         address = self._read(header.FAULT_ADDR_HI) << 32 | self._read(header.FAULT_ADDR_LO)

@@ -18,8 +18,9 @@ _SIGNIFICANT = {"int8": 8, "int16": 16, "int32": 32, "bfloat16": 8, "float16": 1
 """Bits that a multiplier multiplies: its area grows with their square."""
 _WIDTH = dict(zip(PRICED, (8, 16, 32, 16, 16, 32), strict=True))
 _LOGIC = f"{nodes.ALADDIN}; {nodes.STILLMAKER}"
-_PHY = {"hbm2": (10_450_000, 1024), "ddr4": (1_450_000, 32)}
-"""um2 of a PHY of so many pins at 7 nm: PrincetonUniversity/LLMCompass, cost_model.py, HBM2e and DDR5."""
+_PHY = {"hbm2": (10_450_000, 552_743_000, 1024), "ddr4": (1_450_000, 90_446_400, 32)}
+"""um2 at 7 nm and transistors of a PHY of so many pins and its controller: PrincetonUniversity/LLMCompass,
+cost_model.py, HBM2e and DDR5."""
 _PHY_NODE = 7
 
 
@@ -59,6 +60,7 @@ class _Parts:
             found.append(self._logic("scalar", "scalar", _FLOAT_MULTIPLIER + _FLOAT_ADDER + 4 * 32 * _REGISTER, cores))
         found.append(self._buffers(dma.max_outstanding * dma.burst_bytes, cores * dma.channels))
         found.append(self._control())
+        found += self._others()
         if config.technology is not None and config.technology.phy:
             found.append(self._phy())
         return found
@@ -111,6 +113,17 @@ class _Parts:
         scale = nodes.area_factor(technology.node_nm) / nodes.area_factor(40)
         return Part("control", round(cores * technology.control_um2 * scale), "the description: technology.control")
 
+    def _others(self) -> list[Part]:
+        """What the description says that there is besides."""
+        technology, found = self._config.technology, []
+        if technology is not None and technology.core_transistors:
+            count = self._config.cores * technology.core_transistors
+            um2 = round(count / nodes.transistors_per_um2(technology.node_nm)) if self._technology else None
+            found.append(Part("core_others", um2, nodes.KHAN if self._technology else UNKNOWN))
+        if technology is not None and technology.chip_um2:
+            found.append(Part("chip_others", technology.chip_um2, "the description: technology.chip"))
+        return found
+
     def _phy(self) -> Part:
         given, technology, dram = self._by_hand("phy"), self._config.technology, self._config.dram
         if given is not None:
@@ -119,9 +132,10 @@ class _Parts:
         # PHYs are analogue and do not shrink as logic does, so a figure of one node says nothing of another.
         if technology.dram not in _PHY or technology.node_nm != _PHY_NODE:
             return Part("phy", None, UNKNOWN)
-        um2, pins = _PHY[technology.dram]
+        um2, transistors, pins = _PHY[technology.dram]
         rate = nodes.PIN_BITS[technology.dram]
-        return Part("phy", um2 * ceil_div(8 * dram.bandwidth, rate * pins), "LLMCompass, cost_model.py, at 7 nm")
+        each = um2 + round(transistors / nodes.transistors_per_um2(technology.node_nm))
+        return Part("phy", each * ceil_div(8 * dram.bandwidth, rate * pins), "LLMCompass, cost_model.py, at 7 nm")
 
 
 def column_bytes(config: Config, matrix: MatrixConfig) -> int:

@@ -21,6 +21,7 @@ from npusim.hw import units as unit_kinds
 from npusim.hw.build import Reading, override, read_section, to_table, walk
 from npusim.hw.dram._parts import MAPPING, PARTS, bad_mapping
 from npusim.hw.files import config_names, read_description, read_resolved
+from npusim.hw.hostside import FirmwareConfig, PciConfig
 from npusim.hw.keys import (
     Choice,
     Count,
@@ -253,6 +254,10 @@ class HostConfig:
         return self.link_latency_ps + bytes_to_ps(nbytes, self.link_bandwidth)
 
 
+_LATER_PARTS = ("pci", "firmware")
+"""Parts that a device without them need not mention, so that its fingerprint is the one of before there were any."""
+
+
 @functools.lru_cache(64)
 def _fingerprint(config: Config) -> str:
     import hashlib
@@ -260,6 +265,9 @@ def _fingerprint(config: Config) -> str:
 
     values = to_table(config)
     del values["name"], values["description"]
+    for part in _LATER_PARTS:
+        if values[part] is False:
+            del values[part]
     # Sorted and without blanks, so that one config has one digest in every version of Python.
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -285,6 +293,8 @@ class Config:
     constants: ConstantsConfig | None = section(ConstantsConfig, "memory for constants beside the DRAM", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
     host: HostConfig = section(HostConfig, "the host's link to the device")
+    pci: PciConfig | None = section(PciConfig, "what the device has as a PCI Express function", optional=True)
+    firmware: FirmwareConfig | None = section(FirmwareConfig, "what must be loaded before jobs", optional=True)
     technology: TechnologyConfig | None = section(TechnologyConfig, "process of the chip", optional=True)
     energy: EnergyConfig | None = section(EnergyConfig, "energy of one action each", optional=True)
     area: AreaConfig | None = section(AreaConfig, "area of one part each", optional=True)

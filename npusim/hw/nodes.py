@@ -14,6 +14,7 @@ from itertools import pairwise
 TPU4I = "Jouppi et al., Ten Lessons From Three Generations, ISCA 2021, table 2: 45 and 7 nm"
 STILLMAKER = "Stillmaker and Baas, Scaling equations, Integration 58, 2017"
 ALADDIN = "Shao et al., Aladdin, ISCA 2014: 40 nm library at 1 ns"
+KHAN = "Khan and Mann, AI Chips: What They Are and Why They Matter, CSET 2020: transistors by node"
 CACTI = "CACTI 7, itrs-lstp, 128-bit port: 45 and 22 nm"
 
 NEWEST_NM, OLDEST_NM = 7, 130
@@ -42,6 +43,10 @@ _AREA = (
 )  # fmt: skip
 """STILLMAKER: area of the same logic, by that at 45 nm. It has no 28 nm: NVDLA's primer gives the design of 32 MACs as
 0.85 mm2 there and 0.51 mm2 at 16 nm."""
+_TRANSISTORS = (
+    (130, 0.92), (90, 1.6), (65, 3.3), (40, 7.7), (28, 15.3), (20, 22.1), (16, 28.9), (10, 52.5), (7, 96.3),
+)  # fmt: skip
+"""KHAN: transistors of logic on a square micrometre."""
 _ENERGY_ABOVE = {
     130: (7.171, -6.709, 2.904),
     90: (4.762, -4.781, 2.092),
@@ -87,6 +92,12 @@ def between(points: Sequence[tuple[float, float]], at: float) -> float:
 def area_factor(node: int) -> float:
     """Area of logic by that at 45 nm."""
     return between(_AREA, node)
+
+
+@functools.cache
+def transistors_per_um2(node: int) -> float:
+    """Transistors on a square micrometre of laid out logic."""
+    return between(_TRANSISTORS, node)
 
 
 @functools.cache

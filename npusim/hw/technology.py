@@ -54,6 +54,12 @@ class TechnologyConfig:
     )
     # Gemmini, DAC 2021 figure 6a: 52 000 um2 at 22 nm are neither array nor memory nor processor.
     control_um2: int = key(AREA, "sequencer, registers and buses of a core, as they would be at 40 nm", 168_000)
+    core_transistors: int = key(
+        Count(0, 10**12), "what a core has besides the units of this description, by its transistors", 0
+    )
+    chip_um2: int = key(
+        AREA, "what the chip has once besides its cores and the PHYs of its DRAM, as it is at this node", 0
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,23 +1,26 @@
-"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, counters for DRAM traffic, MACs, and what is
-in each memory.
+"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, arrows from what a command waited for,
+counters for DRAM traffic, MACs, queues, and what is in each memory.
 
 The format is protocol buffers; the few messages of it that a trace of spans needs are encoded here, so that a trace
 needs no more than npusim itself. Field numbers are from perfetto/protos/perfetto/trace/**/*.proto.
 
 Timestamps are whole nanoseconds in this format: a span begins and ends at its time rounded down, so that neighbours
-stay neighbours. The exact picoseconds are among its arguments. Same timeline, same bytes.
+stay neighbours. The exact picoseconds are among its arguments. Packets go into the file in compressed bundles, as
+Perfetto's own service writes them. Same timeline, same packets; by the same zlib, same bytes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, BinaryIO
 
 from npusim.occupancy import KINDS, Occupancy
 from npusim.program import OpEntry
+from npusim.report.flows import Queue
 from npusim.timeline import Span, Timeline
 from npusim.units import cycles_spanned
 
@@ -27,6 +30,9 @@ _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _EXPLICIT_ORDER = 3
 _PROVENANCE = "provenance"
 _CATEGORY, _EVENT, _NOTE = 1, 2, 3  # fields of InternedData
+_FLOW, _LAST_OF_FLOW = 47, 48
+_BUNDLE_BYTES = 1 << 19
+"""Of packets that are compressed together."""
 
 
 def write_trace(
@@ -36,15 +42,21 @@ def write_trace(
     clock_hz: int = 0,
     memory: Sequence[Occupancy] = (),
     provenance: Mapping[str, Any] | None = None,
+    flows: Sequence[tuple[int, int]] = (),
+    queues: Mapping[str, Queue] | None = None,
 ) -> None:
     """Write the spans of ``timeline`` to ``path``.
 
     ``ops``: the program's operator table; without it a span carries the name of its instruction. ``clock_hz``: the
     device's clock; with it a span says how many cycles it took. ``memory``: memories, each a counter for each kind of
-    what is in it. ``provenance``: JSON values, the arguments of a mark at the beginning. Raises OSError.
+    what is in it. ``provenance``: JSON values, the arguments of a mark at the beginning. ``flows``: (from, to) of
+    arrows between spans, by their places in the timeline; ``queues``: what waits for each unit (both from
+    :mod:`npusim.report.flows`). Raises OSError.
     """
+    arrows = _arrows(flows)
     slices, tracks = _Slices(ops, clock_hz), _Tracks()
-    with open(path, "wb") as file:
+    with open(path, "wb") as opened:
+        file = _Bundles(opened)
         # Interned names are state of the sequence; a viewer that has not seen it cleared ignores
         # all packets that use them.
         file.write(_packet(_uint(13, _STATE_CLEARED)))
@@ -52,18 +64,50 @@ def write_trace(
             track = tracks.unit(_PROVENANCE)
             file.write(tracks.take() + slices.mark(_PROVENANCE, provenance, track))
         # By unit and not by time: a viewer sorts by itself, and each track is described right before its first slice.
-        by_unit = sorted(timeline.spans, key=lambda span: (span.unit, span.start_ps, span.end_ps))
-        for unit, group in groupby(by_unit, key=lambda span: span.unit):
+        by_unit = sorted(enumerate(timeline.spans), key=lambda each: (each[1].unit, each[1].start_ps, each[1].end_ps))
+        for unit, group in groupby(by_unit, key=lambda each: each[1].unit):
             track = tracks.unit(unit)
             file.write(tracks.take())
-            for span in group:
-                file.write(slices.packets(span, track))
-        for process, name, unit_name, steps in (*_counters(timeline.spans), *_held(memory)):
+            for index, span in group:
+                file.write(slices.packets(span, track, arrows.get(index, b"")))
+        for process, name, unit_name, steps in (*_counters(timeline.spans), *_held(memory), *_queued(queues or {})):
             track = tracks.counter(process, name, unit_name)
             file.write(tracks.take())
             for time, value in steps:
                 event = _uint(9, _COUNTER) + _uint(11, track) + _uint(30, value)
                 file.write(_packet(_uint(8, time) + _message(11, event)))
+        file.end()
+
+
+class _Bundles:
+    """Writes packets in compressed bundles: each is a packet of its own that holds a trace."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def write(self, packets: bytes) -> None:
+        """Whole packets."""
+        self._held.append(packets)
+        self._size += len(packets)
+        if self._size >= _BUNDLE_BYTES:
+            self.end()
+
+    def end(self) -> None:
+        """Write what is held."""
+        if self._held:
+            self._file.write(_message(1, _message(50, zlib.compress(b"".join(self._held)))))
+            self._held, self._size = [], 0
+
+
+def _arrows(flows: Sequence[tuple[int, int]]) -> dict[int, bytes]:
+    """The fields of a span's event that say from where to where arrows go, each arrow with a number of its own."""
+    found: dict[int, bytes] = {}
+    for number, (producer, consumer) in enumerate(flows, 1):
+        found[producer] = found.get(producer, b"") + _fixed(_FLOW, number)
+        found[consumer] = found.get(consumer, b"") + _fixed(_LAST_OF_FLOW, number)
+    return found
 
 
 class _Slices:
@@ -75,13 +119,14 @@ class _Slices:
         self._strings = _Strings()
         self._common: dict[tuple[int, str, int, int, str], bytes] = {}
 
-    def packets(self, span: Span, track: int) -> bytes:
+    def packets(self, span: Span, track: int, arrows: bytes) -> bytes:
         start, duration = span.start_ps, span.end_ps - span.start_ps
         where = _uint(11, track)
         event = _uint(9, _BEGIN) + where + self._shared(span) + self._note("start_ps", start)
         event += self._note("duration_ps", duration)
         if self._clock_hz:
             event += self._note("cycles", cycles_spanned(duration, self._clock_hz))
+        event += arrows
         begin = _packet(_uint(8, start // 1000) + _message(11, event) + self._strings.take())
         return begin + _packet(_uint(8, span.end_ps // 1000) + _message(11, _uint(9, _END) + where))
 
@@ -130,6 +175,13 @@ def _held(memories: Sequence[Occupancy]) -> Iterator[_Counter]:
                     value = changes[time // 1000] = held.get(kind, 0)
             if changes:
                 yield process or "device", f"{memory}: {kind}", "B", sorted({0: 0, **changes}.items())
+
+
+def _queued(queues: Mapping[str, Queue]) -> Iterator[_Counter]:
+    """Commands in the queue of each unit; of several changes within a nanosecond the last one."""
+    for unit, steps in sorted(queues.items()):
+        core, _, name = unit.partition(".")
+        yield core, f"{name}: queue", "commands", sorted({time // 1000: value for time, value in steps}.items())
 
 
 def _counters(spans: Sequence[Span]) -> Iterator[_Counter]:
@@ -231,6 +283,11 @@ def _varint(value: int) -> bytes:
 
 def _uint(field: int, value: int) -> bytes:
     return _varint(field << 3) + _varint(value)
+
+
+def _fixed(field: int, value: int) -> bytes:
+    """A fixed64."""
+    return _varint(field << 3 | 1) + value.to_bytes(8, "little")
 
 
 def _message(field: int, payload: bytes) -> bytes:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from npusim._core import DefaultFloats
 from npusim.device.npu import NpuDevice
+from npusim.device.traces import TracedBus
 from npusim.driver import Driver, Priority
 from npusim.driver.reference import Past
 from npusim.errors import (
@@ -23,6 +25,7 @@ from npusim.errors import (
     JobAbortedError,
     NpusimError,
 )
+from npusim.faults import Faulty
 from npusim.hw.config import Config
 from npusim.isa import decode
 from npusim.program import Program
@@ -30,7 +33,6 @@ from npusim.runtime.job import Job
 from npusim.runtime.request import Block, Request
 from npusim.runtime.result import Result
 from npusim.runtime.store import Residence
-from npusim.sim.inject import Injection
 from npusim.timeline import FaultCode, Timeline
 
 _log = logging.getLogger("npusim.runtime")
@@ -40,19 +42,35 @@ SLICE_PS = 50 * 10**6
 """Simulated time after which an executor looks for new messages while the device works. It changes no event's time."""
 LOOK_PS = 100 * 10**9
 """Simulated time that a device works without anybody looking, where nobody can come meanwhile."""
+TIMEOUT_PS = 3600 * 10**12
+"""An hour of simulated time: longer than any job should take."""
 
 
 class Dispatcher:
     """One device with its driver, and the jobs for it. One thread at a time.
 
     ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
+    ``timeout_ps``: simulated time after which a device in which no job has ended is reset, and all jobs in it fail.
+    ``check``, ``adversary``: of the device. ``bus_trace``: the file that a :class:`TracedBus` writes.
     """
 
-    def __init__(self, config: Config, injection: Injection | None = None, *, preemption: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        faults: Faulty | None = None,
+        *,
+        preemption: bool = True,
+        timeout_ps: int = TIMEOUT_PS,
+        check: bool | str | None = None,
+        adversary: int | None = None,
+        bus_trace: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.config = config
-        self.device = NpuDevice(config, injection)
+        self.timeout_ps = timeout_ps
+        self.device = NpuDevice(config, faults, check=check, adversary=adversary)
         self._clock = self.device.machine.clock
-        self.driver = Driver(self.device.bus)
+        self._trace = TracedBus.wanted(self.device, bus_trace)
+        self.driver = Driver(self._trace or self.device.bus)
         self.counters = self.driver.counters
         self.preemption = preemption
         if preemption:
@@ -68,6 +86,8 @@ class Dispatcher:
         self._running: list[Job | None] = [None for _ in Priority]
         self._timelines: dict[int, Timeline] = {}
         self.device.listener = self._timelines.__setitem__
+        self._heard_ps = 0  # when a job has last ended, or come to the device
+        self._silent = False  # the device has done nothing when it was looked at last
         self._jobs = 0  # that wait or run
         self._budgets = 0  # jobs with a deadline that wait or run
         self.memory = Residence(self.driver)
@@ -127,7 +147,7 @@ class Dispatcher:
         """Raise what the device was lost for, if it is."""
         if self.gone is not None:
             raise copy.copy(self.gone)  # which is kept, and must not hold the frames of all whom it is told
-        if self.device.injection.unplugged:
+        if not self.device.connected:
             raise DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus")
 
     def run(self, request: Request) -> Result:
@@ -181,7 +201,14 @@ class Dispatcher:
         """Nobody counts these jobs."""
 
     def close(self) -> None:
-        """Switch the device off."""
+        """Switch the device off, in order."""
+        if self.device.connected:
+            freed = self.gone is None and not self.busy
+            if freed:
+                self.memory.close()
+            self.driver.close(freed=freed)
+        if self._trace is not None:
+            self._trace.close()
         self.device.close()
 
     def lose(self, error: NpusimError) -> None:
@@ -207,6 +234,16 @@ class Dispatcher:
                 if job is not None and job.deadline_ps is not None and job.deadline_ps <= self._clock.now:
                     name, budget = job.program.name, job.request.budget_ps
                     self.abort(job, DeadlineError(f"job of program {name!r}: not done within {budget} ps"))
+
+    def _check_silence(self) -> None:
+        """Reset a device that has said nothing for too long: a unit hangs, or whatever else."""
+        if self._clock.now - self._heard_ps >= self.timeout_ps and any(self._running):
+            silent = DeviceFaultError(
+                "TIMEOUT", 0, f"no job has ended within {self.timeout_ps} ps; the device was reset"
+            )
+            self._heard_ps = self._clock.now
+            self.driver.reset(silent)
+            self._take_ended()
 
     def _begin_one(self) -> bool:
         """Hand the waiting job of the highest class to the device whose class is free; False if there is none."""
@@ -236,11 +273,14 @@ class Dispatcher:
         finally:
             job.host.add_since(mark, self.counters)
         job.rung_ps = self._clock.now
+        self._heard_ps = job.rung_ps
         self._waiting[ring].popleft()
         self._running[ring] = job
 
     def _submit(self, job: Job) -> None:
         loaded = self.memory.load(job.program)
+        if self.device.faults.active:
+            self.device.faults.name_operators(loaded.code, [(op.name, *op.members) for op in job.program.ops])
         if job.host.mappings < job.request.host_mappings:
             self.driver.map_memory(job.request.host_mappings)
         while True:
@@ -253,20 +293,29 @@ class Dispatcher:
 
     def _work(self, slice_ps: int) -> None:
         """Let the device work until something happens; take what has ended."""
+        if self._silent and self._clock.is_empty(LOOK_PS):
+            # Nothing moves in the device: what it has not said until now it will not say for long.
+            slice_ps = max(1, min(LOOK_PS, self._heard_ps + self.timeout_ps - self._clock.now))
         if self._budgets:
             jobs = [job for ring in self._waiting for job in ring] + [job for job in self._running if job is not None]
             deadlines = [job.deadline_ps for job in jobs if job.deadline_ps is not None]
             limit = min(deadlines, default=self._clock.now + slice_ps)
             slice_ps = max(1, min(slice_ps, limit - self._clock.now))
         # At the latest at the next deadline; simulated time decides it, so that no host is slow enough to miss it.
-        if not self.driver.poll(slice_ps):
-            return
+        self._silent = not self.driver.poll(slice_ps)
+        if self._silent:
+            self._check_silence()
+        else:
+            self._take_ended()
+
+    def _take_ended(self) -> None:
         # Highest class first: when two end at once, the more urgent client hears of it first.
         for ring in _DOWN:
             job = self._running[ring]
             if job is not None and job.ended:
                 self._running[ring] = None
                 self.memory.short = False
+                self._heard_ps = self._clock.now
                 self._finish(job)
 
     def _finish(self, job: Job) -> None:

@@ -13,14 +13,14 @@ from typing import TypeVar
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, HostCounters
 from npusim.errors import NpusimError, QueueFullError, UsageError
+from npusim.faults import Faulty
 from npusim.hw.config import Config, load_config
 from npusim.program import Program
-from npusim.runtime.dispatcher import SLICE_PS, Dispatcher
+from npusim.runtime.dispatcher import SLICE_PS, TIMEOUT_PS, Dispatcher
 from npusim.runtime.job import Job, check_program
 from npusim.runtime.request import Block, DeviceBuffer, Request
 from npusim.runtime.store import Store
 from npusim.runtime.worker import Message, Reply, Worker
-from npusim.sim.inject import Injection
 
 _T = TypeVar("_T")
 
@@ -34,21 +34,29 @@ class Executor:
 
     The worker owns device, driver and clock; simulated time passes only while there is work. Requests that come one
     after another, each when the one before is done, take the same picoseconds each time; for several at once see
-    :meth:`paused`. ``queue_limit``: jobs that may wait or run. An executor that nobody refers to ends by itself;
-    :meth:`close` waits for that. After ``os.fork`` the child cannot use it (UsageError): threads do not survive a fork.
+    :meth:`paused`. ``queue_limit``: jobs that may wait or run. ``faults``: a script of faults for the device;
+    :meth:`close` raises UsageError if one has not happened, :attr:`faults` takes more. ``timeout_ps``: simulated time
+    after which a device in which no job has ended is reset; all jobs in it fail. ``check_driver``, ``adversary``: as
+    those of a Session; findings are logged. An executor that nobody refers to ends by itself; :meth:`close` waits for
+    that. After ``os.fork`` the child cannot use it (UsageError): threads do not survive a fork.
     """
 
     def __init__(
         self,
         config: Config | str | os.PathLike[str],
         *,
-        injection: Injection | None = None,
+        faults: Faulty | None = None,
         queue_limit: int = QUEUE_LIMIT,
+        timeout_ps: int = TIMEOUT_PS,
+        check_driver: bool | str | None = None,
+        adversary: int | None = None,
     ) -> None:
         self.config = load_config(config)
         self.queue_limit = queue_limit
         self._fingerprint = self.config.fingerprint()
-        self._dispatcher = Dispatcher(self.config, injection)
+        self._dispatcher = Dispatcher(
+            self.config, faults, timeout_ps=timeout_ps, check=check_driver, adversary=adversary
+        )
         self._estimates: weakref.WeakKeyDictionary[Program, int] = weakref.WeakKeyDictionary()
         self._dispatcher.estimates = self._estimates.__setitem__
         self._open: dict[Job, None] = {}
@@ -61,8 +69,13 @@ class Executor:
 
     @property
     def device(self) -> NpuDevice:
-        """The simulated device, to inject faults and to look at."""
+        """The simulated device, to look at."""
         return self._dispatcher.device
+
+    @property
+    def faults(self) -> DeviceFaults:
+        """The faults of the device, for any thread."""
+        return DeviceFaults(self)
 
     @property
     def preemption(self) -> bool:
@@ -217,7 +230,7 @@ class Executor:
     @property
     def status(self) -> str:
         """``AVAILABLE``, ``BUSY`` when no more jobs may wait, or ``OFFLINE`` when the device is gone or closed."""
-        if self._dispatcher.gone is not None or self.device.injection.unplugged or self._worker.stopped:
+        if self._dispatcher.gone is not None or not self.device.connected or self._worker.stopped:
             return "OFFLINE"
         return "BUSY" if len(self._open) >= self.queue_limit else "AVAILABLE"
 
@@ -237,15 +250,27 @@ class Executor:
         self._worker.post(lambda: None)
 
     def close(self) -> None:
-        """End the thread and switch the device off; jobs that have not ended fail with JobAbortedError."""
+        """End the thread and switch the device off; jobs that have not ended fail with JobAbortedError.
+
+        Raises UsageError, when all is done, if a fault of the script has not happened."""
+        if self._shut():
+            self.device.faults.check()
+
+    def _shut(self) -> bool:
+        """Whether it was still open."""
+        was_open = self._end.alive
         self._end()
         self._worker.join()
+        return was_open
 
     def __enter__(self) -> Executor:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            self.close()
+        else:  # what has gone wrong already is what is told
+            self._shut()
 
     # The thread
 
@@ -270,3 +295,31 @@ class Executor:
     def _present(self, work: Callable[[], _T]) -> _T:
         self._dispatcher.check_present()
         return work()
+
+    def between(self, work: Callable[[], None]) -> None:
+        """Do something to the device between two of its steps, whether it is on its bus or not."""
+        if self._worker.is_current():
+            work()
+            return
+        reply = Reply(work)
+        self._send(reply)
+        reply.wait()
+
+
+class DeviceFaults:
+    """The faults of an executor's device; see :class:`npusim.device.faults.Faults`."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor, self._faults = executor, executor.device.faults
+
+    def add(self, faults: Faulty) -> None:
+        """More faults, from now on. Raises ConfigError, and adds none, if the device cannot have one of them."""
+        self._executor.between(partial(self._faults.add, faults))
+
+    def clear(self) -> None:
+        """No faults from here on, and nothing of those that were."""
+        self._executor.between(self._faults.clear)
+
+    def check(self) -> None:
+        """Raise UsageError if a fault has not happened."""
+        self._executor.between(self._faults.check)

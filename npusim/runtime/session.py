@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import weakref
@@ -14,22 +15,25 @@ import numpy.typing as npt
 
 from npusim._core import DefaultFloats
 from npusim.cache import FORMAT_VERSION, Cache, default_directory
+from npusim.device.findings import Finding
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
-from npusim.errors import InputError, NeedsValueError, UsageError
+from npusim.errors import DriverCheckError, InputError, NeedsValueError, UsageError, shown
+from npusim.faults import Faulty, script_of
 from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
 from npusim.hw.mapping import changes
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
-from npusim.runtime.dispatcher import Dispatcher
+from npusim.runtime.dispatcher import TIMEOUT_PS, Dispatcher
 from npusim.runtime.job import check_program
 from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
 from npusim.runtime.state import State
 from npusim.runtime.store import Store
+from npusim.units import Dimension, parse
 from npusim.weights import check
 
 if TYPE_CHECKING:
@@ -43,22 +47,40 @@ Array = npt.NDArray[Any]
 
 MOST_READS = 16
 """A model is read so often until it is known which inputs must be bound: one may hide that another must be."""
-TIMEOUT_PS = 3600 * 10**12
-"""An hour of simulated time: longer than any run should take."""
 
 
 class Session:
     """One simulated device with its driver.
 
     ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is
-    the user's cache directory, False keeps nothing. A pickled session comes back with a fresh device.
+    the user's cache directory, False keeps nothing. ``faults``: a script of faults for the device, see
+    :mod:`npusim.faults`; ``device.faults`` says which have happened, and closing the session raises UsageError if one
+    has not. ``timeout``: simulated time (text such as ``"2 s"``, or ps) in which a run must come to its end; else the
+    device is reset, and the run fails with DeviceFaultError TIMEOUT. ``check_driver``: watch what the driver does with
+    the device, see docs/reference/driver-check.md; what it did wrong is in :attr:`findings`, and :meth:`close` raises
+    it. ``adversary``: a seed for the times that the device's contract leaves open. ``bus_trace``: a file for all that
+    passes between driver and device, see docs/guide/bus-traces.md; :meth:`close` completes it. A pickled session comes
+    back with a fresh device, and without that file.
     """
 
     def __init__(
-        self, config: Config | str | os.PathLike[str], *, cache_dir: str | os.PathLike[str] | bool | None = None
+        self,
+        config: Config | str | os.PathLike[str],
+        *,
+        cache_dir: str | os.PathLike[str] | bool | None = None,
+        faults: Faulty | None = None,
+        timeout: str | int = TIMEOUT_PS,
+        check_driver: bool | str | None = None,
+        adversary: int | None = None,
+        bus_trace: str | os.PathLike[str] | None = None,
     ) -> None:
         self.config = load_config(config)
+        self._faults = None if faults is None else script_of(faults)
+        self._timeout_ps = _timeout(timeout)
         self._cache_dir = cache_dir
+        self.check_driver = check_driver
+        self.adversary = adversary
+        self.bus_trace = bus_trace
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
@@ -66,12 +88,16 @@ class Session:
         self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
         self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities by those without values
         self._dispatcher: Dispatcher | None = None
+        if self._faults is not None:
+            self._powered()  # now: faults that the device cannot have are the caller's mistake
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"config": self.config, "cache_dir": self._cache_dir}
+        names = {"cache_dir": self._cache_dir, "faults": self._faults, "timeout": self._timeout_ps}
+        options = {"check_driver": self.check_driver, "adversary": self.adversary}
+        return {"config": self.config, **names, **options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Session.__init__(self, state["config"], cache_dir=state["cache_dir"])
+        Session.__init__(self, **state)
 
     @property
     def device(self) -> NpuDevice:
@@ -83,9 +109,23 @@ class Session:
         """The reference driver, on the device's bus."""
         return self._powered().driver
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What the driver did wrong, as far as that has shown; empty if nobody watches it."""
+        checker = self._dispatcher.device.checker if self._dispatcher is not None else None
+        return checker.findings if checker is not None else []
+
     def _powered(self) -> Dispatcher:
         if self._dispatcher is None:
-            self._dispatcher = Dispatcher(self.config, preemption=False)
+            self._dispatcher = Dispatcher(
+                self.config,
+                self._faults,
+                preemption=False,
+                timeout_ps=self._timeout_ps,
+                check=self.check_driver,
+                adversary=self.adversary,
+                bus_trace=self.bus_trace,
+            )
         return self._dispatcher
 
     def compile(
@@ -275,10 +315,10 @@ class Session:
     ) -> Result:
         arrays: dict[str, Any] = {} if timing_only else _checked_inputs(program, inputs or {}, held)
         if state is None:
-            result = self._powered().run(Request(program, arrays, timing_only=timing_only, budget_ps=TIMEOUT_PS))
+            result = self._powered().run(Request(program, arrays, timing_only=timing_only))
         else:
             buffers, kept, after = state.buffers(program)
-            request = Request(program, {**arrays, **buffers}, kept, timing_only=timing_only, budget_ps=TIMEOUT_PS)
+            request = Request(program, {**arrays, **buffers}, kept, timing_only=timing_only)
             result = self._powered().run(request)
             state.advance(kept, after)
         result.origin, result.state = self._origins.get(program), state is not None
@@ -297,6 +337,8 @@ class Session:
         """Run what was compiled for this session's device on another one, which is there for this run alone."""
         if state is not None:
             raise UsageError("on: a state lies on this session's device, another one cannot run with it")
+        if self._faults is not None:
+            raise UsageError("on: the faults are this session's device's; another one has none")
         changes(self.config, other)
         with Session(other, cache_dir=False) as session:
             if not isinstance(program, Program):
@@ -309,17 +351,27 @@ class Session:
 
     def close(self) -> None:
         """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
-        fresh one."""
+        fresh one. Raises DriverCheckError for what the driver did wrong, UsageError if a fault of the script has not
+        happened."""
         self._store.close()
-        if self._dispatcher is not None:
-            self._dispatcher.close()
+        dispatcher = self._dispatcher
+        if dispatcher is not None:
+            dispatcher.close()
+        findings = self.findings
         self._dispatcher = None
+        if findings:
+            raise DriverCheckError([str(finding) for finding in findings])
+        if dispatcher is not None:
+            dispatcher.device.faults.check()
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        # What has gone wrong already is not to be hidden behind what the driver did, which is in the log, or behind
+        # what for that reason has not happened.
+        with contextlib.suppress(*([DriverCheckError, UsageError] if kind is not None else [])):
+            self.close()
 
     def unload(self, program: Program) -> None:
         """Give the device memory of a program back; it is loaded again when it runs again."""
@@ -349,6 +401,17 @@ class Session:
         text = repr((*model, shapes, values, cache_rows, self.config.fingerprint(), self.config.name, versions))
         text += " for timing" * timing_only
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _timeout(given: str | int) -> int:
+    """In ps. Raises UsageError."""
+    try:
+        timeout_ps = parse(given, Dimension.TIME) if isinstance(given, str) else given
+    except UsageError as error:
+        raise UsageError(f"timeout: {error}") from None
+    if type(timeout_ps) is not int or timeout_ps <= 0:
+        raise UsageError(f"timeout: must be a time above 0 such as '2 s', or whole ps, got {shown(given)}")
+    return timeout_ps
 
 
 def _identity(source: Source, config: Config, timing_only: bool) -> tuple[str, str]:

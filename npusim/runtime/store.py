@@ -185,6 +185,16 @@ class Residence:
         self._pins: Counter[Program] = Counter()
         self._jobs: Counter[Program] = Counter()  # that wait or run
         self._unwanted: set[Program] = set()
+        self._blocks: dict[Block, None] = {}
+
+    def close(self) -> None:
+        """The device is to be switched off, nothing runs on it: give everything back, what clients hold, too."""
+        for program in list(self._resident):
+            self._evict(program)
+        for block in self._blocks:
+            self._driver.free(block.address)
+        self._blocks.clear()
+        self.forget()
 
     def forget(self) -> None:
         """The device is lost, and all that was on it."""
@@ -277,10 +287,13 @@ class Residence:
         """New device memory. Raises DeviceMemoryError when there is none, even without idle programs."""
         while True:
             try:
-                return Block(self._driver.allocate(nbytes), nbytes)
+                block = Block(self._driver.allocate(nbytes), nbytes)
             except DeviceMemoryError:
                 if not self.make_room(None):
                     raise
+            else:
+                self._blocks[block] = None
+                return block
 
     def drop(self, block: Block) -> None:
         """Nobody can submit jobs with the block any more."""
@@ -289,5 +302,6 @@ class Residence:
         self.free_unused(block)
 
     def free_unused(self, block: Block) -> None:
-        if block.dropped and not block.users:
+        if block.dropped and not block.users and block in self._blocks:
+            del self._blocks[block]
             self._driver.free(block.address)

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from npusim._core import DefaultFloats
-from npusim.errors import DeviceFaultError, JobAbortedError
+from npusim.errors import DeviceFaultError, JobAbortedError, UsageError
 from npusim.runtime.dispatcher import Dispatcher
 
 _log = logging.getLogger("npusim.runtime")
@@ -141,6 +141,10 @@ class Worker:
                     self._guard(self._messages.popleft())
                 self._dispatcher.deliver()
                 self._dispatcher.close()
+                try:
+                    self._dispatcher.device.faults.check()
+                except UsageError as error:  # for those whom nobody closes: programs that know nothing of faults
+                    _log.error("%s", error)
 
     def _work(self) -> None:
         """Read the messages that are there; let the device work until there are more, or nothing to do."""

@@ -17,10 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from simpy.events import Event
 
 from npusim.sim.clock import Clock
+from npusim.sim.owner import EventOwner, Owners
+from npusim.sim.saved import Saved
 from npusim.units import PS_PER_S, ceil_div
 
 _ORDER = attrgetter("rank", "cap", "serial")
@@ -39,8 +42,10 @@ class Transfer:
     rate: int = 0
 
 
-class SharedLink:
+class SharedLink(EventOwner):
     """``capacity`` bytes/s shared by all transfers in flight; ``busy_ps`` counts the time with at least one."""
+
+    EVENTS = ("_ended",)
 
     def __init__(self, clock: Clock, capacity: int) -> None:
         self.capacity = capacity
@@ -113,3 +118,48 @@ class SharedLink:
             self._share()
         for transfer in over:
             transfer.done()
+
+    def transfers(self) -> list[dict[str, Any]]:
+        """What is in flight, for tools that look; ``of``: who waits for its end."""
+        self._flow()
+        found = []
+        for each in self._transfers:
+            owner = getattr(each.done, "__self__", None)
+            of = getattr(owner, "name", None) or type(owner).__name__.lower()
+            left = ceil_div(max(0, each.left), PS_PER_S)
+            found.append({"of": of, "bytes_left": left, "bytes_per_s": each.rate, "rank": each.rank})
+        return found
+
+    # Its state
+
+    def is_void(self, value: Any) -> bool:
+        return bool(value != self._timer)
+
+    def value_state(self, value: Any) -> None:
+        """Only the last timer is not void."""
+
+    def value_of(self, method: str, saved: Saved) -> int:
+        super().value_of(method, saved)
+        return self._timer
+
+    def state(self, owners: Owners) -> dict[str, Any]:
+        """As plain data."""
+        self._flow()
+        transfers = [[t.left, t.cap, owners.name(t.done), t.serial, t.rank, t.rate] for t in self._transfers]
+        return {"busy_ps": self.busy_ps, "serial": self._serial, "timer": self._timer, "transfers": transfers}
+
+    def restore(self, saved: Saved, owners: Owners) -> None:
+        """Be as it was at this moment. Raises CheckpointError."""
+        self._transfers = []
+        for item in saved["transfers"]:
+            left, cap, done, serial, rank, rate = item.items(6)
+            # Below 0: for less than a picosecond too much has flowed, and its end is due.
+            made = Transfer(
+                left.integer(-PS_PER_S * self.capacity), cap.integer(), owners.callback(done), serial.integer(),
+                rank.integer(-1), rate.integer(0, self.capacity),
+            )  # fmt: skip
+            self._transfers.append(made)
+        if sorted(self._transfers, key=_ORDER) != self._transfers:
+            raise saved["transfers"].refuse("by rank, rate and age")
+        self.busy_ps, self._updated = saved["busy_ps"].integer(), self._clock.now
+        self._serial, self._timer = saved["serial"].integer(), saved["timer"].integer()

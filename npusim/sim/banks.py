@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from simpy.events import Event
 
 from npusim.sim.clock import Clock
+from npusim.sim.owner import EventOwner, Owners
+from npusim.sim.saved import Saved
 from npusim.units import ceil_div
 
 WHOLE = 1 << 20
@@ -32,8 +34,10 @@ class Work:
     timer: int = 0
 
 
-class Banks:
+class Banks(EventOwner):
     """The SRAM of one core during one job."""
+
+    EVENTS = ("_ended",)
 
     __slots__ = ("_clock", "_demand", "_speed", "_updated", "_works")
 
@@ -65,13 +69,17 @@ class Banks:
 
     def _adapt(self) -> bool:
         """Set the speed that all works have now; True if it has changed, and with it every end."""
-        speed = WHOLE if self._demand <= WHOLE else WHOLE * WHOLE // self._demand
+        speed = self._speed_for(self._demand)
         if speed == self._speed:
             return False
         self._speed = speed
         for work in self._works:
             self._time(work)
         return True
+
+    @staticmethod
+    def _speed_for(demand: int) -> int:
+        return WHOLE if demand <= WHOLE else WHOLE * WHOLE // demand
 
     def _time(self, work: Work) -> None:
         work.timer += 1
@@ -87,3 +95,37 @@ class Banks:
         self._demand -= work.share
         self._adapt()
         work.done()
+
+    def shares(self) -> list[float]:
+        """The shares of those at work, for tools that look."""
+        return [work.share / WHOLE for work in self._works]
+
+    # Its state
+
+    def is_void(self, value: Any) -> bool:
+        work, timer = cast("tuple[Work, int]", value)
+        unit = getattr(work.done, "__self__", None)  # whose job may be over: nobody has told the banks
+        return timer != work.timer or work not in self._works or (isinstance(unit, EventOwner) and unit.is_void(None))
+
+    def value_state(self, value: Any) -> int:
+        """Which of its works ends."""
+        return self._works.index(cast("tuple[Work, int]", value)[0])
+
+    def value_of(self, method: str, saved: Saved) -> tuple[Work, int]:
+        work = self._works[saved.index(len(self._works))]
+        return work, work.timer
+
+    def state(self, owners: Owners) -> list[list[Any]]:
+        """As plain data: the works."""
+        self._flow()
+        return [[work.left, work.share, owners.name(work.done)] for work in self._works]
+
+    def restore(self, saved: Saved, owners: Owners) -> None:
+        """Be as it was at this moment. Raises CheckpointError."""
+        self._works = []
+        for item in saved:
+            left, share, done = item.items(3)
+            self._works.append(Work(left.integer(-WHOLE * WHOLE), share.integer(0, WHOLE), owners.callback(done), 1))
+        self._demand = sum(work.share for work in self._works)
+        self._speed = self._speed_for(self._demand)
+        self._updated = self._clock.now

@@ -6,12 +6,17 @@ or the host's clock.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from heapq import heapify
 from typing import Any
 
 import simpy
-from simpy.events import Event, Timeout
+from simpy.events import URGENT, Event, Timeout
+
+from npusim.errors import CheckpointError
+
+__all__ = ["Callback", "Clock", "Environment", "Event"]
 
 Callback = Callable[[Event], Any]
 
@@ -49,9 +54,22 @@ class Clock:
         """Picoseconds since the machine was switched on."""
         return self.env._now  # type: ignore[return-value]  # what .now is, without a call: it is asked all the time
 
+    @property
+    def coming(self) -> int | None:
+        """The time of the next event; None if there is none."""
+        queue = self.env._queue
+        return queue[0][0] if queue else None  # type: ignore[return-value]
+
     def after(self, delay: int, callback: Callback, value: object = None) -> None:
         """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``: a bare event, no process."""
         Timeout(self.env, delay, value).callbacks.append(callback)
+
+    def before(self, delay: int, callback: Callback, value: object = None) -> None:
+        """As :meth:`after`, but before all that comes by that at the same time."""
+        event = Event(self.env)
+        event._ok, event._value = True, value
+        event.callbacks.append(callback)
+        self.env.schedule(event, URGENT, delay)
 
     def is_quiet(self, duration: int) -> bool:
         """For events: whether no other event comes in that time, and nobody outside looks before it is over."""
@@ -74,6 +92,33 @@ class Clock:
         env._queue += held
         heapify(env._queue)
         env._now = now
+
+    def pending(self) -> list[tuple[int, Callback, object]]:
+        """What is to come, in order: time, what is called, and with which value."""
+        events = []
+        for time, _, _, event in sorted(self.env._queue, key=lambda item: item[:3]):
+            for callback in event.callbacks or ():
+                events.append((int(time), callback, event.value))
+        return events
+
+    def jump(self, now: int) -> None:
+        """Be at another time, with nothing to come."""
+        self.env._queue.clear()
+        self.env._now = self._until = now
+
+    def check_outside(self, what: str) -> None:
+        """Raise CheckpointError in the midst of an event, where what it is about to do is on Python's stack alone."""
+        # Looked for here, not noted there: events are what takes time in a simulation.
+        frame = sys._getframe()
+        while frame is not None:
+            if frame.f_code is simpy.Environment.step.__code__ and frame.f_locals.get("self") is self.env:
+                raise CheckpointError(f"{what} is not possible in the midst of an event: stop the clock first")
+            frame = frame.f_back  # type: ignore[assignment]
+
+    def run_looked_at(self, done: Callable[[], object], time: int) -> bool:
+        """Run events up to and including a time until ``done()``, which may look at everything after each of them."""
+        self._until = self.now  # so nobody may count on not being seen
+        return self.env.run_until(done, time)
 
     def advance(self, delay: int) -> None:
         """Let ``delay`` ps pass: every event up to and including that time has run when this returns."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from simpy.events import Event, Timeout
 
 from npusim.sim.banks import Banks
 from npusim.sim.job import Job
+from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
 from npusim.sim.steps import Step
 from npusim.timeline import Span, UnitCounters
@@ -51,7 +52,8 @@ class Progress(ABC):
         self.env = machine.clock.env
         self.link, self.constants_link = machine.link, machine.constants_link
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
-        self.injection = machine.injection
+        self.watchers, self.breaks = machine.step_watchers, machine.breaks
+        self.adversary = machine.adversary
         self.started_ps = job.started_ps
         self.arithmetic = job.arithmetic
         self.order: list[Step] = []  # commands that have ended
@@ -62,6 +64,7 @@ class Progress(ABC):
         self.over = False
         self.holding = False  # no command starts any more: the job is to be parked, or is
         self.parked = False
+        self.disturbed = False  # something was broken, and took other times
 
     @abstractmethod
     def execute(self, step: Step) -> bool:
@@ -69,23 +72,25 @@ class Progress(ABC):
 
     @abstractmethod
     def fail_transfer(self, unit: str, step: Step) -> None:
-        """The bus reports an error for a DMA command."""
+        """The bus reports an error for a DMA command, whose destination is as it was."""
 
     @abstractmethod
     def settle(self) -> None:
         """Nothing is under way any more: the job is complete, or it can never be."""
 
 
-class Engine:
+class Engine(EventOwner):
     """One unit during one job.
 
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
     in the queue) or stalled on a named unit, on ``dram``, beside other units of the core on ``sram``, or ``preempted``.
     """
 
+    EVENTS = ("_arrived", "_finish", "_flow")
+
     __slots__ = (
-        "begin", "blocker", "busy_ps", "bytes", "completed", "fail_at", "hang_at", "held", "idle_ps", "job", "macs",
-        "mark", "name", "queue", "stalls", "step", "wait_at", "waiters",
+        "begin", "blocker", "busy_ps", "bytes", "completed", "held", "idle_ps", "job", "macs", "mark", "name", "queue",
+        "stalls", "step", "wait_at", "waiters",
     )  # fmt: skip
 
     def __init__(self, job: Progress, name: str) -> None:
@@ -101,8 +106,6 @@ class Engine:
         self.mark = job.started_ps
         self.busy_ps = self.idle_ps = self.macs = self.bytes = 0
         self.stalls: dict[str, int] = {}
-        self.hang_at = job.injection.hang.get(name, NEVER)
-        self.fail_at = job.injection.dma_error.get(name, NEVER)
 
     def offer(self, step: Step, at: int) -> None:
         """Put a command that is dispatched at time ``at`` (now or a few cycles from now) into the queue."""
@@ -165,9 +168,6 @@ class Engine:
             self.held = True
             return
         self.begin = now
-        # A unit that hangs has begun and schedules no end; `active` stays as it is, so the others find the deadlock.
-        if self.completed == self.hang_at:
-            return
         job.active += 1
         charge = step.charge
         if charge.share:
@@ -189,10 +189,6 @@ class Engine:
             return
         assert step is not None
         job.active -= 1
-        # Before the arithmetic: a transfer that fails on the bus leaves its destination as it was.
-        if self.completed == self.fail_at:
-            job.fail_transfer(self.name, step)
-            return
         # The data change when the time is over, not when it begins: a program that reads too early, for want of a
         # wait, reads old data here as on a chip.
         if job.arithmetic and not job.execute(step):
@@ -259,6 +255,9 @@ class Engine:
         else:
             self.idle_ps += elapsed
         self.mark = now
+
+    def is_void(self, value: Any) -> bool:
+        return self.job.over
 
     def close(self, now: int) -> UnitCounters:
         """The counters of the job; what the unit was doing when the job ended is counted up to ``now``."""

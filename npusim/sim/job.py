@@ -17,6 +17,7 @@ class Job:
     ``started_ps``: when the device took it; times in the timeline count from there. ``arithmetic`` False: everything
     happens but the arithmetic on the data. ``residents``: a number of software's for what the program's prologue loads;
     jobs of one number load the same. 0: it is loaded each time. ``held``: it was in SRAM still, and was not loaded.
+    ``tail_ps``: what follows its last step before its record is written, where that lies.
     """
 
     code: int = 0
@@ -26,6 +27,7 @@ class Job:
     arithmetic: bool = True
     residents: int = 0
     held: bool = False
+    tail_ps: int = 0
 
 
 Attempt = tuple[Fault, BaseException | None] | None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from npusim.hw.config import Config
-from npusim.isa.base import ByteArray
 from npusim.program import CONSTANTS
-from npusim.sim.inject import Injection
+from npusim.sim.adversary import Adversary
+from npusim.sim.context import Move
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
@@ -40,20 +40,24 @@ class _Courses:
     def body(self) -> Course:
         return Course(self._steps.body())
 
+    def course(self, *, held: bool) -> Course:
+        """How a job goes that finds the residents in SRAM, or does not."""
+        return self.body if held else self.whole
+
 
 class Decoded:
     """A program. Raises RefusedError for one that breaks a rule; what the compiler of this process has written is
     decoded and verified when a job computes, and only then."""
 
     def __init__(self, decoder: Decoder, code: bytes, sizes: tuple[int, ...]) -> None:
-        self._decoder, self._code, self._sizes = decoder, code, sizes
+        self._decoder, self.code, self.sizes = decoder, code, sizes
         known = decoder.known(code, sizes)
         self._timed = _Courses(known) if known is not None else self.verified
 
     @cached_property
     def verified(self) -> _Courses:
         """What may be executed."""
-        return _Courses(self._decoder.steps(self._code, self._sizes))
+        return _Courses(self._decoder.steps(self.code, self.sizes))
 
     def courses(self, *, arithmetic: bool) -> _Courses:
         """How jobs of it go, with or without what they compute."""
@@ -78,45 +82,60 @@ class Residents:
         return same and (self.computed or not wanted.computed)
 
 
+@dataclass(slots=True, eq=False)
+class Ending:
+    """What comes when a job has ended: it leaves the machine, and ``left`` in SRAM, then ``done(player)``."""
+
+    machine: Machine
+    program: Decoded
+    left: Residents | None
+    done: Callable[[Player], None]
+
+    def __call__(self, player: Player) -> None:
+        self.machine.leave(player)
+        self.machine.residents = self.left if player.fault is None and not player.preemptions else None
+        self.done(player)
+
+
 class Machine(Parts):
     """A device without its registers. Deterministic: the same calls give the same events at the same picoseconds."""
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
-        super().__init__(config, injection)
+    def __init__(self, config: Config, adversary: Adversary | None = None, *, shared_memory: bool = False) -> None:
+        super().__init__(config, adversary, shared_memory=shared_memory)
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
-        self._decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
+        self.decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
         memory = self.memory
-        self._memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
+        self.memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
         """What has the machine: a job that runs, or whose context is on the way."""
-        self._residents: Residents | None = None  # that the next job may find
+        self.moving: Move | None = None
+        """The context that is on its way."""
+        self.residents: Residents | None = None
+        """What the next job may find in SRAM."""
 
     def start(self, job: Job, done: Callable[[Player], None]) -> Player:
         """Begin a job; ``done(player)`` is called when it has ended and left the machine.
 
         Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
         """
-
+        if self.watchers:
+            for watcher in self.watchers[:]:
+                watcher.job_begins(job)
         # By the bytes, not by the address: software may write another program to the same place.
-        program, memory = self._decoded_of(job), self._memory_of(job.regions)
+        program, memory = self._decoded_of(job), self.memory_of(job.regions)
         courses = program.courses(arithmetic=job.arithmetic)
-        found, left = self._residents, None
+        found, left = self.residents, None
         if courses.has_residents and job.residents:
             left = Residents(program, job.regions[CONSTANTS], job.residents, job.arithmetic)
             job.held = found is not None and found.serve(left)
             left = found if job.held else left
         # Whoever runs writes where it likes. Only a job that comes to its end, and had the machine to itself, leaves
         # what it has loaded: nobody need know what a fault, an abort or another job in between has done.
-        self._residents = None
-        course = courses.body if job.held else courses.whole
-
-        def ended(player: Player) -> None:
-            self.leave(player)
-            self._residents = left if player.fault is None and not player.preemptions else None
-            done(player)
-
+        self.residents = None
+        course = courses.course(held=job.held)
+        ended = Ending(self, program, left, done)
         known: Mapping[Step, Attempt] = {}
         if course.timeline is not None and self._foreseeable(job, course):
             self.current = replayer = Replayer(self, job, memory, course, ended)
@@ -141,24 +160,28 @@ class Machine(Parts):
 
     def forget_residents(self) -> None:
         """Whatever the next job finds in SRAM, it loads its own."""
-        self._residents = None
+        self.residents = None
 
     def _decoded_of(self, job: Job) -> Decoded:
         code = self.memory.slice(job.code, job.code_bytes)
-        return self._decoded(code.tobytes(), tuple([size for _, size in job.regions]))
+        return self.decoded(code.tobytes(), tuple([size for _, size in job.regions]))
 
     def _foreseeable(self, job: Job, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
-        breaks = self.injection.hang or self.injection.dma_error
+        # Where the record lies may be elsewhere, too.
+        assert course.timeline is not None
         on_time = self.clock.now - job.started_ps == course.lead_ps
-        return on_time and not breaks and self.clock.is_quiet(course.length_ps)
+        on_time = on_time and course.lead_ps + course.length_ps + job.tail_ps == course.timeline.time_ps
+        if not on_time or self.step_watchers or self.adversary:
+            return False
+        return self.clock.is_quiet(course.length_ps)
 
     def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
-        """Who plays a job that only times from what it will do; None if a unit is told to break, or if there is
-        something else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who interferes has
-        it step by step, see :meth:`step_by_step`."""
-        if self.injection.hang or self.injection.dma_error:
+        """Who plays a job that only times from what it will do; None if somebody watches, or if there is something
+        else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
+        interferes has it step by step, see :meth:`step_by_step`."""
+        if self.step_watchers or self.adversary:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
         if found is None or not self.clock.is_empty(found.length_ps):
@@ -172,7 +195,7 @@ class Machine(Parts):
         made: list[Stepper] = []
 
         def begin() -> None:
-            made.append(player.stepper(self._memory_of(player.job.regions)))
+            made.append(player.stepper(self.memory_of(player.job.regions)))
             made[0].sequencer.begin()
 
         player.abandon()
@@ -182,15 +205,15 @@ class Machine(Parts):
 
     def arithmetic(self, job: Job) -> Callable[[], bool] | None:
         """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
-        None if the course of such jobs is not known, or depends on what was before, or if the machine is told to
-        break."""
+        None if the course of such jobs is not known, or depends on what was before, or if somebody
+        watches."""
         program = self._decoded_of(job)
         courses = program.verified
         course = courses.whole
-        if course.timeline is None or courses.has_residents or self.injection.active:
+        if course.timeline is None or courses.has_residents or self.watchers or self.adversary:
             return None
         self.forget_residents()
-        memory, order = self._memory_of(job.regions), course.order
+        memory, order = self.memory_of(job.regions), course.order
         return lambda: all(attempt(memory, job, step) is None for step in order)
 
     @property
@@ -198,36 +221,31 @@ class Machine(Parts):
         """What one job can have in the memories of all cores."""
         return self.config.cores * (self.memory.sram_bytes + self.memory.acc_bytes)
 
-    def save(self, stepper: Stepper, address: int, saved: Callable[[], None]) -> None:
-        """Copy the memories of the cores that a stopped job uses to DRAM; ``saved()``: the machine is free.
+    def save(self, stepper: Stepper, address: int, saved: Callable[[Player], None]) -> None:
+        """Copy the memories of the cores that a stopped job uses to DRAM; ``saved(stepper)``: the machine is free.
 
         A core's bytes lie at ``address`` plus its number times the bytes of a core. Raises AddressError.
         """
-        areas = self._context(stepper, address)
+        self.move(stepper, SAVE, address, saved).begin()
 
-        def done() -> None:
-            for core, area in areas:
-                area[: self.memory.sram_bytes] = self.memory.sram[core]
-                area[self.memory.sram_bytes :] = self.memory.acc[core]
-            self.leave(stepper)
-            saved()
-
-        self._move_context(stepper, SAVE, done)
-
-    def restore(self, stepper: Stepper, address: int, restored: Callable[[], None]) -> None:
+    def restore(self, stepper: Stepper, address: int, restored: Callable[[Player], None]) -> None:
         """The way back: give the machine to a parked job and copy its bytes into the cores' memories."""
-        areas = self._context(stepper, address)
+        move = self.move(stepper, RESTORE, address, restored)
         self.forget_residents()
         self.current = stepper
         stepper.join_link()
+        move.begin()
 
-        def done() -> None:
-            for core, area in areas:
-                self.memory.sram[core][:] = area[: self.memory.sram_bytes]
-                self.memory.acc[core][:] = area[self.memory.sram_bytes :]
-            restored()
+    def move(self, stepper: Stepper, kind: str, address: int, told: Callable[[Player], None]) -> Move:
+        """The context of a job, which is to be on its way."""
+        self.moving = Move(self, stepper, kind, address, self._moved, told)
+        return self.moving
 
-        self._move_context(stepper, RESTORE, done)
+    def _moved(self, move: Move) -> None:
+        self.moving = None
+        if move.kind == SAVE:
+            self.leave(move.stepper)
+        move.told(move.stepper)
 
     def leave(self, player: Player) -> None:
         """Take a job off the machine, if it is there; what it has on the link is dropped."""
@@ -235,28 +253,7 @@ class Machine(Parts):
             player.leave_link()
             self.link.clear()
             self.constants_link.clear()
-            self.current = None
-
-    def _context(self, stepper: Stepper, address: int) -> list[tuple[int, ByteArray]]:
-        """The area of each core that the job uses."""
-        size = self.memory.sram_bytes + self.memory.acc_bytes
-        return [(core, self.memory.slice(address + core * size, size)) for core in stepper.cores]
-
-    def _move_context(self, stepper: Stepper, kind: str, done: Callable[[], None]) -> None:
-        """The DRAM's latency, then the bytes at the rate that the DMA channels of these cores reach together."""
-        count = len(stepper.cores)
-        size = count * (self.memory.sram_bytes + self.memory.acc_bytes)
-        rate = max(count, 1) * self.config.dma.channels * self.fabric.channel_rate
-        begin = self.clock.now
-
-        def flowed() -> None:
-            if not stepper.over:
-                stepper.moved_context(kind, begin, size)
-                done()
-
-        self.clock.after(
-            self.fabric.latency_ps, lambda _: None if stepper.over else self.link.start(size, rate, flowed)
-        )
+            self.current = self.moving = None
 
     def drop(self, player: Player) -> None:
         """End a job where it is, on the machine or parked, without a word to whoever waits for it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
+import os
 import sys
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,15 +32,22 @@ class AddressError(Exception):
 class DeviceMemory:
     """DRAM is mapped, not allocated: a page that nobody wrote costs nothing. All memories start as zeros.
 
-    Raises DeviceMemoryError if the host has no room for the addresses.
+    ``shared``: DRAM is a file without a name, whose descriptor ``dram_file`` another process may map; its size is
+    sealed. Raises DeviceMemoryError if the host has no room for the addresses, or no such files.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, shared: bool = False) -> None:
         self.dram_bytes = config.dram.bytes
         self.sram_bytes = config.sram.bytes
         self.acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
+        self.dram_file: int | None = None
         try:
-            self._pages = mmap.mmap(-1, self.dram_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+            if shared:
+                self.dram_file = _sealed_file(self.dram_bytes)
+                weakref.finalize(self, os.close, self.dram_file)
+                self._pages = mmap.mmap(self.dram_file, self.dram_bytes, flags=mmap.MAP_SHARED | _NO_RESERVE)
+            else:
+                self._pages = mmap.mmap(-1, self.dram_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
         except OSError as error:
             raise DeviceMemoryError(
                 f"dram.bytes: the host cannot map {self.dram_bytes} bytes of simulated DRAM: {error.strerror}"
@@ -48,7 +58,9 @@ class DeviceMemory:
 
     def release(self) -> None:
         """Give the pages of DRAM back to the host's system; the bytes are zeros again."""
-        if hasattr(mmap, "MADV_DONTNEED"):
+        if self.dram_file is not None:
+            self._pages.madvise(mmap.MADV_REMOVE)  # of the file, for whoever else has mapped it, too
+        elif hasattr(mmap, "MADV_DONTNEED"):
             self._pages.madvise(mmap.MADV_DONTNEED)
         else:
             self.dram[:] = 0
@@ -59,9 +71,27 @@ class DeviceMemory:
             raise AddressError(address, f"{size} bytes at {address:#x}: DRAM has {self.dram_bytes:#x} bytes")
         return self.dram[address : address + size]
 
+    def load(self, address: int, size: int) -> bytes:
+        """Bytes of DRAM, copied; raises AddressError outside of it."""
+        return self.slice(address, size).tobytes()
+
     def store(self, address: int, data: bytes) -> None:
         """Write bytes to DRAM; raises AddressError outside of it."""
         self.slice(address, len(data))[:] = np.frombuffer(data, np.uint8)
+
+
+def _sealed_file(size: int) -> int:
+    """The descriptor of a file in memory that nobody can make shorter: who reads a mapping behind its end is killed."""
+    if not hasattr(os, "memfd_create"):
+        raise DeviceMemoryError("device DRAM can be shared with another process on Linux only")
+    file = os.memfd_create("npusim-dram", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(file, size)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
 
 
 class JobMemory:

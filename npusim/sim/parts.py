@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from npusim.hw.config import Config
+from npusim.sim.adversary import Adversary
 from npusim.sim.bandwidth import SharedLink
+from npusim.sim.breaks import Breaks
 from npusim.sim.clock import Clock
 from npusim.sim.fabric import Fabric
-from npusim.sim.inject import Injection
 from npusim.sim.memory import DeviceMemory
 from npusim.sim.steps import Layout
+from npusim.sim.watch import Watcher
 from npusim.units import cycles_to_ps
 
 
 class Parts:
     """What there is of one device; ``cycle_ps``: of its clock, ``layer_ps``: what turning to another layer takes."""
 
-    def __init__(self, config: Config, injection: Injection | None = None) -> None:
+    def __init__(self, config: Config, adversary: Adversary | None = None, *, shared_memory: bool = False) -> None:
         self.config = config
-        self.injection = injection or Injection()
+        self.adversary = adversary
         self.clock = Clock()
-        self.memory = DeviceMemory(config)
+        self.watchers: list[Watcher] = []
+        self.step_watchers: list[Watcher] = []
+        """Those that are told of single commands."""
+        self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
         self.link = SharedLink(self.clock, self.fabric.capacity)
         # Reads of constants share nothing with the rest where they have a memory of their own.
         self.constants_link = SharedLink(self.clock, self.fabric.constants_capacity) if config.constants else self.link
         self.layout = Layout(config)
-        self.injection.bind(self.layout.names, config.dram.bytes)
+        self.breaks = Breaks()
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
         self.layer_ps = cycles_to_ps(config.layer_cycles, config.clock_hz)

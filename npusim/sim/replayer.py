@@ -3,20 +3,22 @@
 The first undisturbed job of a program leaves its course: the order in which its commands ended, its length, its
 timeline. A later one is replayed: all of the arithmetic at once, in that order, and one event at the end instead of
 several for each command. Why that is sound: times depend on instructions, never on data, and it is done only if nobody
-can look or interfere before that end: no other event comes earlier, the host does not wake up earlier, no unit is told
-to break. All that software and tools see is the same bits and picoseconds.
+can look or interfere before that end: no other event comes earlier, the host does not wake up earlier, nobody
+watches. All that software and tools see is the same bits and picoseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simpy.events import Event
 
 from npusim import _core
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
+from npusim.sim.owner import EventOwner, Owners
 from npusim.sim.parts import Parts
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import Step
@@ -55,14 +57,16 @@ class Course:
 
 
 @dataclass(slots=True, eq=False)
-class Replayer:
+class Replayer(EventOwner):
     """Replays a job whose course is known, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
 
+    EVENTS = ("_ended",)
+
     _machine: Parts
-    _job: Job
+    job: Job
     _memory: JobMemory
-    _course: Course
-    _done: Callable[[Replayer], None]
+    course: Course
+    done: Callable[[Replayer], None]
     over: bool = False
     fault: Fault | None = None
     preemptions: int = 0
@@ -70,21 +74,28 @@ class Replayer:
     def begin(self) -> dict[Step, Attempt]:
         """Do the arithmetic and go to the end. Where it is a fault, nothing was begun: what came of each command so far
         is returned, for a stepper that goes through it in time."""
-        if self._job.arithmetic:
-            order = self._course.order
+        if self.job.arithmetic:
+            order = self.course.order
             for number, step in enumerate(order):
-                result = attempt(self._memory, self._job, step)
+                result = attempt(self._memory, self.job, step)
                 if result is not None:
                     return {**dict.fromkeys(order[:number]), step: result}
-        self._machine.clock.after(self._course.length_ps, self._ended)
+        self._machine.clock.after(self.course.length_ps, self._ended)
         return {}
 
     def _ended(self, event: Event) -> None:
         if not self.over:
-            assert self._course.timeline is not None
-            self._machine.link.busy_ps += self._course.timeline.counters.dram_busy_ps
+            assert self.course.timeline is not None
+            self._machine.link.busy_ps += self.course.timeline.counters.dram_busy_ps
             self.over = True
-            self._done(self)
+            self.done(self)
+
+    def is_void(self, value: Any) -> bool:
+        return self.over
+
+    def own(self, owners: Owners, name: str) -> None:
+        """Make it known as the job of that name."""
+        owners.add(name, self)
 
     def leave_link(self) -> None:
         """It has nothing there."""
@@ -95,7 +106,7 @@ class Replayer:
 
     def timeline(self, now: int, clock_hz: int) -> Timeline:
         """The job's history, as it was the first time."""
-        assert self._course.timeline is not None
-        known, started_ps = self._course.timeline, self._job.started_ps
+        assert self.course.timeline is not None
+        known, started_ps = self.course.timeline, self.job.started_ps
         assert now - started_ps == known.time_ps
         return known.again(started_ps)

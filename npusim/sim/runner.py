@@ -1,23 +1,24 @@
 """Jobs that only time: their course is computed in one go, and they are played from it.
 
-A job that only times does nothing that anybody could see before its end. Where no other event comes earlier and no unit
-is told to break, its events need not be events of the clock: :func:`_core.course` goes through them by the stepper's
-rules, in the stepper's order, and what is left for the clock is the end. Whoever aborts it meanwhile, or wants the
-machine for a job of a higher class, has it step by step after all: nothing has happened since it began but what it did,
-so that can be lived through again. Later jobs may be replayed (see :mod:`npusim.sim.replayer`).
+A job that only times does nothing that anybody could see before its end. Where no other event comes earlier and nobody
+watches, its events need not be events of the clock: :func:`_core.course` goes through them by the stepper's rules, in
+the stepper's order, and what is left for the clock is the end. Whoever aborts it meanwhile, or wants the machine for a
+job of a higher class, has it step by step after all: nothing has happened since it began but what it did, so that can
+be lived through again. Later jobs may be replayed (see :mod:`npusim.sim.replayer`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from simpy.events import Event
 
 from npusim import _core
-from npusim.sim.engine import NEVER
 from npusim.sim.job import Job
 from npusim.sim.memory import JobMemory
+from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course
 from npusim.sim.sequencer import CODE_RANK, FETCH, FETCH_BYTES
@@ -41,14 +42,14 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> _core.Course | None
 
 
 @dataclass(slots=True, eq=False)
-class Runner:
+class Runner(EventOwner):
     """Plays a job from what was foreseen, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
 
-    _machine: Parts
+    machine: Parts
     job: Job
     _course: Course
     _found: _core.Course
-    _done: Callable[[Runner | Stepper], None]
+    done: Callable[[Runner | Stepper], None]
     over: bool = False
     fault: Fault | None = None
     preemptions: int = 0
@@ -56,16 +57,13 @@ class Runner:
 
     def begin(self) -> None:
         """Go to the end."""
-        clock = self._machine.clock
+        clock = self.machine.clock
         self.begun_ps = clock.now
         clock.after(self._found.length_ps, self._ended)
 
     def stepper(self, memory: JobMemory) -> Stepper:
         """Who would carry the job step by step, from its beginning."""
-        made = Stepper(self._machine, self.job, memory, self._course.steps, self._done, self._course.learn, {})
-        for engine in made.engines:  # what breaks units now does so from the next job on
-            engine.hang_at = engine.fail_at = NEVER
-        return made
+        return Stepper(self.machine, self.job, memory, self._course.steps, self.done, self._course.learn, {})
 
     @property
     def _lead_ps(self) -> int:
@@ -73,9 +71,12 @@ class Runner:
 
     def _ended(self, event: Event) -> None:
         if not self.over:
-            self._machine.link.busy_ps += self._found.link_busy_ps
+            self.machine.link.busy_ps += self._found.link_busy_ps
             self.over = True
-            self._done(self)
+            self.done(self)
+
+    def is_void(self, value: Any) -> bool:
+        return self.over
 
     def leave_link(self) -> None:
         """It has nothing there."""
@@ -101,24 +102,17 @@ class Runner:
         return timeline
 
     def _spans(self) -> list[Span]:
-        names, steps, lead = self._machine.layout.names, self._course.steps, self._lead_ps
+        names, steps, lead = self.machine.layout.names, self._course.steps, self._lead_ps
         begins, ends = self._found.begins, self._found.ends
         spans = []
         for number in self._found.order:
             step = steps[number]
-            charge, begin, end = step.charge, begins[number], ends[number]
-            bound = charge.bound if end - begin == charge.alone_ps else "memory"
-            spans.append(
-                Span(
-                    names[step.engine], begin + lead, end + lead, step.op, step.instruction.mnemonic, charge.macs,
-                    charge.bytes, bound, charge.reads + charge.writes,
-                )
-            )  # fmt: skip
+            spans.append(step.span(names[step.engine], begins[number] + lead, ends[number] + lead))
         spans.sort(key=ORDER)
         return spans
 
     def _units(self, duration: int) -> dict[str, UnitCounters]:
-        names, found, lead = self._machine.layout.names, self._found, self._lead_ps
+        names, found, lead = self.machine.layout.names, self._found, self._lead_ps
         macs, moved = [0] * len(names), [0] * len(names)
         for step in self._course.steps:
             if step.engine != HALT:

@@ -13,9 +13,12 @@ buffer and completion counts exist once for each class of priority, so they stay
 
 from __future__ import annotations
 
+from typing import Any
+
 from simpy.events import Event
 
 from npusim.sim.engine import PREEMPTED, Engine, Progress
+from npusim.sim.owner import EventOwner
 from npusim.sim.steps import HALT
 from npusim.timeline import NO_OP, UnitCounters
 
@@ -29,11 +32,13 @@ FETCH = "fetch"
 """What it is stalled on while the stream is on its way."""
 
 
-class Sequencer:
+class Sequencer(EventOwner):
     """The sequencer during one job. Its counters: busy = dispatching, stalled on ``fetch`` or on a full queue."""
 
+    EVENTS = ("_fetched", "_halting", "_stream")
+
     __slots__ = (
-        "_op", "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "idle_ps", "job", "last", "reason",
+        "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "idle_ps", "job", "last", "op", "reason",
         "requested", "stalls", "total",
     )  # fmt: skip
 
@@ -43,7 +48,7 @@ class Sequencer:
         self.dispatched = self.fetched = self.requested = 0  # commands, bytes, bytes
         self.fetching = self.halted = False
         self.last = job.started_ps  # the time of the last dispatch
-        self._op = NO_OP  # of the last command
+        self.op = NO_OP  # of the last command
         self.reason = FETCH
         self.total = job.steps[-1].end
         self.busy_ps = self.idle_ps = 0
@@ -119,14 +124,14 @@ class Sequencer:
                 self.reason = self.blocked.name
                 return
             # Whoever prepares a layer - writes its registers, reads its descriptor - does so once, in front of it.
-            takes = cycle + job.layer_ps if step.engine != HALT and step.op != self._op else cycle
+            takes = cycle + job.layer_ps if step.engine != HALT and step.op != self.op else cycle
             at = self.last + takes
             # Time computed runs behind time simulated only where something held the stream up: that is the stall.
             if at < now:
                 self.stalls[self.reason] = self.stalls.get(self.reason, 0) + now - at
                 at = now
             self.busy_ps += takes
-            self._op = step.op
+            self.op = step.op
             self.last = at
             self.dispatched += 1
             if step.engine == HALT:
@@ -146,6 +151,9 @@ class Sequencer:
         self.halted = True
         if not job.active:
             job.settle()
+
+    def is_void(self, value: Any) -> bool:
+        return self.job.over
 
     def close(self, now: int) -> UnitCounters:
         """The counters of the job up to ``now``."""

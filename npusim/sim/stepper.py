@@ -7,15 +7,18 @@ class, and goes on later.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from simpy.events import Event
 
 from npusim.sim.engine import NEVER, Engine, Progress
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
+from npusim.sim.owner import EventOwner, Owners
 from npusim.sim.parts import Parts
 from npusim.sim.sequencer import Sequencer
 from npusim.sim.steps import HALT, Step
+from npusim.sim.watched import HinderedEngine, WatchedEngine, WatchedSequencer
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
@@ -23,8 +26,10 @@ SAVE, RESTORE = "context.save", "context.restore"
 """Kinds of the sequencer's spans."""
 
 
-class Stepper(Progress):
+class Stepper(Progress, EventOwner):
     """Steps a job through the units of the machine, with an event for each thing that happens."""
+
+    EVENTS = ("_arrived",)
 
     sequencer: Sequencer
 
@@ -49,13 +54,14 @@ class Stepper(Progress):
         self.preemptions = 0
         self.fault: Fault | None = None
         self.error: BaseException | None = None
-        self._done = done
+        self.done = done
         self._learn = learn
-        self._stopped: Callable[[], None] | None = None
-        self._dram_busy_ps = 0
-        self._link_mark = machine.link.settle()
-        self.engines = [Engine(self, name) for name in machine.layout.names]
-        self.sequencer = Sequencer(self)
+        self.stopped: Callable[[Stepper], None] | None = None
+        self.dram_busy_ps = 0
+        self.link_mark = machine.link.settle()
+        kind = HinderedEngine if self.adversary else WatchedEngine if self.watchers else Engine
+        self.engines = [kind(self, name) for name in machine.layout.names]
+        self.sequencer = WatchedSequencer(self) if self.watchers else Sequencer(self)
 
     @property
     def cores(self) -> list[int]:
@@ -82,17 +88,17 @@ class Stepper(Progress):
         if self.over:
             return
         # Nothing is scheduled any more. Either all is done, or the job was asked to stop and every unit has, or nobody
-        # will ever wake anybody again - which on a chip is silence, and here is a fault that says who waits for whom.
+        # will ever wake anybody again: a program that waits for itself, which is a fault that says who waits for whom.
         if self.sequencer.halted and not self.outstanding:
             self._end()
-        elif self.holding and all(engine.begin == NEVER for engine in self.engines):
+        elif self.holding and SEQUENCER not in self.breaks.hangs and all(each.begin == NEVER for each in self.engines):
             self._count()
             self.parked = True
             self.parked_ps = self.clock.now
             self.preemptions += 1
-            assert self._stopped is not None
-            self._stopped()
-        else:
+            assert self.stopped is not None
+            self.stopped(self)
+        elif not self.breaks.hangs:  # what hangs is silent: somebody outside has to notice
             self.fail(Fault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
 
     def _stuck(self) -> str:
@@ -100,17 +106,15 @@ class Stepper(Progress):
         for engine in self.engines:
             if engine.blocker is not None:
                 lines.append(f"{engine.name} waits for {engine.blocker.name}")
-            elif engine.step is not None:
-                lines.append(f"{engine.name} hangs in {engine.step.kind} after {engine.completed} commands")
         return "; ".join(lines) or "all queues are empty and the stream has no halt"
 
-    def park(self, stopped: Callable[[], None]) -> None:
-        """Come to a stop: units finish the commands that they are in, then ``stopped()`` is called.
+    def park(self, stopped: Callable[[Stepper], None]) -> None:
+        """Come to a stop: units finish the commands that they are in, then ``stopped(self)`` is called.
 
         A job that ends before it stops, well or not, is not parked. Commands that the sequencer has sent off arrive.
         """
         self.holding = True
-        self._stopped = stopped
+        self.stopped = stopped
         # Commands that are dispatched have left the sequencer for good: parking waits until they are in their queues.
         self.active += 1
         self.clock.after(max(0, self.sequencer.last - self.clock.now), self._arrived)
@@ -139,13 +143,20 @@ class Stepper(Progress):
             engine.count(self.clock.now)
         self.sequencer.count(self.clock.now)
 
+    def tell(self) -> None:
+        """From here on its units tell whoever watches."""
+        for engine in self.engines:
+            if not isinstance(engine, WatchedEngine):
+                engine.__class__ = WatchedEngine
+        self.sequencer.__class__ = WatchedSequencer
+
     def leave_link(self) -> None:
         """From here on what the link to DRAM does is another job's."""
-        self._dram_busy_ps += self.link.settle() - self._link_mark
+        self.dram_busy_ps += self.link.settle() - self.link_mark
 
     def join_link(self) -> None:
         """The link is this job's again."""
-        self._link_mark = self.link.settle()
+        self.link_mark = self.link.settle()
 
     def moved_context(self, kind: str, begin: int, size: int) -> None:
         """``size`` bytes of SRAM and accumulators have been saved or restored, from time ``begin`` to now."""
@@ -162,7 +173,19 @@ class Stepper(Progress):
     def undisturbed(self) -> bool:
         """Whether the job went as any other of its program will, if nobody interferes. It has ended."""
         special = self.fault is not None or self.holding or self.preemptions > 0
-        return not special and len(self.order) == len(self.steps) - 1 and not (self.injection.hang or self.known)
+        return not special and len(self.order) == len(self.steps) - 1 and not (self.disturbed or self.known)
+
+    def is_void(self, value: Any) -> bool:
+        return self.over
+
+    def own(self, owners: Owners, name: str) -> None:
+        """Make its parts known, as parts of the job of that name."""
+        owners.add(name, self)
+        owners.add(f"{name}/sequencer", self.sequencer)
+        for engine in self.engines:
+            owners.add(f"{name}/{engine.name}", engine)
+        for core, banks in enumerate(self.banks):
+            owners.add(f"{name}/core{core}.sram", banks)
 
     def abandon(self) -> None:
         """Never go on: every event of the job that still comes is void."""
@@ -171,7 +194,7 @@ class Stepper(Progress):
     def _end(self) -> None:
         self.abandon()
         self.ended_ps = self.clock.now
-        self._done(self)
+        self.done(self)
 
     def timeline(self, now: int, clock_hz: int) -> Timeline:
         """The job's history, its interrupt being raised at ``now``. It has left the link."""
@@ -179,7 +202,7 @@ class Stepper(Progress):
         units = {engine.name: engine.close(now) for engine in self.engines}
         units[SEQUENCER] = self.sequencer.close(now)
         instructions = sum(unit.instructions for unit in units.values())
-        counters = Counters(duration, units, self.reads, self.writes, self._dram_busy_ps, instructions)
+        counters = Counters(duration, units, self.reads, self.writes, self.dram_busy_ps, instructions)
         # Units end in an order that depends on how events interleave; the record must not.
         self.spans.sort(key=ORDER)
         cycles = cycles_spanned(duration, clock_hz)

@@ -20,6 +20,7 @@ from npusim.isa.emitted import emitted
 from npusim.isa.verify import Limits, verify
 from npusim.sim.banks import WHOLE
 from npusim.sim.fabric import Fabric
+from npusim.timeline import Span
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
 HALT = -1
@@ -70,6 +71,15 @@ class Step:
     @property
     def kind(self) -> str:
         return self.instruction.mnemonic
+
+    def span(self, unit: str, start_ps: int, end_ps: int) -> Span:
+        """What it leaves in the timeline."""
+        charge = self.charge
+        bound = charge.bound if end_ps - start_ps == charge.alone_ps else "memory"
+        return Span(
+            unit, start_ps, end_ps, self.op, self.instruction.mnemonic, charge.macs, charge.bytes, bound,
+            charge.reads + charge.writes,
+        )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures ``npu`` and ``npu_golden``, marker ``npu``, option ``--npu-update``.
+"""The pytest plugin: fixtures ``npu`` and ``npu_golden``, marker ``npu``, options ``--npu-update`` and ``--npu-cov``.
 
 It is loaded by every pytest that has npusim beside it, so it imports nothing of npusim until a test asks for a fixture.
 """
@@ -15,16 +15,25 @@ if TYPE_CHECKING:
     from npusim.testing.golden import Golden
     from npusim.testing.npu import Npu, Runs
 
-_MARKER = "npu(config=..., set={...}): the device of the npu fixture in this test"
+_COVER = ("npu_cov", "npu_cov_html", "npu_cov_json", "npu_cov_fail_under")
+_MARKER = "npu(config=..., set={...}, faults=...): the device of the npu fixture in this test, and its faults"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("npusim")
     group.addoption("--npu-update", action="store_true", help="write golden timelines instead of comparing with them")
+    group.addoption("--npu-cov", action="store_true", help="say which part of the hardware the tests have exercised")
+    group.addoption("--npu-cov-html", metavar="FILE", help="the same as a page for a browser")
+    group.addoption("--npu-cov-json", metavar="FILE", help="the same as JSON, with how often")
+    group.addoption("--npu-cov-fail-under", metavar="PERCENT", type=float, help="fail if it is less than that")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+    if any(config.getoption(name) not in (None, False) for name in _COVER):
+        from npusim.testing.cover import NAME, Cover
+
+        config.pluginmanager.register(Cover(config), NAME)
 
 
 @pytest.fixture(scope="session")

@@ -165,27 +165,39 @@ def gemmini_area(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
         yield Point("all but the processor", given[_WHOLE] - given[_ROCKET], float(found.total or 0), "whole")
 
 
+_SM_TRANSISTORS = (
+    128 * 996_200  # schedulers and control of threads, for each of 4 x 32 lanes
+    + 44_300_000  # a port of the crossbar
+    + 32 * 685_300  # units of float64
+    + 64 * 177_690  # and of int32
+    + 4 * 37_650_000  # register files of 64 KiB with four ports: 23.53 mm2 each at 90 nm by EMPIRE's formula
+)
+"""What a streaming multiprocessor has that no unit of ours is: PrincetonUniversity/LLMCompass, cost_model.py and
+configs/GA100.json. Control and crossbar are its means over photographs of this die and of an MI210."""
+_L2_UM2 = (48 << 23) * 170_000 // 602_000
+"""48 MiB of L2 in memories of 512 KiB, tags included: 0.17 um2 a bit at 7 nm, 0.602 of it used; from there, too."""
+_LINKS_UM2 = 12 * (1_888_000 + round(74_632_000 / nodes.transistors_per_um2(7)))
+"""PHYs and controllers of twelve NVLinks, from there, too."""
 A100: Mapping[str, Any] = {
     # NVIDIA A100 white paper: the whole GA100 has 64 pairs of SMs, each SM with 4 x 256 products of float16, 64 lanes
-    # of float32, 192 KiB of L1 and 256 KiB of registers; 48 MiB of L2, here in shares; six stacks of HBM2.
+    # of float32 and 192 KiB of L1; six stacks of HBM2.
     "cores": 64, "matrix.rows": 32, "matrix.cols": 64, "matrix.dataflow": "output_stationary", "scalar": None,
     "matrix.throughput": {"float16": 1, "bfloat16": 1, "float32": "1/2", "int8": 2}, "vector.lanes": 128,
-    "sram.bytes": 2 * (192 + 256 + 384) << 10, "sram.banks": 64, "sram.bytes_per_cycle": 16, "dram.bytes": "48 GiB",
+    "sram.bytes": 2 * 192 << 10, "sram.banks": 64, "sram.bytes_per_cycle": 16, "dram.bytes": "48 GiB",
     "dram.bandwidth": "1866 GB/s", "technology.node": "7 nm", "technology.dram": "hbm2", "technology.phy": True,
+    "technology.core_transistors": 2 * _SM_TRANSISTORS, "technology.chip": f"{_L2_UM2 + _LINKS_UM2} um2",
 }  # fmt: skip
+_MEMORY = "area memory PHY", "area memory control"
 
 
 def a100_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
-    """Square millimetres of the whole die, and of its PHYs.
-
-    What a GPU has besides is not described: tags and crossbars of its L2, many-ported registers, schedulers, units of
-    float64, int32 and graphics, links to other chips. So the whole is far too small, and is shown as it comes out.
-    """
+    """Square millimetres of the whole die, and of PHYs and controllers of its DRAM. A GPU is no device of ours: what it
+    has besides is in the description by its published transistors."""
     rows = [row for row in records if row.text("machine") == "A100" and row.text("item").startswith("area ")]
     given = {record.text("item"): record.number("value") for record in rows}
     found = area(load_config("tiny").with_(**A100))
-    if "area memory PHY" in given:
-        yield Point("PHYs of the DRAM", given["area memory PHY"], (found["phy"] or 0) / 1e6, "part")
+    if given.keys() >= set(_MEMORY):
+        yield Point("PHYs and controllers", sum(given[each] for each in _MEMORY), (found["phy"] or 0) / 1e6, "part")
         yield Point("whole die", sum(given.values()), (found.total or 0) / 1e6, "whole")
 
 

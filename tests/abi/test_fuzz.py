@@ -15,6 +15,8 @@ CASES = {
     "programs": 1500,
     "npu-files": 2000,
     "models": 3000,
+    "vfio-user": 1500,
+    "uml": 100,
 }
 
 

@@ -19,8 +19,8 @@ from hal.nnapi.aidl import burst as aidl_burst
 from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.packets import deserialize_result, serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, DeviceStatus, ErrorStatus, MemoryPool, Request
+from npusim.faults import AtCommand, AtInterrupt, AtJob, Fail, Fault, Flip, Hang, Interrupts
 from npusim.hw.config import load_config
-from npusim.sim.inject import Injection
 from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
 from tests.support.nnapi.models import Case, add, add_case, chain, dense
 from tests.support.waits_and_leaks import PATIENCE_S, resources, settled, until
@@ -159,27 +159,26 @@ def test_the_device_goes_while_everybody_works(how: str) -> None:
     settled(before)
 
 
-FAULTS: dict[str, Callable[[Injection], object]] = {
-    "a unit hangs": lambda injection: injection.hang.update({"core0.vector": 2}),
-    "transfers fail": lambda injection: injection.dma_error.update({"core0.dma0": 1}),
-    "interrupts are lost": lambda injection: setattr(injection, "lose_interrupts", 5),
+FAULTS = {
+    "a unit hangs": Fault(AtCommand(command=3, unit="core0.vector", per="job"), Hang(hang="core0.vector")),
+    "transfers fail": Fault(AtCommand(command=2, unit="core0.dma0", per="job"), Fail(fail="core0.dma0")),
+    "interrupts are lost": Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose", count=5)),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_device_recovers(fault: str) -> None:
     """Jobs fail while the fault lasts, with one status; later ones are right again."""
-    injection = Injection()
 
     def come_and_go(saw: Saw) -> None:
-        FAULTS[fault](injection)
+        faults = device._engine.executor.faults
+        faults.add([FAULTS[fault]])
         if fault != "interrupts are lost":  # which delays, and hurts nobody
             until(lambda: saw(FAILURE))
         time.sleep(AFTER_S)
-        injection.hang.clear()
-        injection.dma_error.clear()
+        faults.clear()
 
-    with open_device("tiny", injection=injection) as device:
+    with open_device("tiny") as device:
         seen = work(device, come_and_go)
         case = add_case()
         assert prepared_model(device, add()).executeSynchronously_1_3(case.request, 0, None, None)[0] is NONE
@@ -193,15 +192,16 @@ def test_a_device_recovers(fault: str) -> None:
 
 def test_bits_flip_in_the_devices_memory() -> None:
     """Wrong sums, perhaps, or a fault; never a wrong word about them, and never a wait without an end."""
-    injection, rng = Injection(), np.random.default_rng(3)
-    with open_device("tiny", injection=injection) as device:
+    rng = np.random.default_rng(3)
+    with open_device("tiny") as device:
         prepared, case = prepared_model(device, dense(64, 32)), Case([np.ones((1, 64), np.float32)], [128], [(1, 32)])
         assert prepared.executeSynchronously_1_3(case.request, 0, None, None)[0] is NONE
         expected, seen = case.output(), Counter[tuple[ErrorStatus, bool]]()
         for _ in range(100):
             [loaded] = device._engine.executor._dispatcher.memory._resident.values()
             places = [loaded.code, loaded.constants][int(rng.integers(2))] + rng.integers(0, 256, 3)
-            injection.flips += [(int(place), int(rng.integers(8))) for place in places]
+            flips = [Flip(flip="dram", address=int(place), bit=int(rng.integers(8))) for place in places]
+            device._engine.executor.faults.add([Fault(AtJob(job=1), flip) for flip in flips])
             status = prepared.executeSynchronously_1_3(case.request, 0, None, None)[0]
             seen[status, np.array_equal(case.output(), expected)] += 1
         assert device.getStatus() is DeviceStatus.AVAILABLE

@@ -12,6 +12,7 @@ import pytest
 from hal.nnapi import memory
 from hal.nnapi.types import BufferDesc, BufferRole, ErrorStatus
 from npusim.driver import HostCounters
+from npusim.faults import AtJob, Fail, Fault
 from tests.support.nnapi.client import prepared_model
 from tests.support.nnapi.memory_requests import (
     EXECUTORS,
@@ -56,8 +57,9 @@ def test_a_buffer_lives_through_its_states(bench: Bench, prepared: Any, execute:
     check(execute(prepared, as_output), NONE)
     check(execute(prepared, as_input), NONE)
     assert np.array_equal(result.map().view(np.float32).reshape(SHAPE), numbers(1) + numbers(2) + numbers(2))
-    faults = bench.device._engine.executor.device.injection.dma_error
-    faults.update({"core0.dma0": 0, "core0.dma1": 0})
+    executor = bench.device._engine.executor
+    faults, channels = executor.faults, [unit for unit in executor.device.machine.layout.names if ".dma" in unit]
+    faults.add([Fault(AtJob(job=1), Fail(fail=channel)) for channel in channels])
     check(execute(prepared, as_output), FAILURE)
     faults.clear()
     check(execute(prepared, as_input), FAILURE)  # its contents are gone

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from npusim.device.bus import BAR_REGISTERS
+from collections.abc import Callable
+
+from npusim.device.bus import BAR_REGISTERS, Bus
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, REGION_ROW, Completion, RingEntry
@@ -22,9 +24,16 @@ SECOND = 10**12
 class BareDevice:
     """Registers by name, rings in DRAM, and memory that is taken and never given back."""
 
-    def __init__(self, config: Config = QUICK) -> None:
-        self.device = NpuDevice(config)
-        self.bus = self.device.bus
+    def __init__(
+        self,
+        config: Config = QUICK,
+        carrier: Callable[[NpuDevice], Bus] | None = None,
+        *,
+        device: NpuDevice | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        self.device = device or NpuDevice(config)
+        self.bus = bus or (carrier(self.device) if carrier else self.device.bus)
         self.records: dict[int, Timeline] = {}
         self.device.listener = self.records.__setitem__
         self._free = 1 << 20
@@ -52,6 +61,11 @@ class BareDevice:
 
     def advance(self, ps: int) -> None:
         self.device.machine.clock.advance(ps)
+
+    def advance_to_end(self) -> None:
+        """Let time pass to the moment at which a bit of INT_STATUS is set."""
+        offset = BY_NAME["INT_STATUS"].offset
+        assert self.device.machine.clock.run_until(lambda: self.device.read(BAR_REGISTERS, offset, 4), SECOND)
 
     def take(self, size: int) -> int:
         """The address of new device memory."""

@@ -26,9 +26,11 @@ EXAMPLES: list[NpusimError] = [
     DeviceFaultError("DATA", 0x40, "index out of range"),
     errors.DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus"),
     errors.DeviceMemoryError("needs 5, has 4"),
+    errors.DriverCheckError(["no-doorbell at 5 ps: TAIL is 1", "leaked at 7 ps: 256 bytes"]),
     errors.QueueFullError("5 jobs wait"),
     errors.DeadlineError("not within 5 ps"),
     errors.JobAbortedError("on request"),
+    errors.CheckpointError("truncated"),
     errors.FileCutError("a mapped file was cut"),
 ]
 

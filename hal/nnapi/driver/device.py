@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import npusim
+from npusim.faults import Faulty, faults_asked
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Executor
 
@@ -44,26 +45,28 @@ def open_device(
     *,
     clock: Clock = steady_clock,
     state_dir: str | os.PathLike[str] | None = None,
-    injection: Any = None,
+    faults: Faulty | None = None,
 ) -> Device:
     """The driver of one simulated device.
 
     ``config``: a name from ``configs/``, a path or a Config. ``clock``: nanoseconds of the steady clock, for deadlines.
     ``state_dir``: where the key of the compilation cache is kept; the user's state directory unless given.
-    ``injection``: faults for the device. Raises ConfigError; the methods of the device raise nothing.
+    ``faults``: a script of faults for the device; the file that ``$NPUSIM_FAULTS`` names unless given. Raises
+    ConfigError; the methods of the device raise nothing, but :meth:`Device.close`, once all is closed: UsageError if a
+    fault has not happened.
     """
-    return Device(load_config(config), clock, None if state_dir is None else Path(state_dir), injection)
+    return Device(load_config(config), clock, None if state_dir is None else Path(state_dir), faults or faults_asked())
 
 
 class Device:
     """IDevice. Methods take and return what the interface says, in its order; none of them raises."""
 
-    def __init__(self, config: Config, clock: Clock, state_dir: Path | None, injection: Any) -> None:
+    def __init__(self, config: Config, clock: Clock, state_dir: Path | None, faults: Faulty | None) -> None:
         # Before any model: a model that names an extension is refused unless it is registered by then.
         extensions.load_entry_points()
         self.config = config
         self._state_dir = state_dir
-        self._engine = Engine(Executor(config, injection=injection), clock)
+        self._engine = Engine(Executor(config, faults=faults), clock)
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +75,9 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Power the device off. What is under way ends, if need be with an error; every callback is called."""
+        """Power the device off. What is under way ends, if need be with an error; every callback is called.
+
+        Raises UsageError, when all is done, if a fault of the device's script has not happened."""
         self._engine.close()
 
     # What the device is

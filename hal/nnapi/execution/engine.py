@@ -53,7 +53,9 @@ class Engine:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Power the device off. What is under way ends, if need be with an error; every callback is called."""
+        """Power the device off. What is under way ends, if need be with an error; every callback is called.
+
+        Raises UsageError, when all is done, if a fault of the device's script has not happened."""
         with self._lock:
             if self.closed:
                 return
@@ -61,11 +63,13 @@ class Engine:
         # A copy, because each takes itself out.
         for wait in list(self.waits):
             wait.cancel()
-        self.executor.close()  # before the tasks, which would wait for what their jobs still have to do
-        self.tasks.close()
-        self.executor.programs.close()
-        for burst in list(self.bursts):
-            burst.abandon()
+        try:
+            self.executor.close()  # before the tasks, which would wait for what their jobs still have to do
+        finally:
+            self.tasks.close()
+            self.executor.programs.close()
+            for burst in list(self.bursts):
+                burst.abandon()
 
     @property
     def status(self) -> DeviceStatus:

@@ -36,6 +36,9 @@ MODULES = {
     "programs": "tests.support.fuzz.instruction_streams",
     "npu-files": "tests.support.fuzz.program_files",
     "models": "tests.support.fuzz.model_files",
+    "vfio-user": "tests.support.fuzz.vfio_messages",
+    "pci-proxy": "tests.support.fuzz.proxy_messages",
+    "uml": "tests.support.fuzz.uml_kernels",
 }
 CHUNK = 20_000
 """Cases of one process, at most."""

@@ -21,6 +21,7 @@ from npusim.errors import (
     CompileError,
     ConfigError,
     DeviceFaultError,
+    DriverCheckError,
     InputError,
     ModelError,
     NpusimError,
@@ -79,6 +80,7 @@ def test_every_error_class_has_a_code() -> None:
         ConfigError: ConfigError(["text"]),
         UnsupportedError: UnsupportedError([("node", "Op", "text")]),
         DeviceFaultError: DeviceFaultError("CODE", 0, "text"),
+        DriverCheckError: DriverCheckError(["text"]),
     }
     classes = NpusimError.__subclasses__()
     assert len(classes) > 8

@@ -1,67 +1,185 @@
-"""What every driver promises: add a driver here and it is held to the same."""
+"""What every driver promises: the suite of ``npusim driver-test``, held to drivers of all kinds, and to bad ones."""
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
+from npusim.device.carriers.bus_socket import REQUEST, SocketBus
 from npusim.device.npu import NpuDevice
 from npusim.driver.null import NullDriver
 from npusim.driver.reference import Driver
-from npusim.errors import DeviceMemoryError, InputError, UsageError
+from npusim.errors import DeviceFaultError, UsageError
 from npusim.hw.config import load_config
-from tests.support.programs.streams import Stream, round_trip
+from npusim.promises import endpoints, run
+from npusim.promises.cases import CASES
+from npusim.promises.subject import ProgramSubject, PythonSubject
+from npusim.promises.suite import ADVERSARY, Report, names
+from tests.support.drivers.program import MISTAKES
+from tests.support.drivers.written_from_the_document import DocumentDriver, Job
+from tests.support.programs.streams import round_trip
 
-DRIVERS: dict[str, Any] = {"reference": Driver, "null": NullDriver}
-COMPUTES = frozenset({"reference"})
-
-
-@pytest.fixture(params=sorted(DRIVERS))
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def driver(name: str) -> Any:
-    return DRIVERS[name](NpuDevice(load_config("tiny")).bus)
+TINY = load_config("tiny")
+PROGRAM = shlex.join([sys.executable, "-m", "tests.support.drivers.program"])
 
 
-def test_outputs_have_the_programs_names_shapes_and_types(driver: Any, name: str) -> None:
-    values = np.arange(64, dtype=np.uint8)
-    outputs = driver.run(driver.load(round_trip(64)), {"x0": values}).outputs
-    assert list(outputs) == ["y0"]
-    assert (outputs["y0"].dtype, outputs["y0"].shape) == (np.uint8, (64,))
-    assert np.array_equal(outputs["y0"], values) == (name in COMPUTES)
+def held(driver: Any, **options: Any) -> Report:
+    return run(PythonSubject(driver), TINY, name=driver.__name__, **options)
 
 
-def test_timing_only_needs_no_inputs_and_gives_no_outputs(driver: Any) -> None:
-    result = driver.run(driver.load(round_trip(64)), timing_only=True)
-    assert result.outputs == {}
-    assert result.fence == 1
+def program(mistake: str = "", patience_s: float = 60, **options: Any) -> Report:
+    subject = ProgramSubject(f"{PROGRAM} {mistake}".rstrip(), patience_s)
+    return run(subject, TINY, name="program", endpoint="bus", **options)
 
 
-def test_wrong_inputs_are_refused(driver: Any) -> None:
-    loaded = driver.load(round_trip(4))
-    with pytest.raises(InputError, match="'x0' is missing"):
-        driver.run(loaded, {})
-    with pytest.raises(InputError, match="dtype must be uint8, got int32"):
-        driver.run(loaded, {"x0": np.zeros(4, np.int32)})
+@pytest.mark.parametrize("driver", [Driver, DocumentDriver])
+@pytest.mark.parametrize("case", names())
+def test_python_drivers_keep_each(driver: Any, case: str) -> None:
+    (outcome,) = held(driver, cases=[case], seeds=40).outcomes
+    assert (outcome.state, outcome.text, outcome.told) == ("passed", "", "")
 
 
-def test_loading_too_much_takes_nothing(driver: Any) -> None:
-    with pytest.raises(DeviceMemoryError, match="bytes of device memory required"):
-        driver.load(Stream().program(scratch=1 << 40))
-    loaded = [driver.load(Stream().program(scratch=400 << 20)) for _ in range(2)]
-    driver.unload(loaded[0])
-    driver.load(Stream().program(scratch=400 << 20))
+def test_a_template_keeps_what_it_can() -> None:
+    report = held(NullDriver, computes=False)
+    assert [(outcome.name, outcome.state) for outcome in report.outcomes] == [
+        (name, "passed") for name in ("computes", "wrong-inputs", "too-large", "unloaded")
+    ]
 
 
-def test_an_unloaded_program_does_not_run(driver: Any) -> None:
-    loaded = driver.load(round_trip(4))
-    driver.unload(loaded)
-    with pytest.raises(UsageError, match="has been unloaded"):
-        driver.run(loaded, timing_only=True)
-    with pytest.raises(UsageError, match="has been unloaded"):
-        driver.unload(loaded)
+def test_a_program_keeps_all() -> None:
+    report = program(seeds=5)
+    assert [(outcome.name, outcome.text) for outcome in report.outcomes if outcome.state != "passed"] == []
+    assert [outcome.name for outcome in report.outcomes] == names()
+
+
+WRONG = {
+    "silent": r"run @1 \S+ -> \S+: no answer within 8 s",
+    "dies": "the program has ended, exit code 7",
+    "babbles": "the answer must be ok or error and a code, got 'what\\?'",
+    "wrong-output": r"y0\[0\] must be 0, got 1",
+    "late-input": "findings of the sanitizer",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_bad_program_fails_with_a_reason(mistake: str) -> None:
+    # Long enough for an interpreter to start on a machine that has other things to do.
+    (outcome,) = program(mistake, 8 if mistake == "silent" else 60, cases=["computes-again"]).outcomes
+    assert outcome.state == "failed"
+    assert re.search(WRONG[mistake], outcome.text), outcome.text
+    if mistake == "dies":
+        assert outcome.told == "it hurts\n"
+
+
+class AnyException(DocumentDriver):
+    def load(self, program: Any) -> Any:
+        raise ZeroDivisionError("oh")
+
+
+class WithoutAbort(DocumentDriver):
+    @property
+    def abort(self) -> Any:  # type: ignore[override]
+        raise AttributeError("abort")
+
+
+class LosesTheLast(DocumentDriver):
+    def read_outputs(self, job: Job) -> None:
+        super().read_outputs(job)
+        job.outputs = {name: np.zeros_like(array) for name, array in job.outputs.items()}
+
+
+class HidesFaults(DocumentDriver):
+    def finish(self, job: Job) -> Job:
+        if isinstance(job.error, DeviceFaultError):
+            job.error = None
+        return super().finish(job)
+
+
+def test_what_is_left_out_and_what_fails_is_told(tmp_path: Path) -> None:
+    report = held(WithoutAbort, cases=["computes", "aborts"])
+    assert [(each.state, each.text) for each in report.outcomes] == [
+        ("passed", ""), ("left out", "the driver has no abort()")
+    ]  # fmt: skip
+    assert report.text().splitlines()[-1] == "WithoutAbort: 1 passed, 0 failed, 1 left out"
+    assert held(AnyException, cases=["computes"]).outcomes[0].text == "ZeroDivisionError: oh"
+    assert held(LosesTheLast, cases=["computes-again"]).outcomes[0].text == "job 0: y0[1] must be 1, got 0"
+    hidden = held(HidesFaults, cases=["a-bus-error"])
+    assert hidden.outcomes[0].text == "must be refused with FAULT DMA, was done"
+    tree = ET.fromstring(hidden.to_junit())
+    assert tree.attrib["failures"] == "1"
+    assert [(case.attrib["name"], case[0].tag) for case in tree] == [("a-bus-error", "failure")]
+    assert json.loads(hidden.to_json())["cases"][0]["state"] == "failed"
+
+
+class Late(DocumentDriver):
+    """Writes the next input while the job before may still be waiting for it."""
+
+    shared = 0
+
+    def write_job(self, job: Job, inputs: Any) -> None:
+        self.shared = self.shared or job.regions[2]
+        job.regions[2] = self.shared
+        super().write_job(job, inputs)
+
+
+def test_findings_fail_the_case_that_they_were_made_in() -> None:
+    (outcome,) = held(Late, cases=["jobs-in-flight"]).outcomes
+    assert outcome.state == "failed"
+    assert {finding["kind"] for finding in outcome.findings} >= {"changed-in-flight"}
+    assert "changed-in-flight at" in outcome.told
+
+
+def test_every_case_says_what_is_promised() -> None:
+    assert all(function.__doc__ for function in CASES.values())
+    assert ADVERSARY in names()
+    with pytest.raises(UsageError, match=r"--case: must be one of computes, .*, got 'nothing'"):
+        held(Driver, cases=["nothing"])
+    with pytest.raises(UsageError, match="--endpoint: must be one of in-process, bus, vfio-user, got 'pci'"):
+        held(Driver, endpoint="pci")
+
+
+@contextmanager
+def at_a_socket(device: NpuDevice) -> Iterator[str]:
+    with endpoints.bus(device) as endpoint:
+        yield endpoint.partition(":")[2]
+
+
+def test_a_device_at_a_socket_takes_the_same_picoseconds() -> None:
+    def moments(bus: Any, device: NpuDevice) -> list[int]:
+        driver, found = DocumentDriver(bus), []
+        loaded = driver.load(round_trip(64))
+        for number in range(5):
+            values = np.full(64, number, np.uint8)
+            assert np.array_equal(driver.run(loaded, {"x0": values}).outputs["y0"], values)
+            found.append(device.now_ps)
+        return found
+
+    here, there = NpuDevice(TINY), NpuDevice(TINY)
+    with at_a_socket(there) as path:
+        bus = SocketBus(path)
+        assert moments(bus, there) == moments(here.bus, here)
+        bus.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nonsense_ends_the_connection_and_nothing_else(seed: int) -> None:
+    random, device = np.random.default_rng(seed), NpuDevice(TINY)
+    with at_a_socket(device) as path:
+        for _ in range(50):
+            bus = SocketBus(path)
+            words = random.bytes(REQUEST.size * 4) if seed % 2 else REQUEST.pack(9, 0, 0, 4, 0, 0)
+            bus._peer.sendall(words)
+            bus.close()
+        driver = DocumentDriver(SocketBus(path))
+        values = np.arange(64, dtype=np.uint8)
+        assert np.array_equal(driver.run(driver.load(round_trip(64)), {"x0": values}).outputs["y0"], values)

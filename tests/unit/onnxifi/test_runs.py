@@ -13,6 +13,7 @@ from hal.onnxifi import engine
 from hal.onnxifi.constants import LogLevel
 from hal.onnxifi.descriptor import array_at
 from hal.onnxifi.status import OnnxifiError, Status
+from npusim.faults import AtCommand, Fail, Fault
 from tests.support.onnxifi import models
 from tests.support.onnxifi.engine_client import backend, compute, describe, init, status_of
 
@@ -150,11 +151,10 @@ def test_threads_with_graphs_of_their_own(runs):
 def test_a_fault_of_the_device_is_the_runs_internal_error(runs):
     graph = init(models.unary())
     io = bound(graph, *arrays())
-    graph.power.executor.device.injection.dma_error["core0.dma0"] = 0
+    graph.power.executor.faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Fail(fail="core0.dma0"))])
     engine.start(graph, io, 0)
     assert runs.wait(0)[0] == Status.INTERNAL_ERROR
     assert runs.unplugged == []
-    graph.power.executor.device.injection.dma_error.clear()
     engine.start(graph, io, 1)
     assert runs.wait(1)[0] == Status.SUCCESS
 

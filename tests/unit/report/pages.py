@@ -18,6 +18,7 @@ from npusim.runtime import Session
 from npusim.timeline import Timeline
 from tests.support.graphs.every_kind import CASES
 from tests.support.sample_run import sample
+from tests.support.traces import packets
 
 PATH = Path(__file__).with_name("pages.txt")
 NAMES = ("conv_on_two_cores", "matmul_quantised", "picked_and_scattered", "rows")
@@ -60,7 +61,8 @@ def _trace(timeline: Timeline, ops: Sequence[OpEntry] = ()) -> str:
         path = Path(folder) / "trace"
         perfetto.write_trace(path, timeline, ops, 10**9)
         raw = path.read_bytes()
-    return f"{len(raw)} bytes {zlib.crc32(raw):08x}"
+    plain = packets(raw)
+    return f"{len(plain)} bytes {zlib.crc32(plain):08x}"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import zlib
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from npusim.occupancy import Occupancy
 from npusim.program import OpEntry
 from npusim.report.perfetto import write_trace
-from npusim.timeline import Span, Timeline
+from npusim.timeline import ORDER, Span, Timeline
 
 SPANS = [
     Span("core0.dma0", 0, 100_500, 0, "dma.copy", 0, 4608, "memory", 4096),
@@ -26,8 +28,11 @@ OPS = [OpEntry("conv1/weights é", "Load"), OpEntry("conv1", "Conv")]
 
 def read(path: Path) -> Any:
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    trace = protos.Trace()
-    trace.ParseFromString(path.read_bytes())
+    bundles, trace = protos.Trace(), protos.Trace()
+    bundles.ParseFromString(path.read_bytes())
+    for bundle in bundles.packet:
+        assert bundle.compressed_packets
+        trace.MergeFromString(zlib.decompress(bundle.compressed_packets))
     size = trace.ByteSize()
     trace.DiscardUnknownFields()
     assert trace.ByteSize() == size, "a field that Perfetto does not know"
@@ -41,6 +46,7 @@ class Decoded:
         self.tracks: dict[int, Any] = {}
         self.slices: dict[str, list[tuple[str, str, int, int, dict[str, Any]]]] = defaultdict(list)
         self.counters: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self.arrows: dict[int, list[tuple[str, int]]] = defaultdict(list)
         names: dict[str, dict[int, str]] = {"event_names": {}, "event_categories": {}, "debug_annotation_names": {}}
         open_slices: dict[int, tuple[str, str, int, dict[str, Any]]] = {}
         assert trace.packet[0].sequence_flags == 1
@@ -65,6 +71,8 @@ class Decoded:
                     for note in event.debug_annotations
                 }
                 [category] = event.category_iids
+                for flow in (*event.flow_ids, *event.terminating_flow_ids):
+                    self.arrows[flow].append((track, packet.timestamp))
                 open_slices[event.track_uuid] = (
                     names["event_names"][event.name_iid], names["event_categories"][category], packet.timestamp, notes
                 )  # fmt: skip
@@ -88,7 +96,7 @@ def test_every_span_is_a_slice_on_its_units_track(tmp_path: Path) -> None:
     assert decoded.slices["core0.dma0"] == [
         (
             "conv1/weights é", "dma.copy", 0, 100,
-            {"instruction": "dma.copy", "op": 0, "start_ps": 0, "duration_ps": 100_500, "macs": 0, "bytes": 4096,
+            {"instruction": "dma.copy", "op": 0, "start_ps": 0, "duration_ps": 100_500, "macs": 0, "bytes": 4608,
              "bound": "memory", "op_kind": "Load", "cycles": 101},
         )
     ]  # fmt: skip
@@ -156,3 +164,33 @@ def test_what_is_in_memories_is_a_counter_of_each_kind(tmp_path: Path) -> None:
     assert counters["core0.sram: tile"] == [(0, 0), (3, 16), (5, 0)]
     assert counters["device.dram: constants"] == [(0, 99)]
     assert len(counters) == 2 + 3
+
+
+def test_arrows_go_from_what_was_waited_for(tmp_path: Path) -> None:
+    """One span may have several; each has a number of its own, so that no two are taken for one chain."""
+    write_trace(tmp_path / "t", Timeline(SPANS), OPS, 10**9, flows=[(0, 1), (0, 3), (1, 2)])
+    arrows = Decoded(read(tmp_path / "t")).arrows
+    load, product, drain, other = ("core0.dma0", 0), ("core0.matrix", 100), ("core0.matrix", 200), ("core1.dma0", 50)
+    assert sorted(sorted(ends) for ends in arrows.values()) == [[load, product], [load, other], [product, drain]]
+
+
+def test_queues_are_counters_of_their_cores(tmp_path: Path) -> None:
+    queues = {"core0.matrix": [(0, 0), (1_000, 1), (1_900, 2), (4_000, 0)]}
+    write_trace(tmp_path / "t", Timeline(SPANS), OPS, 10**9, queues=queues)
+    assert Decoded(read(tmp_path / "t")).counters["core0.matrix: queue"] == [(0, 0), (1, 2), (4, 0)]
+
+
+def test_a_long_run_is_a_small_file(tmp_path: Path) -> None:
+    """188 000 commands that begin at times without a pattern, as long as those of 1000 layers, each with an arrow."""
+    rng, spans, free = random.Random(3), [], dict.fromkeys(("core0.dma0", "core0.matrix", "core0.vector"), 0)
+    durations = [rng.randrange(10**6) for _ in range(1000)]
+    for number in range(188_000):
+        unit = rng.choice(list(free))
+        start = free[unit] + rng.randrange(10**5)
+        free[unit] = start + durations[number * 1000 // 188_000]
+        moved = 4096 if "dma" in unit else 0
+        spans.append(Span(unit, start, free[unit], number // 300, "matrix.conv", moved << 8, moved, "memory", moved))
+    spans.sort(key=ORDER)
+    ops = [OpEntry(f"/model/layers.{number}/attention/MatMul", "MatMul") for number in range(627)]
+    write_trace(tmp_path / "t", Timeline(spans), ops, 10**9, flows=[(at - 1, at) for at in range(1, len(spans))])
+    assert (tmp_path / "t").stat().st_size <= 8_000_000

@@ -11,8 +11,8 @@ from npusim.errors import (
     DeviceGoneError,
     JobAbortedError,
 )
+from npusim.faults import AtCommand, AtInterrupt, Fault, Hang, Interrupts
 from npusim.runtime import Executor, Priority
-from npusim.sim.inject import Injection
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, made_for, request, run, values
 from tests.support.waits_and_leaks import until
 
@@ -116,15 +116,15 @@ def test_only_the_faulty_job_fails(executor: Executor) -> None:
 
 def test_a_unit_that_hangs_fails_its_job(executor: Executor) -> None:
     program = adder()
-    executor.device.injection.hang["core0.vector"] = 0
-    with pytest.raises(DeviceFaultError, match="DEADLOCK"):
+    executor.faults.add([Fault(AtCommand(command=1, unit="core0.vector"), Hang(hang="core0.vector"))])
+    with pytest.raises(DeviceFaultError, match="TIMEOUT at 0x0: no job has ended within 3600000000000000 ps"):
         run(executor, program, values())
-    executor.device.injection.hang.clear()
     assert np.array_equal(run(executor, program, values()).outputs["y0"], values() + 1)
 
 
 def test_lost_interrupts_cost_time_but_no_job() -> None:
-    with Executor(TINY, injection=Injection(lose_interrupts=1)) as executor:
+    lost = Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))
+    with Executor(TINY, faults=[lost]) as executor:
         done = run(executor, adder(), values())
         assert np.array_equal(done.outputs["y0"], values() + 1)
         assert 100 * 10**9 <= done.host_ps < 101 * 10**9

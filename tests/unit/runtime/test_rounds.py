@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from npusim.errors import DeviceFaultError
+from npusim.faults import AtJob, Fault, Flip
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO, Program
 from npusim.runtime import DeviceBuffer, Executor, Job, Request
 from tests.support.programs.streams import Stream, add, copy, gather, round_trip
 from tests.support.programs.timed_jobs import TINY
+
+pytestmark = pytest.mark.unwatched
 
 SIZE = 4
 LAST = 200
@@ -150,8 +153,10 @@ def test_none_of_a_program_that_has_left_the_device(executor: Executor) -> None:
 def test_none_of_a_device_that_is_told_to_break(executor: Executor) -> None:
     loop = Loop(executor, -1, 50)
     loop.step(4)
-    executor.device.injection.flips.append((loop.buffers[0].block.address, 7))
+    executor.faults.add([Fault(AtJob(job=1), Flip(flip="dram", address=loop.buffers[0].block.address, bit=7))])
     assert loop.repeat(10) == 4
     loop.step(1)
     assert loop.value() == 50 - 5 + 128
-    assert loop.repeat(10) == 15
+    executor.faults.clear()
+    loop.step(1)
+    assert loop.repeat(10) == 16

@@ -12,10 +12,13 @@ import onnx
 import pytest
 
 from npusim.compiler.pipeline import compile_graph
+from npusim.demo import network
+from npusim.driver import Driver, Job, LoadedProgram
 from npusim.dtypes import DType
 from npusim.errors import (
     DeviceFaultError,
     DeviceMemoryError,
+    DriverCheckError,
     InputError,
     ModelError,
     NeedsValueError,
@@ -487,3 +490,48 @@ def test_models_by_path_bytes_and_object(session: Session, tmp_path: Path) -> No
     assert session.compile(path, {"x": (3,)}).inputs[0].shape == (3,)
     with pytest.raises(ModelError):
         session.compile(path)
+
+
+class Forgetful(Driver):
+    """The reference driver with a mistake: it writes inputs after the doorbell, too."""
+
+    def start(self, loaded: LoadedProgram, job: Job) -> None:
+        super().start(loaded, job)
+        for binding, array in job.arrays:
+            self._bus.write_memory(job.addresses[binding.region], array.tobytes())
+
+
+def test_what_the_driver_does_wrong_is_an_error_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npusim.runtime.dispatcher.Driver", Forgetful)
+    session = Session("tiny", cache_dir=False, check_driver=True)
+    program = session.compile(network())
+    arrays = {x.name: np.zeros(x.shape, x.dtype.storage) for x in program.inputs}
+    session.run(program, arrays)
+    assert {finding.kind for finding in session.findings} == {"changed-in-flight"}
+    with pytest.raises(DriverCheckError, match="the driver made 1 mistake:\nchanged-in-flight at"):
+        session.close()
+    session.close()
+
+    def fails() -> None:
+        with Session("tiny", cache_dir=False, check_driver=True) as other:
+            other.run(program, arrays)
+            raise KeyError("which comes first")
+
+    with pytest.raises(KeyError):
+        fails()
+
+    with Session("tiny", cache_dir=False, check_driver=False) as other:
+        other.run(program, arrays)
+        assert other.findings == []
+
+
+def test_the_reference_driver_makes_no_mistake_and_leaves_nothing() -> None:
+    for adversary in (None, 1, 2, 3):
+        with Session("tiny", cache_dir=False, check_driver="poison", adversary=adversary) as session:
+            program = session.compile(network())
+            arrays = {x.name: np.ones(x.shape, x.dtype.storage) for x in program.inputs}
+            results = [session.run(program, arrays) for _ in range(3)]
+            for name, array in results[0].outputs.items():
+                assert all(np.array_equal(array, each.outputs[name]) for each in results)
+            clone = pickle.loads(pickle.dumps(session))
+            assert (clone.check_driver, clone.adversary) == ("poison", adversary)

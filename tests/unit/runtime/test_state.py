@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from npusim.errors import CompileError, DeviceFaultError, InputError, UsageError
+from npusim.faults import AtCommand, Fail, Fault
 from npusim.graph import DOUBLING
 from npusim.hw.config import load_config
 from npusim.runtime import Request, Session
@@ -142,10 +143,9 @@ def test_of_a_run_that_fails_the_state_is_what_it_was(session: Session) -> None:
     with session.state({"h": one, "c": one}, feeds={"h2": "h"}) as state:
         session.run(model, {"x": one}, state=state)
         before, free = state.read("h"), session.driver.free_bytes
-        session.device.injection.dma_error["core0.dma0"] = 0
+        session.device.faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Fail(fail="core0.dma0"))])
         with pytest.raises(DeviceFaultError):
             session.run(model, {"x": one}, state=state)
-        session.device.injection.dma_error.clear()
         np.testing.assert_array_equal(state.read("h"), before)
         session.run(model, {"x": one}, state=state)
         assert session.driver.free_bytes == free

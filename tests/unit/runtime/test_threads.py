@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from npusim.errors import DeadlineError, DeviceFaultError, JobAbortedError, UsageError
+from npusim.faults import AtCommand, AtInterrupt, Fail, Fault, Hang, Interrupts
 from npusim.program import Program
 from npusim.runtime import DeviceBuffer, Executor, Job, Priority, Request
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
@@ -123,8 +124,8 @@ def test_sixteen_threads_with_all_kinds_of_jobs() -> None:
 def test_faults_that_come_and_go_hurt_only_the_jobs_that_they_meet() -> None:
     """Units hang, transfers fail, interrupts get lost, memory is short: results are right or named errors."""
     small = TINY.with_(**{"dram.bytes": "1 MiB"})
-    executor = Executor(small)
-    free, injection, over = executor.free_bytes, executor.device.injection, threading.Event()
+    executor = Executor(small, timeout_ps=10**12)
+    free, over = executor.free_bytes, threading.Event()
     programs = [adder(number, slow=40 * number, config=small, scratch=120_000 * number) for number in range(3)]
     outcomes: Counter[str] = Counter()
 
@@ -142,9 +143,13 @@ def test_faults_that_come_and_go_hurt_only_the_jobs_that_they_meet() -> None:
     def trouble() -> None:
         draw = random.Random(1)
         while not over.is_set():
-            injection.hang = {"core0.vector": 0} if draw.random() < 0.3 else {}
-            injection.dma_error = {"core0.dma0": draw.randrange(6)} if draw.random() < 0.3 else {}
-            injection.lose_interrupts = draw.randrange(2)
+            executor.faults.clear()
+            faults = [
+                Fault(AtCommand(command=1, unit="core0.vector"), Hang(hang="core0.vector")),
+                Fault(AtCommand(command=1 + draw.randrange(6), unit="core0.dma0"), Fail(fail="core0.dma0")),
+                Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose")),
+            ]
+            executor.faults.add([fault for fault in faults if draw.random() < 0.3])
             over.wait(0.001)
 
     troubled = threading.Thread(target=trouble)
@@ -152,9 +157,9 @@ def test_faults_that_come_and_go_hurt_only_the_jobs_that_they_meet() -> None:
     assert in_threads([functools.partial(client, seed) for seed in range(6)]) == []
     over.set()
     troubled.join()
-    assert set(outcomes) <= {"right", "DEADLOCK", "DMA"}
+    assert set(outcomes) <= {"right", "TIMEOUT", "DMA"}
     assert sum(outcomes.values()) == 6 * 25
-    injection.hang, injection.dma_error, injection.lose_interrupts = {}, {}, 0
+    executor.faults.clear()
     for number, program in enumerate(programs):
         assert np.array_equal(run(executor, program, values()).outputs["y0"], values() + number)
         executor.unload(program)

@@ -8,6 +8,7 @@ import pytest
 
 from npusim.driver import Priority
 from npusim.errors import DeviceFaultError, JobAbortedError
+from npusim.faults import AtCommand, Fault, Hang
 from tests.support.programs.streams import round_trip
 from tests.support.programs.timed_jobs import LATENCY, MOVE, NS, TINY, Bench, alone, balanced, long_job
 
@@ -90,14 +91,16 @@ def test_a_fault_leaves_parked_and_waiting_jobs_alone() -> None:
 def test_a_unit_that_hangs_cannot_be_parked() -> None:
     bench = Bench()
     high = bench.driver.load(round_trip(64))
-    bench.device.injection.hang["core0.dma0"] = 2
+    bench.device.faults.add([Fault(AtCommand(command=3, unit="core0.dma0"), Hang(hang="core0.dma0"))])
     low = bench.submit(long_job(), Priority.LOW)
-    bench.device.machine.clock.advance(1000 * NS)
-    bench.device.injection.hang.clear()
-    fence = bench.submit(high, Priority.HIGH)
-    with pytest.raises(DeviceFaultError, match=r"DEADLOCK .* core0\.dma0 hangs in dma\.copy after 2 commands"):
+    bench.device.machine.clock.advance(2000 * NS)
+    assert bench.device.faults.happened
+    late = bench.submit(high, Priority.HIGH)
+    assert not bench.driver.poll(10**12)
+    bench.driver.abort(low)
+    with pytest.raises(JobAbortedError):
         bench.driver.wait(low)
-    assert bench.finish(fence)[0].fault is None
+    assert bench.finish(late)[0].fault is None
 
 
 def test_a_context_area_outside_of_dram_is_not_taken() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from npusim.driver import Priority
 from npusim.errors import DeviceFaultError
+from npusim.faults import AtCommand, Fail, Fault
 from npusim.hw.config import Config
 from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
@@ -154,9 +155,9 @@ def test_units_that_are_told_to_break_do(played: list[Replayer]) -> None:
     bench = Bench(preempt=False)
     loaded = bench.driver.load(round_trip())
     bench.driver.run(loaded, timing_only=True)
-    bench.device.injection.dma_error["core0.dma0"] = 1
+    bench.device.faults.add([Fault(AtCommand(command=2, unit="core0.dma0"), Fail(fail="core0.dma0"))])
     with pytest.raises(DeviceFaultError, match="bus error"):
         bench.driver.run(loaded, timing_only=True)
-    bench.device.injection.dma_error.clear()
+    bench.device.faults.clear()
     bench.driver.run(loaded, timing_only=True)
     assert len(played) == 1

@@ -17,6 +17,7 @@ from npusim import _core
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, Priority
 from npusim.errors import DeviceFaultError, JobAbortedError
+from npusim.faults import AtCommand, Fail, Fault, Hang
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import region
 from npusim.program import SCRATCH, Program
@@ -129,10 +130,9 @@ def test_the_clock_has_one_event_for_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_not_where_a_unit_is_told_to_break(run: list[Runner]) -> None:
-    device = NpuDevice(TINY)
+    device = NpuDevice(TINY, [Fault(AtCommand(command=2, unit="core0.dma0"), Hang(hang="core0.dma0"))])
     driver = Driver(device.bus)
-    device.injection.hang["core0.dma0"] = 1
-    with pytest.raises(DeviceFaultError, match="hangs in"):
+    with pytest.raises(DeviceFaultError, match="TIMEOUT"):
         driver.wait(driver.submit(driver.load(long_job()), timing_only=True))
     assert not run
 
@@ -146,8 +146,6 @@ def interrupted(late_ps: int, abort_ps: int | None) -> tuple[Any, ...]:
         stream.vector(add(0, 64 * number, 64 * number, 64), loaded, op=number)
     low = bench.submit(stream.program(scratch=4096), Priority.LOW)
     high = bench.submit(long_job(), Priority.HIGH, late_ps)
-    bench.device.injection.hang["core0.dma0"] = 0  # acts from the next job on
-    bench.device.injection.hang.clear()
     jobs = [high, low]
     if abort_ps is not None:
         bench.device.machine.clock.advance(abort_ps)
@@ -172,15 +170,16 @@ def test_a_job_that_gives_way_or_is_aborted_is_stepped_from_where_it_is(
         assert interrupted(late_ps, abort_ps) == one
 
 
-def test_what_breaks_units_meanwhile_does_so_from_the_next_job_on(run: list[Runner]) -> None:
+def test_what_breaks_a_unit_meanwhile_breaks_it(run: list[Runner]) -> None:
     bench = Bench()
     job = bench.submit(long_job(100), Priority.LOW)
     bench.device.machine.clock.advance(2_000_000)
-    bench.device.injection.hang["core0.dma0"] = 50
-    bench.finish(job, bench.submit(round_trip(64), Priority.HIGH))
-    assert bench.records[job.fence].preemptions == 1
-    assert bench.records[job.fence].fault is None
-    assert len(run) == 1  # the second one is told to break, later than it lasts
+    bench.device.faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Fail(fail="core0.dma0"))])
+    with pytest.raises(DeviceFaultError, match="bus error"):
+        bench.finish(job)
+    assert bench.records[job.fence].spans
+    bench.finish(bench.submit(round_trip(64), Priority.HIGH))
+    assert len(run) == 1
 
 
 def test_not_where_there_is_arithmetic(run: list[Runner]) -> None:

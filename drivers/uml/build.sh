@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Builds a User Mode Linux kernel for `npusim uml` from Debian's source package, once, into a folder of the user's cache.
+# Needs apt-get, dpkg-deb, gcc, make, bc and xz, and no root. What is not to be had ends it with one line and status 0.
+#
+#   build.sh [kasan]            the plain kernel, or one with the address sanitizer
+#   build.sh where [kasan]      says where it is, or would be
+#
+# NPUSIM_UML_SOURCE: another package of kernel sources (linux-source-6.12). NPUSIM_UML_JOBS: processes of make.
+# NPUSIM_UML_CACHE: another folder than npusim-uml in the user's cache.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+where=false
+[ "${1:-}" != where ] || { where=true; shift; }
+variant=${1:-plain}
+source=${NPUSIM_UML_SOURCE:-linux-source-6.1}
+cache=${NPUSIM_UML_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/npusim-uml}
+place=$cache/$variant
+! $where || { echo "$place/linux"; exit 0; }
+
+fragments=("$here/config")
+case $variant in
+plain) ;;
+kasan) fragments+=("$here/config-kasan") ;;
+*) echo "usage: $0 [plain|kasan], got $variant" >&2; exit 2 ;;
+esac
+
+skip() { echo "make uml: skipped, $1"; exit 0; }
+
+# What the kernel is made of: an existing one that was made of the same is left alone. The number: raise it with a change
+# of this file that makes another kernel.
+recipe=$(cat "${fragments[@]}" "$here/fixed_random.c" <(echo "1 $source") | sha256sum | cut -c -16)
+if [ -x "$place/linux" ] && [ "$(cat "$place/recipe" 2> /dev/null)" = "$recipe" ]; then
+    echo "$place/linux is there"
+    exit 0
+fi
+
+[ "$(uname -sm)" = "Linux x86_64" ] || skip "the kernel is for x86_64 Linux, this is $(uname -sm)"
+for tool in apt-get dpkg-deb gcc make bc xz perl; do
+    command -v "$tool" > /dev/null || skip "$tool is not here"
+done
+
+mkdir -p "$cache"
+work=$(mktemp -d "$cache/building.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+fetch() { (cd "$work" && apt-get -qq download "$source" busybox-static flex bison m4 libfl2) > "$work/fetch.log" 2>&1; }
+echo "fetching $source, busybox-static and the tools that the build needs"
+fetch || { [ "$(id -u)" = 0 ] && apt-get -qq update > /dev/null 2>&1 && fetch; } \
+    || skip "apt-get cannot fetch $source and what builds it: $(grep -m 1 -E '^(E|W|Err)' "$work/fetch.log" || echo 'no reason given')"
+for package in "$work"/*.deb; do dpkg-deb -x "$package" "$work/root"; done
+rm -f "$work"/*.deb
+
+root=$work/root
+export PATH=$root/usr/bin:$PATH
+export LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu BISON_PKGDATADIR=$root/usr/share/bison M4=$root/usr/bin/m4
+# What the kernel says of itself is the same wherever it was built.
+export KBUILD_BUILD_USER=npusim KBUILD_BUILD_HOST=uml KBUILD_BUILD_VERSION=1 KBUILD_BUILD_TIMESTAMP='Thu Jan  1 00:00:00 UTC 1970'
+
+echo "unpacking"
+tar -C "$work" -xf "$root/usr/src/$source.tar.xz"
+tree=$work/$source
+cat "${fragments[@]}" > "$work/wanted"
+run() { # a step of the build; its output is shown if it fails
+    "$@" > "$work/build.log" 2>&1 || { tail -n 40 "$work/build.log" >&2; echo "make uml: failed at: $*" >&2; exit 1; }
+}
+run make -C "$tree" ARCH=um allnoconfig
+cat "$work/wanted" >> "$tree/.config"
+run make -C "$tree" ARCH=um olddefconfig
+# An option that the source does not know, or whose needs are not met, vanishes silently.
+missing=$(grep '^CONFIG_.*=[^n]' "$work/wanted" | grep -vxFf "$tree/.config" | paste -sd ' ') || true
+[ -z "$missing" ] || { echo "make uml: failed, $source does not take $missing" >&2; exit 1; }
+echo "building the $variant kernel: some minutes"
+run make -C "$tree" -j "${NPUSIM_UML_JOBS:-$(nproc)}" ARCH=um linux modules
+
+# Kept: the kernel, busybox, and of the tree what modules are built against.
+result=$work/result
+mkdir "$result"
+strip -o "$result/linux" "$tree/linux"
+cp "$root/bin/busybox" "$result/busybox" 2> /dev/null || cp "$root/usr/bin/busybox" "$result/busybox"
+gcc -O2 -Wall -Wextra -shared -fPIC -o "$result/fixed_random.so" "$here/fixed_random.c"
+mkdir "$result/build"
+(cd "$tree" && tar -cf - .config .kernelrelease Makefile Kbuild Module.symvers include scripts arch/um arch/x86 \
+    $(find . -maxdepth 1 -name 'System.map' -printf '%P ') $([ -d tools/objtool ] && echo tools/objtool) 2> /dev/null || true) \
+    | tar -C "$result/build" -xf -
+find "$result/build/arch" \( -name '*.o' -o -name '*.a' -o -name '*.c' -o -name '*.S' \) -delete
+echo "$recipe" > "$result/recipe"
+rm -rf "$place"
+mv "$result" "$place"
+echo "$place/linux is made"

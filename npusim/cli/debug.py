@@ -1,0 +1,69 @@
+"""``npusim debug``: stop a job where it is, look, and go on or back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from npusim.cli.base import Command, cache_options, config_options, model_argument, shape_options
+from npusim.cli.output import say
+
+
+@click.command(cls=Command, short_help="Step through a model on a device: breakpoints, watchpoints, back.")
+@model_argument
+@config_options(default=None)
+@click.option("--input", "-i", "inputs", multiple=True, metavar="NAME=FILE.npy", help="The data of one input.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="For random inputs, used when no --input is given.")
+@click.option("--allow-nan", is_flag=True, help="Accept inputs that hold NaN.")
+@shape_options
+@click.option("--script", type=click.Path(path_type=Path), metavar="FILE", help="Commands, a line each; - is stdin.")
+@cache_options
+def debug(
+    model: Path,
+    config: str | None,
+    overrides: tuple[str, ...],
+    inputs: tuple[str, ...],
+    seed: int,
+    allow_nan: bool,
+    input_shapes: tuple[str, ...],
+    bound: tuple[str, ...],
+    script: Path | None,
+    cache_dir: Path | None,
+    no_cache: bool,
+) -> None:
+    """Load MODEL (.onnx, or .npu from npusim compile) onto a device and let its clock stand still.
+
+    Commands come from a terminal, from --script, or from standard input: break, watch, step, continue, until, back,
+    where, print, list, layers, regions, checkpoint, restore; help names them all, help NAME explains one. In a script
+    the first command that fails ends it, with exit code 2. All times are simulated.
+
+    \b
+    Examples:
+      npusim debug model.onnx --config tiny
+      npusim debug model.npu --script commands.txt
+      printf 'break layer conv0\\ncontinue\\nwhere\\n' | npusim debug model.onnx
+    """
+    from npusim.cli.run import prepare
+    from npusim.cli.tensors import random_inputs, read_inputs
+    from npusim.debug.bench import Bench, JobRequest
+    from npusim.debug.shell import Shell
+
+    session, program, found = prepare(
+        model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs, timing_only=False
+    )
+    arrays = (
+        read_inputs(inputs, program.inputs, allow_nan, list(dict(program.bound)))
+        if inputs
+        else random_inputs(program.inputs, seed)
+    )
+    session.close()  # the debugger has a device of its own
+    strict = script is not None or not sys.stdin.isatty()
+    source = sys.stdin if script is None or str(script) == "-" else script.open(encoding="utf-8")
+    with Bench(found) as bench:
+        request = JobRequest(program, None, arrays)
+        shell = Shell(bench, request, lambda text: say(text, whole=True), stdin=source, strict=strict)
+        shell.cmdloop()
+        if shell.failed is not None:
+            raise shell.failed

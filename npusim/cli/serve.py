@@ -1,0 +1,121 @@
+"""``npusim serve``: a device for software outside of this process."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from npusim.cli.base import Command, complete_config, device
+from npusim.cli.output import say
+from npusim.errors import UsageError
+
+if TYPE_CHECKING:
+    from npusim.device.npu import NpuDevice
+
+_WAYS = """npusim serve: say how software reaches the device, by one of
+  --vfio-user SOCKET            for QEMU 10.1 and newer, and for programs in C such as drivers/c
+  --pci-proxy -- QEMU OPTIONS   starts a QEMU that is older, such as Debian 12's 7.2
+docs/guide/carriers.md shows both"""
+_GRACE_S = 5
+"""What a QEMU has to end in when we do."""
+
+
+@click.command(cls=Command, short_help="A device for QEMU and for drivers in C.")
+@click.argument("config", metavar="NAME|FILE", shell_complete=complete_config)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- QEMU OPTIONS]")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the device.")
+@click.option(
+    "--vfio-user",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="SOCKET",
+    help="Listen there for clients that speak the vfio-user protocol; device DRAM is mapped into them.",
+)
+@click.option(
+    "--pci-proxy",
+    is_flag=True,
+    help="Start the QEMU behind --, with the device as its x-pci-proxy-dev and a channel for interrupts.",
+)
+@click.option("--clients", type=click.IntRange(min=1), metavar="N", help="End after so many clients.")
+@click.option(
+    "--lockstep",
+    is_flag=True,
+    help="The device comes to rest after each access: the same accesses give the same simulated times.",
+)
+def serve(
+    config: str,
+    command: tuple[str, ...],
+    overrides: tuple[str, ...],
+    path: Path | None,
+    pci_proxy: bool,
+    clients: int | None,
+    lockstep: bool,
+) -> None:
+    """Serve a simulated device to software in another process, until Ctrl-C.
+
+    One client at a time; the next one finds the device as the last one left it, and resets it.
+
+    \b
+    Examples:
+      npusim serve tiny --vfio-user npu.sock
+      npusim serve edge --set dram.bytes='64 MiB' --vfio-user npu.sock --clients 1
+      npusim serve tiny --set dram.bytes='64 MiB' --pci-proxy -- qemu-system-x86_64 -machine q35 disk.img
+    """
+    from npusim.device.npu import NpuDevice
+
+    if (path is None) == (not pci_proxy):
+        raise UsageError(_WAYS)
+    if pci_proxy != bool(command):
+        raise UsageError(f"--pci-proxy and the command of a QEMU behind -- go together\n{_WAYS}")
+    found = device(config, overrides)
+    served = NpuDevice(found, shared_memory=path is not None)
+    if path is None:
+        _start_qemu(served, command, lockstep)
+        return
+    from npusim.device.carriers.door import door
+    from npusim.device.carriers.vfio_user import VfioUser
+
+    server = VfioUser(served, lockstep=lockstep)
+    with door(path) as listener:
+        say(f"serving {found.name} at {path}")
+        count = 0
+        while clients is None or count < clients:
+            peer, _ = listener.accept()
+            server.serve(peer)
+            count += 1
+    served.close()
+    say(f"{count} clients, {served.now_ps} ps of simulated time")
+
+
+def _start_qemu(served: NpuDevice, command: tuple[str, ...], lockstep: bool) -> None:
+    """Run a QEMU with the device in it, to its end."""
+    from npusim.device.carriers.pci_proxy import PciProxy
+
+    server = PciProxy(served, lockstep=lockstep)
+    ours, theirs = socket.socketpair()
+    channel, far = socket.socketpair()
+    with theirs, far:
+        options = ["-device", f"x-pci-proxy-dev,id=npusim,fd={theirs.fileno()}"]
+        options += ["-chardev", f"socket,id=npusim-messages,fd={far.fileno()}"]
+        options += ["-object", "qtest,id=npusim-qtest,chardev=npusim-messages,log=/dev/null"]
+        try:
+            qemu = subprocess.Popen([*command, *options], pass_fds=(theirs.fileno(), far.fileno()))
+        except OSError as error:
+            raise UsageError(f"{command[0]}: cannot be started: {error.strerror}") from None
+    try:
+        server.serve(ours, channel)
+        code = qemu.wait()
+    finally:
+        if qemu.poll() is None:
+            qemu.terminate()
+            try:
+                qemu.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                qemu.kill()
+                qemu.wait()
+    served.close()
+    say(f"QEMU ended with {code}, after {served.now_ps} ps of simulated time")

@@ -1,0 +1,187 @@
+"""A device with a driver whose clock the test owns: jobs arrive at their times, and nobody waits for them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.debug.debugger import Debugger
+from npusim.debug.stops import Stop
+from npusim.device.npu import NpuDevice
+from npusim.device.stepping import HOUR_PS
+from npusim.driver import Driver, Job, LoadedProgram, Priority
+from npusim.dtypes import from_storage, to_storage
+from npusim.errors import NpusimError, UsageError, shown
+from npusim.hw.config import Config, load_config
+from npusim.program import Program
+from npusim.timeline import Timeline
+from npusim.units import Dimension, parse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobRequest:
+    """One run of a program. ``at_ps``: when software begins to submit it, in simulated time since power-on; None is
+    now. ``inputs``: an array for each input; none are needed with ``timing_only``."""
+
+    program: Program
+    at_ps: int | None = None
+    inputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    priority: Priority = Priority.MEDIUM
+    timing_only: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A request on its way. ``arrived_ps``: when it was submitted; ``timeline`` and ``outputs`` once it has ended, or
+    ``error``."""
+
+    request: JobRequest
+    at_ps: int
+    arrived_ps: int | None = None
+    job: Job | None = None
+    timeline: Timeline | None = None
+    outputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    error: NpusimError | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its outputs, or its error, are there."""
+        return self.timeline is not None and self.job is not None and self.job.loaded is None
+
+
+class Bench:
+    """``device``, its ``driver``, and a ``debugger`` on it. ``preemption``: whether jobs of a higher class interrupt
+    others; ``history``: whether the debugger can go back."""
+
+    def __init__(
+        self, config: Config | str | os.PathLike[str], *, preemption: bool = True, history: bool = True
+    ) -> None:
+        self.device = NpuDevice(load_config(config))
+        self.driver = Driver(self.device.bus)
+        if preemption:
+            self.driver.enable_preemption()
+        self.debugger = Debugger(self.device, history=history)
+        self.arrivals: list[Arrival] = []
+        """All requests, in the order in which they were made."""
+        self._timelines: dict[int, Timeline] = {}
+        self.device.listener = self._timelines.__setitem__
+        self._loaded: dict[Program, LoadedProgram] = {}
+
+    def load(self, program: Program) -> LoadedProgram:
+        """Put a program onto the device, once."""
+        if program not in self._loaded:
+            self._loaded[program] = self.driver.load(program)
+            self.debugger.programs.append(program)
+        return self._loaded[program]
+
+    def submit(self, request: JobRequest) -> Arrival:
+        """Have a job arrive at its time, or now, and wait for nothing. Raises UsageError for a time that is over, and
+        what the driver refuses a job with."""
+        now = self.device.now_ps
+        at = now if request.at_ps is None else request.at_ps
+        if at < now:
+            raise UsageError(f"at_ps must be >= {now}, which is now, got {at}")
+        self.load(request.program)
+        arrival = Arrival(request, max(at, self.device.now_ps) if request.at_ps is None else at)
+        self.arrivals.append(arrival)
+        if request.at_ps is None:
+            self._arrive(arrival)
+        return arrival
+
+    def _arrive(self, arrival: Arrival) -> None:
+        request = arrival.request
+        inputs = {name: to_storage(np.asarray(array)) for name, array in request.inputs.items()}
+        arrival.arrived_ps = self.device.now_ps
+        arrival.job = self.driver.submit(
+            self._loaded[request.program], inputs, priority=request.priority, timing_only=request.timing_only
+        )
+
+    def run_until(self, time_ps: int | None = None) -> Stop:
+        """Let time pass to a breakpoint, the end of a job, or a time, jobs arriving meanwhile; None: as long as
+        anything is to come. A job that has ended is finished by the driver, which takes the host's time."""
+        while True:
+            self._collect()
+            waiting = [each for each in self.arrivals if each.arrived_ps is None]
+            first = min(waiting, key=lambda each: each.at_ps, default=None)
+            if first is not None and first.at_ps <= self.device.now_ps:
+                self._arrive(first)  # late where software was busy until now
+                continue
+            if first is None or (time_ps is not None and time_ps < first.at_ps):
+                stop = self.debugger.run_until(time_ps)
+            else:
+                stop = self.debugger.run_until(first.at_ps)
+                if stop.kind == "time":
+                    continue
+            return stop
+
+    def finish(self) -> list[Arrival]:
+        """Let everything come to its end, whatever is armed; all requests."""
+        limit = self.device.now_ps + HOUR_PS
+        while not all(each.ended for each in self.arrivals) and self.device.now_ps < limit:
+            if self.run_until().text == "nothing is to come":
+                self._collect()
+                break
+        return self.arrivals
+
+    def _collect(self) -> None:
+        """Take what has ended, if an interrupt says that something has."""
+        under_way = [each for each in self.arrivals if each.job is not None and not each.ended]
+        if not under_way or not self.device.messages:
+            return
+        self.driver.poll(0)
+        for arrival in under_way:
+            job = arrival.job
+            if job is not None and job.ended:
+                arrival.timeline = self._timelines.pop(job.fence, None) or Timeline()
+                try:
+                    self.driver.finish(job)
+                except NpusimError as error:
+                    arrival.error = error
+                kinds = {binding.name: binding.dtype for binding in arrival.request.program.outputs}
+                arrival.outputs = {name: from_storage(array, kinds[name]) for name, array in job.outputs.items()}
+
+    def close(self) -> None:
+        """Switch the device off."""
+        self.device.close()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def read_trace(path: str | os.PathLike[str], programs: Mapping[str, Program], origin_ps: int = 0) -> list[JobRequest]:
+    """Requests from a file, one JSON object a line: ``at`` such as ``"2.5 ms"`` or a number of picoseconds, counted
+    from ``origin_ps``, ``program`` by its name here, and ``priority`` (low, medium, high). They only time. Raises
+    UsageError."""
+    requests = []
+    for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            requests.append(_request(json.loads(line), programs, origin_ps))
+        except (ValueError, RecursionError, UsageError) as error:
+            raise UsageError(f"{path}:{number}: {error}") from None
+    return requests
+
+
+def _request(row: Any, programs: Mapping[str, Program], origin_ps: int) -> JobRequest:
+    if not isinstance(row, dict) or not {"at", "program"} <= row.keys() <= {"at", "program", "priority"}:
+        raise UsageError(f"must be an object with at, program and, if need be, priority, got {shown(row)}")
+    at, name, priority = row["at"], row["program"], row.get("priority", "medium")
+    time = parse(at, Dimension.TIME) if isinstance(at, str) else at
+    if type(time) is not int or time < 0:
+        raise UsageError(f"at must be a time such as '2.5 ms' or whole picoseconds >= 0, got {shown(at)}")
+    if not isinstance(name, str) or name not in programs:
+        raise UsageError(f"program must be one of {', '.join(programs)}, got {shown(name)}")
+    if not isinstance(priority, str) or priority.upper() not in Priority.__members__:
+        raise UsageError(f"priority must be low, medium or high, got {shown(priority)}")
+    return JobRequest(programs[name], origin_ps + time, priority=Priority[priority.upper()], timing_only=True)

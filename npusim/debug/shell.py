@@ -1,0 +1,320 @@
+"""The commands of the terminal debugger: a line each, typed or from a script."""
+
+from __future__ import annotations
+
+import cmd
+import shlex
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from npusim.debug.bench import Bench, JobRequest
+from npusim.debug.stops import ACCESSES, MEMORIES, Stop
+from npusim.debug.view import look
+from npusim.debug.viewtext import job_lines, queue_text, ring_lines, time_text, unit_line, view_text
+from npusim.device.checkpoint import Checkpoint
+from npusim.dtypes import from_storage
+from npusim.errors import NpusimError, UsageError
+from npusim.isa import decode
+from npusim.isa.disassemble import disassemble
+from npusim.program import CONSTANTS, Binding, Program
+from npusim.units import Dimension, parse
+
+AROUND = 4
+"""Instructions before and behind the one that ``list`` is about."""
+
+
+class Shell(cmd.Cmd):
+    """``say(text)`` prints. ``strict``: a command that fails ends it, as in a script, with ``failed`` set."""
+
+    prompt = "(npusim) "
+    identchars = cmd.Cmd.identchars + "-"
+
+    def __init__(
+        self, bench: Bench, request: JobRequest, say: Callable[[str], None], *, stdin: IO[str], strict: bool
+    ) -> None:
+        super().__init__(stdin=stdin)
+        # What is no terminal has no cursor to move; and lines are read from where we are told, not from standard input.
+        self.use_rawinput = not strict
+        if strict:
+            self.prompt = ""
+        self.bench, self.device, self.debugger = bench, bench.device, bench.debugger
+        self._request = request
+        self._program: Program = request.program
+        self._arrival: Any = None
+        self._say = say
+        self._strict = strict
+        self.failed: NpusimError | None = None
+        self._stop = Stop("start", self.device.now_ps, "the program is loaded; run, step or continue submits the job")
+        self._loaded = bench.load(self._program)
+
+    # The loop
+
+    def preloop(self) -> None:
+        self._say(self._stop.text)
+
+    def onecmd(self, line: str) -> bool:
+        try:
+            return bool(super().onecmd(line.partition("#")[0].strip()))
+        except (NpusimError, ValueError, OSError) as error:
+            problem = error if isinstance(error, NpusimError) else UsageError(str(error))
+            if self._strict:
+                self.failed = problem
+                return True
+            self._say(f"error: {problem}")
+            return False
+
+    def emptyline(self) -> bool:
+        return False
+
+    def default(self, line: str) -> None:
+        if line == "EOF":
+            return
+        known = ", ".join(sorted({name[3:] for name in self.get_names() if name.startswith("do_")} - {"EOF"}))
+        raise UsageError(f"unknown command {line.split(maxsplit=1)[0]!r}; there are {known}")
+
+    def do_EOF(self, _: str) -> bool:  # noqa: N802 the name that the library calls
+        return True
+
+    def do_quit(self, _: str) -> bool:
+        """quit: leave."""
+        return True
+
+    # The clock
+
+    def _submitted(self) -> None:
+        if self._arrival is None:
+            self._arrival = self.bench.submit(self._request)
+
+    def _show(self, stop: Stop) -> None:
+        self._stop = stop
+        number = f"breakpoint {stop.number}, " if stop.number else ""
+        self._say(f"{time_text(stop.at_ps)}: {number}{stop.kind}: {stop.text}")
+
+    def do_run(self, line: str) -> None:
+        """run: submit the job, if it has not been, and go on to the next stop."""
+        self.do_continue(line)
+
+    def do_continue(self, line: str) -> None:
+        """continue [TIME]: go on to a breakpoint or the end of the job; for so long at most, such as 2.5us."""
+        self._submitted()
+        limit = self.device.now_ps + parse(line, Dimension.TIME) if line else None
+        self._show(self.bench.run_until(limit))
+
+    def do_until(self, line: str) -> None:
+        """until TIME: go on to a time since power-on, such as 1.2ms, or 120000 for ps; or to a breakpoint."""
+        self._submitted()
+        self._show(self.bench.run_until(int(line) if line.isdecimal() else parse(line, Dimension.TIME)))
+
+    def do_step(self, line: str) -> None:
+        """step [instruction|layer|cycle] [N]: go on until so many have ended, begun or passed."""
+        self._submitted()
+        self._show(self.debugger.step(*_what(line)))
+
+    def do_back(self, line: str) -> None:
+        """back [instruction|layer|cycle|stop] [N]: go back in time, by replay from the nearest checkpoint."""
+        self._show(self.debugger.back(*_what(line)))
+
+    # Breakpoints
+
+    def do_break(self, line: str) -> None:
+        """break layer NAME | instruction NUMBER|KIND | address A | register NAME [VALUE] | fence [N] | interrupt"""
+        kind, *rest = shlex.split(line) or [""]
+        debugger = self.debugger
+        makers: dict[str, Callable[..., Any]] = {
+            "layer": debugger.break_layer,
+            "instruction": lambda which: debugger.break_instruction(int(which) if which.isdecimal() else which),
+            "address": lambda address: debugger.break_address(_number(address)),
+            "register": lambda name, value=None: debugger.break_register(
+                name, None if value is None else _number(value)
+            ),
+            "fence": lambda fence=None: debugger.break_fence(fence and _number(fence)),
+            "interrupt": debugger.break_interrupt,
+        }
+        if kind not in makers:
+            raise UsageError(f"break: must be one of {', '.join(makers)}, got {kind!r}")
+        try:
+            made = makers[kind](*rest)
+        except TypeError:
+            raise UsageError(f"usage: {self.do_break.__doc__}") from None
+        self._say(f"breakpoint {made.number}: {made}")
+
+    def do_watch(self, line: str) -> None:
+        """watch dram|sram|acc ADDRESS [SIZE] [read|write|access|value] [CORE] | tensor NAME [ACCESS]"""
+        memory, *rest = shlex.split(line) or [""]
+        if memory == "tensor" and rest:
+            self._submitted()
+            binding = self._binding(rest[0])
+            address, access = self._address(binding.region), rest[1] if len(rest) > 1 else "value"
+            made = self.debugger.watch("dram", address, max(1, binding.nbytes), access, label=f"tensor {binding.name}")
+        elif memory in MEMORIES and rest:
+            sizes = [_number(item) for item in rest if item not in ACCESSES]
+            access = next((item for item in rest if item in ACCESSES), "value")
+            address, size, core = (*sizes, *(0, 4, 0)[len(sizes) :])
+            made = self.debugger.watch(memory, address, size, access, core=core)
+        else:
+            raise UsageError(f"usage: {self.do_watch.__doc__}")
+        self._say(f"breakpoint {made.number}: {made}")
+
+    def do_delete(self, line: str) -> None:
+        """delete [NUMBER]: take a breakpoint off, or all."""
+        self.debugger.delete(_number(line) if line else None)
+
+    def do_breakpoints(self, _: str) -> None:
+        """breakpoints: list them, and how often each was hit."""
+        for each in self.debugger.breakpoints.values():
+            self._say(f"{each.number}: {each}, {each.hits} times")
+
+    # Looking
+
+    def do_where(self, _: str) -> None:
+        """where: the time, why it stands, and what each unit is doing."""
+        view = self._view()
+        self._say(f"{time_text(view['now_ps'])}: {self._stop.kind}: {self._stop.text}")
+        for job in view["jobs"]:
+            self._say("\n".join(job_lines(job)))
+
+    def do_print(self, line: str) -> None:
+        """print all | tensor NAME [COUNT] | memory dram|sram|acc ADDRESS [SIZE] [CORE] | register [NAME] |
+        unit [NAME] | queue NAME | ring [NAME]"""
+        what, *rest = shlex.split(line) or [""]
+        printers: dict[str, Callable[..., None]] = {
+            "all": lambda: self._say(view_text(self._view())),
+            "tensor": self._print_tensor,
+            "memory": self._print_memory,
+            "register": self._print_register,
+            "unit": self._print_unit,
+            "queue": self._print_queue,
+            "ring": self._print_ring,
+        }
+        if what not in printers:
+            raise UsageError(f"print: must be one of {', '.join(printers)}, got {what!r}")
+        try:
+            printers[what](*rest)
+        except TypeError:
+            raise UsageError(f"usage: {self.do_print.__doc__}") from None
+
+    def _view(self) -> dict[str, Any]:
+        return look(self.device, self.debugger.layer)
+
+    def _print_tensor(self, name: str, count: str = "8") -> None:
+        binding = self._binding(name)
+        raw = self.device.machine.memory.slice(self._address(binding.region), binding.nbytes)
+        array = from_storage(binding.elements(raw), binding.dtype)
+        flat = array.reshape(-1)
+        shown = " ".join(map(str, flat[: _number(count)].tolist()))
+        numbers = flat[np.isfinite(flat.astype(np.float64))].astype(np.float64) if flat.size else flat
+        spread = f"; min {numbers.min():g} max {numbers.max():g} mean {numbers.mean():g}" if numbers.size else ""
+        self._say(f"{binding}: {shown}{' ...' if flat.size > _number(count) else ''}{spread}")
+
+    def _binding(self, name: str) -> Binding:
+        bindings = [*self._program.inputs, *self._program.outputs]
+        for each in bindings:
+            if each.name == name:
+                return each
+        raise UsageError(f"tensor must be one of {', '.join(each.name for each in bindings)}, got {name!r}")
+
+    def _address(self, region: int) -> int:
+        """Where a region of the job lies."""
+        if self._arrival is None:
+            raise UsageError("the job has no memory yet: run, step or continue submits it")
+        return int(self._arrival.job.addresses[region])
+
+    def _print_memory(self, memory: str, address: str, size: str = "64", core: str = "0") -> None:
+        machine, start, count = self.device.machine.memory, _number(address), _number(size)
+        if memory not in MEMORIES or _number(core) >= self.device.config.cores:
+            raise UsageError(
+                f"memory must be one of {', '.join(MEMORIES)} of a core that there is, got {memory} {core}"
+            )
+        whole = {"dram": [machine.dram], "sram": machine.sram, "acc": machine.acc}[memory]
+        array = whole[_number(core) if memory != "dram" else 0]
+        if start + count > array.size:
+            raise UsageError(f"{memory} has {array.size:#x} bytes, there are no {count} at {start:#x}")
+        for at in range(start, start + count, 16):
+            row = array[at : min(at + 16, start + count)]
+            self._say(f"{at:#10x}  {' '.join(f'{byte:02x}' for byte in row.tolist())}")
+
+    def _print_register(self, name: str | None = None) -> None:
+        values = self.device.registers.values
+        if name is not None and name not in values:
+            raise UsageError(f"there is no register {name!r}")
+        for each in [name] if name else values:
+            self._say(f"{each} = {values[each]:#x}")
+
+    def _units(self, name: str | None) -> Iterable[dict[str, Any]]:
+        units = [unit for job in self._view()["jobs"] for unit in job.get("units", ())]
+        names = self.device.machine.layout.names
+        if name is not None and name not in names:
+            raise UsageError(f"unit must be one of {', '.join(names)}, got {name!r}")
+        return [unit for unit in units if name in (None, unit["name"])]
+
+    def _print_unit(self, name: str | None = None) -> None:
+        for unit in self._units(name):
+            self._say(unit_line(unit))
+
+    def _print_queue(self, name: str) -> None:
+        for unit in self._units(name):
+            self._say(f"{name}: {queue_text(unit)}")
+
+    def _print_ring(self, name: str | None = None) -> None:
+        for ring in self._view()["rings"]:
+            if name is None or ring["class"] == name.upper():
+                self._say("\n".join(ring_lines(ring)))
+
+    def do_list(self, line: str) -> None:
+        """list [NUMBER]: the instructions around one of the stream; that of the last stop, if none is named."""
+        middle = _number(line) if line else self._stop.command or 0
+        commands = list(decode(self._program.code))
+        names = [entry.name for entry in self._program.ops]
+        for number, text in enumerate(disassemble(commands, names)):
+            if abs(number - middle) <= AROUND:
+                self._say(f"{'>' if number == middle else ' '} {text}")
+
+    def do_layers(self, _: str) -> None:
+        """layers: the operators of the program."""
+        for number, entry in enumerate(self._program.ops):
+            self._say(f"{number:4} {entry.name} ({entry.kind})")
+
+    def do_regions(self, _: str) -> None:
+        """regions: where constants, scratch, inputs and outputs of the job lie in DRAM."""
+        self._submitted()
+        named = {each.region: each.name for each in (*self._program.inputs, *self._program.outputs)}
+        for region, address in sorted(self._arrival.job.addresses.items()):
+            name = "constants" if region == CONSTANTS else named.get(region, "scratch")
+            self._say(f"r{region} {name}: {address:#x}, {self._loaded.sizes[region]} bytes")
+
+    # Checkpoints
+
+    def do_checkpoint(self, line: str) -> None:
+        """checkpoint FILE: save the device as it is."""
+        if not line:
+            raise UsageError("usage: checkpoint FILE")
+        self.device.checkpoint().write(line)
+        self._say(f"wrote {line}, {Path(line).stat().st_size} bytes")
+
+    def do_restore(self, line: str) -> None:
+        """restore FILE: be as at a checkpoint of this session."""
+        self.device.restore(Checkpoint.read(line))
+        self._show(Stop("restore", self.device.now_ps, line))
+
+
+def _what(line: str) -> tuple[str, int]:
+    """The words behind step and back."""
+    words = line.split()
+    if words and words[0].isdecimal():
+        words.insert(0, "instruction")
+    if len(words) > 2:
+        raise UsageError(f"must be a kind and a number, got {line!r}")
+    return (words[0] if words else "instruction"), (_number(words[1]) if len(words) > 1 else 1)
+
+
+def _number(text: str) -> int:
+    try:
+        found = int(text, 0)
+    except ValueError:
+        found = -1
+    if found < 0:
+        raise UsageError(f"must be a number such as 17 or 0x11, got {text!r}")
+    return found

@@ -1,0 +1,304 @@
+"""What a debugger stops at: each breakpoint watches the device for one thing. None armed, nobody watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from npusim.device.job import Job
+from npusim.device.npu import NpuDevice
+from npusim.device.stepping import begun
+from npusim.isa.base import ByteArray, Space, offset_of, space_of
+from npusim.sim import job as machine_job
+from npusim.sim.steps import Step
+from npusim.sim.watch import Watcher
+from npusim.timeline import Timeline
+
+ACCESSES = ("read", "write", "access", "value")
+"""What a watchpoint waits for: any of the first two, or that a byte is another one than before."""
+MEMORIES = ("dram", "sram", "acc")
+
+
+class Stop(NamedTuple):
+    """Where the clock stands, and why. ``number``: of the breakpoint, 0 for what is none; ``unit``, ``command`` (its
+    number in the stream) and ``layer`` where there is an instruction that it is about."""
+
+    kind: str
+    at_ps: int
+    text: str
+    number: int = 0
+    unit: str = ""
+    command: int | None = None
+    layer: str = ""
+
+
+class Names(Protocol):
+    """Who knows what things are called."""
+
+    device: NpuDevice
+
+    def layer(self, step: Step) -> str:
+        """The operator of a step."""
+
+    def command(self, step: Step) -> int | None:
+        """The number of a step in the stream of the job that has the machine."""
+
+
+class Breakpoint(Watcher):
+    """Calls ``hit(self, stop)`` for each time that what it waits for happens."""
+
+    kind: ClassVar[str] = ""
+
+    def __init__(self, names: Names, number: int, hit: Callable[[Stop], None]) -> None:
+        self.names = names
+        self.number = number
+        self.hits = 0
+        self._hit = hit
+
+    def __str__(self) -> str:
+        return self.kind
+
+    def again(self) -> None:
+        """The device is at another moment than before: what is remembered of it is out of date."""
+
+    def stop(self, text: str, unit: str = "", step: Step | None = None) -> None:
+        """It has happened."""
+        self.hits += 1
+        names = self.names
+        command, layer = (None, "") if step is None else (names.command(step), names.layer(step))
+        if step is not None:
+            text += f": {unit} command {command} {step.kind}, layer {layer!r}"
+        self._hit(Stop(self.kind, names.device.now_ps, text, self.number, unit, command, layer))
+
+
+class AtLayer(Breakpoint):
+    """The first instruction of an operator begins."""
+
+    kind = "layer"
+
+    def __init__(self, names: Names, number: int, hit: Callable[[Stop], None], layer: str) -> None:
+        super().__init__(names, number, hit)
+        self.layer = layer
+        self.again()
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}"
+
+    def again(self) -> None:
+        self._seen = begun(self.names.device.machine.current)
+
+    def job_begins(self, job: machine_job.Job) -> None:
+        self._seen = set()
+
+    def step_begins(self, unit: str, step: Step) -> None:
+        if step.op not in self._seen:
+            self._seen.add(step.op)
+            if self.names.layer(step) == self.layer:
+                self.stop("begins", unit, step)
+
+
+class AtInstruction(Breakpoint):
+    """An instruction begins: one of a number in the stream, at a DRAM address, or of a kind."""
+
+    kind = "instruction"
+
+    def __init__(
+        self,
+        names: Names,
+        number: int,
+        hit: Callable[[Stop], None],
+        *,
+        command: int | None = None,
+        address: int | None = None,
+        mnemonic: str = "",
+    ) -> None:
+        super().__init__(names, number, hit)
+        self.command, self.address, self.mnemonic = command, address, mnemonic
+
+    def __str__(self) -> str:
+        if self.address is not None:
+            return f"address {self.address:#x}"
+        return f"instruction {self.mnemonic or self.command}"
+
+    def step_begins(self, unit: str, step: Step) -> None:
+        if self.mnemonic:
+            here = step.kind == self.mnemonic
+        elif self.address is not None:
+            player = self.names.device.machine.current
+            here = player is not None and player.job.code + step.begin == self.address
+        else:
+            here = self.names.command(step) == self.command
+        if here:
+            self.stop("begins", unit, step)
+
+
+class AtRegister(Breakpoint):
+    """Software reads or writes a register, or writes one value."""
+
+    kind = "register"
+    steps = False
+
+    def __init__(
+        self, names: Names, number: int, hit: Callable[[Stop], None], register: str, value: int | None = None
+    ) -> None:
+        super().__init__(names, number, hit)
+        self.register, self.value = register, value
+
+    def __str__(self) -> str:
+        return f"register {self.register}" + ("" if self.value is None else f" = {self.value:#x}")
+
+    def register_read(self, register: str, value: int) -> None:
+        if register == self.register and self.value is None:
+            self.stop(f"software reads {value:#x} from {register}")
+
+    def register_written(self, register: str, value: int) -> None:
+        if register == self.register and self.value in (None, value):
+            self.stop(f"software has written {value:#x} to {register}")
+
+
+class AtFence(Breakpoint):
+    """The job of a fence has the machine, or has ended; of any, if it is None."""
+
+    kind = "fence"
+    steps = False
+
+    def __init__(self, names: Names, number: int, hit: Callable[[Stop], None], fence: int | None) -> None:
+        super().__init__(names, number, hit)
+        self.fence = fence
+
+    def __str__(self) -> str:
+        return "fence" if self.fence is None else f"fence {self.fence}"
+
+    def _is_it(self, job: machine_job.Job) -> bool:
+        return isinstance(job, Job) and job.entry is not None and self.fence in (None, job.entry.fence)
+
+    def job_begins(self, job: machine_job.Job) -> None:
+        if self._is_it(job):
+            self.stop(f"job of fence {fence_of(job)} gets the machine")
+
+    def job_ends(self, job: machine_job.Job, timeline: Timeline) -> None:
+        if self._is_it(job):
+            self.stop(f"job of fence {fence_of(job)} has ended{how(timeline)}")
+
+
+class AtInterrupt(Breakpoint):
+    """An interrupt message leaves the device."""
+
+    kind = "interrupt"
+    steps = False
+
+    def interrupt(self, vector: int) -> None:
+        self.stop(f"interrupt of vector {vector}")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes of a memory: ``dram`` by device address, ``sram`` and ``acc`` of one core by offset."""
+
+    memory: str
+    core: int
+    address: int
+    size: int
+
+    def __str__(self) -> str:
+        where = self.memory if self.memory == "dram" else f"core{self.core}.{self.memory}"
+        return f"{where} {self.address:#x}..{self.address + self.size:#x}"
+
+    def of(self, device: NpuDevice) -> ByteArray:
+        """The bytes, as a view."""
+        memory = device.machine.memory
+        whole = {"dram": [memory.dram], "sram": memory.sram, "acc": memory.acc}[self.memory]
+        return whole[self.core if self.memory != "dram" else 0][self.address : self.address + self.size]
+
+    def meets(self, memory: str, core: int, low: int, high: int) -> bool:
+        """Whether some of these bytes are among others."""
+        same = memory == self.memory and (memory == "dram" or core == self.core)
+        return same and low < self.address + self.size and self.address < high
+
+
+class AtMemory(Breakpoint):
+    """A watchpoint. Instructions count as reading and writing all between the first and the last byte of an operand;
+    ``value`` stops only where a byte has changed."""
+
+    kind = "watch"
+
+    def __init__(
+        self, names: Names, number: int, hit: Callable[[Stop], None], where: Range, access: str, label: str = ""
+    ) -> None:
+        super().__init__(names, number, hit)
+        self.where, self.access = where, access
+        self.label = label or str(where)
+        self.again()
+
+    def __str__(self) -> str:
+        return f"{self.access} of {self.label}"
+
+    def again(self) -> None:
+        self._before = self.where.of(self.names.device).copy()
+
+    def step_ends(self, unit: str, step: Step) -> None:
+        if self.access == "value":
+            self._compare(unit, step)
+            return
+        for memory, core, low, high, write in touched(self.names.device, step):
+            if self.where.meets(memory, core, low, high) and self.access in ("access", "write" if write else "read"):
+                self.stop(f"{'write' if write else 'read'} of {self.label}", unit, step)
+                return
+
+    def memory_read(self, address: int, size: int) -> None:
+        if self.access in ("read", "access") and self.where.meets("dram", 0, address, address + size):
+            self.stop(f"software reads {self.label}")
+
+    def memory_written(self, address: int, size: int) -> None:
+        if not self.where.meets("dram", 0, address, address + size):
+            return
+        if self.access == "value":
+            self._compare("software", None)
+        elif self.access != "read":
+            self.stop(f"software has written {self.label}")
+
+    def _compare(self, unit: str, step: Step | None) -> None:
+        now = self.where.of(self.names.device)
+        changed = np.flatnonzero(now != self._before)
+        if changed.size:
+            first = int(changed[0])
+            old, new = int(self._before[first]), int(now[first])
+            self._before = now.copy()
+            at = self.where.address + first
+            text = f"{self.label} has changed, {changed.size} bytes, the first at {at:#x}: {old:#04x} -> {new:#04x}"
+            self.stop(text, unit, step)
+
+
+def touched(device: NpuDevice, step: Step) -> Iterator[tuple[str, int, int, int, bool]]:
+    """Memory, core, first byte, end and whether it writes, for each operand of a step of the job on the machine."""
+    player = device.machine.current
+    if player is None:
+        return
+    for access in step.instruction.accesses():
+        if access is None:
+            continue
+        space, low = space_of(access.address), offset_of(access.address) + access.low
+        size = access.high - access.low
+        if space >= Space.REGION:
+            base = player.job.regions[space - Space.REGION][0]
+            yield "dram", 0, base + low, base + low + size, access.write
+            continue
+        memory = "sram" if space == Space.SRAM else "acc"
+        for core in step.instruction.targets(step.core) if access.write else (step.core,):
+            yield memory, core, low, low + size, access.write
+
+
+def fence_of(job: machine_job.Job) -> int | None:
+    """The fence of a job, if its entry could be read."""
+    return job.entry.fence if isinstance(job, Job) and job.entry is not None else None
+
+
+def how(timeline: Timeline) -> str:
+    """How a job has ended, in a few words."""
+    if timeline.fault is not None:
+        fault = timeline.fault
+        return f" with fault {fault.code.name} at {fault.address:#x}: {fault.explanation}"
+    return ", aborted" if timeline.aborted else f" after {timeline.cycles} cycles"

@@ -1,0 +1,249 @@
+"""The device behind QEMU's ``x-pci-proxy-dev``, which Debian 12's QEMU 7.2 has: its protocol between two processes.
+
+QEMU says what its processor does to configuration space and to BARs, and where its RAM lies; it has no message for an
+interrupt. A message (MSI, MSI-X) is a write to memory: one that goes to RAM is made there, any other by a second
+channel, of QEMU's qtest, which writes to the addresses of the machine. The pin is a pair of eventfds, of which QEMU
+makes use with KVM only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable
+
+from npusim.device.bus import BAR_MEMORY
+from npusim.device.carriers.host_memory import HostMemory, Window
+from npusim.device.carriers.interrupts import INTX, Interrupts, check_eventfds
+from npusim.device.carriers.pace import Pace
+from npusim.device.carriers.wire import PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
+from npusim.device.npu import NpuDevice
+from npusim.device.pci import DmaError, PciFunction
+from npusim.errors import UsageError
+
+SYNC_RAM, RETURN, CONFIG_WRITE, CONFIG_READ, BAR_WRITE, BAR_READ, SET_IRQ, RESET = range(8)
+HEADER = struct.Struct("<i4xQ")
+"""Command, bytes behind this header."""
+SECTIONS = 8
+RAM = struct.Struct(f"<{SECTIONS}Q{SECTIONS}Q{SECTIONS}q")
+"""Bus addresses, bytes, places in their files of the sections of RAM, as many as there are descriptors."""
+CONFIG = struct.Struct("<IIi")
+"""Address, value, bytes."""
+BAR = struct.Struct("<QQI?3x")
+"""Bus address, value, bytes, whether it is memory and not ports."""
+_SIZES = {
+    SYNC_RAM: RAM.size, CONFIG_WRITE: CONFIG.size, CONFIG_READ: CONFIG.size, BAR_WRITE: BAR.size, BAR_READ: BAR.size,
+    SET_IRQ: 0, RESET: 0,
+}  # fmt: skip
+_ALL_ONES = (1 << 64) - 1
+LARGEST_BAR = 1 << 30
+_BAR2, _BAR3 = 0x18, 0x1C
+
+_log = logging.getLogger("npusim.device")
+
+
+class PciProxy:
+    """Serves a device to one QEMU after another; see :class:`Pace` for ``lockstep``.
+
+    QEMU takes every BAR for one of 32 bits, so DRAM is shown in a BAR of that kind. Raises UsageError if it is too
+    large for that.
+    """
+
+    def __init__(self, device: NpuDevice, *, lockstep: bool = False, patience_s: float = PATIENCE_S) -> None:
+        self._pace = Pace(device, lockstep=lockstep)
+        self._patience_s = patience_s
+        self.function = PciFunction(device, self)
+        self._sizes = {bar.number: bar.size for bar in self.function.bars}
+        if self._sizes[BAR_MEMORY] > LARGEST_BAR:
+            raise UsageError(
+                f"dram.bytes: x-pci-proxy-dev has BARs of at most 1 GiB, got {device.config.dram.bytes:#x} bytes"
+            )
+        self._interrupts = Interrupts((1,))
+        self._resample: int | None = None
+        self._ram = HostMemory()
+        self._channel: Wire | None = None
+        self._broken: PeerError | PeerGoneError | None = None
+        self._actions: dict[int, Callable[[bytes, list[int]], int | None]] = {
+            SYNC_RAM: self._sync_ram, CONFIG_WRITE: self._config_write, CONFIG_READ: self._config_read,
+            BAR_WRITE: self._bar_write, BAR_READ: self._bar_read, SET_IRQ: self._set_irq, RESET: self._reset,
+        }  # fmt: skip
+
+    def serve(self, peer: socket.socket, channel: socket.socket | None = None) -> None:
+        """Serve a QEMU until it goes, or says what cannot be followed; takes the sockets over. ``channel``: qtest's."""
+        wire = Wire(peer, self._patience_s)
+        self._channel = Wire(channel, self._patience_s) if channel is not None else None
+        self._broken = None
+        self.function.reset()  # a machine that is switched on finds it so
+        try:
+            while True:
+                self._wait(wire)
+                self._obey(wire)
+                self._pace.settle()
+        except PeerGoneError:
+            pass
+        except PeerError as error:
+            _log.warning("pci-proxy: QEMU is dropped: %s", error)
+        finally:
+            wire.close()
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._resample is not None:
+            os.close(self._resample)
+        self._channel = self._resample = None
+        self._ram.clear()
+        self._interrupts.clear()
+
+    # Messages
+
+    def _wait(self, wire: Wire) -> None:
+        """Let the device work until QEMU has a message; take what comes otherwise."""
+        while True:
+            poll = select.poll()
+            files = [wire.fileno()]
+            if self._channel is not None:
+                files.append(self._channel.fileno())
+            if self._resample is not None:
+                files.append(self._resample)
+            for file in files:
+                poll.register(file, select.POLLIN)
+            self._pace.until(lambda: self._broken or poll.poll(0))  # noqa: B023 called in this round
+            if self._broken is not None:
+                raise self._broken
+            ready = [file for file, _ in poll.poll()]
+            if wire.fileno() in ready:
+                return
+            if self._resample in ready:
+                self._sampled()
+            else:
+                assert self._channel is not None
+                self._channel.drain()  # that it has done what it was told
+
+    def _obey(self, wire: Wire) -> None:
+        command, size = HEADER.unpack(wire.receive(HEADER.size))
+        if size != _SIZES.get(command):
+            raise PeerError(f"command {command} with {size} bytes")
+        body = bytes(wire.receive(size, begun=True)) if size else b""
+        fds = wire.take_fds()
+        try:
+            if fds and command not in (SYNC_RAM, SET_IRQ):
+                raise PeerError(f"command {command} with {len(fds)} descriptors")
+            value = self._actions[command](body, fds)
+        finally:
+            close_all(fds)
+        if value is not None:
+            wire.send(HEADER.pack(RETURN, 8), struct.pack("<Q", value & _ALL_ONES))
+
+    def _sync_ram(self, body: bytes, fds: list[int]) -> None:
+        """All of QEMU's RAM, each time."""
+        numbers = RAM.unpack(body)
+        self._ram.clear()
+        for address, size, offset in zip(
+            *(numbers[n : n + SECTIONS] for n in (0, SECTIONS, 2 * SECTIONS)), strict=True
+        ):
+            if not fds:
+                return
+            try:
+                self._ram.add(Window(address, size, True, True, fds[0], offset))
+            except OSError as error:
+                raise PeerError(f"RAM of {size} bytes at {address:#x}: {error.strerror}") from None
+            fds.pop(0)
+
+    def _config_write(self, body: bytes, fds: list[int]) -> int:
+        offset, value, size = CONFIG.unpack(body)
+        self._pace.access()
+        if offset & ~3 != _BAR3:  # the upper half of BAR 2, which is not shown
+            self.function.config_write(offset, size, value)
+        return 0
+
+    def _config_read(self, body: bytes, fds: list[int]) -> int:
+        offset, _, size = CONFIG.unpack(body)
+        self._pace.access()
+        if size not in (1, 2, 4):
+            return 0xFFFF_FFFF
+        if offset & ~3 == _BAR3:
+            return 0
+        value = self.function.config_read(offset, size)
+        return value & ~0xF if offset == _BAR2 else value  # as if it had 32 bits, and were not prefetchable
+
+    def _bar_write(self, body: bytes, fds: list[int]) -> int:
+        address, value, size, memory = BAR.unpack(body)
+        self._pace.access()
+        place = self._find(address, size, memory)
+        if place is not None:
+            self.function.write(*place, size, value & (1 << 8 * size) - 1)
+        return 0
+
+    def _bar_read(self, body: bytes, fds: list[int]) -> int:
+        address, _, size, memory = BAR.unpack(body)
+        self._pace.access()
+        place = self._find(address, size, memory)
+        return _ALL_ONES if place is None else self.function.read(*place, size)
+
+    def _find(self, address: int, size: int, memory: bool) -> tuple[int, int] | None:
+        """BAR and offset of a bus address."""
+        for bar, most in self._sizes.items():
+            base = self.function.config_read(0x10 + 4 * bar, 4) & ~0xF
+            if memory and size in (1, 2, 4, 8) and base and base <= address and address + size <= base + most:
+                return bar, address - base
+        return None
+
+    def _set_irq(self, body: bytes, fds: list[int]) -> None:
+        """What asserts the pin, and what says that it was handled."""
+        if len(fds) != 2:
+            raise PeerError(f"{len(fds)} descriptors for the pin, 2 must be")
+        try:
+            check_eventfds(fds)
+            if not fcntl.fcntl(fds[1], fcntl.F_GETFL) & os.O_NONBLOCK:  # we read it, and others may
+                raise OSError(errno.EINVAL, "the second eventfd must not block")
+            if self._resample is not None:
+                os.close(self._resample)
+            self._resample = fds.pop()
+            self._interrupts.assign(INTX, 0, 1, fds)
+            fds.clear()
+        except OSError as error:
+            raise PeerError(f"the pin: {error.strerror}") from None
+
+    def _sampled(self) -> None:
+        assert self._resample is not None
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._resample)
+        self._interrupts.mask(INTX, False, [0])
+
+    def _reset(self, body: bytes, fds: list[int]) -> int:
+        self.function.reset()
+        return 0
+
+    # The function's host side
+
+    def interrupt(self, vector: int) -> None:
+        address, data = self.function.message(vector)
+        try:
+            self._ram.write(address, struct.pack("<I", data))
+            return
+        except DmaError:
+            pass
+        if self._channel is None:
+            _log.warning("pci-proxy: an interrupt message to %#x is lost: there is no qtest channel", address)
+            return
+        try:  # in the midst of the device's work: who does not listen is dropped when that is done
+            self._channel.send(f"writel {address:#x} {data:#x}\n".encode())
+        except (PeerError, PeerGoneError) as error:
+            self._broken = error
+
+    def intx(self, asserted: bool) -> None:
+        self._interrupts.level(asserted)
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        return self._ram.read(address, size)
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        self._ram.write(address, data)

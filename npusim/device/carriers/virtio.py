@@ -1,0 +1,121 @@
+"""The device's end of virtqueues: rings of descriptors in a guest's memory.
+
+Virtual I/O Device (VIRTIO) Version 1.1, section 2.6: split virtqueues, without indirect descriptors and event indices,
+which nobody here offers. Nothing that a guest writes is believed: every address is looked up, every chain has an end.
+A queue that cannot be is a PeerError, one outside of the guest's memory a DmaError.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from npusim.device.carriers.host_memory import HostMemory
+from npusim.device.carriers.wire import PeerError
+
+CHAIN_BYTES = 1 << 28
+"""The most that one chain of descriptors may hold: what lies behind all BARs together, 256 MiB."""
+QUEUE_SIZES = tuple(1 << power for power in range(11))
+
+_NEXT, _DEVICE_WRITES = 1, 2
+_DESCRIPTOR = struct.Struct("<QIHH")  # address, bytes, flags, next
+_USED = struct.Struct("<II")  # head of a chain, bytes written
+_INDEX = struct.Struct("<H")
+
+
+class Chain(NamedTuple):
+    """One request: ``data``, what the driver wrote; ``room``, addresses and sizes of where the answer goes."""
+
+    head: int
+    data: bytes
+    room: tuple[tuple[int, int], ...]
+
+
+class Queue:
+    """A split virtqueue, as its device sees it. Addresses are set by the driver before anything is taken."""
+
+    def __init__(self, memory: HostMemory) -> None:
+        self._memory = memory
+        self.descriptors = self.used = self.available = 0  # bus addresses
+        self.reset()
+
+    def reset(self) -> None:
+        """As before the driver has set it up."""
+        self.size = 0
+        self.kept: list[int] = []  # heads of chains that are done with, and not given back yet
+        self.taken = 0  # as the driver's index of what is available counts, modulo 2**16
+        self._given = 0
+
+    def set_size(self, size: int) -> None:
+        """Raises PeerError for a size that a virtqueue cannot have."""
+        if size not in QUEUE_SIZES:
+            raise PeerError(f"the size of a virtqueue must be a power of two up to {QUEUE_SIZES[-1]}, got {size}")
+        self.size = size
+
+    def waiting(self) -> int:
+        """Chains that the driver has made available and that were not taken; 0 for a queue that is not set up."""
+        if not self.size:
+            return 0
+        (available,) = _INDEX.unpack(self._memory.read(self.available + 2, 2))
+        waiting: int = available - self.taken & 0xFFFF
+        if waiting > self.size:
+            raise PeerError(f"a virtqueue of {self.size} cannot have {waiting} chains available")
+        return waiting
+
+    def take(self) -> Chain:
+        """The next chain; only if there is one :meth:`waiting`."""
+        (head,) = _INDEX.unpack(self._memory.read(self.available + 4 + 2 * (self.taken % self.size), 2))
+        self.taken = self.taken + 1 & 0xFFFF
+        data, room = [], []
+        for address, size, flags in self._walk(head):
+            if flags & _DEVICE_WRITES:
+                room.append((address, size))
+            elif room:
+                raise PeerError("a chain must have what the device reads before what it writes")
+            else:
+                data.append(self._memory.read(address, size))
+        return Chain(head, b"".join(data), tuple(room))
+
+    def _walk(self, index: int) -> Iterator[tuple[int, int, int]]:
+        total = 0
+        for _ in range(self.size):
+            if index >= self.size:
+                raise PeerError(f"a descriptor must be one of 0 to {self.size - 1}, got {index}")
+            entry = self._memory.read(self.descriptors + _DESCRIPTOR.size * index, _DESCRIPTOR.size)
+            address, size, flags, index = _DESCRIPTOR.unpack(entry)
+            total += size
+            if flags & ~(_NEXT | _DEVICE_WRITES) or total > CHAIN_BYTES:
+                raise PeerError(
+                    f"a chain with flags {flags:#x} and {total} bytes: must have 0 to 3, {CHAIN_BYTES} at most"
+                )
+            yield address, size, flags
+            if not flags & _NEXT:
+                return
+        raise PeerError(f"a chain must end within the {self.size} descriptors of its virtqueue")
+
+    def give(self, chain: Chain, answer: bytes) -> None:
+        """Hand a chain back with an answer, of which goes in what has room."""
+        place = 0
+        for address, size in chain.room:
+            part = answer[place : place + size]
+            if part:
+                self._memory.write(address, part)
+            place += len(part)
+        self._give(chain.head, place)
+
+    def keep(self, chain: Chain) -> None:
+        """Have done with a chain that has no answer, but give it back later: at :meth:`give_kept`."""
+        self.kept.append(chain.head)
+
+    def give_kept(self) -> None:
+        """Hand back what was kept."""
+        for head in self.kept:
+            self._give(head, 0)
+        self.kept.clear()
+
+    def _give(self, head: int, written: int) -> None:
+        entry = _USED.pack(head, written)
+        self._memory.write(self.used + 4 + _USED.size * (self._given % self.size), entry)
+        self._given = self._given + 1 & 0xFFFF
+        self._memory.write(self.used + 2, _INDEX.pack(self._given))

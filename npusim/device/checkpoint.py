@@ -1,0 +1,186 @@
+"""The state of a whole device at one moment, in the midst of whatever it does, and its file.
+
+A file holds plain data, never code: a header, the state as JSON, the pages of the memories that are not all zeros; both
+compressed, all of it under a checksum. What is read is looked at before it is believed. See ADR 0047.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npusim.errors import CheckpointError, ConfigError, UsageError
+from npusim.hw.config import Config, config_of
+from npusim.isa.base import ISA_VERSION, ByteArray
+from npusim.own import open_regular, replace_file
+from npusim.sim.memory import DeviceMemory
+from npusim.sim.pages import PAGE, Runs, bytes_of, memories, pages_of, written
+from npusim.sim.saved import Saved
+
+FORMAT_VERSION = 1
+"""Of the file and of the state in it; raise it with any change to either."""
+LONGEST_STATE = 1 << 30
+"""Bytes of JSON that are looked at."""
+
+_MAGIC = b"NPUCKPT\x1a"
+_HEADER = struct.Struct("<8sIIQQQQ32s")
+_LEVEL = 1
+"""Of compression: most of the bytes are weights, which hardly shrink."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A device at one moment. ``state``: everything but the bytes of its memories, as JSON has it; ``pages``: those."""
+
+    state: Mapping[str, Any]
+    pages: ByteArray
+
+    @property
+    def now_ps(self) -> int:
+        """The simulated time at which it was taken."""
+        return Saved(self.state)["now_ps"].integer()
+
+    def config(self) -> Config:
+        """The device that it is of. Raises CheckpointError."""
+        saved = Saved(self.state)["config"]
+        saved.names()
+        try:
+            config = config_of(saved.value, "checkpoint")
+        except (ConfigError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the description of its device: {error}") from None
+        if config.fingerprint() != Saved(self.state)["fingerprint"].text():
+            raise CheckpointError("the description of its device is not the one that it was taken of")
+        return config
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write a file, whole or not at all. Raises OSError."""
+        raw = json.dumps(self.state, separators=(",", ":")).encode()
+        parts = [zlib.compress(raw, _LEVEL), zlib.compress(self.pages.data, _LEVEL)]
+        lengths = [len(parts[0]), len(raw), len(parts[1]), self.pages.size]
+        header = _HEADER.pack(_MAGIC, FORMAT_VERSION, ISA_VERSION, *lengths, _digest(lengths, parts))
+        replace_file(Path(path), [header, *parts])
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """Read and check a file. Raises UsageError if it cannot be read, CheckpointError if it is refused."""
+        try:
+            with open_regular(Path(path)) as file:
+                size = os.fstat(file.fileno()).st_size
+                lengths, digest = _header(path, file.read(_HEADER.size), size)
+                data = bytearray(size - _HEADER.size)
+                done = 0
+                while got := file.readinto(memoryview(data)[done:]):
+                    done += got
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except MemoryError:
+            raise CheckpointError(f"{path}: is larger than this machine's memory") from None
+        view = memoryview(data)
+        parts = [view[: lengths[0]], view[lengths[0] :]]
+        if done < len(data) or not hmac.compare_digest(_digest(lengths, parts), digest):
+            raise CheckpointError(f"{path}: has been altered: its checksum does not match")
+        state = _parsed(path, _inflated(path, parts[0], lengths[1]))
+        return cls(state, np.frombuffer(_inflated(path, parts[1], lengths[3]), np.uint8))
+
+
+def _digest(lengths: Iterable[int], parts: Iterable[Any]) -> bytes:
+    state = hashlib.sha256(struct.pack("<IIQQQQ", FORMAT_VERSION, ISA_VERSION, *lengths))
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
+def _header(path: object, start: bytes, size: int) -> tuple[list[int], bytes]:
+    """Lengths (state, state inflated, pages, pages inflated), which agree with the file's size, and the digest."""
+    if len(start) < _HEADER.size:
+        raise CheckpointError(f"{path}: {len(start)} bytes, too short for a checkpoint")
+    magic, version, isa, *lengths, digest = _HEADER.unpack(start)
+    if magic != _MAGIC:
+        raise CheckpointError(f"{path}: is not a checkpoint of npusim")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: has format {version}; this npusim reads format {FORMAT_VERSION}")
+    if isa != ISA_VERSION:
+        raise CheckpointError(f"{path}: is for instruction set {isa}, this npusim has instruction set {ISA_VERSION}")
+    wanted = _HEADER.size + lengths[0] + lengths[2]
+    if size != wanted:
+        kind = "is truncated" if size < wanted else "has bytes behind its end"
+        raise CheckpointError(f"{path}: {kind}: {size} bytes, its header says {wanted}")
+    if lengths[1] > LONGEST_STATE:
+        raise CheckpointError(
+            f"{path}: its state must have at most {LONGEST_STATE} bytes, its header says {lengths[1]}"
+        )
+    return lengths, digest
+
+
+def _inflated(path: object, packed: memoryview, size: int) -> bytes:
+    """So many bytes and no more, whatever the stream would become."""
+    stream = zlib.decompressobj()
+    try:
+        # One more than is allowed, because 0 would be no limit, and to see that there is no more.
+        raw = stream.decompress(packed, size + 1)
+    except (zlib.error, MemoryError, OverflowError) as error:
+        raise CheckpointError(f"{path}: cannot be decompressed: {error}") from None
+    if len(raw) != size or not stream.eof or stream.unused_data:
+        raise CheckpointError(f"{path}: does not decompress to the {size} bytes that its header says")
+    return raw
+
+
+def _parsed(path: object, raw: bytes) -> Mapping[str, Any]:
+    try:
+        state = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: its state is no JSON: {error}") from None
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path}: its state must be a mapping")
+    return state
+
+
+# Memories
+
+
+def memory_state(memory: DeviceMemory) -> tuple[dict[str, Runs], ByteArray]:
+    """Which pages of each memory are kept, and their bytes."""
+    runs = {name: written(array) for name, array in memories(memory).items()}
+    parts = [part for name, array in memories(memory).items() for part in pages_of(array, runs[name])]
+    return runs, np.concatenate([np.zeros(0, np.uint8), *parts])
+
+
+def restore_memory(memory: DeviceMemory, saved: Saved, pages: ByteArray) -> None:
+    """Every byte as it was. Raises CheckpointError."""
+    arrays = memories(memory)
+    if sorted(saved.names()) != sorted(arrays):
+        raise saved.refuse(f"the pages of {', '.join(arrays)}")
+    runs = {name: _runs(saved[name], array) for name, array in arrays.items()}
+    total = sum(bytes_of(array, runs[name]) for name, array in arrays.items())
+    if total != pages.size:
+        raise CheckpointError(f"{saved.path}: name {total} bytes, there are {pages.size}")
+    memory.release()
+    at = 0
+    for name, array in arrays.items():
+        if name != "dram":
+            array[:] = 0
+        for part in pages_of(array, runs[name]):
+            part[:] = pages[at : at + part.size]
+            at += part.size
+
+
+def _runs(saved: Saved, array: ByteArray) -> Runs:
+    runs: Runs = []
+    end, count = 0, -(-array.size // PAGE)
+    for item in saved:
+        first, pages = item.integers(2, 0, count)
+        if first < end or not pages or first + pages > count:
+            raise item.refuse(f"a page from {end} on and how many, all of them below {count}")
+        end = first + pages
+        runs.append((first, pages))
+    return runs

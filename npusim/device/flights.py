@@ -1,0 +1,137 @@
+"""Jobs in flight as the driver sanitizer knows them: which bytes belong to each, from its doorbell on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from npusim.device.registers import RINGS
+from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, REGION_ROW, JobFlag, RingEntry
+from npusim.device.spans import Extent, touched
+from npusim.isa.base import ByteArray
+from npusim.program import CONSTANTS, SCRATCH
+from npusim.sim.memory import AddressError
+
+Load = Callable[[int, int], bytes]
+"""The bytes at an address, in DRAM or in host memory, as the device reads them; raises AddressError."""
+_NOTHING = Extent()
+_WITHDRAWN = int(JobFlag.WITHDRAWN)
+_FLAGS = slice(4, 8)
+ENTRY_SPAN = "ring entry"
+RESIDENT_CONSTANTS = "constants of which some stay in SRAM"
+
+
+class Span(NamedTuple):
+    """Bytes [low, high) that a job uses. ``filled``: it reads them, and nobody but software has put them there;
+    ``alone``: no other job may use them, be it of the same ring."""
+
+    low: int
+    high: int
+    written: bool
+    what: str
+    filled: bool = False
+    alone: bool = False
+
+    def meets(self, low: int, high: int) -> bool:
+        return low < self.high and self.low < high
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A job from its doorbell until the driver can know that it has ended.
+
+    ``number``: of its entry, as TAIL counts; ``raw``: the entry at the doorbell. ``looked_ps``: when the driver last
+    looked at its record and found it pending. ``masked``: INT_MASK let nothing through when it ended. ``excused``: its
+    interrupt has been sent, and it can be about no other job.
+    """
+
+    ring: int
+    number: int
+    address: int
+    raw: bytes
+    entry: RingEntry | None
+    rung_ps: int
+    spans: tuple[Span, ...] = ()
+    ended_ps: int | None = None
+    looked_ps: int | None = None
+    masked: bool = False
+    excused: bool = False
+    aborted: bool = False
+    digests: dict[Span, bytes] = field(default_factory=dict)
+
+    @property
+    def fence(self) -> int | None:
+        return self.entry.fence if self.entry is not None else None
+
+    @property
+    def computes(self) -> bool:
+        return self.entry is not None and not self.entry.flags & JobFlag.TIMING_ONLY
+
+    @property
+    def name(self) -> str:
+        ring = RINGS[self.ring]
+        return f"job {self.fence} of ring {ring}" if self.entry is not None else f"entry {self.number} of ring {ring}"
+
+    def changed(self, span: Span, now: ByteArray) -> bool:
+        """Whether bytes that must not change have."""
+        if span.low == self.address and span.what == ENTRY_SPAN:
+            return not self.withdrawn_only(now.tobytes())
+        return self.digests[span] != digest(now)
+
+    def withdrawn_only(self, now: bytes) -> bool:
+        """Whether the entry in memory differs from that of the doorbell by its mark "withdrawn" alone."""
+        marked = int.from_bytes(self.raw[_FLAGS], "little") | _WITHDRAWN
+        return now == self.raw[:4] + marked.to_bytes(4, "little") + self.raw[8:] or now == self.raw
+
+
+def take_off(load: Load, dram_bytes: int, ring: int, number: int, address: int, now: int) -> Flight:
+    """The job whose entry lies at an address, as it is at its doorbell."""
+    try:
+        raw = load(address, ENTRY.size)
+    except AddressError:
+        return Flight(ring, number, address, b"", None, now)
+    entry = RingEntry(*ENTRY.unpack(raw))
+    if entry.magic != ENTRY_MAGIC or entry.mistake:
+        return Flight(ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, ENTRY_SPAN),))
+    inside = (span for span in _spans(load, address, entry) if span.low < span.high <= dram_bytes)
+    return Flight(ring, number, address, raw, entry, now, tuple(inside))
+
+
+def _spans(load: Load, address: int, entry: RingEntry) -> Iterator[Span]:
+    table_bytes = entry.region_count * REGION_ROW.size
+    code_end, table_end = entry.program_address + entry.program_bytes, entry.region_table + table_bytes
+    yield Span(address, address + ENTRY.size, False, ENTRY_SPAN)
+    yield Span(entry.program_address, code_end, False, "code", filled=True)
+    yield Span(entry.region_table, table_end, False, "region table", filled=True)
+    yield Span(entry.completion, entry.completion + COMPLETION.size, True, "completion record", alone=True)
+    yield Span(entry.log, entry.log + entry.log_bytes, True, "text of a fault", alone=True)
+    try:
+        code = load(entry.program_address, entry.program_bytes)
+        rows = list(REGION_ROW.iter_unpack(load(entry.region_table, table_bytes)))
+    except AddressError:
+        return  # a fault, which the device reports
+    stream = touched(code)
+    if stream is None or entry.flags & JobFlag.TIMING_ONLY:  # it touches no data
+        return
+    for number, (base, size) in enumerate(rows):
+        (low, high), (first, last) = stream.regions.get(number, _NOTHING)
+        if max(high, last) > size:
+            return  # likewise
+        if first < last:
+            kind = "scratch" if number == SCRATCH else "output"
+            hull = (min(low, first), max(high, last)) if low < high else (first, last)
+            yield Span(base + hull[0], base + hull[1], True, f"{kind}, region {number}")
+        elif low < high:
+            what, filled = f"input, region {number}", True
+            if number == CONSTANTS:
+                what = RESIDENT_CONSTANTS if stream.keeps and entry.residents else "constants"
+            elif number == SCRATCH:
+                what, filled = "scratch", False  # what a program reads there before it writes is its own affair
+            yield Span(base + low, base + high, False, what, filled)
+
+
+def digest(bytes_: ByteArray) -> bytes:
+    """Of what must not change."""
+    return hashlib.blake2b(bytes_.tobytes(), digest_size=16).digest()

@@ -1,0 +1,181 @@
+"""The state of jobs that the device has taken, as plain data and back, and of the programs that they run."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from npusim.device.job import Job, Stage
+from npusim.device.registers import RINGS
+from npusim.device.ring import MAX_REGIONS, RingEntry
+from npusim.errors import CheckpointError
+from npusim.sim.jobstate import (
+    fault_of,
+    fault_state,
+    replayer_state,
+    restored_replayer,
+    restored_stepper,
+    stepper_state,
+)
+from npusim.sim.machine import Decoded, Ending, Machine, Player, Residents
+from npusim.sim.memory import AddressError
+from npusim.sim.owner import Owners
+from npusim.sim.runner import Runner
+from npusim.sim.saved import Saved
+from npusim.sim.stepper import Stepper
+from npusim.sim.steps import RefusedError
+
+ADDRESS = (1 << 64) - 1
+_PLAIN = ("code", "code_bytes", "context", "residents", "started_ps", "tail_ps")
+_FLAGS = ("aborted", "arithmetic", "held")
+
+
+def owner_name(ring: int) -> str:
+    """What the job of a class is called where its parts have events."""
+    return f"job {RINGS[ring]}"
+
+
+class Programs:
+    """The programs of jobs under way, each once. Most of them still lie in DRAM, and need not be kept twice."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._numbers: dict[tuple[bytes, tuple[int, ...]], int] = {}
+        self.state: list[dict[str, Any]] = []
+
+    def number(self, program: Decoded, address: int) -> int:
+        """The number of a program that was read from an address."""
+        key = program.code, program.sizes
+        if key not in self._numbers:
+            self._numbers[key] = len(self.state)
+            there = self._machine.memory.slice(address, len(program.code)).tobytes() == program.code
+            text = None if there else base64.b64encode(program.code).decode()
+            self.state.append(
+                {"address": address, "bytes": len(program.code), "code": text, "sizes": list(program.sizes)}
+            )
+        return self._numbers[key]
+
+    @staticmethod
+    def restored(machine: Machine, saved: Saved) -> list[Decoded]:
+        """The programs again, DRAM being as it was. Raises CheckpointError."""
+        return [_decoded(machine, item) for item in saved]
+
+
+def _decoded(machine: Machine, saved: Saved) -> Decoded:
+    sizes = tuple(size.integer(0, ADDRESS) for size in saved["sizes"])
+    if len(sizes) > MAX_REGIONS:
+        raise saved["sizes"].refuse(f"a list of at most {MAX_REGIONS}")
+    try:
+        if saved["code"].missing:
+            size = saved["bytes"].integer(0, ADDRESS)
+            code = machine.memory.slice(saved["address"].integer(0, ADDRESS), size).tobytes()
+        else:
+            code = base64.b64decode(saved["code"].text(), validate=True)
+        return machine.decoded(code, sizes)
+    except (AddressError, RefusedError) as error:
+        raise CheckpointError(f"{saved.path}: {error.explanation}") from None
+    except (binascii.Error, ValueError) as error:
+        raise CheckpointError(f"{saved.path}.code: {error}") from None
+
+
+def residents_state(residents: Residents | None, programs: Programs, address: int) -> list[Any] | None:
+    """What is in SRAM; ``address``: where the code of a job of that program lies, or lay."""
+    if residents is None:
+        return None
+    number = programs.number(residents.program, address)
+    return [number, list(residents.constants), residents.number, residents.computed]
+
+
+def residents_of(saved: Saved, programs: list[Decoded]) -> Residents | None:
+    """The same again."""
+    if saved.missing:
+        return None
+    program, constants, number, computed = saved.items(4)
+    address, size = constants.integers(2, 0, ADDRESS)
+    found = programs[program.index(len(programs))]
+    return Residents(found, (address, size), number.integer(0, 0xFFFF_FFFF), computed.flag())
+
+
+def job_state(job: Job, programs: Programs, owners: Owners, record_ps: int) -> dict[str, Any]:
+    """A job; ``record_ps``: when its record will be written, if it has ended."""
+    state: dict[str, Any] = {name: getattr(job, name) for name in (*_PLAIN, *_FLAGS)}
+    state |= {"ring": job.ring, "stage": job.stage.name, "regions": [list(row) for row in job.regions]}
+    state["entry"] = None if job.entry is None else list(job.entry)
+    state["fault"] = fault_state(job.fault)
+    state["player"] = None if job.player is None else _player_state(job.player, programs, owners, record_ps)
+    return state
+
+
+def _player_state(player: Player, programs: Programs, owners: Owners, record_ps: int) -> dict[str, Any]:
+    ending = player.done
+    assert isinstance(ending, Ending)
+    state = {
+        "program": programs.number(ending.program, player.job.code),
+        "left": residents_state(ending.left, programs, player.job.code),
+    }
+    if isinstance(player, Stepper):
+        return {"kind": "steps", **state, **stepper_state(player, owners)}
+    if isinstance(player, Runner):
+        assert player.over  # else it goes step by step by now
+        timeline = player.timeline(record_ps, player.machine.config.clock_hz)
+    else:
+        assert player.course.timeline is not None
+        timeline = player.course.timeline
+    return {"kind": "replay", **state, **replayer_state(timeline, over=player.over)}
+
+
+class Told(NamedTuple):
+    """Who is told by a job's player: that it has ended, that it has come to a stop."""
+
+    played: Callable[[Player], None]
+    stopped: Callable[[Stepper], None]
+
+
+def job_of_state(machine: Machine, saved: Saved, programs: list[Decoded], told: Told) -> Job:
+    """The job again; the banks and the context that its player may have come later. Raises CheckpointError."""
+    job = Job(ring=saved["ring"].index(len(RINGS)))
+    for name in _PLAIN:
+        setattr(job, name, saved[name].integer(0, ADDRESS))
+    saved["started_ps"].integer(0, machine.clock.now)
+    for name in _FLAGS:
+        setattr(job, name, saved[name].flag())
+    job.regions = tuple((row.integers(2)[0], row.integers(2)[1]) for row in saved["regions"])
+    stage = saved["stage"].text()
+    if stage not in Stage.__members__:
+        raise saved["stage"].refuse(f"one of {', '.join(Stage.__members__)}")
+    job.stage = Stage[stage]
+    if not saved["entry"].missing:
+        job.entry = RingEntry(*saved["entry"].integers(len(RingEntry._fields), 0, ADDRESS))
+    job.fault = fault_of(saved["fault"])[0]
+    if not saved["player"].missing:
+        job.player = _player_of(machine, job, saved["player"], programs, told)
+    _check(job, saved)
+    return job
+
+
+def _player_of(machine: Machine, job: Job, saved: Saved, programs: list[Decoded], told: Told) -> Player:
+    program = programs[saved["program"].index(len(programs))]
+    # What was verified is what bounds the accesses: the regions must be those.
+    if tuple(size for _, size in job.regions) != program.sizes:
+        raise CheckpointError(f"{saved.path}.program: its regions have other sizes than the job's")
+    ending = Ending(machine, program, residents_of(saved["left"], programs), told.played)
+    try:
+        if saved["kind"].value == "replay":
+            return restored_replayer(machine, job, ending, saved)
+        course = program.courses(arithmetic=job.arithmetic).course(held=job.held)
+        return restored_stepper(machine, job, course, ending, told.stopped, saved)
+    except AddressError as error:
+        raise CheckpointError(f"{saved.path}: {error.explanation}") from None
+
+
+def _check(job: Job, saved: Saved) -> None:
+    """A job of each stage has what that stage works with."""
+    if job.stage is not Stage.FETCHING and job.entry is None and job.fault is None:
+        raise saved["entry"].refuse("a ring entry, as the job has begun")
+    moves = job.stage in (Stage.LEAVING, Stage.PARKED, Stage.RETURNING)
+    if moves and not isinstance(job.player, Stepper):
+        raise saved["player"].refuse("one that goes step by step, as the job is parked or is to be")
+    if job.stage is Stage.RUNNING and job.player is None:
+        raise saved["player"].refuse("what carries a job that runs")

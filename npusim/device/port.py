@@ -1,0 +1,98 @@
+"""Where the device finds what software has written for it: in its own DRAM or, if it reaches that, in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from npusim.device.bus import Carrier, DmaError
+from npusim.device.ring import HOST
+from npusim.hw.hostside import PciConfig
+from npusim.sim.machine import Machine
+from npusim.sim.memory import AddressError
+from npusim.timeline import Fault, FaultCode
+
+
+class HostError(AddressError):
+    """An access to host memory that failed; ``address`` is that on the bus."""
+
+
+class Port:
+    """Control structures and copies, in DRAM only."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._control_ps = machine.control_ps
+        # The very functions, because each job asks several times.
+        self.load: Callable[[int, int], bytes] = machine.memory.load
+        """Bytes at an address; raises AddressError."""
+        self.store: Callable[[int, bytes], None] = machine.memory.store
+        """Write bytes at an address; raises AddressError."""
+
+    def read_ps(self, address: int, size: int) -> int:
+        """The time of a read."""
+        return self._control_ps(size)
+
+    def write_ps(self, address: int, size: int) -> int:
+        """The time of a write, to the moment at which it is there."""
+        return self._control_ps(size)
+
+
+class HostPort(Port):
+    """Addresses with the bit HOST are those of host memory, by their other bits."""
+
+    def __init__(self, machine: Machine, pci: PciConfig, carrier: Callable[[], Carrier]) -> None:
+        super().__init__(machine)
+        self._pci = pci
+        self._carrier = carrier
+        self._near_load, self._near_store = self.load, self.store
+        self.load, self.store = self._far_load, self._far_store
+
+    def _far_load(self, address: int, size: int) -> bytes:
+        if not address & HOST:
+            return self._near_load(address, size)
+        address = self._checked(address, size)
+        try:
+            data = self._carrier().dma_read(address, size)
+        except DmaError as error:
+            raise _fault(error) from None
+        if len(data) != size:
+            raise HostError(address, f"a read of {size} bytes at {address:#x} has brought {len(data)}")
+        return data
+
+    def _far_store(self, address: int, data: bytes) -> None:
+        if not address & HOST:
+            self._near_store(address, data)
+            return
+        address = self._checked(address, len(data))
+        try:
+            self._carrier().dma_write(address, data)
+        except DmaError as error:
+            raise _fault(error) from None
+
+    def read_ps(self, address: int, size: int) -> int:
+        if address & HOST:
+            return self._pci.read_latency_ps + self._pci.flow_ps(size)
+        return super().read_ps(address, size)
+
+    def write_ps(self, address: int, size: int) -> int:
+        if address & HOST:
+            return self._pci.write_latency_ps + self._pci.flow_ps(size)
+        return super().write_ps(address, size)
+
+    def _checked(self, address: int, size: int) -> int:
+        """The address on the bus."""
+        address &= ~HOST
+        if address + size > 1 << self._pci.address_bits:
+            raise HostError(
+                address, f"{size} bytes of host memory at {address:#x}: the device drives {self._pci.address_bits} bits"
+            )
+        return address
+
+
+def fault_of(error: AddressError, what: str) -> Fault:
+    """The fault that an access ends in."""
+    code = FaultCode.HOST if isinstance(error, HostError) else FaultCode.ADDRESS
+    return Fault(code, error.address, f"{what}: {error.explanation}")
+
+
+def _fault(error: DmaError) -> HostError:
+    return HostError(error.address, f"host memory at {error.address:#x}: {error.explanation}")

@@ -1,0 +1,281 @@
+"""The file of a bus trace: what it holds, how it is written, and what a reader refuses.
+
+``NPUTRACE``, u16 version, u16 0, then blocks: u8 kind, u32 bytes, u32 bytes when inflated, u32 CRC-32 of those, zlib.
+The first is HEAD, JSON of the device; then ACCESSES, rows of varints, and CONTENTS, bytes that were copied into the
+device, once for each different ones; the last is END, with the number of accesses. A file without END was cut off or
+its process was killed: what is whole is read, and ``Trace.complete`` is False.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from npusim.errors import InputError
+
+MAGIC = b"NPUTRACE"
+VERSION = 1
+_START = struct.Struct("<8sHH")
+_BLOCK = struct.Struct("<BIII")
+_END = struct.Struct("<Q")
+_HEAD_BYTES, _ACCESS_BYTES = 1 << 20, 1 << 16
+_MOST_RATIO = 1100
+"""zlib makes of one byte at most 1032."""
+_MOST_CONTENTS = 1 << 32
+_MOST_BITS = 128
+"""Of a number: digests are the longest."""
+_MOST_PS = 1 << 80
+_MOST_BYTES = 1 << 32
+"""Of a copy."""
+DIGEST_BYTES = 16
+
+
+class Kind(enum.IntEnum):
+    """What passed. Each has numbers besides when it began and how long it took."""
+
+    READ = 0  # bar, size, offset, value
+    WRITE = 1  # bar, size, offset, value
+    READ_MEMORY = 2  # address, size, digest
+    WRITE_MEMORY = 3  # address, contents
+    WAIT = 4  # timeout, vectors
+    WORK = 5  # kind of host work
+    INTERRUPT = 6  # vector; like all that follows but the last three it comes from the device, amid what follows it
+    PIN = 7  # level
+    DMA_READ = 8  # address, contents
+    DMA_WRITE = 9  # address, size, digest
+    DMA_REFUSED = 10  # address, size, the address that could not be reached
+    CONFIG_READ = 11  # size, offset, value
+    CONFIG_WRITE = 12  # size, offset, value
+    PASS = 13  # nothing but time, at the end
+
+
+_NUMBERS = {
+    Kind.READ: 4, Kind.WRITE: 4, Kind.READ_MEMORY: 3, Kind.WRITE_MEMORY: 2, Kind.WAIT: 2, Kind.WORK: 1,
+    Kind.INTERRUPT: 1, Kind.PIN: 1, Kind.DMA_READ: 2, Kind.DMA_WRITE: 3, Kind.DMA_REFUSED: 3, Kind.CONFIG_READ: 3,
+    Kind.CONFIG_WRITE: 3, Kind.PASS: 0,
+}  # fmt: skip
+FROM_DEVICE = frozenset((Kind.INTERRUPT, Kind.PIN, Kind.DMA_READ, Kind.DMA_WRITE, Kind.DMA_REFUSED))
+WORKS = ("submit", "map")
+
+
+class Access(NamedTuple):
+    """One row. ``gap_ps``: from the end of the access before it to its beginning, of an interrupt to its moment;
+    ``spent_ps``: what it took, 0 of what comes from the device; ``numbers``: see :class:`Kind`."""
+
+    kind: Kind
+    gap_ps: int
+    spent_ps: int
+    numbers: tuple[int, ...]
+
+
+class _Block(enum.IntEnum):
+    HEAD = 1
+    ACCESSES = 2
+    CONTENTS = 3
+    END = 4
+
+
+def digest(data: bytes | bytearray | memoryview) -> int:
+    """What a trace keeps of bytes that were copied out of the device."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), "little")
+
+
+@dataclass
+class Trace:
+    """A trace in memory. ``head``: JSON values, the device's resolved config under ``config``; ``contents``: what
+    WRITE_MEMORY refers to by number; ``complete``: whether whoever wrote it came to the end."""
+
+    head: Mapping[str, Any]
+    accesses: list[Access] = field(default_factory=list)
+    contents: list[bytes] = field(default_factory=list)
+    complete: bool = False
+
+
+class Writer:
+    """Writes one file, block by block. Raises OSError."""
+
+    def __init__(self, file: BinaryIO, head: Mapping[str, Any]) -> None:
+        self._file = file
+        self._rows = bytearray()
+        self._count = 0
+        self._known: dict[bytes, int] = {}
+        file.write(_START.pack(MAGIC, VERSION, 0))
+        self._block(_Block.HEAD, json.dumps(head, sort_keys=True).encode())
+
+    def contents(self, data: bytes | bytearray | memoryview) -> int:
+        """The number of these bytes in the file."""
+        key = hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = len(self._known)
+            self._block(_Block.CONTENTS, bytes(data))
+        return number
+
+    def access(self, access: Access) -> None:
+        """The next row."""
+        self._count += 1
+        rows = self._rows
+        rows.append(access.kind)
+        for number in (access.gap_ps, access.spent_ps, *access.numbers):
+            rest = number
+            while rest > 0x7F:
+                rows.append(rest & 0x7F | 0x80)
+                rest >>= 7
+            rows.append(rest)
+        if len(rows) >= _ACCESS_BYTES - 256:
+            self.flush()
+
+    def flush(self) -> None:
+        """What was given so far is in the file, should this process be killed."""
+        if self._rows:
+            self._block(_Block.ACCESSES, bytes(self._rows))
+            self._rows.clear()
+        self._file.flush()
+
+    def end(self) -> None:
+        """The trace is complete."""
+        self.flush()
+        self._block(_Block.END, _END.pack(self._count))
+        self._file.flush()
+
+    def _block(self, kind: _Block, data: bytes) -> None:
+        packed = zlib.compress(data, 1)
+        self._file.write(_BLOCK.pack(kind, len(packed), len(data), zlib.crc32(data)) + packed)
+
+
+def read_trace(path: Path | str) -> Trace:
+    """The trace in a file. Raises InputError for what is none, or is damaged; OSError if it cannot be read."""
+    label = f"bus trace {path}"
+    with open(path, "rb") as file:
+        start = file.read(_START.size)
+        if len(start) < _START.size or start[: len(MAGIC)] != MAGIC:
+            raise InputError(f"{label}: is no bus trace; its first bytes must be {MAGIC.decode()}")
+        _, version, _ = _START.unpack(start)
+        if version != VERSION:
+            raise InputError(f"{label}: version must be {VERSION}, got {version}")
+        trace: Trace | None = None
+        for kind, data in _blocks(file, label):
+            if trace is None:
+                trace = Trace(_head(kind, data, label))
+            elif kind == _Block.ACCESSES:
+                trace.accesses += _rows(data, label, len(trace.accesses), len(trace.contents))
+            elif kind == _Block.CONTENTS:
+                trace.contents.append(data)
+            elif kind == _Block.END:
+                count = len(trace.accesses)
+                if data != _END.pack(count):
+                    raise InputError(f"{label}: its end does not count the {count} accesses before it")
+                trace.complete = True
+            else:
+                raise InputError(f"{label}: a second head")
+    if trace is None:
+        raise InputError(f"{label}: was cut off before the description of its device")
+    return trace
+
+
+def _blocks(file: BinaryIO, label: str) -> Iterator[tuple[_Block, bytes]]:
+    """The blocks of a file as far as they are whole, to the end."""
+    kind = None
+    while kind != _Block.END:
+        place = file.tell()
+        raw = file.read(_BLOCK.size)
+        if len(raw) < _BLOCK.size:
+            return
+        number, packed_bytes, size, checksum = _BLOCK.unpack(raw)
+        where = f"{label}: block at {place}"
+        try:
+            kind = _Block(number)
+        except ValueError:
+            raise InputError(f"{where}: kind must be 1 to {len(_Block)}, got {number}") from None
+        most = {_Block.HEAD: _HEAD_BYTES, _Block.CONTENTS: _MOST_CONTENTS}.get(kind, _ACCESS_BYTES)
+        if size > most or size > _MOST_RATIO * (packed_bytes + 64):
+            raise InputError(f"{where}: {size} bytes of {packed_bytes} are more than such a block may have")
+        packed = file.read(packed_bytes)
+        if len(packed) < packed_bytes:
+            return
+        yield kind, _inflated(packed, size, checksum, where)
+    if file.read(1):
+        raise InputError(f"{label}: goes on behind its end")
+
+
+def _inflated(packed: bytes, size: int, checksum: int, where: str) -> bytes:
+    inflate = zlib.decompressobj()
+    try:
+        data = inflate.decompress(packed, size + 1)
+    except zlib.error as error:
+        raise InputError(f"{where}: is damaged: {error}") from None
+    if len(data) != size or not inflate.eof or inflate.unused_data or zlib.crc32(data) != checksum:
+        raise InputError(f"{where}: is damaged: its bytes are not those that it says")
+    return data
+
+
+def _head(kind: _Block, data: bytes, label: str) -> Mapping[str, Any]:
+    try:
+        head = json.loads(data) if kind == _Block.HEAD else None
+    except (ValueError, RecursionError):
+        head = None
+    if not isinstance(head, dict) or not isinstance(head.get("config"), dict):
+        raise InputError(f"{label}: its first block must describe the device")
+    return head
+
+
+def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[Access]:
+    """The accesses of a block."""
+    place = 0
+
+    def bad(what: str) -> InputError:
+        return InputError(f"{label}: access {before}: {what}")
+
+    def number() -> int:
+        nonlocal place
+        found = shift = 0
+        while True:
+            if place == len(data) or shift > _MOST_BITS:
+                raise bad("ends in the midst of a number, or has too long a one")
+            byte = data[place]
+            place += 1
+            found |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return found
+
+    while place < len(data):
+        code = data[place]
+        place += 1
+        if code not in _NUMBERS:
+            raise bad(f"kind must be 0 to {len(_NUMBERS) - 1}, got {code}")
+        kind = Kind(code)
+        gap, spent = number(), number()
+        numbers = tuple(number() for _ in range(_NUMBERS[kind]))
+        access = Access(kind, gap, spent, numbers)
+        problem = _problem(access, contents)
+        if problem:
+            raise bad(problem)
+        yield access
+        before += 1
+
+
+def _problem(access: Access, contents: int) -> str:
+    """What is wrong with an access after so many contents; empty if nothing is."""
+    kind, numbers = access.kind, access.numbers
+    longest = max(access.gap_ps, access.spent_ps, numbers[0] if kind is Kind.WAIT else 0)
+    if longest > _MOST_PS:
+        return f"a time of {longest} ps must be at most {_MOST_PS}"
+    if kind in (Kind.READ_MEMORY, Kind.DMA_WRITE, Kind.DMA_REFUSED) and numbers[1] > _MOST_BYTES:
+        return f"copies {numbers[1]} bytes, must be at most {_MOST_BYTES}"
+    if kind in (Kind.READ, Kind.WRITE) and numbers[1] not in (1, 2, 4, 8):
+        return f"size must be 1, 2, 4 or 8, got {numbers[1]}"
+    if kind in (Kind.CONFIG_READ, Kind.CONFIG_WRITE) and numbers[0] not in (1, 2, 4, 8):
+        return f"size must be 1, 2, 4 or 8, got {numbers[0]}"
+    if kind in (Kind.WRITE_MEMORY, Kind.DMA_READ) and numbers[1] >= contents:
+        return f"refers to contents {numbers[1]}, and there are {contents} before it"
+    if kind is Kind.WORK and numbers[0] >= len(WORKS):
+        return f"kind of host work must be 0 to {len(WORKS) - 1}, got {numbers[0]}"
+    return ""

@@ -1,0 +1,191 @@
+"""Recording: a bus that writes down what passes, and a carrier that writes down interrupts."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from itertools import count
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from npusim.device.bus import Bus, Carrier
+from npusim.device.npu import INTERFACE_VERSION, NpuDevice
+from npusim.device.traces.format import WORKS, Access, Kind, Writer, digest
+from npusim.errors import UsageError
+from npusim.isa.base import ByteArray
+
+VARIABLE = "NPUSIM_BUS_TRACE"
+_devices = count(1)
+
+
+class Tap:
+    """Sits between a device and its carrier, and tells of each interrupt message."""
+
+    def __init__(self, carrier: Carrier, tell: Callable[[int], None]) -> None:
+        self._carrier = carrier
+        self._tell = tell
+        self.pinned = carrier.pinned
+
+    def irq(self, vector: int) -> None:
+        self._tell(vector)
+        self._carrier.irq(vector)
+
+    def level(self) -> None:
+        self._carrier.level()
+
+    def withdraw_irqs(self) -> None:
+        self._carrier.withdraw_irqs()
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        return self._carrier.dma_read(address, size)
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        self._carrier.dma_write(address, data)
+
+
+class Recorder:
+    """Rows with times, into a file that is complete when :meth:`close` is called or nobody refers to this any more.
+
+    ``head``: JSON values besides the device. Raises OSError.
+    """
+
+    def __init__(self, device: NpuDevice, path: str | os.PathLike[str], head: Mapping[str, Any]) -> None:
+        self._clock = device.machine.clock
+        self._file = open(path, "wb")  # noqa: SIM115 - open as long as the device is
+        adversary = device.machine.adversary
+        self._writer = Writer(
+            self._file,
+            {
+                "config": device.config.to_table(),
+                "fingerprint": device.config.fingerprint(),
+                "npusim": version("npusim"),
+                "interface": INTERFACE_VERSION,
+                "adversary": adversary.seed if adversary is not None else None,
+                "faults": device.faults.to_table(),
+                **head,
+            },
+        )
+        self._last_ps = self._clock.now
+        self._end = weakref.finalize(self, _end, self._writer, self._file)
+
+    @property
+    def open(self) -> bool:
+        """Whether rows are still written."""
+        return not self._file.closed
+
+    def access(self, kind: Kind, began: int, *numbers: int) -> None:
+        """Software has done something, which ends now."""
+        if not self._file.closed:
+            self._writer.access(Access(kind, began - self._last_ps, self._clock.now - began, numbers))
+            self._last_ps = self._clock.now
+
+    def event(self, kind: Kind, *numbers: int) -> None:
+        """The device does something."""
+        if not self._file.closed:
+            self._writer.access(Access(kind, self._clock.now - self._last_ps, 0, numbers))
+
+    def contents(self, data: bytes | bytearray | memoryview) -> int:
+        """The number of these bytes."""
+        return self._writer.contents(data) if self.open else 0
+
+    def close(self) -> None:
+        """What passes from here on is not written."""
+        self.access(Kind.PASS, self._clock.now)
+        self._end()
+
+
+def wanted_path(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    """``path`` or, if it is None, ``$NPUSIM_BUS_TRACE``; of a process with several devices the second writes
+    ``name-2.npt``, and so on."""
+    if path is None:
+        path = os.environ.get(VARIABLE) or None
+        number = next(_devices) if path is not None else 1
+        if path is not None and number > 1:
+            stem, suffix = os.path.splitext(path)
+            path = f"{stem}-{number}{suffix}"
+    return path
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError) -> UsageError:
+    """What is said of a file that cannot be written."""
+    return UsageError(f"bus trace {os.fspath(path)}: {error.strerror or error}")
+
+
+class TracedBus(Bus):
+    """The bus of a device, every access to which is written to a file; :meth:`close` ends it. No time passes for it,
+    and what it carries is the same.
+
+    It does no rounds in one go (:meth:`Bus.repeat`): these would be accesses that nobody made. Raises OSError.
+    """
+
+    def __init__(self, device: NpuDevice, path: str | os.PathLike[str]) -> None:
+        self._bus = device.bus
+        self._clock = device.machine.clock
+        self._recorder = Recorder(device, path, {"seam": "bus"})
+        device.connect(Tap(device.carrier, partial(self._recorder.event, Kind.INTERRUPT)))
+
+    @classmethod
+    def wanted(cls, device: NpuDevice, path: str | os.PathLike[str] | None) -> TracedBus | None:
+        """That which :func:`wanted_path` asks for. Raises UsageError for a file that cannot be written."""
+        found = wanted_path(path)
+        if found is None:
+            return None
+        try:
+            return cls(device, found)
+        except OSError as error:
+            raise unwritable(found, error) from None
+
+    def close(self) -> None:
+        """The trace is complete; what passes from here on is carried and not written."""
+        self._recorder.close()
+
+    def read(self, bar: int, offset: int, size: int) -> int:
+        began = self._clock.now
+        value = self._bus.read(bar, offset, size)
+        self._recorder.access(Kind.READ, began, bar, size, offset, value)
+        return value
+
+    def write(self, bar: int, offset: int, size: int, value: int) -> None:
+        began = self._clock.now
+        self._bus.write(bar, offset, size, value)
+        self._recorder.access(Kind.WRITE, began, bar, size, offset, value)
+
+    def read_memory(self, address: int, size: int) -> bytearray:
+        began = self._clock.now
+        data = self._bus.read_memory(address, size)
+        if self._recorder.open:
+            self._recorder.access(Kind.READ_MEMORY, began, address, size, digest(data))
+        return data
+
+    def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
+        began = self._clock.now
+        self._bus.write_memory(address, data)
+        self._recorder.access(Kind.WRITE_MEMORY, began, address, self._recorder.contents(data))
+
+    def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
+        data = np.empty(size, np.uint8)
+        fill(data)
+        self.write_memory(address, data.data)
+
+    def wait_irq(self, timeout_ps: int) -> int:
+        began = self._clock.now
+        vectors = self._bus.wait_irq(timeout_ps)
+        self._recorder.access(Kind.WAIT, began, timeout_ps, vectors)
+        return vectors
+
+    def host_work(self, kind: str) -> None:
+        began = self._clock.now
+        self._bus.host_work(kind)
+        self._recorder.access(Kind.WORK, began, WORKS.index(kind))
+
+    def note(self, what: str, address: int = 0, size: int = 0) -> None:
+        self._bus.note(what, address, size)
+
+
+def _end(writer: Writer, file: BinaryIO) -> None:
+    with file:
+        writer.end()

@@ -1,0 +1,173 @@
+"""What happens in a fault. The first key of each class tells it from the others in a script."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+from npusim.errors import UsageError, shown
+from npusim.hw.keys import Choice, Count, Flag, Kind, Quantity, Ratio, Refuse, Text, key
+from npusim.units import Dimension, parse, show
+
+WORD = (1 << 32) - 1
+MOST_MESSAGES = 1_000_000
+MEMORIES = ("dram", "sram", "accumulators")
+EVER, RESET, JOB = "ever", "reset", "job"
+
+
+@dataclasses.dataclass(frozen=True)
+class Lasts(Kind):
+    """A time, or a word for what ends it."""
+
+    words: tuple[str, ...] = (EVER, RESET)
+
+    def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
+        if isinstance(value, str) and value in self.words:
+            return value
+        if bare and isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        try:
+            if isinstance(value, str) and (found := parse(value, Dimension.TIME)):
+                return found
+        except UsageError:
+            pass
+        words = ", ".join(f"'{word}'" for word in self.words)
+        refuse("", f"must be {words} or a time such as '80 ns', got {shown(value)}")
+        return None
+
+    def text(self, value: Any) -> str:
+        return f'"{value if isinstance(value, str) else show(value, Dimension.TIME)}"'
+
+    def allowed(self) -> str:
+        return f"{', '.join(self.words)}, or a time"
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"enum": list(self.words)}, Quantity(Dimension.TIME).schema()]}
+
+
+_LASTS_DOC = "how long: a time; ever; reset: to the next RESET"
+_OF_JOB_DOC = _LASTS_DOC + "; job: to the end of the job that it meets, well or not"
+_OF_JOB = Lasts((JOB, RESET, EVER))
+_CORE = Count(0, 255)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flip:
+    """A bit of a memory changes, and nobody notices."""
+
+    flip: str = key(Choice(MEMORIES), "the memory")
+    address: int = key(Count(0, (1 << 48) - 1), "of the byte, in that memory")
+    bit: int = key(Count(0, 7), "the bit of the byte")
+    core: int = key(_CORE, "whose SRAM or accumulators", 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hang:
+    """A unit, or the sequencer, stops without a word; what it is doing is not done. Nothing reports it."""
+
+    hang: str = key(Text(), "the unit, such as core0.matrix, or sequencer")
+    lasts: int | str = key(_OF_JOB, _OF_JOB_DOC, JOB)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slow:
+    """Commands of a unit that start from then on take longer."""
+
+    slow: str = key(Text(), "the unit, such as core0.dma0")
+    factor: Fraction = key(Ratio(1 << 20, positive=True), "by which")  # noqa: RUF009 - key() makes a field
+    lasts: int | str = key(_OF_JOB, _OF_JOB_DOC, EVER)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fail:
+    """A transfer fails on the bus: the one that the channel is in, or its next."""
+
+    fail: str = key(Text(), "the DMA channel, such as core0.dma0")
+    count: int = key(Count(1, WORD), "so many transfers", 1)
+
+
+MESSAGES = ("lose", "delay", "double", "spurious", "storm")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interrupts:
+    """Messages do not come, come late, come twice, or come for nothing."""
+
+    interrupt: str = key(
+        Choice(MESSAGES),
+        "the next message does not come, comes late, comes twice; spurious, storm: messages that are about nothing",
+    )
+    count: int = key(Count(1, MOST_MESSAGES), "so many messages", 1)
+    delay_ps: int = key(
+        Quantity(Dimension.TIME, 1), "how late it comes, or its second; between the messages of a storm", 10**6
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stuck:
+    """A register, or a field of it, reads as one value, whatever it holds."""
+
+    stuck: str = key(Text(), "the register")
+    field: str = key(Text(), "the field of it; all of it unless given", "")
+    value: int = key(Count(0, WORD), "what it reads as")
+    lasts: int | str = key(Lasts(), _LASTS_DOC, EVER)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wrong:
+    """The next reads of a register give a wrong value."""
+
+    wrong: str = key(Text(), "the register")
+    invert: int = key(Count(1, WORD), "the bits that are read inverted, as a number")
+    count: int = key(Count(1, WORD), "so many reads", 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoseWrite:
+    """The next writes of a register have no effect."""
+
+    lose_write: str = key(Text(), "the register")
+    count: int = key(Count(1, WORD), "so many writes", 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ecc:
+    """A memory with an error-correcting code finds an error: counted, or fault ECC of the job that has the machine."""
+
+    ecc: str = key(Choice(("corrected", "uncorrected")), "whether the code can correct it")
+    memory: str = key(Choice(MEMORIES), "where", "dram")
+    address: int = key(Count(0, (1 << 48) - 1), "of the byte, in that memory")
+    core: int = key(_CORE, "whose SRAM or accumulators", 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Throttle:
+    """The device's clock is slower: sequencer, units and DMA channels; the DRAM is not."""
+
+    throttle: Fraction = key(Ratio(1 << 20, positive=True), "by which factor")  # noqa: RUF009 - likewise
+    lasts: int | str = key(Lasts(), _LASTS_DOC, EVER)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unplug:
+    """The device is gone; when it is back it has just been switched on, with empty memory."""
+
+    unplug: bool = key(Flag(), "true")
+    lasts: int | str = key(Lasts((EVER,)), "how long: a time, or ever", EVER)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resets:
+    """The next RESET takes long, or does not come back; until then STATUS is 0, and writes have no effect."""
+
+    reset: str = key(Choice(("late", "never")), "whether it comes back")
+    delay_ps: int = key(Quantity(Dimension.TIME, 1), "late: when", 10**9)
+    lasts: int | str = key(Lasts((EVER,)), "never: how long RESET does nothing, a time since the fault, or ever", EVER)
+
+
+What = Flip | Hang | Slow | Fail | Interrupts | Stuck | Wrong | LoseWrite | Ecc | Throttle | Unplug | Resets
+WHAT: tuple[type[What], ...] = (
+    Flip, Hang, Slow, Fail, Interrupts, Stuck, Wrong, LoseWrite, Ecc, Throttle, Unplug, Resets,
+)  # fmt: skip
+"""All of them."""

@@ -1,0 +1,118 @@
+"""When a fault happens. The first key of each class tells it from the others in a script.
+
+Events are counted from the moment at which the script is given: from power-on, but for faults that are added later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from npusim.hw.keys import Choice, Count, Quantity, Text, key
+from npusim.units import Dimension
+
+MOST = 1 << 40
+"""Largest count in a script."""
+
+_NTH = Count(1, MOST)
+_TIMES = Count(0, MOST)
+_AFTER = Quantity(Dimension.TIME)
+_AFTER_DOC = "so much later"
+_TIMES_DOC = "how often, from the first time on; 0: each time"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtTime:
+    """At a simulated time, before whatever else happens at that picosecond."""
+
+    time_ps: int = key(Quantity(Dimension.TIME), "the time since power-on")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtDoorbell:
+    """A doorbell is rung: before the device hears it."""
+
+    doorbell: int = key(_NTH, "the n-th doorbell")
+    ring: str = key(Text(), "of this ring alone: LOW, MEDIUM, HIGH", "")
+    times: int = key(_TIMES, _TIMES_DOC, 1)
+    after_ps: int = key(_AFTER, _AFTER_DOC, 0)
+
+
+STAGES = ("begins", "runs", "ends")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtFence:
+    """A job of that fence is at a stage."""
+
+    fence: int = key(Count(0, (1 << 64) - 1), "the fence of the job; the reference driver counts from 1")
+    stage: str = key(Choice(STAGES), "it gets the machine, its first command starts, its record is written", "begins")
+    times: int = key(_TIMES, _TIMES_DOC, 1)
+    after_ps: int = key(_AFTER, _AFTER_DOC, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtJob:
+    """The n-th job is at a stage."""
+
+    job: int = key(_NTH, "the n-th job that comes to this stage")
+    stage: str = key(Choice(STAGES), "it gets the machine, its first command starts, its record is written", "begins")
+    times: int = key(_TIMES, _TIMES_DOC, 1)
+    after_ps: int = key(_AFTER, _AFTER_DOC, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtRead:
+    """Software reads a register: before it gets the value."""
+
+    read: str = key(Text(), "the register")
+    nth: int = key(_NTH, "the n-th read of it", 1)
+    times: int = key(_TIMES, _TIMES_DOC, 1)
+    after_ps: int = key(_AFTER, _AFTER_DOC, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtWrite:
+    """Software writes a register: before that has an effect."""
+
+    write: str = key(Text(), "the register")
+    nth: int = key(_NTH, "the n-th write of it", 1)
+    times: int = key(_TIMES, _TIMES_DOC, 1)
+    after_ps: int = key(_AFTER, _AFTER_DOC, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtCommand:
+    """A command of a unit starts."""
+
+    command: int = key(_NTH, "the n-th command of the unit")
+    unit: str = key(Text(), "the unit, such as core0.matrix")
+    per: str = key(Choice(("device", "job")), "counted from job to job, or in each one anew", "device")
+    times: int = key(_TIMES, _TIMES_DOC, 1)
+    after_ps: int = key(_AFTER, _AFTER_DOC, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtLabel:
+    """An operator of the model begins or ends, as timelines call it."""
+
+    label: str = key(Text(), "the name of the operator, or of one that was fused into it")
+    edge: str = key(Choice(("begins", "ends")), "its first command starts, or its last one is complete", "begins")
+    nth: int = key(_NTH, "the n-th time", 1)
+    times: int = key(_TIMES, _TIMES_DOC, 1)
+    after_ps: int = key(_AFTER, _AFTER_DOC, 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtInterrupt:
+    """The device is about to send an interrupt message."""
+
+    interrupt: int = key(_NTH, "the n-th message since power-on, lost ones included")
+    times: int = key(_TIMES, _TIMES_DOC, 1)
+    after_ps: int = key(_AFTER, _AFTER_DOC, 0)
+
+
+When = AtTime | AtDoorbell | AtFence | AtJob | AtRead | AtWrite | AtCommand | AtLabel | AtInterrupt
+WHEN: tuple[type[When], ...] = (
+    AtTime, AtDoorbell, AtFence, AtJob, AtRead, AtWrite, AtCommand, AtLabel, AtInterrupt,
+)  # fmt: skip
+"""All of them."""

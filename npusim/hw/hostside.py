@@ -1,0 +1,53 @@
+"""What a device has for its host beyond registers and a window: interrupts, host memory, power, firmware."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from npusim.hw.keys import Choice, Count, Flag, Quantity, key
+from npusim.units import Dimension, bytes_to_ps
+
+_TIME = Quantity(Dimension.TIME, 0, 10**12)
+_BANDWIDTH = Quantity(Dimension.BANDWIDTH, 10**6, 10**15)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PciConfig:
+    """A PCI Express function of today. Absent: one interrupt vector, no host memory, and resets that take no time.
+
+    Sources of the defaults. A read of 64 bytes of host memory: 547 ns, the median that Neugebauer et al. measured on a
+    Xeon E5 v3 ("Understanding PCIe performance for end host networking", SIGCOMM 2018). A posted write, such as an
+    interrupt message, goes one way: taken as half of that. Bandwidth: eight lanes of 8 GT/s in 128b/130b are
+    7.877 GB/s, of which packets of 256 bytes with 24 bytes of header and framing leave 7.2 GB/s (PCI Express Base
+    Specification 3.0). Resets: the longest that the specification allows, 100 ms (6.6.2) and 10 ms from D3hot to D0
+    (5.3.1.4).
+    """
+
+    vectors: int = key(Count(1, 16), "interrupt vectors that a driver can give to rings, faults and copies", 5)
+    interrupts: str = key(
+        Choice(("msix", "msi", "intx")),
+        "best kind of interrupt that the function offers, beside those after it",
+        "msix",
+    )
+    moderation: bool = key(Flag(), "a driver can have messages held back and gathered", True)
+    address_bits: int = key(Count(0, 63), "bits of a host address that the device drives; 0 = no host memory", 48)
+    bandwidth: int = key(_BANDWIDTH, "host memory, either way", 7_200_000_000)
+    read_latency_ps: int = key(_TIME, "from a read of host memory to its first data", 547_000)
+    write_latency_ps: int = key(_TIME, "a posted write to the host; an interrupt message is one", 273_500)
+    power_states: bool = key(Flag(), "D3hot besides D0", True)
+    resume_ps: int = key(_TIME, "from D3hot until the function answers again", 10 * 10**9)
+    function_reset: bool = key(Flag(), "function level reset", True)
+    reset_ps: int = key(_TIME, "from a function level reset until the function answers again", 100 * 10**9)
+
+    def flow_ps(self, nbytes: int) -> int:
+        """What so many bytes take on the link, besides a latency."""
+        return bytes_to_ps(nbytes, self.bandwidth)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class FirmwareConfig:
+    """The device takes jobs only when an image has been loaded and started. Absent: it takes them from power-on."""
+
+    major: int = key(Count(0, 0xFFFF), "major version that the device runs; images of others are refused", 1)
+    minor: int = key(Count(0, 0xFFFF), "lowest minor version that the device runs", 0)
+    boot_ps: int = key(_TIME, "from the start of an image that is good until jobs are taken; an assumption", 10**9)

@@ -1,0 +1,126 @@
+"""The first file system of a kernel: a cpio archive with busybox, modules, a program, and a script that runs them.
+
+The format is "newc" of Linux' ``Documentation/driver-api/early-userspace/buffer-format.rst``. The same files make the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shlex
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from npusim.errors import UsageError
+
+_FOLDERS = ("bin", "dev", "etc", "lib", "lib/firmware", "modules", "proc", "program", "sys", "tmp")
+_DIRECTORY, _PROGRAM, _FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFREG | 0o644
+
+READY = "npusim: the kernel is up"
+"""In its log, when the first module is about to be loaded."""
+
+_INIT = """\
+#!/bin/busybox sh
+# Exit statuses go to /proc/exitcode: with the last of them the kernel ends.
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/tmp
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t debugfs debugfs /sys/kernel/debug 2> /dev/null
+mount -t tmpfs tmpfs /tmp
+echo "{ready}" > /dev/kmsg
+status=0
+{load}
+[ $status -ne 0 ] || {{ {run}; status=$?; }}
+{unload}
+echo $status > /proc/exitcode
+poweroff -f
+"""
+
+
+@dataclass
+class Initrd:
+    """What a kernel finds. ``modules``: each its file and parameters, loaded in this order and removed at the end;
+    ``program``: its file and arguments, a static binary or a script for busybox; ``files``: others, by where they are
+    for the kernel."""
+
+    busybox: Path
+    modules: Sequence[Sequence[str]] = ()
+    program: Sequence[str] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def pack(self) -> bytes:
+        """The archive, compressed. Raises UsageError for a file that cannot be read or two of one name."""
+        contents: dict[str, tuple[int, bytes]] = dict.fromkeys(_FOLDERS, (_DIRECTORY, b""))
+        contents["bin/busybox"] = (_PROGRAM, _read(self.busybox))
+        contents["init"] = (_PROGRAM, self._script().encode())
+        for name, source, mode in self._given():
+            if name in contents:
+                raise UsageError(f"two files of the kernel would be /{name}")
+            for folder in reversed(PurePosixPath(name).parents[:-1]):
+                if contents.setdefault(str(folder), (_DIRECTORY, b""))[0] != _DIRECTORY:
+                    raise UsageError(f"/{folder} cannot be a file and the folder of /{name}")
+            contents[name] = (mode, _read(source))
+        archive = b"".join(_entry(number, *entry) for number, entry in enumerate(_listed(contents), 1))
+        return gzip.compress(archive, 1, mtime=0)
+
+    def _given(self) -> list[tuple[str, Path, int]]:
+        given = [(f"modules/{Path(file).name}", Path(file), _FILE) for file, *_ in self.modules]
+        if self.program:
+            given.append((f"program/{Path(self.program[0]).name}", Path(self.program[0]), _PROGRAM))
+        for name, source in self.files.items():
+            place = PurePosixPath("/", name)
+            if ".." in place.parts or len(place.parts) < 2:
+                raise UsageError(f"a file of the kernel must have a path such as /data/model.npu, got {name!r}")
+            given.append((str(place)[1:], source, _PROGRAM if os.access(source, os.X_OK) else _FILE))
+        return given
+
+    def _script(self) -> str:
+        names = [Path(file).name for file, *_ in self.modules]
+        load = [
+            f"[ $status -ne 0 ] || insmod {shlex.join([f'/modules/{name}', *module[1:]])} || status=$?"
+            for name, module in zip(names, self.modules, strict=True)
+        ]
+        # One that was not loaded, because one before it failed, is not there to be removed.
+        unload = [
+            f"[ ! -d /sys/module/{_module(name)} ] || rmmod {_module(name)} || {{ [ $status -ne 0 ] || status=1; }}"
+            for name in reversed(names)
+        ]
+        run = shlex.join([f"/program/{Path(self.program[0]).name}", *self.program[1:]]) if self.program else "true"
+        return _INIT.format(ready=READY, load="\n".join(load), run=run, unload="\n".join(unload))
+
+
+def _module(file: str) -> str:
+    """What the kernel calls the module of a file."""
+    return file.removesuffix(".ko").replace("-", "_")
+
+
+def _read(source: Path) -> bytes:
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{source}: {error.strerror}") from None
+
+
+def _listed(contents: Mapping[str, tuple[int, bytes]]) -> list[tuple[str, int, int, bytes]]:
+    """Names, modes, device numbers and bytes in the order of the archive, with the console and the last entry."""
+    listed = [(name, mode, 0, data) for name, (mode, data) in sorted(contents.items())]
+    console = ("dev/console", stat.S_IFCHR | 0o600, 1, b"")
+    return [*listed, console, ("TRAILER!!!", 0, 0, b"")]
+
+
+def _entry(number: int, name: str, mode: int, minor: int, data: bytes) -> bytes:
+    """One file. The console is device 5:1; all belong to root and are of 1970."""
+    links = 2 if stat.S_ISDIR(mode) else 1
+    major = 5 if minor else 0
+    fields = (number, mode, 0, 0, links, 0, len(data), 0, 0, major, minor, len(name) + 1, 0)
+    head = b"070701" + b"".join(b"%08X" % each for each in fields) + name.encode() + b"\0"
+    return _padded(head) + _padded(data)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)

@@ -1,0 +1,208 @@
+"""Starts a User Mode Linux kernel, serves it a device, and says how it ended.
+
+Everything that would differ from run to run is kept from it: the addresses of its process, the random numbers of its
+host, paths, limits, the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from npusim.device.carriers.uml import UmlCarrier
+from npusim.device.carriers.wire import PeerError
+from npusim.device.npu import NpuDevice
+from npusim.errors import NpusimError, UsageError
+from npusim.linux.initrd import READY
+
+KERNEL_VARIABLE = "NPUSIM_UML_KERNEL"
+FIXED_RANDOM = "fixed_random.so"
+"""Beside a kernel: a library that makes what it draws from its host the same in every run."""
+
+_ADDRESSES_NOT_RANDOM = 0x0040000  # of personality(2)
+_DIE_WITH_PARENT = 1  # of prctl(2)
+_ARGUMENTS = (
+    "initrd=initrd",
+    "virtio_uml.device=device:1234",
+    "time-travel=ext:calendar",
+    "con=null",
+    "con0=null,fd:1",
+    "console=tty0",
+    "uml_dir=.",
+    "umid=npusim",
+    "norandmaps",
+    "no_hash_pointers",
+    "panic=-1",
+)
+_COMPLAINT = re.compile(
+    rb"^\[ *\d+\.\d+\] .*(WARNING: |BUG: |INFO: (possible|suspicious|inconsistent|task|rcu)|ODEBUG: |"
+    rb"list_(add|del) corruption|Oops|Kernel panic)"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``status``: what the kernel ended with, as a shell counts; ``complaints``: lines of its log in which it finds
+    fault with itself or its modules; ``simulated_ps``: how long it ran; ``accesses``: to the device."""
+
+    status: int
+    complaints: tuple[str, ...]
+    simulated_ps: int
+    accesses: int
+
+
+def find_kernel() -> Path | None:
+    """``$NPUSIM_UML_KERNEL``, else what ``make uml`` has built, where that puts it; None if there is neither."""
+    if chosen := os.environ.get(KERNEL_VARIABLE):
+        return Path(chosen)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("NPUSIM_UML_CACHE") or caches / "npusim-uml")
+    built = [cache / variant / "linux" for variant in ("plain", "kasan")]
+    return next((path for path in built if path.is_file()), None)
+
+
+def run(
+    device: NpuDevice,
+    kernel: Path,
+    initrd: bytes,
+    log: BinaryIO,
+    *,
+    memory: str = "128M",
+    arguments: Sequence[str] = (),
+    patience_s: float = 60,
+    limit_ps: int = 10**15,
+) -> Outcome:
+    """Run a kernel until it ends, and write its console to ``log``. ``arguments``: more for its command line.
+
+    Raises UsageError for a kernel that cannot be started, NpusimError for one that had to be stopped.
+    """
+    kernel = kernel.resolve()
+    if not os.access(kernel, os.X_OK) or not kernel.is_file():
+        raise UsageError(f"{kernel}: must be a User Mode Linux kernel, such as make uml builds")
+    carrier = UmlCarrier(device, patience_s, limit_ps)
+    with tempfile.TemporaryDirectory(prefix="npusim-uml-") as folder, contextlib.ExitStack() as stack:
+        Path(folder, "initrd").write_bytes(initrd)
+        calendar, served = (stack.enter_context(_listening(Path(folder, name))) for name in ("calendar", "device"))
+        command = ["linux", f"mem={memory}", *_ARGUMENTS, *arguments]
+        process = stack.enter_context(_started(kernel, command, folder))
+        console = _Console(process.stdout, log)
+        ended = stack.enter_context(open(os.pidfd_open(process.pid), "rb", buffering=0))
+        try:
+            carrier.serve(calendar, served, ended)
+            status = process.wait(patience_s)
+        except PeerError as error:
+            raise NpusimError(f"{kernel.name}: {error}") from None
+        except subprocess.TimeoutExpired:
+            raise NpusimError(
+                f"{kernel.name} has closed its connections, and still runs after {patience_s:g} s"
+            ) from None
+        finally:
+            _kill(process)
+            console.close()
+    return Outcome(status if status >= 0 else 128 - status, console.complaints, device.now_ps, carrier.accesses)
+
+
+@contextlib.contextmanager
+def _listening(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        # Paths of sockets are short, temporary folders may not be: the kernel is in this one, and we come through it.
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+        finally:
+            os.close(folder)
+        listener.listen(1)
+        yield listener
+
+
+@contextlib.contextmanager
+def _started(kernel: Path, command: Sequence[str], folder: str) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "."}
+    preload = kernel.parent / FIXED_RANDOM
+    if preload.is_file():
+        environment["LD_PRELOAD"] = str(preload)
+    try:
+        process = subprocess.Popen(
+            command,
+            executable=kernel,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a kernel that panics ends all processes of its group
+            preexec_fn=_prepare(),  # noqa: PLW1509 three system calls, which wait for no lock of another thread
+        )
+    except OSError as error:
+        raise UsageError(f"{kernel}: cannot be started: {error.strerror}") from None
+    with process:
+        try:
+            yield process
+        finally:
+            _kill(process)
+
+
+def _prepare() -> Callable[[], None]:
+    """What the new process does before it becomes the kernel."""
+    libc = ctypes.CDLL(None)
+
+    def prepare() -> None:
+        libc.personality(_ADDRESSES_NOT_RANDOM)
+        libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    return prepare
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """The kernel and the processes in which its programs run."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+class _Console:
+    """Copies what a kernel writes, and remembers where it complains."""
+
+    def __init__(self, source: IO[bytes] | None, log: BinaryIO) -> None:
+        assert source is not None
+        self._source = source
+        self._log = log
+        self._found: list[str] = []
+        self._failed: OSError | None = None
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        return tuple(self._found)
+
+    def _copy(self) -> None:
+        for line in self._source:  # to its end even if the log takes no more: the kernel would wait for ever
+            if READY.encode() in line:
+                self._found.clear()  # Linux 6.1 warns about itself in each start with lockdep
+            if _COMPLAINT.search(line):
+                self._found.append(line.decode(errors="replace").strip())
+            if self._failed is None:
+                try:
+                    self._log.write(line)
+                    self._log.flush()
+                except OSError as error:
+                    self._failed = error
+
+    def close(self) -> None:
+        """Wait for the end of what was written. Raises OSError if the log could not take it."""
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed

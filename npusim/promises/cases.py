@@ -1,0 +1,328 @@
+"""The promises, one function each: its name is that of the case, its docstring what is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.device.npu import NpuDevice
+from npusim.device.registers import RINGS
+from npusim.faults import AtInterrupt, AtJob, Fail, Fault, Hang, Interrupts
+from npusim.program import Program
+from npusim.promises.programs import Programs
+from npusim.promises.subject import RefusedError, Subject
+from npusim.timeline import FaultCode
+
+LONG_PS = 10**13
+"""Ten seconds of the device's time: nothing here takes that long."""
+MANY = 150
+CHANNEL = "core0.dma0"
+MOST_QUEUED = 300
+
+Array = npt.NDArray[Any]
+
+
+class BrokenPromiseError(Exception):
+    """What was promised, and what came."""
+
+
+@dataclass
+class Trial:
+    """A driver that has been opened on a fresh device, and what the cases ask of it."""
+
+    subject: Subject
+    device: NpuDevice
+    programs: Programs
+    computes: bool = True
+
+    def values(self, number: int = 0, size: int = 64) -> Array:
+        return (np.arange(size) + 7 * number).astype(np.uint8)
+
+    def same(self, found: dict[str, Array], wanted: Array, what: str = "outputs") -> None:
+        got = found.get("y0")
+        if got is None or got.shape != wanted.shape or got.dtype != wanted.dtype:
+            raise BrokenPromiseError(f"{what}: must be y0, {wanted.dtype}{list(wanted.shape)}, got {_kinds(found)}")
+        if self.computes and not np.array_equal(got, wanted):
+            at = int(np.flatnonzero(got != wanted)[0])
+            raise BrokenPromiseError(f"{what}: y0[{at}] must be {wanted[at]}, got {got[at]}")
+
+    def right(self, loaded: Any, number: int = 0) -> None:
+        """A round trip gives what goes in."""
+        self.same(self.subject.run(loaded, {"x0": self.values(number)}), self.values(number), f"job {number}")
+
+    @contextmanager
+    def refused(self, *codes: str, fault: str = "") -> Iterator[None]:
+        """What is done here must be refused with one of the codes, FAULT with that one."""
+        wanted = f"{' or '.join(codes)} {fault}".strip()
+        try:
+            yield
+        except RefusedError as error:
+            if error.code == "UNSUPPORTED":
+                raise
+            if error.code not in codes or (
+                fault and error.text.split(" ")[0] not in (fault, str(int(FaultCode[fault])))
+            ):
+                raise BrokenPromiseError(f"must be refused with {wanted}, got {error}") from None
+        else:
+            raise BrokenPromiseError(f"must be refused with {wanted}, was done")
+
+
+def _kinds(found: dict[str, Array]) -> str:
+    return ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in found.items()) or "nothing"
+
+
+CASES: dict[str, Callable[[Trial], None]] = {}
+WITHOUT_ARITHMETIC: set[str] = set()
+"""Those that a driver keeps that computes nothing."""
+
+
+def _case(*, always: bool = False) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
+    def add(function: Callable[[Trial], None]) -> Callable[[Trial], None]:
+        name = function.__name__.replace("_", "-")
+        CASES[name] = function
+        if always:
+            WITHOUT_ARITHMETIC.add(name)
+        return function
+
+    return add
+
+
+@_case(always=True)
+def computes(trial: Trial) -> None:
+    """A job's outputs have the program's names, shapes and types, and are right."""
+    trial.right(trial.subject.load(trial.programs.round_trip()))
+
+
+@_case()
+def computes_again(trial: Trial) -> None:
+    """A program that is loaded runs again and again, more often than a ring has entries, with other inputs."""
+    loaded = trial.subject.load(trial.programs.round_trip())
+    for number in range(MANY):
+        trial.right(loaded, number)
+
+
+@_case()
+def many_bytes(trial: Trial) -> None:
+    """Inputs and outputs of 100 kB come through whole."""
+    size = 100_000
+    if trial.device.config.sram.bytes < size:
+        raise RefusedError("UNSUPPORTED", f"the device has {trial.device.config.sram.bytes} bytes of SRAM")
+    values = np.random.default_rng(1).integers(0, 256, size).astype(np.uint8)
+    trial.same(trial.subject.run(trial.subject.load(trial.programs.round_trip(size)), {"x0": values}), values)
+
+
+@_case()
+def jobs_in_flight(trial: Trial) -> None:
+    """Several jobs are in the device at once, in all rings; they are waited for in any order."""
+    subject, loaded = trial.subject, [trial.subject.load(trial.programs.round_trip()) for _ in range(2)]
+    jobs = [
+        subject.submit(loaded[number % 2], {"x0": trial.values(number)}, number % len(RINGS)) for number in range(6)
+    ]
+    for number in reversed(range(6)):
+        trial.same(subject.wait(jobs[number], LONG_PS), trial.values(number), f"job {number}")
+
+
+@_case()
+def a_full_ring(trial: Trial) -> None:
+    """As many jobs as fit are taken, the next one is refused and leaves no trace; all that were taken end well."""
+    subject, loaded, jobs = trial.subject, trial.subject.load(trial.programs.slow()), []
+    for number in range(MOST_QUEUED):
+        try:
+            jobs.append(subject.submit(loaded, {"x0": trial.values(number)}))
+        except RefusedError as error:
+            if error.code not in ("FULL", "MEMORY") or not jobs:
+                raise
+            break
+    for number, job in enumerate(jobs[:8]):
+        trial.same(subject.wait(job, LONG_PS), trial.values(number), f"job {number}")
+    for number, job in enumerate(jobs[8:], 8):
+        trial.same(subject.wait(job, LONG_PS), trial.values(number), f"job {number}")
+    trial.right(loaded)
+
+
+@_case()
+def constants(trial: Trial) -> None:
+    """Each program has its own constants, at an address that was another's, too."""
+    subject = trial.subject
+    first, second = (bytes([value] * 64) for value in (3, 5))
+    loaded = [subject.load(trial.programs.constant(data)) for data in (first, second)]
+    for _ in range(2):
+        for each, value in zip(loaded, (3, 5), strict=True):
+            trial.same(subject.run(each, {}), np.full(64, value, np.uint8))
+    for each in loaded:
+        subject.unload(each)
+    again = subject.load(trial.programs.constant(bytes([9] * 64)))
+    trial.same(subject.run(again, {}), np.full(64, 9, np.uint8), "constants where others were")
+
+
+@_case(always=True)
+def wrong_inputs(trial: Trial) -> None:
+    """Inputs that are missing or of another size are refused before the device sees anything."""
+    loaded = trial.subject.load(trial.programs.round_trip())
+    with trial.refused("INPUT"):
+        trial.subject.run(loaded, {})
+    with trial.refused("INPUT"):
+        trial.subject.run(loaded, {"x0": trial.values(size=63)})
+    trial.right(loaded)
+
+
+@_case(always=True)
+def too_large(trial: Trial) -> None:
+    """A program that does not fit is refused, at load or at its first run, and takes no memory."""
+    for _ in range(2):
+        with trial.refused("MEMORY"):
+            loaded = trial.subject.load(trial.programs.huge())
+            try:
+                trial.subject.run(loaded, {})
+            finally:
+                trial.subject.unload(loaded)
+    trial.right(trial.subject.load(trial.programs.round_trip()))
+
+
+@_case(always=True)
+def unloaded(trial: Trial) -> None:
+    """A program that was unloaded is refused, and its memory is there again."""
+    loaded = trial.subject.load(trial.programs.round_trip())
+    trial.right(loaded)
+    trial.subject.unload(loaded)
+    with trial.refused("USAGE"):
+        trial.subject.run(loaded, {"x0": trial.values()})
+    with trial.refused("USAGE"):
+        trial.subject.unload(loaded)
+    trial.right(trial.subject.load(trial.programs.round_trip()))
+
+
+def _fails_alone(trial: Trial, broken: Program, inputs: dict[str, Array], name: str) -> None:
+    subject, good = trial.subject, trial.subject.load(trial.programs.round_trip())
+    bad = subject.load(broken)
+    with trial.refused("FAULT", fault=name):
+        subject.run(bad, inputs)
+    trial.right(good, 1)
+    jobs = [subject.submit(good, {"x0": trial.values(2)}), subject.submit(bad, inputs)]
+    jobs.append(subject.submit(good, {"x0": trial.values(3)}))
+    trial.same(subject.wait(jobs[0], LONG_PS), trial.values(2), "the job before the fault")
+    with trial.refused("FAULT", fault=name):
+        subject.wait(jobs[1], LONG_PS)
+    trial.same(subject.wait(jobs[2], LONG_PS), trial.values(3), "the job after the fault")
+
+
+@_case()
+def a_program_that_is_none(trial: Trial) -> None:
+    """Fault PROGRAM is reported for its job, and no other job suffers."""
+    _fails_alone(trial, trial.programs.nonsense(), {"x0": trial.values()}, "PROGRAM")
+
+
+@_case()
+def indices_outside(trial: Trial) -> None:
+    """Fault DATA is reported for the job whose data it was, and the same program goes on with other data."""
+    subject, loaded = trial.subject, trial.subject.load(trial.programs.picked())
+    good, bad = np.arange(16, dtype="<i4").view(np.uint8), np.full(16, 99, "<i4").view(np.uint8)
+    trial.same(subject.run(loaded, {"x0": good}), np.arange(16, dtype=np.uint8))
+    with trial.refused("FAULT", fault="DATA"):
+        subject.run(loaded, {"x0": bad})
+    trial.same(subject.run(loaded, {"x0": good}), np.arange(16, dtype=np.uint8))
+    _fails_alone(trial, trial.programs.picked(), {"x0": bad}, "DATA")
+
+
+@_case()
+def a_bus_error(trial: Trial) -> None:
+    """Fault DMA is reported; the next job is right."""
+    loaded = trial.subject.load(trial.programs.round_trip())
+    trial.device.faults.add([Fault(AtJob(job=1), Fail(fail=CHANNEL))])
+    with trial.refused("FAULT", fault="DMA"):
+        trial.subject.run(loaded, {"x0": trial.values()})
+    trial.right(loaded)
+
+
+@_case()
+def a_unit_that_hangs(trial: Trial) -> None:
+    """A unit stops without a word: its job is given up in its time, the next one is right."""
+    subject, loaded = trial.subject, trial.subject.load(trial.programs.round_trip())
+    trial.device.faults.add([Fault(AtJob(job=2), Hang(hang=CHANNEL))])
+    trial.right(loaded)
+    job = subject.submit(loaded, {"x0": trial.values()})
+    with trial.refused("TIMEOUT", "ABORTED"):
+        subject.wait(job, 10**9)
+    trial.right(loaded)
+
+
+@_case()
+def a_lost_interrupt(trial: Trial) -> None:
+    """A job whose interrupt was lost is found all the same."""
+    loaded = trial.subject.load(trial.programs.round_trip())
+    trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose", count=2))])
+    for number in range(4):
+        trial.right(loaded, number)
+
+
+@_case()
+def odd_interrupts(trial: Trial) -> None:
+    """Messages that come late, twice, for nothing, or a thousand times do no harm."""
+    loaded = trial.subject.load(trial.programs.round_trip())
+    for kind, count in (("delay", 1), ("double", 1), ("spurious", 1), ("storm", 1000)):
+        trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt=kind, count=count))])
+        for number in range(3):
+            trial.right(loaded, number)
+        trial.device.faults.clear()
+
+
+@_case()
+def aborts(trial: Trial) -> None:
+    """A job that runs, one that waits and one that has ended can be aborted; the others are right."""
+    subject, loaded = trial.subject, trial.subject.load(trial.programs.slow())
+    jobs = [subject.submit(loaded, {"x0": trial.values(number)}) for number in range(4)]
+    for number in (0, 2):
+        subject.abort(jobs[number])
+    for number in (0, 2):
+        try:
+            trial.same(subject.wait(jobs[number], LONG_PS), trial.values(number), f"job {number}, which was quicker")
+        except RefusedError as error:
+            if error.code != "ABORTED":
+                raise
+    for number in (1, 3):
+        trial.same(subject.wait(jobs[number], LONG_PS), trial.values(number), f"job {number}")
+
+
+@_case()
+def a_job_that_takes_too_long(trial: Trial) -> None:
+    """A job that does not end in its time is given up, and the device works again."""
+    subject, loaded = trial.subject, trial.subject.load(trial.programs.endless())
+    job = subject.submit(loaded, {"x0": trial.values()})
+    with trial.refused("TIMEOUT", "ABORTED"):
+        subject.wait(job, 10**9)
+    trial.right(trial.subject.load(trial.programs.round_trip()))
+    trial.right(loaded)
+
+
+@_case()
+def a_reset(trial: Trial) -> None:
+    """A reset fails the jobs that have not ended; programs stay loaded."""
+    subject, loaded = trial.subject, trial.subject.load(trial.programs.slow())
+    jobs = [subject.submit(loaded, {"x0": trial.values()}) for _ in range(3)]
+    subject.reset()
+    with trial.refused("ABORTED", "FAULT", "TIMEOUT"):
+        subject.wait(jobs[2], LONG_PS)
+    trial.right(loaded)
+
+
+@_case()
+def a_device_that_goes(trial: Trial) -> None:
+    """When the device is unplugged each job in it fails with GONE, and nothing hangs."""
+    subject, loaded = trial.subject, trial.subject.load(trial.programs.round_trip())
+    trial.right(loaded)
+    trial.device.unplug()
+    with trial.refused("GONE"):
+        subject.run(loaded, {"x0": trial.values()})
+
+
+OPENING: dict[str, tuple[str, Callable[[NpuDevice], None]]] = {
+    "no-device": ("GONE", lambda device: device.unplug()),
+    "another-device": ("DEVICE", lambda device: device.pretend(ID=0x1234_5678)),
+    "another-interface": ("DEVICE", lambda device: device.pretend(VERSION=0x7FFF_0000)),
+}
+"""Cases in which a driver refuses to open: the code, and what is done to the device before."""

@@ -1,0 +1,229 @@
+"""The suite: each case on a fresh device, then the same work under an adversary; and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from npusim.device.npu import NpuDevice
+from npusim.errors import UsageError
+from npusim.hw.config import Config
+from npusim.promises import endpoints
+from npusim.promises.cases import CASES, LONG_PS, OPENING, WITHOUT_ARITHMETIC, BrokenPromiseError, Trial
+from npusim.promises.programs import Programs
+from npusim.promises.subject import DeadError, RefusedError, Subject
+
+_log = logging.getLogger("npusim.device")
+
+ADVERSARY = "any-times"
+"""The case that the adversary's seeds make."""
+MOST_FINDINGS = 5
+"""Of one case that are told."""
+
+
+@dataclass
+class Outcome:
+    """What came of a case. ``state``: passed, failed, left out; ``text``: why; ``told``: what the program has told
+    people meanwhile; ``findings``: the sanitizer's, as JSON values."""
+
+    name: str
+    promise: str
+    state: str
+    text: str = ""
+    told: str = ""
+    findings: list[dict[str, object]] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """All cases."""
+
+    driver: str
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.state == "failed"]
+
+    def text(self) -> str:
+        lines = []
+        for each in self.outcomes:
+            lines.append(f"{each.state:8}  {each.name}" + (f": {each.text}" if each.text else ""))
+            lines += [f"            | {line}" for line in each.told.splitlines()[-10:] if each.state == "failed"]
+        states = [each.state for each in self.outcomes]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in ("passed", "failed", "left out"))
+        return "\n".join([*lines, f"{self.driver}: {counts}"])
+
+    def to_json(self) -> str:
+        cases = [vars(each) for each in self.outcomes]
+        return json.dumps({"driver": self.driver, "cases": cases}, indent=2, sort_keys=True) + "\n"
+
+    def to_junit(self) -> str:
+        left_out = sum(each.state == "left out" for each in self.outcomes)
+        numbers = {"tests": len(self.outcomes), "failures": len(self.failed), "skipped": left_out, "errors": 0}
+        suite = ET.Element(
+            "testsuite", {"name": "npusim driver-test", **{name: str(value) for name, value in numbers.items()}}
+        )
+        for each in self.outcomes:
+            case = ET.SubElement(suite, "testcase", {"classname": _printable(self.driver), "name": each.name})
+            if each.state != "passed":
+                kind = "failure" if each.state == "failed" else "skipped"
+                ET.SubElement(case, kind, {"message": _printable(each.text)}).text = _printable(each.told)
+        return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _printable(text: str) -> str:
+    """What XML can hold."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
+
+
+def run(
+    subject: Subject,
+    config: Config,
+    *,
+    name: str,
+    endpoint: str = "in-process",
+    seeds: int = 20,
+    computes: bool = True,
+    cases: Iterable[str] | None = None,
+    progress: Callable[[Outcome], None] = lambda outcome: None,
+) -> Report:
+    """Hold a driver to its promises. ``computes`` False: it drives nothing, and only keeps what it says about arguments
+    and memory; ``cases``: only these. Raises UsageError for a case or an endpoint that is not there."""
+    endpoints.check_kind(endpoint)
+    known = names(computes=computes)
+    chosen = known if cases is None else list(cases)
+    for each in chosen:
+        if each not in known:
+            raise UsageError(f"--case: must be one of {', '.join(known)}, got {each!r}")
+    report = Report(name)
+    bench = _Bench(subject, config, endpoint, computes)
+    # What the device and its sanitizer would log is in the report, beside the case that it belongs to.
+    level = _log.level
+    _log.setLevel(logging.CRITICAL)
+    try:
+        for each in chosen:
+            report.outcomes.append(bench.adversary(seeds) if each == ADVERSARY else bench.case(each))
+            progress(report.outcomes[-1])
+    finally:
+        _log.setLevel(level)
+        subject.end()
+    return report
+
+
+def names(*, computes: bool = True) -> list[str]:
+    """All cases, in their order."""
+    return [*CASES, *OPENING, ADVERSARY] if computes else [each for each in CASES if each in WITHOUT_ARITHMETIC]
+
+
+def table() -> str:
+    """The cases, for the manual."""
+    rows = [f"| `{name}` | {_promise(name)} |" for name in names()]
+    return "\n".join(["| case | what is promised |", "|---|---|", *rows])
+
+
+def _promise(name: str) -> str:
+    if name == ADVERSARY:
+        return (
+            "Whatever times the contract leaves open, results are the same: a device with an adversary for each seed."
+        )
+    text = CASES[name].__doc__ if name in CASES else f"The driver refuses to open, with {OPENING[name][0]}."
+    return " ".join((text or "").split())
+
+
+class _Bench:
+    def __init__(self, subject: Subject, config: Config, endpoint: str, computes: bool) -> None:
+        self._subject, self._config = subject, config
+        self._endpoint, self._computes = endpoint, computes
+
+    @contextlib.contextmanager
+    def _device(self, adversary: int | None = None) -> Iterator[tuple[NpuDevice, Any]]:
+        shared = self._endpoint in endpoints.MAPPED
+        device = NpuDevice(self._config, check=True, adversary=adversary, shared_memory=shared)
+        try:
+            with endpoints.KINDS[self._endpoint](device) as endpoint:
+                yield device, endpoint
+        finally:
+            device.close()
+
+    def case(self, name: str) -> Outcome:
+        outcome = Outcome(name, _promise(name), "passed")
+        with self._device() as (device, endpoint):
+            if name in OPENING:
+                self._guarded(outcome, lambda: self._opens_not(name, device, endpoint))
+            else:
+                self._guarded(outcome, lambda: self._tried(CASES[name], device, endpoint))
+        self._judge(outcome, device)
+        return outcome
+
+    def adversary(self, seeds: int) -> Outcome:
+        outcome = Outcome(ADVERSARY, _promise(ADVERSARY), "passed")
+        for seed in range(seeds):
+            with self._device(seed) as (device, endpoint):
+                self._guarded(outcome, lambda: self._tried(_any_times, device, endpoint))
+            self._judge(outcome, device)
+            if outcome.state != "passed":
+                outcome.text = f"seed {seed}: {outcome.text}"
+                break
+        return outcome
+
+    def _opens_not(self, name: str, device: NpuDevice, endpoint: Any) -> None:
+        code, change = OPENING[name]
+        change(device)
+        trial = Trial(self._subject, device, Programs(self._config))
+        with trial.refused(code):
+            self._subject.open(endpoint)
+
+    def _tried(self, work: Callable[[Trial], None], device: NpuDevice, endpoint: Any) -> None:
+        self._subject.open(endpoint)
+        try:
+            work(Trial(self._subject, device, Programs(self._config), self._computes))
+        finally:
+            with contextlib.suppress(*([RefusedError] if not device.connected else [])):
+                self._subject.close()
+
+    def _guarded(self, outcome: Outcome, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except RefusedError as error:
+            left_out = error.code == "UNSUPPORTED"
+            outcome.state, outcome.text = ("left out", error.text) if left_out else ("failed", f"refused: {error}")
+        except (BrokenPromiseError, DeadError) as error:
+            outcome.state, outcome.text = "failed", str(error)
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything; that it does is what is reported
+            outcome.state, outcome.text = "failed", f"{type(error).__name__}: {error}"
+        outcome.told += self._subject.told()
+
+    def _judge(self, outcome: Outcome, device: NpuDevice) -> None:
+        """What the sanitizer has seen."""
+        findings = device.checker.findings if device.checker is not None and self._computes else []
+        if findings and outcome.state != "failed":
+            outcome.state, outcome.text = "failed", f"{len(findings)} findings of the sanitizer"
+        outcome.findings += [finding.to_json_dict() for finding in findings]
+        outcome.told += "".join(f"{finding}\n" for finding in findings[:MOST_FINDINGS])
+
+
+def _any_times(trial: Trial) -> None:
+    loaded, slow = (trial.subject.load(each) for each in (trial.programs.round_trip(), trial.programs.slow()))
+    try:
+        jobs = [
+            trial.subject.submit(slow if number == 1 else loaded, {"x0": trial.values(number)}, ring)
+            for number, ring in enumerate((1, 0, 2, 1, 0))
+        ]
+    except RefusedError as error:
+        if error.code != "UNSUPPORTED":
+            raise
+        for number in range(5):
+            trial.right(loaded, number)
+        return
+    for number, job in enumerate(jobs):
+        trial.same(trial.subject.wait(job, LONG_PS), trial.values(number), f"job {number}")
+
+
+if __name__ == "__main__":
+    print(table())  # noqa: T201

@@ -1,0 +1,23 @@
+"""When commands reach the queues of their units, which no timeline says."""
+
+from __future__ import annotations
+
+from npusim.sim.job import Job
+from npusim.sim.steps import Step
+from npusim.sim.watch import Watcher
+
+
+class Arrivals(Watcher):
+    """Of the last job that a device has begun while this watched: for each unit when its commands came, in ps since
+    the device took the job."""
+
+    def __init__(self) -> None:
+        self.of_units: dict[str, list[int]] = {}
+        self._started_ps = 0
+
+    def job_begins(self, job: Job) -> None:
+        self.of_units = {}
+        self._started_ps = job.started_ps
+
+    def dispatched(self, unit: str, step: Step, at_ps: int) -> None:
+        self.of_units.setdefault(unit, []).append(at_ps - self._started_ps)

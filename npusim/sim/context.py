@@ -1,0 +1,78 @@
+"""A job's context - what it has in SRAM and accumulators - on its way to DRAM or back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simpy.events import Event
+
+from npusim.isa.base import ByteArray
+from npusim.sim.owner import EventOwner
+from npusim.sim.parts import Parts
+from npusim.sim.stepper import SAVE, Stepper
+
+
+@dataclass(slots=True, eq=False)
+class Move(EventOwner):
+    """The DRAM's latency, then the bytes at the rate that the DMA channels of the job's cores reach together.
+
+    ``kind``: SAVE or RESTORE; ``address``: where the context lies, a core's bytes at it plus its number times the bytes
+    of a core; ``done(move)`` is called when all is there, and tells ``told``. Raises AddressError for an area outside
+    of DRAM.
+    """
+
+    EVENTS = ("flow", "flowed")
+
+    machine: Parts
+    stepper: Stepper
+    kind: str
+    address: int
+    done: Callable[[Move], None]
+    told: Callable[[Stepper], None]
+    begun_ps: int = 0
+    _areas: list[tuple[int, ByteArray]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        memory, size = self.machine.memory, self._core_bytes
+        self._areas = [(core, memory.slice(self.address + core * size, size)) for core in self.stepper.cores]
+
+    @property
+    def _core_bytes(self) -> int:
+        return self.machine.memory.sram_bytes + self.machine.memory.acc_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of all cores that the job uses."""
+        return len(self._areas) * self._core_bytes
+
+    def is_void(self, value: Any) -> bool:
+        return self.stepper.over
+
+    def begin(self) -> None:
+        """Start, now."""
+        self.begun_ps = self.machine.clock.now
+        self.machine.clock.after(self.machine.fabric.latency_ps, self.flow)
+
+    def flow(self, event: Event) -> None:
+        """The first byte comes."""
+        if not self.stepper.over:
+            machine = self.machine
+            rate = max(len(self._areas), 1) * machine.config.dma.channels * machine.fabric.channel_rate
+            machine.link.start(self.size, rate, self.flowed)
+
+    def flowed(self) -> None:
+        """The last byte has come: the bytes are there now, and were not before."""
+        if self.stepper.over:
+            return
+        self.stepper.moved_context(self.kind, self.begun_ps, self.size)
+        memory = self.machine.memory
+        for core, area in self._areas:
+            if self.kind == SAVE:
+                area[: memory.sram_bytes] = memory.sram[core]
+                area[memory.sram_bytes :] = memory.acc[core]
+            else:
+                memory.sram[core][:] = area[: memory.sram_bytes]
+                memory.acc[core][:] = area[memory.sram_bytes :]
+        self.done(self)

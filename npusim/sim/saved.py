@@ -1,0 +1,82 @@
+"""The state of parts as plain values, and how it is read back: nothing is believed that was not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from npusim.errors import CheckpointError, shown
+
+WIDEST = 1 << 127
+"""Integers of a state are smaller: a transfer's bytes times 10**12 need some 80 bits."""
+
+
+class Saved:
+    """One value of a state that was read, and where it stands; every question raises CheckpointError for an answer
+    that is not of the kind asked for."""
+
+    __slots__ = ("path", "value")
+
+    def __init__(self, value: object, path: str = "state") -> None:
+        self.value: Any = value
+        self.path = path
+
+    def refuse(self, allowed: str) -> CheckpointError:
+        """The error to raise."""
+        return CheckpointError(f"{self.path}: must be {allowed}, got {shown(self.value)}")
+
+    def __getitem__(self, name: str) -> Saved:
+        """A member of a mapping."""
+        if not isinstance(self.value, dict):
+            raise self.refuse("a mapping")
+        if name not in self.value:
+            raise CheckpointError(f"{self.path}: has no {name!r}")
+        return Saved(self.value[name], f"{self.path}.{name}")
+
+    def names(self) -> list[str]:
+        """The names of a mapping's members."""
+        if not isinstance(self.value, dict):
+            raise self.refuse("a mapping")
+        return list(self.value)
+
+    def items(self, count: int | None = None) -> list[Saved]:
+        """The items of a list, so many."""
+        if not isinstance(self.value, list) or (count is not None and len(self.value) != count):
+            raise self.refuse("a list" if count is None else f"a list of {count}")
+        return [Saved(item, f"{self.path}[{number}]") for number, item in enumerate(self.value)]
+
+    def __iter__(self) -> Iterator[Saved]:
+        return iter(self.items())
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is null."""
+        return self.value is None
+
+    def integer(self, low: int = 0, high: int = WIDEST) -> int:
+        """An integer from ``low`` to ``high``, both included."""
+        if type(self.value) is not int or not low <= self.value <= high:
+            raise self.refuse(f"an integer >= {low}" if high == WIDEST else f"an integer from {low} to {high}")
+        return self.value
+
+    def index(self, count: int) -> int:
+        """The number of one of so many things."""
+        return self.integer(0, count - 1)
+
+    def integers(self, count: int, low: int = 0, high: int = WIDEST) -> list[int]:
+        """A list of so many integers."""
+        if not isinstance(self.value, list) or len(self.value) != count:
+            raise self.refuse(f"a list of {count} integers")
+        return [Saved(item, f"{self.path}[{number}]").integer(low, high) for number, item in enumerate(self.value)]
+
+    def flag(self) -> bool:
+        """True or false."""
+        if type(self.value) is not bool:
+            raise self.refuse("true or false")
+        return self.value
+
+    def text(self) -> str:
+        """Text."""
+        if not isinstance(self.value, str):
+            raise self.refuse("text")
+        return self.value

@@ -1,0 +1,164 @@
+"""Units and the sequencer of jobs that are watched: they tell, and they may be broken; and units that are hindered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from simpy.events import Event, Timeout
+
+from npusim.sim.engine import NEVER, Engine
+from npusim.sim.sequencer import Sequencer
+from npusim.sim.steps import Step
+from npusim.timeline import SEQUENCER
+from npusim.units import ceil_div
+
+HANG = "hang"
+"""The name of the sequencer's stall while it hangs."""
+
+
+class WatchedEngine(Engine):
+    """A unit that tells, hangs, is slow or fails. It has the slots of its base, so a unit under way may become one."""
+
+    __slots__ = ()
+
+    def offer(self, step: Step, at: int) -> None:
+        for watcher in self.job.watchers[:]:
+            watcher.dispatched(self.name, step, at)
+        super().offer(step, at)
+
+    def _start(self, step: Step, now: int) -> None:
+        job = self.job
+        if job.holding:
+            super()._start(step, now)
+            return
+        for watcher in job.watchers[:]:
+            watcher.step_begins(self.name, step)
+        if job.over:  # one of them has ended it
+            return
+        link = job.constants_link if step.charge.apart else job.link
+        slowed = job.breaks.slowed(self.name, step, link.capacity)
+        if slowed is not step:
+            job.disturbed = True
+            self.step = slowed
+        if job.breaks.hold(self.name, partial(self._begin_late, now)):
+            job.disturbed = True
+            # It has begun and schedules no end; `active` stays as it is.
+            self.begin = now
+            return
+        super()._start(slowed, now)
+
+    def _begin_late(self, begin: int) -> None:
+        """The unit goes on that has hung since the command was to begin."""
+        job = self.job
+        if job.over:
+            return
+        step = self._longer(job.env.now - begin)
+        if job.holding:
+            self.begin = NEVER
+            super()._start(step, job.env.now)
+            if not job.active:
+                job.settle()
+            return
+        super()._start(step, job.env.now)
+        self.begin = begin
+
+    def _finish(self, event: Event | None = None) -> None:
+        job = self.job
+        if not job.over:
+            assert self.step is not None
+            if job.breaks.hold(self.name, partial(self._finish_late, job.env.now)):
+                job.disturbed = True
+                job.active -= 1
+                return
+            if job.breaks.fails(self.name):
+                job.active -= 1
+                job.fail_transfer(self.name, self.step)
+                return
+        super()._finish(event)
+
+    def _finish_late(self, end: int) -> None:
+        """The unit goes on that has hung since the command was to end."""
+        job = self.job
+        if job.over:
+            return
+        self._longer(job.env.now - end)
+        job.active += 1
+        self._finish()
+
+    def _longer(self, held_ps: int) -> Step:
+        """Count the time that it hung as the command's own."""
+        assert self.step is not None
+        charge = self.step.charge
+        self.step = replace(self.step, charge=replace(charge, alone_ps=charge.alone_ps + held_ps))
+        return self.step
+
+    def _complete(self, now: int) -> None:
+        assert self.step is not None
+        for watcher in self.job.watchers[:]:
+            watcher.step_ends(self.name, self.step)
+        if not self.job.over:
+            super()._complete(now)
+
+
+class HinderedEngine(WatchedEngine):
+    """A unit whose transfers wait for those of somebody else, as long as an adversary says."""
+
+    __slots__ = ()
+
+    def _flow(self, event: Event) -> None:
+        job = self.job
+        if job.over:
+            return
+        assert job.adversary is not None
+        delay = job.adversary.transfer_ps()
+        flow = super()._flow
+        if delay:
+            Timeout(job.env, delay).callbacks.append(flow)
+        else:
+            flow(event)
+
+
+class WatchedSequencer(Sequencer):
+    """A sequencer that hangs or is slow. What it has sent off arrives."""
+
+    __slots__ = ()
+
+    def pump(self) -> None:
+        job = self.job
+        # What was held more than once goes on more than once: perhaps behind the end of the stream.
+        if job.holding or self.dispatched == len(job.steps):
+            return
+        if job.breaks.hold(SEQUENCER, self._pump_late):
+            job.disturbed = True
+            self.reason = HANG
+            return
+        factor = job.breaks.clock_factor()
+        if factor == 1:
+            super().pump()
+            return
+        job.disturbed = True
+        usual = job.cycle_ps, job.layer_ps
+        job.cycle_ps, job.layer_ps = (ceil_div(ps * factor.numerator, factor.denominator) for ps in usual)
+        super().pump()
+        job.cycle_ps, job.layer_ps = usual
+
+    def _pump_late(self) -> None:
+        job = self.job
+        if not job.over and not job.parked:
+            self.pump()
+            if not job.active:
+                job.settle()
+
+    def _halting(self, event: Event) -> None:
+        job = self.job
+        if not job.over and job.breaks.hold(SEQUENCER, partial(self._halt_late, event)):
+            job.disturbed = True
+            job.active -= 1
+            return
+        super()._halting(event)
+
+    def _halt_late(self, event: Event) -> None:
+        if not self.job.over:
+            self.job.active += 1
+            self._halting(event)

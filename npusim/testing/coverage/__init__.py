@@ -1,0 +1,7 @@
+"""Which part of the hardware a test suite has exercised: instructions, stalls, faults, jobs, registers."""
+
+from npusim.testing.coverage.collect import Collector
+from npusim.testing.coverage.measure import Measured
+from npusim.testing.coverage.universe import Point, universe
+
+__all__ = ["Collector", "Measured", "Point", "universe"]

@@ -1,0 +1,95 @@
+"""How much of the hardware was exercised: for people, as JSON, and from several processes together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npusim.testing.coverage.universe import GROUPS, Point, universe
+
+FORMAT = 1
+_MOST = 9
+"""So many of the things that are missing stand in one line of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How often each point was exercised. Points that this version does not know are not in it."""
+
+    counts: Mapping[Point, int]
+
+    @property
+    def missing(self) -> list[Point]:
+        """What was not exercised."""
+        return [point for point in universe() if not self.counts.get(point)]
+
+    @property
+    def percent(self) -> float:
+        """The part of all points that was exercised."""
+        return 100 * (1 - len(self.missing) / len(universe()))
+
+    def group(self, name: str) -> tuple[int, int]:
+        """How many points of a group were exercised, and how many there are."""
+        points = [point for point in universe() if point.group == name]
+        return sum(1 for point in points if self.counts.get(point)), len(points)
+
+    def subjects(self, name: str) -> Iterator[tuple[str, int, list[str], list[str]]]:
+        """Of each subject of a group: its name, how often anything of it was exercised, what was and what was not."""
+        found: dict[str, tuple[list[str], list[str]]] = {}
+        times: dict[str, int] = {}
+        for point in universe():
+            if point.group == name:
+                count = self.counts.get(point, 0)
+                found.setdefault(point.subject, ([], []))[not count].append(point.item)
+                times[point.subject] = max(times.get(point.subject, 0), count)
+        for subject, (done, missing) in found.items():
+            yield subject, times[subject], done, missing
+
+    def to_text(self) -> list[str]:
+        """Lines: a total for each group, and what is missing of each subject."""
+        lines = []
+        for name in GROUPS:
+            done, total = self.group(name)
+            lines.append(f"{name:<14}{done:>5} of {total:<5}{100 * done / total:6.1f} %")
+            for subject, _, _, missing in self.subjects(name):
+                if missing:
+                    lines.append(f"    {subject}: not {_listed(missing)}")
+        done, total = len(universe()) - len(self.missing), len(universe())
+        lines.append(f"{'all':<14}{done:>5} of {total:<5}{self.percent:6.1f} %")
+        return lines
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Every point and how often it was exercised."""
+        groups: dict[str, dict[str, dict[str, int]]] = {name: {} for name in GROUPS}
+        for point in universe():
+            groups[point.group].setdefault(point.subject, {})[point.item] = self.counts.get(point, 0)
+        return {"format": FORMAT, "percent": round(self.percent, 2), "groups": groups}
+
+
+def _listed(missing: Sequence[str]) -> str:
+    """What is missing, in one line: ``dtype int8, uint8; log set``. Who was never issued lacks all the rest."""
+    if "issued" in missing:
+        return "issued"
+    of_field: dict[str, list[str]] = {}
+    for item in missing[:_MOST]:
+        field, _, value = item.partition(" ")
+        of_field.setdefault(field, []).append(value)
+    more = f"; and {len(missing) - _MOST} more" if len(missing) > _MOST else ""
+    return "; ".join(f"{field} {', '.join(values)}".rstrip() for field, values in of_field.items()) + more
+
+
+def flat(counts: Mapping[Point, int]) -> list[list[Any]]:
+    """Counts as another process takes them."""
+    return [[*point, count] for point, count in counts.items()]
+
+
+def added(several: Sequence[Sequence[Sequence[Any]]]) -> Measured:
+    """What several processes have exercised together."""
+    known, total = set(universe()), dict[Point, int]()
+    for counts in several:
+        for group, subject, item, count in counts:
+            point = Point(group, subject, item)
+            if point in known:
+                total[point] = total.get(point, 0) + int(count)
+    return Measured(total)

@@ -1,0 +1,35 @@
+"""What was exercised as one page for any browser."""
+
+from __future__ import annotations
+
+from npusim.report.html.page import page, section, text
+from npusim.testing.coverage.measure import Measured
+from npusim.testing.coverage.universe import GROUPS
+
+_NOTES = {
+    "instructions": "Counted when a job that has them ends well: each, and the values of fields that can be listed.",
+    "stalls": "What a kind of unit has waited for.",
+    "jobs": "How jobs went and ended.",
+    "faults": "Codes that a job ended with, or the device stopped with.",
+    "registers": "Accesses by software, and bits of fields that are one or two bits wide.",
+}
+
+
+def coverage_page(measured: Measured) -> str:
+    """The file's text. Groups with what is missing of each subject, the subjects with most missing first."""
+    parts = [f"<p>{measured.percent:.1f} % of what there is was exercised.</p>"]
+    for name in GROUPS:
+        done, total = measured.group(name)
+        rows = sorted(measured.subjects(name), key=lambda row: (-len(row[3]), row[0]))
+        parts.append(section(name, f"{name.capitalize()}: {done} of {total}", _table(rows), _NOTES[name]))
+    return page("Coverage of the hardware", "".join(parts), {}, ["base"])
+
+
+def _table(rows: list[tuple[str, int, list[str], list[str]]]) -> str:
+    head = "<tr><th>what</th><th>times, at most</th><th>exercised</th><th>not exercised</th></tr>"
+    body = "".join(
+        f"<tr><th>{text(subject)}</th><td>{times}</td><td>{text(', '.join(done))}</td>"
+        f"<td><strong>{text(', '.join(missing))}</strong></td></tr>"
+        for subject, times, done, missing in rows
+    )
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"

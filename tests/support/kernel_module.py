@@ -1,0 +1,150 @@
+"""The kernel module of ``drivers/linux``: built, changed, and run in a User Mode Linux kernel on a device."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import npusim
+from npusim.cache import write_program
+from npusim.demo import network
+from npusim.device.npu import NpuDevice
+from npusim.hw.config import Config, load_config
+from npusim.linux import Initrd, find_kernel, run
+
+SOURCE = Path(__file__).parents[2] / "drivers" / "linux"
+INCLUDE = SOURCE.parent / "include"
+COUNTERS = "cat /sys/kernel/debug/npu0/counters"
+_OF_THE_KERNEL = "suspicious RCU usage"
+"""Linux 6.1 finds this at the first fork of every User Mode Linux kernel with lockdep, before any module is there."""
+
+
+def kernel() -> Path:
+    """The kernel that ``make uml`` has built, else the test is skipped."""
+    found = find_kernel()
+    if found is None:
+        pytest.skip("no User Mode Linux kernel: make uml builds one")
+    if not (found.parent / "build").is_dir() or shutil.which("make") is None or shutil.which("gcc") is None:
+        pytest.skip(f"{found}: modules cannot be built against it")
+    return found
+
+
+def device_config(**overrides: int) -> Config:
+    """The device of these tests: small memory, for the kernel reaches no more of it."""
+    return load_config("tiny").with_(**{"dram.bytes": 16 << 20, **overrides})
+
+
+class Workshop:
+    """A copy of the sources in ``folder``, in which modules are made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "linux"
+        self.kernel = kernel()
+        shutil.copytree(SOURCE, self.folder, ignore=shutil.ignore_patterns("*.o", "*.ko", ".*", "npu_test"))
+        self._make("-C", str(self.folder / "test"))
+        self.program = self.folder / "test" / "npu_test"
+        self.data = _data(folder / "data")
+
+    def module(self, name: str = "npu", changes: Sequence[tuple[str, str, str]] = ()) -> Path:
+        """The module with changes: file, a text that is there once, what is there instead."""
+        with self._changed(changes):
+            build = str(self.kernel.parent / "build")
+            self._make("-C", str(self.folder), f"KDIR={build}", "ARCH=um", f"NPU_INCLUDE={INCLUDE}", "modules")
+            place = self.folder.parent / name
+            place.mkdir(exist_ok=True)
+            return Path(shutil.copy(self.folder / "npu.ko", place / "npu.ko"))
+
+    @contextlib.contextmanager
+    def _changed(self, changes: Sequence[tuple[str, str, str]]) -> Iterator[None]:
+        originals = {name: (self.folder / name).read_text() for name, _, _ in changes}
+        texts = dict(originals)
+        for name, old, new in changes:
+            assert texts[name].count(old) == 1, f"{name} has {texts[name].count(old)} times: {old}"
+            texts[name] = texts[name].replace(old, new)
+        try:
+            for name, text in texts.items():
+                (self.folder / name).write_text(text)
+            yield
+        finally:
+            for name, text in originals.items():
+                (self.folder / name).write_text(text)
+
+    @staticmethod
+    def _make(*arguments: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+        done = subprocess.run(
+            ["make", *arguments], capture_output=True, text=True, check=False, timeout=300, env=environment
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert "warning:" not in done.stderr, done.stderr
+
+    def run(
+        self, module: Path, script: str, device: NpuDevice | None = None, parameters: Mapping[str, object] | None = None
+    ) -> Run:
+        """Load the module, run a script of busybox, remove the module."""
+        device = device or NpuDevice(device_config(), check=True)
+        path = self.folder.parent / "script.sh"
+        path.write_text(f"#!/bin/busybox sh\nexport PATH=/bin:/t\n{script}\n")
+        path.chmod(0o755)
+        parameters = {"dyndbg": "+p", **(parameters or {})} if parameters else {}
+        initrd = Initrd(
+            self.kernel.parent / "busybox",
+            [[str(module), *(f"{name}={value}" for name, value in parameters.items())]],
+            [str(path)],
+            {"/t/npu_test": self.program, **{f"/t/{file.name}": file for file in self.data}},
+        )
+        log = io.BytesIO()
+        outcome = run(device, self.kernel, initrd.pack(), log)
+        device.close()
+        text = log.getvalue().decode(errors="replace").replace("\r", "")
+        complaints = [line for line in outcome.complaints if _OF_THE_KERNEL not in line]
+        findings = [finding.kind for finding in device.checker.findings] if device.checker else []
+        return Run(outcome.status, text, complaints, findings, outcome.simulated_ps)
+
+
+@dataclass(frozen=True)
+class Run:
+    """``log``: the console; ``complaints``: of the kernel about its modules; ``findings``: kinds, of the sanitizer."""
+
+    status: int
+    log: str
+    complaints: list[str]
+    findings: list[str]
+    simulated_ps: int
+
+    def check_good(self) -> None:
+        """Nobody has anything to say against it."""
+        assert (self.status, self.complaints, self.findings) == (0, [], []), self.log[-3000:]
+
+    def counters(self) -> dict[str, int]:
+        """As the script has printed them last."""
+        pairs = (line.split(" ") for line in self.log.splitlines())
+        return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def cases(name: str) -> str:
+    """The line of a script that runs cases of ``drivers/linux/test``."""
+    return f"npu_test cases {name} /t/demo.npu /t/in.bin /t/golden.bin"
+
+
+def _data(folder: Path) -> list[Path]:
+    """A program, an input, and what a device without any driver of Linux makes of it."""
+    folder.mkdir()
+    session = npusim.Session(device_config(), cache_dir=False)
+    program = session.compile(network())
+    (given,), (wanted,) = program.inputs, program.outputs
+    array = np.random.default_rng(0).integers(0, 100, given.shape).astype(given.dtype.storage)
+    result = session.run(program, {given.name: array}).outputs[wanted.name]
+    write_program(program, folder / "demo.npu")
+    (folder / "in.bin").write_bytes(array.tobytes())
+    (folder / "golden.bin").write_bytes(np.ascontiguousarray(result).tobytes())
+    return sorted(folder.iterdir())
