@@ -153,8 +153,8 @@ class Machine(Parts):
     def forget(self) -> None:
         """Let go what is remembered of programs: machines are held by others in a circle, and so that would wait until
         Python looks for such."""
-        self._decoded.cache_clear()
-        self._memory_of.cache_clear()
+        self.decoded.cache_clear()
+        self.memory_of.cache_clear()
         self.current = None
         self.forget_residents()
 
