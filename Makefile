@@ -65,6 +65,8 @@ fuzz: .venv/test  ## damaged models, program files and handles, through the C li
 	$(BIN)/python -m tests.support.fuzz.run --library programs
 	$(BIN)/python -m tests.support.fuzz.run --library npu-files --cases 1000000
 	$(BIN)/python -m tests.support.fuzz.run --library models --cases 500000
+	$(BIN)/python -m tests.support.fuzz.run --library vfio-user --cases 20000
+	$(BIN)/python -m tests.support.fuzz.run --library pci-proxy --cases 20000
 	$(BIN)/python -m tests.support.fuzz.run --library uml --cases 5000
 
 # Python itself has no sanitizer, so theirs come first; it must not look for npusim in this folder.

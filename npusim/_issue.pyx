@@ -9,10 +9,12 @@ from cpython.ref cimport PyObject
 from libc.string cimport memmove
 
 from npusim.isa.base import Command, Space, Unit, Wait, acc, sram
+from npusim.program import CONSTANTS
 
 cdef object ACC = Space.ACC
 cdef int SRAM = int(Space.SRAM)
 cdef int FIRST_CHANNEL = int(Unit.DMA)
+cdef int OF_CONSTANTS = CONSTANTS  # the region; ``Buffer.is_constant``
 
 cdef long long SECOND = 1_000_000_000_000
 
@@ -557,7 +559,9 @@ cdef class Issuer:
             waits = self.waits[key] = {}
         made = waits.get(count)
         if made is None:
-            made = waits[count] = Wait(<int>key >> CORE_SHIFT, <int>key & ((1 << CORE_SHIFT) - 1), count)
+            # As its own constructor does it, which is written in Python.
+            made = tuple.__new__(Wait, (<int>key >> CORE_SHIFT, <int>key & ((1 << CORE_SHIFT) - 1), count))
+            waits[count] = made
         return made
 
     cpdef dict needs(self, op, Item item):
@@ -573,7 +577,7 @@ cdef class Issuer:
                 raise_fences(needs, slot.writers)
                 continue
             buffer = resource.buffer
-            if not buffer.is_constant:
+            if <int>buffer.region != OF_CONSTANTS:
                 # The driver writes constants before the job starts, and the verifier lets no command write them.
                 find_extent(resource, &low, &high)
                 self.history(buffer).writes.raise_into(needs, low, high, -1)
@@ -616,7 +620,7 @@ cdef class Issuer:
                 raise_fences(slot.readers, fences)
             return 0
         buffer = resource.buffer
-        if buffer.is_constant:
+        if <int>buffer.region == OF_CONSTANTS:
             return 0
         history = self.history(buffer)
         uses = history.writes if write else history.reads

@@ -20,6 +20,28 @@ cdef enum:
     CORE_SHIFT = 8
 
 
+cdef object asked(instruction):
+    """What an instruction asks for, which most have said before."""
+    said = getattr(instruction, "_said", None)
+    return instruction.asked() if said is None else said
+
+
+cdef class Sizes:
+    """Bytes of instructions in the stream, without their waits and headers."""
+
+    cdef dict by_kind
+
+    def __init__(self):
+        self.by_kind = {}
+
+    cdef int64_t of(self, instruction) except -1:
+        cdef object kind = type(instruction)
+        size = self.by_kind.get(kind)
+        if size is None:  # -1: each has a size of its own
+            size = self.by_kind[kind] = instruction.encoded_bytes() if kind.tail is None else -1
+        return <int64_t>instruction.encoded_bytes() if <int64_t>size < 0 else <int64_t>size
+
+
 cdef class Remembered:
     """What a function says of works, asked once for each."""
 
@@ -49,7 +71,7 @@ def tally(commands):
     cdef list entry
     for command in commands:
         instruction = command.instruction
-        work = instruction.asked()
+        work = asked(instruction)
         key = (
             command.op, command.core, command.unit, type(instruction), <size_t><void *>work,
             getattr(instruction, "cores", None),
@@ -69,15 +91,16 @@ cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
     cdef int64_t total = 0
     cdef int waits = 0, room = 0, at = 0, unit
     cdef tuple waited
+    cdef Sizes sizes = Sizes()
     for command in commands:
         instruction, waited, unit = command.instruction, command.waits, command.unit
-        total += HEADER + len(waited) * WAIT + <int64_t>instruction.encoded_bytes()
+        total += HEADER + len(waited) * WAIT + sizes.of(instruction)
         if unit == CONTROL:
             continue
         step = &job.steps[at]
         at += 1
         step.engine = numbers[<int>command.core << CORE_SHIFT | unit]
-        step.fixed, step.bus_bytes, step.rate = <tuple>charges.of(instruction.asked())
+        step.fixed, step.bus_bytes, step.rate = <tuple>charges.of(asked(instruction))
         if step.fixed > MOST >> 1 or step.bus_bytes > MOST // PS_PER_S:
             raise OverflowError
         step.has_flow = step.bus_bytes != 0
@@ -198,7 +221,7 @@ def steps(commands, ends, dict index, charge, make):
         engines[<int>core << CORE_SHIFT | <int>unit] = number
     for command, stop in zip(commands, ends, strict=True):
         instruction, unit, core = command.instruction, command.unit, command.core
-        price = charges.of(instruction.asked())
+        price = charges.of(asked(instruction))
         if <int>unit == CONTROL:
             made.append(make(HALT, (), price, start, stop, 0, command.op, instruction))
         else:

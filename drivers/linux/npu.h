@@ -94,6 +94,7 @@ struct npu {
 	u32 resident_bases;
 	unsigned int inside;	/* jobs in all rings */
 	struct npu_job *runner;	/* who has the machine, as far as can be known */
+	bool suspicious;	/* a job ran out of its time, and none has ended well since */
 	unsigned long deadline;	/* when the wait for any job to end is over, in jiffies */
 	struct delayed_work watchdog;
 	struct npu_counters counters;	/* irqs and irqs_for_nothing: of the interrupt handler */
@@ -157,7 +158,8 @@ void npu_exit(struct npu *npu);
 u32 npu_read(struct npu *npu, u32 offset);
 u64 npu_read_pair(struct npu *npu, u32 low);
 void npu_write(struct npu *npu, u32 offset, u32 value);
-bool npu_flush(struct npu *npu);
+void npu_flush(struct npu *npu);
+bool npu_is_there(struct npu *npu);
 int npu_copy_to(struct npu *npu, u64 address, const void *from, u64 bytes);
 int npu_copy_from(struct npu *npu, void *to, u64 address, u64 bytes);
 int npu_zero(struct npu *npu, u64 address, u64 bytes);
@@ -166,6 +168,7 @@ int npu_restart_function(struct npu *npu);
 void npu_quiet(struct npu *npu);
 irqreturn_t npu_irq(int irq, void *data);
 irqreturn_t npu_irq_thread(int irq, void *data);
+irqreturn_t npu_message_thread(int irq, void *data);
 
 /* npu_mem.c */
 struct npu_block *npu_block_new(struct npu *npu, struct npu_client *owner, u64 bytes);

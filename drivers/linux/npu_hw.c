@@ -26,10 +26,16 @@ void npu_write(struct npu *npu, u32 offset, u32 value)
 	writel(value, npu->regs + offset);
 }
 
-/* A read goes behind all writes: they have arrived. Whether there is a device that answers. */
-bool npu_flush(struct npu *npu)
+/* A read goes behind all writes: they have arrived. */
+void npu_flush(struct npu *npu)
 {
-	return npu_read(npu, NPU_STATUS) != NPU_ALL_ONES;
+	npu_read(npu, NPU_STATUS);
+}
+
+/* Whether there is a device, and it is the one that was set up: without power in between all is lost. */
+bool npu_is_there(struct npu *npu)
+{
+	return npu_read(npu, NPU_LOW_SIZE) == npu->ring_entries;
 }
 
 static void npu_write_pair(struct npu *npu, u32 low, u64 value)
@@ -201,4 +207,16 @@ irqreturn_t npu_irq_thread(int irq, void *data)
 	mutex_unlock(&npu->lock);
 	up_read(&npu->gate);
 	return IRQ_HANDLED;
+}
+
+/*
+ * A message, all of it in the thread. A handler that reads registers while
+ * somebody else does would change what he reads under User Mode Linux of 6.1,
+ * which has one buffer for both.
+ */
+irqreturn_t npu_message_thread(int irq, void *data)
+{
+	irqreturn_t result = npu_irq(irq, data);
+
+	return result == IRQ_WAKE_THREAD ? npu_irq_thread(irq, data) : result;
 }

@@ -160,13 +160,17 @@ static void free_irqs(struct npu *npu)
 static int take_irqs(struct npu *npu)
 {
 	int count = pci_alloc_irq_vectors(npu->pdev, 1, MOST_VECTORS, PCI_IRQ_ALL_TYPES), err;
+	bool messages = npu->pdev->msi_enabled || npu->pdev->msix_enabled;
 
 	if (count < 0)
 		return count;
 	while (npu->vectors < count) {
-		err = request_threaded_irq(pci_irq_vector(npu->pdev, npu->vectors), npu_irq, npu_irq_thread,
-					   npu->pdev->msi_enabled || npu->pdev->msix_enabled ? 0 : IRQF_SHARED,
-					   npu->name, npu);
+		int irq = pci_irq_vector(npu->pdev, npu->vectors);
+
+		if (messages)
+			err = request_threaded_irq(irq, NULL, npu_message_thread, IRQF_ONESHOT, npu->name, npu);
+		else
+			err = request_threaded_irq(irq, npu_irq, npu_irq_thread, IRQF_SHARED, npu->name, npu);
 		if (err) {
 			free_irqs(npu);
 			return err;

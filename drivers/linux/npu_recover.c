@@ -6,9 +6,10 @@
  * belongs to no job needs a reset. Interrupts can get lost, so the watchdog looks
  * at the records, too. When no job has ended for timeout_ms, the one that has the
  * machine is aborted; if that does not help, those that may have it; then the
- * device is reset, at last its PCI function, and all jobs in it are lost. None is
- * submitted again, for what it has already written to memory that it shares
- * nobody can take back.
+ * device is reset, at last its PCI function, and all jobs in it are lost. It is
+ * reset, too, when the abort has helped, as soon as no job is in it or another
+ * one does not end: what hung may hang again. No job is submitted again, for what
+ * it has already written to memory that it shares nobody can take back.
  */
 #include "npu.h"
 
@@ -31,7 +32,7 @@ void npu_jobs_lose(struct npu *npu, u32 status, const char *why)
 	}
 }
 
-/* The device reads as all ones: nothing that lay in it comes back. Under npu->lock. */
+/* The device is not there, or was without power: nothing that lay in it comes back. Under npu->lock. */
 void npu_gone(struct npu *npu)
 {
 	struct npu_client *client;
@@ -39,7 +40,7 @@ void npu_gone(struct npu *npu)
 	if (npu->state == NPU_GONE)
 		return;
 	npu->state = NPU_GONE;
-	dev_err(&npu->pdev->dev, "the device is gone: its registers read as all ones\n");
+	dev_err(&npu->pdev->dev, "the device is gone, and all that was in it\n");
 	npu_jobs_lose(npu, NPU_ENDED_GONE, "the device is gone");
 	list_for_each_entry(client, &npu->clients, link) {
 		client->dead = true;
@@ -53,6 +54,7 @@ void npu_recover(struct npu *npu, u32 status, const char *why)
 	int err;
 
 	npu_collect(npu);
+	npu->suspicious = false;
 	dev_warn(&npu->pdev->dev, "reset, %u jobs are lost: %s\n", npu->inside, why);
 	err = npu_start(npu);
 	if (err == -EIO)
@@ -77,6 +79,11 @@ void npu_look(struct npu *npu)
 	char why[64];
 	u32 status;
 
+	if (npu->suspicious && !npu->inside) {
+		/* What hung may hang again. */
+		npu_recover(npu, NPU_ENDED_RESET, "a job ran out of its time");
+		return;
+	}
 	if (ended && !npu->inside)
 		return;
 	status = npu_read(npu, NPU_STATUS);
@@ -115,9 +122,9 @@ static void check_deadline(struct npu *npu)
 
 	if (time_before(jiffies, npu->deadline))
 		return;
-	job = suspect(npu);
+	job = npu->suspicious ? NULL : suspect(npu);
 	if (!job) {
-		npu_recover(npu, NPU_ENDED_RESET, "jobs neither end nor can be aborted");
+		npu_recover(npu, NPU_ENDED_RESET, "jobs do not end");
 		return;
 	}
 	dev_warn(&npu->pdev->dev, "job %llu: no job ended for %u ms: aborted\n", job->fence, npu_timeout_ms);
@@ -142,7 +149,10 @@ void npu_watchdog(struct work_struct *work)
 	mutex_lock(&npu->lock);
 	if (!npu->removed && npu->state == NPU_UP && npu->inside) {
 		before = npu->inside;
-		npu_look(npu);
+		if (npu_is_there(npu))
+			npu_look(npu);
+		else
+			npu_gone(npu);
 		if (npu->inside < before && npu->state == NPU_UP)
 			npu->counters.irqs_lost++;
 		if (npu->inside && npu->state == NPU_UP)

@@ -94,10 +94,12 @@ static bool take(struct npu *npu, struct npu_job *job)
 	} else if (status == NPU_JOB_ABORTED && job->timed_out) {
 		snprintf(job->text, sizeof(job->text), "no job ended for %u ms: aborted", npu_timeout_ms);
 		status = NPU_ENDED_TIMEOUT;
+		npu->suspicious = true;
 	} else if (status == NPU_JOB_ABORTED) {
 		npu->counters.aborts++;
 	} else {
 		npu->counters.done++;
+		npu->suspicious = false;
 	}
 	npu_job_finish(npu, job, status);
 	return true;
@@ -204,7 +206,7 @@ static int check_room(struct npu *npu, struct npu_client *client, u32 priority)
 		return -EIO;
 	if (client->count >= NPU_MOST_JOBS)
 		return -ENOBUFS;
-	if (!npu_flush(npu)) {
+	if (!npu_is_there(npu)) {
 		npu_gone(npu);
 		return -ENODEV;
 	}

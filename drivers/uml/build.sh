@@ -6,6 +6,7 @@
 #   build.sh where [kasan]      says where it is, or would be
 #
 # NPUSIM_UML_SOURCE: another package of kernel sources (linux-source-6.12). NPUSIM_UML_JOBS: processes of make.
+# NPUSIM_UML_CACHE: another folder than npusim-uml in the user's cache.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,8 +27,9 @@ esac
 
 skip() { echo "make uml: skipped, $1"; exit 0; }
 
-# What the kernel is made of: an existing one that was made of the same is left alone.
-recipe=$(cat "${fragments[@]}" "$here/fixed_random.c" "$here/build.sh" <(echo "$source") | sha256sum | cut -c -16)
+# What the kernel is made of: an existing one that was made of the same is left alone. The number: raise it with a change
+# of this file that makes another kernel.
+recipe=$(cat "${fragments[@]}" "$here/fixed_random.c" <(echo "1 $source") | sha256sum | cut -c -16)
 if [ -x "$place/linux" ] && [ "$(cat "$place/recipe" 2> /dev/null)" = "$recipe" ]; then
     echo "$place/linux is there"
     exit 0

@@ -27,8 +27,8 @@ from npusim.errors import UsageError
 if TYPE_CHECKING:
     from npusim.hw.config import Config
     from npusim.program import Program
+    from npusim.report.arrivals import Arrivals
     from npusim.runtime import Result
-    from npusim.runtime.arrivals import Arrivals
     from npusim.runtime.provenance import Origin
 
 
@@ -126,8 +126,8 @@ def run(
     """
     from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
     from npusim.device.check import VARIABLE
+    from npusim.report.arrivals import Arrivals
     from npusim.report.run import first_run, text
-    from npusim.runtime.arrivals import Arrivals
 
     _check_destinations(json_file, (trace, page, bus_trace), output_dir, timing_only)
     if timing_only and inputs:

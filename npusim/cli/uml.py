@@ -12,7 +12,7 @@ import click
 
 from npusim.cli.base import Command, complete_config, device
 from npusim.cli.output import check_destination, say
-from npusim.errors import NpusimError, UsageError
+from npusim.errors import DriverCheckError, NpusimError, UsageError
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
 
@@ -36,6 +36,19 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
 @click.option("--run", "program", metavar="'FILE [ARGUMENT ...]'", help="A static binary or busybox script to run.")
 @click.option("--file", "files", multiple=True, metavar="FILE:PATH", help="A file, and where the kernel finds it.")
 @click.option("--busybox", type=_PATH, metavar="FILE", show_default="beside the kernel", help="A static busybox.")
+@click.option(
+    "--faults",
+    type=_PATH,
+    metavar="FILE.toml",
+    help="Let the device misbehave as a script says; a fault that does not happen fails the command.",
+)
+@click.option("--check-driver", is_flag=True, help="Watch what the driver does with the device; a mistake is an error.")
+@click.option(
+    "--adversary",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Vary the times that the device's contract leaves open.",
+)
 @click.option("--append", default="", metavar="'ARGUMENT ...'", help="More for the kernel's command line.")
 @click.option("--memory", default="128M", metavar="SIZE", help="Of the kernel.")
 @click.option("--log", type=_PATH, metavar="FILE", show_default="standard output", help="The kernel's console.")
@@ -57,6 +70,9 @@ def uml(
     program: str | None,
     files: tuple[str, ...],
     busybox: Path | None,
+    faults: Path | None,
+    check_driver: bool,
+    adversary: int | None,
     append: str,
     memory: str,
     log: Path | None,
@@ -66,13 +82,14 @@ def uml(
 ) -> int:
     """Run a User Mode Linux kernel with the device on its PCI bus; the kernel's clock is simulated time.
 
-    Ends with the kernel, with the exit status of the program; 1 if that is 0 but the kernel has complained in its log.
+    Ends with the kernel, with the exit status of the program. If the kernel has complained in its log, a fault did not
+    happen, or the driver made a mistake, a status of 0 is none.
 
     \b
     Examples:
       make uml                                            builds a kernel, once
       npusim uml tiny --run check.sh                      a shell script in the kernel
-      npusim uml tiny --module npu.ko --run ./npu_test --file model.npu:/data/model.npu --log kernel.log
+      npusim uml tiny --module npu.ko --run './npu_test /m.npu' --file m.npu:/m.npu --log kernel.log
     """
     from npusim.device.npu import NpuDevice
     from npusim.linux import Initrd, find_kernel, run
@@ -95,7 +112,8 @@ def uml(
             dict(map(_place, files)),
         ).pack()
     with contextlib.ExitStack() as stack:
-        served = stack.enter_context(contextlib.closing(NpuDevice(found)))
+        served = NpuDevice(found, faults, check=check_driver or None, adversary=adversary)
+        stack.callback(served.close)
         console = stack.enter_context(_console(log))
         outcome = run(
             served,
@@ -112,10 +130,15 @@ def uml(
         f"{outcome.accesses} accesses",
         err=True,
     )
-    if outcome.status == 0 and outcome.complaints and not tolerant:
+    if outcome.status:
+        return outcome.status
+    served.faults.check()
+    if served.checker is not None and served.checker.findings:
+        raise DriverCheckError([str(finding) for finding in served.checker.findings])
+    if outcome.complaints and not tolerant:
         count = len(outcome.complaints)
         raise NpusimError(f"the kernel complains in its log, {count} lines; the first: {outcome.complaints[0]}")
-    return outcome.status
+    return 0
 
 
 def _words(option: str, text: str) -> list[str]:

@@ -254,12 +254,19 @@ def _made(context: Context, group: Group, made: Made) -> Lowering:
             return again
         known = made.get(key)
         again = known.in_room() if known is not None else None
+        if again is None and (known := made.get(_rowless(key))) is not None:
+            again = known.in_rows()
     if again is None:
         context.memo["made", group] = True
         again = lower(context, group)
     if again.can_share:
-        made[key] = made[key, context.room] = again
+        made[key] = made[key, context.room] = made[_rowless(key)] = again
     return again
+
+
+def _rowless(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What :func:`seen` gives, but for the rows that are made at once."""
+    return ("rows", key[0], *key[2:])
 
 
 def seen(context: Context, group: Group) -> tuple[Any, ...]:

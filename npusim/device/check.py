@@ -16,7 +16,7 @@ from typing import NamedTuple
 from npusim.device.findings import Access, Finding
 from npusim.device.flights import ENTRY_SPAN, RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
 from npusim.device.registers import BY_NAME, RINGS
-from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC
+from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, HOST
 from npusim.device.spans import Ranges
 from npusim.errors import UsageError
 from npusim.sim import job as machine_job
@@ -361,6 +361,13 @@ class Checker(Watcher):
                     "output-early", flight, f"{_at(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
                 )
 
+    def copied(self, source: int, destination: int, size: int) -> None:
+        # It is the driver's doing, by other means; and seen here even if the driver's own accesses are not.
+        if not source & HOST:
+            self.memory_read(source, size)
+        if not destination & HOST:
+            self.memory_written(destination, size)
+
     def memory_written(self, address: int, size: int) -> None:
         self._look_at_clock()
         if not size:
@@ -438,6 +445,14 @@ class Checker(Watcher):
             if span.meets(address, end):
                 self._say("freed-in-flight", None, f"the {_at(span)} is still set up", what, since)
         self._freed.add(address, end)
+
+    def restored(self) -> None:
+        """The device is as a checkpoint has it. What the driver did before nobody has seen: jobs that are in the device
+        are not judged, and all of memory counts as written."""
+        self._begin_anew()
+        self._was_reset = True
+        self._seen = [self._registers[f"{name}_TAIL"] for name in RINGS]
+        self._written.add(0, self._memory.dram_bytes)
 
     def unplugged(self) -> None:
         """The device has gone from the bus: what it had in hand is nobody's."""

@@ -144,6 +144,9 @@ class Copies(EventOwner):
             self._port.store(copy.destination, self._port.load(copy.source, copy.size))
         except AddressError as error:
             fault = fault_of(error, "copy")
+        else:
+            for watcher in tuple(self._machine.watchers):
+                watcher.copied(copy.source, copy.destination, copy.size)
         self._ended(turn._replace(fault=fault))
 
     def _ended(self, turn: _Turn) -> None:

@@ -30,7 +30,7 @@ from npusim.sim.clock import Clock, Event
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
 from npusim.sim.stepper import Stepper
-from npusim.sim.steps import Step
+from npusim.sim.steps import HALT, Step
 from npusim.sim.watch import Watcher
 from npusim.timeline import Injected, Timeline
 from npusim.units import Dimension, show
@@ -232,7 +232,8 @@ class Faults(Watcher):
         run = self._runs.setdefault(player.job, _Run(self._operators.get(player.job.code, ())))
         if not run.running:
             run.running = True
-            run.left = Counter(each.op for each in player.steps) - Counter(each.op for each in player.order)
+            steps = (each.op for each in player.steps if each.engine != HALT)
+            run.left = Counter(steps) - Counter(each.op for each in player.order)
             self._effects.job_runs()
             self._stage(player.job, "runs")
         for entry in tuple(self._of.get(AtCommand, ())):

@@ -347,6 +347,7 @@ class JobQueues(EventOwner):
         entry, fault = job.entry, job.fault
         assert entry is not None
         timeline = self._timeline(job)
+        job.player = None  # the two know each other: what it has would wait until Python looks for circles
         status = JobStatus.FAULT if fault else JobStatus.ABORTED if job.aborted else JobStatus.DONE
         code, address = (fault.code, fault.address) if fault else (FaultCode.NONE, 0)
         if fault and entry.log_bytes:

@@ -236,6 +236,8 @@ class NpuDevice:
         self._whole.restore(checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(checkpoint))
         self.connected = self._interrupts.connected = self._host.connected
         self.last_job = None
+        if self.checker is not None:
+            self.checker.restored()
 
     def pretend(self, **registers: int) -> None:
         """For tests of drivers: these registers have other values from here on, after each reset, too."""
@@ -265,6 +267,8 @@ class NpuDevice:
             self.checker.switched_off(gone=not self.connected)
         self.unplug()
         self._jobs.reset()
+        self.last_job = None
+        self.machine.forget()
         self.machine.memory.release()
 
     def read(self, bar: int, offset: int, size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from multiprocessing.connection import Connection
 
@@ -13,6 +14,8 @@ def main(descriptor: int) -> None:
         evaluate = pickle.loads(pipe.recv_bytes())
         from npusim.explore.workers import evaluated
 
+        # What is there now stays to the end: Python need not look through it for circles again and again.
+        gc.freeze()
         pipe.send(None)
         while True:
             pipe.send(evaluated(evaluate, pipe.recv()))

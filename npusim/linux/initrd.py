@@ -7,6 +7,7 @@ same bytes.
 from __future__ import annotations
 
 import gzip
+import os
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,7 @@ class Initrd:
             place = PurePosixPath("/", name)
             if ".." in place.parts or len(place.parts) < 2:
                 raise UsageError(f"a file of the kernel must have a path such as /data/model.npu, got {name!r}")
-            given.append((str(place)[1:], source, _PROGRAM if source.stat().st_mode & stat.S_IXUSR else _FILE))
+            given.append((str(place)[1:], source, _PROGRAM if os.access(source, os.X_OK) else _FILE))
         return given
 
     def _script(self) -> str:

@@ -64,10 +64,11 @@ class Outcome:
 
 
 def find_kernel() -> Path | None:
-    """``$NPUSIM_UML_KERNEL``, else what ``make uml`` has built; None if there is neither."""
+    """``$NPUSIM_UML_KERNEL``, else what ``make uml`` has built, where that puts it; None if there is neither."""
     if chosen := os.environ.get(KERNEL_VARIABLE):
         return Path(chosen)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npusim-uml"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("NPUSIM_UML_CACHE") or caches / "npusim-uml")
     built = [cache / variant / "linux" for variant in ("plain", "kasan")]
     return next((path for path in built if path.is_file()), None)
 

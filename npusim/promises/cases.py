@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import RINGS
-from npusim.faults import AtCommand, AtInterrupt, Fail, Fault, Hang, Interrupts
+from npusim.faults import AtInterrupt, AtJob, Fail, Fault, Hang, Interrupts
 from npusim.program import Program
 from npusim.promises.programs import Programs
 from npusim.promises.subject import RefusedError, Subject
@@ -21,6 +21,7 @@ from npusim.timeline import FaultCode
 LONG_PS = 10**13
 """Ten seconds of the device's time: nothing here takes that long."""
 MANY = 150
+CHANNEL = "core0.dma0"
 MOST_QUEUED = 300
 
 Array = npt.NDArray[Any]
@@ -232,7 +233,7 @@ def indices_outside(trial: Trial) -> None:
 def a_bus_error(trial: Trial) -> None:
     """Fault DMA is reported; the next job is right."""
     loaded = trial.subject.load(trial.programs.round_trip())
-    trial.device.faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Fail(fail="core0.dma0"))])
+    trial.device.faults.add([Fault(AtJob(job=1), Fail(fail=CHANNEL))])
     with trial.refused("FAULT", fault="DMA"):
         trial.subject.run(loaded, {"x0": trial.values()})
     trial.right(loaded)
@@ -240,11 +241,13 @@ def a_bus_error(trial: Trial) -> None:
 
 @_case()
 def a_unit_that_hangs(trial: Trial) -> None:
-    """A job that never ends is given up, though the device says nothing; the next job is right."""
-    loaded = trial.subject.load(trial.programs.round_trip())
-    trial.device.faults.add([Fault(AtCommand(command=2, unit="core0.dma0"), Hang(hang="core0.dma0"))])
-    with trial.refused("TIMEOUT"):
-        trial.subject.run(loaded, {"x0": trial.values()})
+    """A unit stops without a word: its job is given up in its time, the next one is right."""
+    subject, loaded = trial.subject, trial.subject.load(trial.programs.round_trip())
+    trial.device.faults.add([Fault(AtJob(job=2), Hang(hang=CHANNEL))])
+    trial.right(loaded)
+    job = subject.submit(loaded, {"x0": trial.values()})
+    with trial.refused("TIMEOUT", "ABORTED"):
+        subject.wait(job, 10**9)
     trial.right(loaded)
 
 
@@ -252,9 +255,20 @@ def a_unit_that_hangs(trial: Trial) -> None:
 def a_lost_interrupt(trial: Trial) -> None:
     """A job whose interrupt was lost is found all the same."""
     loaded = trial.subject.load(trial.programs.round_trip())
-    for number in range(2):
-        trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))])
+    trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose", count=2))])
+    for number in range(4):
         trial.right(loaded, number)
+
+
+@_case()
+def odd_interrupts(trial: Trial) -> None:
+    """Messages that come late, twice, for nothing, or a thousand times do no harm."""
+    loaded = trial.subject.load(trial.programs.round_trip())
+    for kind, count in (("delay", 1), ("double", 1), ("spurious", 1), ("storm", 1000)):
+        trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt=kind, count=count))])
+        for number in range(3):
+            trial.right(loaded, number)
+        trial.device.faults.clear()
 
 
 @_case()

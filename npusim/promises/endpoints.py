@@ -47,8 +47,6 @@ def bus(device: NpuDevice) -> Iterator[str]:
 @contextlib.contextmanager
 def vfio_user(device: NpuDevice) -> Iterator[str]:
     """``vfio-user:SOCKET``; its client maps device DRAM."""
-    if device.checker is not None:
-        device.checker.carried(mapped=True)
     with _served(VfioUser(device).serve) as path:
         yield f"vfio-user:{path}"
 

@@ -121,6 +121,21 @@ def names(*, computes: bool = True) -> list[str]:
     return [*CASES, *OPENING, ADVERSARY] if computes else [each for each in CASES if each in WITHOUT_ARITHMETIC]
 
 
+def table() -> str:
+    """The cases, for the manual."""
+    rows = [f"| `{name}` | {_promise(name)} |" for name in names()]
+    return "\n".join(["| case | what is promised |", "|---|---|", *rows])
+
+
+def _promise(name: str) -> str:
+    if name == ADVERSARY:
+        return (
+            "Whatever times the contract leaves open, results are the same: a device with an adversary for each seed."
+        )
+    text = CASES[name].__doc__ if name in CASES else f"The driver refuses to open, with {OPENING[name][0]}."
+    return " ".join((text or "").split())
+
+
 class _Bench:
     def __init__(self, subject: Subject, config: Config, endpoint: str, computes: bool) -> None:
         self._subject, self._config = subject, config
@@ -137,8 +152,7 @@ class _Bench:
             device.close()
 
     def case(self, name: str) -> Outcome:
-        promise = CASES[name].__doc__ if name in CASES else f"A driver is refused with {OPENING[name][0]}."
-        outcome = Outcome(name, " ".join((promise or "").split()), "passed")
+        outcome = Outcome(name, _promise(name), "passed")
         with self._device() as (device, endpoint):
             if name in OPENING:
                 self._guarded(outcome, lambda: self._opens_not(name, device, endpoint))
@@ -148,7 +162,7 @@ class _Bench:
         return outcome
 
     def adversary(self, seeds: int) -> Outcome:
-        outcome = Outcome(ADVERSARY, "Whatever times the contract leaves open: the same results.", "passed")
+        outcome = Outcome(ADVERSARY, _promise(ADVERSARY), "passed")
         for seed in range(seeds):
             with self._device(seed) as (device, endpoint):
                 self._guarded(outcome, lambda: self._tried(_any_times, device, endpoint))
@@ -209,3 +223,7 @@ def _any_times(trial: Trial) -> None:
         return
     for number, job in enumerate(jobs):
         trial.same(trial.subject.wait(job, LONG_PS), trial.values(number), f"job {number}")
+
+
+if __name__ == "__main__":
+    print(table())  # noqa: T201

@@ -67,6 +67,8 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
         reached = (read + written) * 10**12 / counters.duration_ps
         traffic += f", {quantity(reached, 'B/s')} = {percent(reached, config.dram.bandwidth)} of the pins"
     rows.append(("DRAM", traffic))
+    for at_ps, fault, what in result.timeline.injected:
+        rows.append(("fault", f"{fault}: {what}, {duration(at_ps)} after power-on"))
     return rows
 
 

@@ -199,6 +199,7 @@ class Result:
         """Everything but the arrays, as JSON values."""
         elsewhere = {key: {"made_for": was, "here": here} for key, (was, here) in self.made_elsewhere.items()}
         made_for = {"made_for": {"config": self.made_for.name, "differs": elsewhere}} if self.made_for else {}
+        injected = [each._asdict() for each in self.timeline.injected]
         return {
             "model": self.model,
             "config": self.config,
@@ -210,6 +211,7 @@ class Result:
             "dram_read_bytes": self.dram_read_bytes,
             "dram_write_bytes": self.dram_write_bytes,
             "timeline_digest": self.timeline.digest(),
+            **({"faults": injected} if injected else {}),
             "compile_from_cache": self.compile_from_cache,
             "bound": dict(self.program.bound),
             "resident_bytes": self.resident_bytes,

@@ -150,6 +150,14 @@ class Machine(Parts):
         stepper.sequencer.begin()
         return stepper
 
+    def forget(self) -> None:
+        """Let go what is remembered of programs: machines are held by others in a circle, and so that would wait until
+        Python looks for such."""
+        self.decoded.cache_clear()
+        self.memory_of.cache_clear()
+        self.current = None
+        self.forget_residents()
+
     def forget_residents(self) -> None:
         """Whatever the next job finds in SRAM, it loads its own."""
         self.residents = None

@@ -50,6 +50,9 @@ class Watcher:
     def memory_written(self, address: int, size: int) -> None:
         """Software has written bytes of DRAM."""
 
+    def copied(self, source: int, destination: int, size: int) -> None:
+        """The device has copied bytes for software, by its ring of copies; an address is of DRAM or of host memory."""
+
     def interrupt(self, vector: int) -> None:
         """An interrupt message leaves the device."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from npusim.errors import UsageError, shown
+from npusim.faults import Faulty
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
@@ -44,7 +45,12 @@ class Runs:
         arrays: Mapping[str, Any] | None,
         input_shapes: Mapping[str, Sequence[int]],
         bind: Mapping[str, Any],
+        options: Mapping[str, Any],
     ) -> Run:
+        if options:
+            with Session(config, **options) as session:
+                program = session.compile(source, input_shapes, bind=bind, inputs=arrays)
+                return Run(session.run(program, arrays, timing_only=arrays is None))
         session = self.session(config)
         shapes = tuple(sorted((name, tuple(shape)) for name, shape in input_shapes.items()))
         bound = tuple(sorted((name, repr(value)) for name, value in bind.items()))
@@ -89,20 +95,28 @@ class Npu:
         inputs: Mapping[str, Any] | None = None,
         input_shapes: Mapping[str, Sequence[int]] | None = None,
         bind: Mapping[str, Any] | None = None,
+        faults: Faulty | None = None,
+        timeout: str | int | None = None,
     ) -> Run:
         """Run a model: a path, looked up beside the test file first, bytes, an ``onnx.ModelProto`` or a Graph.
 
         ``config``, ``set``: the device and what differs from it, as for ``npusim run``; by default those of the marker
         ``npu``, else ``edge``. Without ``inputs`` nothing is computed, and the same run is timed once for all tests;
-        with an array for each input ``outputs`` of the run has the results. Raises what ``Session.compile`` and
-        ``Session.run`` raise.
+        with an array for each input ``outputs`` of the run has the results. ``faults``: a script for a device that is
+        switched on for this run alone, by default that of the marker; a file is looked up beside the test file first.
+        ``timeout``: simulated time after which the driver gives the run up. Raises what ``Session.compile`` and
+        ``Session.run`` raise, and UsageError if a fault has not happened.
         """
         found = load_config(config if config is not None else self._given.get("config", "edge"))
         # What a marker sets is of the marker's device; another one is taken as it is.
         changed = {**(self._given.get("set", {}) if config is None else {}), **(set or {})}
         if changed:
             found = found.with_(**changed)
-        run = self._runs.run(self._source(model), found, inputs, input_shapes or {}, bind or {})
+        script = faults if faults is not None else self._given.get("faults")
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        if script is not None:
+            options["faults"] = self._source(script) if isinstance(script, str | os.PathLike) else script
+        run = self._runs.run(self._source(model), found, inputs, input_shapes or {}, bind or {}, options)
         self._record(f"npu_cycles[{run.result.model}@{run.result.config}]", run.cycles)
         return run
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from npusim.testing.npu import Npu, Runs
 
 _COVER = ("npu_cov", "npu_cov_html", "npu_cov_json", "npu_cov_fail_under")
-_MARKER = "npu(config=..., set={...}): the device of the npu fixture in this test"
+_MARKER = "npu(config=..., set={...}, faults=...): the device of the npu fixture in this test, and its faults"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

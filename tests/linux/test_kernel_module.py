@@ -7,29 +7,9 @@ from pathlib import Path
 import pytest
 
 from npusim.device.npu import NpuDevice
-from npusim.faults import AtInterrupt, Fault, Interrupts
-from npusim.sim.watch import Watcher
 from tests.support.kernel_module import COUNTERS, Workshop, cases, device_config
 
 JOB = cases("job")
-
-
-class Script(Watcher):
-    """Does something to the device at its n-th doorbell."""
-
-    def __init__(self, device: NpuDevice, actions: dict[int, str]) -> None:
-        self._device, self._actions, self._count = device, actions, 0
-        device.watch(self)
-
-    def register_written(self, register: str, value: int) -> None:
-        if not register.endswith("_DOORBELL"):
-            return
-        self._count += 1
-        match self._actions.get(self._count):
-            case "lose":
-                self._device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))])
-            case "unplug":
-                self._device.unplug()
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +46,8 @@ def test_random_calls_do_no_harm(shop: Workshop, module: Path, seed: int) -> Non
 
 
 def test_an_interrupt_that_is_lost_is_made_up_for(shop: Workshop, module: Path) -> None:
-    device = NpuDevice(device_config(), check=True)
-    Script(device, {2: "lose"})
+    lost = {"when": {"doorbell": 2}, "what": {"interrupt": "lose"}}
+    device = NpuDevice(device_config(), check=True, faults=[lost])
     done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", device)
     done.check_good()
     assert done.log.count("status 1,") == 3
@@ -75,8 +55,7 @@ def test_an_interrupt_that_is_lost_is_made_up_for(shop: Workshop, module: Path) 
 
 
 def test_a_device_that_is_gone_is_reported(shop: Workshop, module: Path) -> None:
-    device = NpuDevice(device_config())
-    Script(device, {2: "unplug"})
+    device = NpuDevice(device_config(), faults=[{"when": {"doorbell": 2}, "what": {"unplug": True}}])
     done = shop.run(module, f"{JOB} && {JOB}\n{JOB}\n{COUNTERS}", device)
     assert done.log.count("status 1,") == 1
     assert "status 6, fault 0 at 0, 0 cycles, 'the device is gone'" in done.log
@@ -92,7 +71,7 @@ def test_jobs_that_take_too_long_are_aborted(shop: Workshop, module: Path) -> No
     assert "status 4" in done.log
     assert "'no job ended for 30 ms: aborted'" in done.log
     counters = done.counters()
-    assert (counters["timeouts"], counters["resets"]) == (1, 1)
+    assert (counters["timeouts"], counters["resets"]) == (1, 2)
 
 
 def test_it_sleeps_when_nobody_uses_it(shop: Workshop, module: Path) -> None:

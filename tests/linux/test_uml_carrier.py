@@ -485,3 +485,22 @@ def test_a_kernel_may_die_at_any_message(carrier: UmlCarrier, tmp_path: Path, af
     assert set(os.listdir("/proc/self/fd")) == files
     with kernel_of(carrier, tmp_path) as again:
         assert again.config_read(0, 4) == 0x00421E4E
+
+
+def test_each_vector_of_msi_x_is_a_message_of_its_own(tmp_path: Path) -> None:
+    carrier = UmlCarrier(NpuDevice(TINY.with_(**{"pci.vectors": 4})), 10, 10 * SECOND)
+    with kernel_of(carrier, tmp_path) as kernel:
+        bus = ready(kernel)
+        capability = kernel.capability(0x11)
+        table = kernel.config_read(capability + 4, 4)  # in BAR 0
+        for vector in range(4):
+            for place, value in ((0, 0xA0000), (4, 0), (8, 100 + vector), (12, 0)):
+                bus.write(BAR_REGISTERS, table + 16 * vector + place, 4, value)
+        kernel.config_write(capability + 2, 2, kernel.config_read(capability + 2, 2) | 1 << 15)
+        for vector in (2, 0, 3, 2):
+            carrier.function.irq(vector)
+        kernel.say(REQUEST, FAR)
+        kernel.wait()
+        assert [struct.unpack("<QI", message[8:]) for message in kernel.messages] == [
+            (0xA0000, 100 + vector) for vector in (2, 0, 3)
+        ]

@@ -220,12 +220,17 @@ class Kernel:
     def config_write(self, offset: int, size: int, value: int) -> None:
         self.access(CFG_WRITE, 0, offset, size, value.to_bytes(size, "little").ljust(8, b"\0"))
 
+    def capability(self, kind: int) -> int:
+        """Where it lies."""
+        place = self.config_read(0x34, 1)
+        while self.config_read(place, 1) != kind:
+            place = self.config_read(place + 1, 1)
+        return place
+
     def enable(self) -> None:
         """What a driver's probe does: memory, bus master, MSI."""
         self.config_write(0x04, 2, 6)
-        capability = self.config_read(0x34, 1)
-        while self.config_read(capability, 1) != 5:
-            capability = self.config_read(capability + 1, 1)
+        capability = self.capability(5)
         self.config_write(capability + 4, 4, 0xA0000)
         self.config_write(capability + 12, 2, MSI_DATA)
         self.config_write(capability + 2, 2, self.config_read(capability + 2, 2) | 1)

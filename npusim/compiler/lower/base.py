@@ -294,6 +294,10 @@ class Lowering(ABC):
         well made anew. Raises CompileError if none fit."""
         return None
 
+    def in_rows(self) -> Lowering | None:
+        """The same where another number of rows is made at once."""
+        return None
+
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
         """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far
         since it was made. Only for what ``stripes`` lets into a segment."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -41,17 +43,28 @@ class ConvLowering(MatrixLowering, kind="conv"):
         self.chain = Chain(context, self.drain.rest, self._out, self._axes, self.drain.result)
         in_place = self.drain.out_type.itemsize == self._sum.itemsize
         self.height = out_shape[1]
-        rows = min(context.rows or self.height, self.height)
+        rows, held = self._at_once()
         self.problem = MatrixProblem(
             out_shape[0], rows, out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
             # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
             # would have nothing to cut.
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
             in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
-            int(bool(context.rows) or self._pinned), self._pinned, context.beside, context.served(x),
+            held, self._pinned, context.beside, context.served(x),
             context.served(w), **self.narrow(),
         )  # fmt: skip
         self.tile = self.choose_tile()
+
+    def _at_once(self) -> tuple[int, int]:
+        """The rows of a problem, and in how many copies all weights stay meanwhile."""
+        rows = self.context.rows
+        return min(rows or self.height, self.height), int(bool(rows) or self._pinned)
+
+    def in_rows(self) -> ConvLowering:
+        lowering = copy(self)
+        rows, held = self._at_once()
+        lowering.problem = replace(self.problem, oh=rows, held=held)
+        return lowering.in_room()
 
     def out_view(self) -> View:
         return self._out

@@ -33,7 +33,8 @@ from npusim.device.carriers.vhost_user import VhostUser
 from npusim.device.carriers.virtio import CHAIN_BYTES, Chain, Queue
 from npusim.device.carriers.wire import PeerError, PeerGoneError, Wire
 from npusim.device.npu import NpuDevice
-from npusim.device.pci import DmaError, PciFunction
+from npusim.device.pci import DmaError
+from npusim.device.traces.function import function_of
 from npusim.errors import NpusimError
 
 _log = logging.getLogger("npusim.device")
@@ -76,7 +77,9 @@ class UmlCarrier:
     ``limit_ps``: how long it may go on in simulated time."""
 
     def __init__(self, device: NpuDevice, patience_s: float, limit_ps: int) -> None:
-        self.function = PciFunction(device, self, aperture=APERTURE_BYTES)
+        self.function = function_of(device, self, aperture=APERTURE_BYTES)
+        if device.checker is not None:
+            device.checker.carried(mapped=False, in_step=True)
         self.accesses = 0
         """By the kernel, to configuration space and BARs."""
         self._clock = device.machine.clock
@@ -286,8 +289,8 @@ class UmlCarrier:
         return b""
 
     def _keep(self, queue: Queue, chain: Chain) -> None:
-        """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read, so
-        none is before it waits for something else, or has few places left."""
+        """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read.
+        So none is, until it waits for something else or has few places left."""
         queue.keep(chain)
         if len(queue.kept) >= 2 * KEPT:
             self._returned += len(queue.kept)

@@ -24,7 +24,8 @@ from npusim.device.carriers.interrupts import INTX, Interrupts
 from npusim.device.carriers.pace import Pace
 from npusim.device.carriers.wire import MOST_FDS, PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
 from npusim.device.npu import NpuDevice
-from npusim.device.pci import DmaError, PciFunction
+from npusim.device.pci import DmaError
+from npusim.device.traces.function import function_of
 
 (
     VERSION, DMA_MAP, DMA_UNMAP, DEVICE_INFO, REGION_INFO, REGION_IO_FDS, IRQ_INFO, SET_IRQS, REGION_READ, REGION_WRITE,
@@ -82,10 +83,12 @@ class VfioUser:
         self._memory = device.machine.memory
         if self._memory.dram_file is None:
             raise ValueError("the device must be made with shared_memory=True")
+        if device.checker is not None:
+            device.checker.carried(mapped=True)
         self._pace = Pace(device, lockstep=lockstep)
         self._patience_s = patience_s
         self._session: _Session | None = None
-        self.function = PciFunction(device, self, host_masks=True)
+        self.function = function_of(device, self, host_masks=True)
         self.sizes = {bar.number: bar.size for bar in self.function.bars} | {CONFIG_REGION: CONFIG_BYTES}
         self.interrupts = Interrupts((1, self.function.vectors, self.function.vectors))
 
@@ -130,7 +133,7 @@ class VfioUser:
         if not size:
             return 0, 0, b"", None
         mapped = self._memory.dram_bytes // PAGE_BYTES * PAGE_BYTES
-        if index != BAR_MEMORY or not mapped:
+        if index != BAR_MEMORY or not mapped or self.function.traced:
             return _READ | _WRITE, size, b"", None
         if mapped == size:
             return _READ | _WRITE | _MMAP, size, b"", self._memory.dram_file

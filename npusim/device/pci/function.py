@@ -48,6 +48,8 @@ class PciFunction:
     """
 
     pinned = True
+    traced = False
+    """Whether all that passes is written down."""
 
     def __init__(
         self, device: NpuDevice, host: HostSide, *, host_masks: bool = False, aperture: int | None = None

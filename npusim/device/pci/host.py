@@ -4,15 +4,17 @@ the device may reach behind an IOMMU, and interrupts of each kind. A driver driv
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from npusim.device.bus import DmaError
+from npusim.device.bus import Bus, DmaError, Turn
 from npusim.device.host import HostBus
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import space
-from npusim.device.pci.function import MSIX_TABLE, PciFunction
+from npusim.device.pci.function import MSIX_TABLE, HostSide, PciFunction
 from npusim.device.pci.messages import ROW_BYTES
 from npusim.errors import UsageError
+from npusim.isa.base import ByteArray
 
 KINDS = ("msix", "msi", "intx")
 _IDS = {"msi": 0x05, "msix": 0x11}
@@ -39,11 +41,18 @@ class PciHost(HostBus):
 
     ``wait_irq`` gives the vectors as bits; of the pin there is one, bit 0, and while it is asserted every call returns
     at once: a driver that does not clear the cause is called again and again. What has arrived here a reset of the
-    device does not take back.
+    device does not take back. ``make``: the function, such as one that is traced.
     """
 
-    def __init__(self, device: NpuDevice, interrupts: str | None = None, *, most_messages: int = 32) -> None:
-        self.function = PciFunction(device, self)
+    def __init__(
+        self,
+        device: NpuDevice,
+        interrupts: str | None = None,
+        *,
+        most_messages: int = 32,
+        make: Callable[[NpuDevice, HostSide], PciFunction] = PciFunction,
+    ) -> None:
+        self.function = make(device, self)
         super().__init__(
             device.config, device.machine.clock, device.machine.memory, self.function, device.machine.watchers
         )
@@ -178,9 +187,14 @@ class PciHost(HostBus):
     # Bulk copies pass BAR 2 like any other access
 
     def read_memory(self, address: int, size: int) -> bytearray:
-        self.connected = self.function.reached()
-        return super().read_memory(address, size)
+        return bytearray(self.function.read_memory(address, size))
 
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
-        self.connected = self.function.reached()
-        super().write_memory(address, data)
+        self.function.write_memory(address, bytes(data))
+
+    def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
+        Bus.fill_memory(self, address, size, fill)
+
+    def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
+        """Accesses that nobody makes are in no trace."""
+        return 0 if self.function.traced else super().repeat(rounds, most)

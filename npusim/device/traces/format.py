@@ -38,7 +38,7 @@ DIGEST_BYTES = 16
 
 
 class Kind(enum.IntEnum):
-    """What passed. Each has so many numbers besides when it began and how long it took."""
+    """What passed. Each has numbers besides when it began and how long it took."""
 
     READ = 0  # bar, size, offset, value
     WRITE = 1  # bar, size, offset, value
@@ -46,19 +46,28 @@ class Kind(enum.IntEnum):
     WRITE_MEMORY = 3  # address, contents
     WAIT = 4  # timeout, vectors
     WORK = 5  # kind of host work
-    INTERRUPT = 6  # vector; in the midst of what follows
+    INTERRUPT = 6  # vector; like all that follows but the last three it comes from the device, amid what follows it
+    PIN = 7  # level
+    DMA_READ = 8  # address, contents
+    DMA_WRITE = 9  # address, size, digest
+    DMA_REFUSED = 10  # address, size, the address that could not be reached
+    CONFIG_READ = 11  # size, offset, value
+    CONFIG_WRITE = 12  # size, offset, value
+    PASS = 13  # nothing but time, at the end
 
 
 _NUMBERS = {
     Kind.READ: 4, Kind.WRITE: 4, Kind.READ_MEMORY: 3, Kind.WRITE_MEMORY: 2, Kind.WAIT: 2, Kind.WORK: 1,
-    Kind.INTERRUPT: 1,
+    Kind.INTERRUPT: 1, Kind.PIN: 1, Kind.DMA_READ: 2, Kind.DMA_WRITE: 3, Kind.DMA_REFUSED: 3, Kind.CONFIG_READ: 3,
+    Kind.CONFIG_WRITE: 3, Kind.PASS: 0,
 }  # fmt: skip
+FROM_DEVICE = frozenset((Kind.INTERRUPT, Kind.PIN, Kind.DMA_READ, Kind.DMA_WRITE, Kind.DMA_REFUSED))
 WORKS = ("submit", "map")
 
 
 class Access(NamedTuple):
     """One row. ``gap_ps``: from the end of the access before it to its beginning, of an interrupt to its moment;
-    ``spent_ps``: what it took; ``numbers``: see :class:`Kind`."""
+    ``spent_ps``: what it took, 0 of what comes from the device; ``numbers``: see :class:`Kind`."""
 
     kind: Kind
     gap_ps: int
@@ -259,11 +268,13 @@ def _problem(access: Access, contents: int) -> str:
     longest = max(access.gap_ps, access.spent_ps, numbers[0] if kind is Kind.WAIT else 0)
     if longest > _MOST_PS:
         return f"a time of {longest} ps must be at most {_MOST_PS}"
-    if kind is Kind.READ_MEMORY and numbers[1] > _MOST_BYTES:
+    if kind in (Kind.READ_MEMORY, Kind.DMA_WRITE, Kind.DMA_REFUSED) and numbers[1] > _MOST_BYTES:
         return f"copies {numbers[1]} bytes, must be at most {_MOST_BYTES}"
     if kind in (Kind.READ, Kind.WRITE) and numbers[1] not in (1, 2, 4, 8):
         return f"size must be 1, 2, 4 or 8, got {numbers[1]}"
-    if kind is Kind.WRITE_MEMORY and numbers[1] >= contents:
+    if kind in (Kind.CONFIG_READ, Kind.CONFIG_WRITE) and numbers[0] not in (1, 2, 4, 8):
+        return f"size must be 1, 2, 4 or 8, got {numbers[0]}"
+    if kind in (Kind.WRITE_MEMORY, Kind.DMA_READ) and numbers[1] >= contents:
         return f"refers to contents {numbers[1]}, and there are {contents} before it"
     if kind is Kind.WORK and numbers[0] >= len(WORKS):
         return f"kind of host work must be 0 to {len(WORKS) - 1}, got {numbers[0]}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from itertools import count
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -46,20 +47,16 @@ class Tap:
         self._carrier.dma_write(address, data)
 
 
-class TracedBus(Bus):
-    """The bus of a device, every access to which is written to a file; :meth:`close` ends it. No time passes for it,
-    and what it carries is the same.
+class Recorder:
+    """Rows with times, into a file that is complete when :meth:`close` is called or nobody refers to this any more.
 
-    It does no rounds in one go (:meth:`Bus.repeat`): these would be accesses that nobody made. Raises OSError.
+    ``head``: JSON values besides the device. Raises OSError.
     """
 
-    def __init__(self, device: NpuDevice, path: str | os.PathLike[str]) -> None:
-        self._bus = device.bus
-        self._device = device
+    def __init__(self, device: NpuDevice, path: str | os.PathLike[str], head: Mapping[str, Any]) -> None:
         self._clock = device.machine.clock
-        self.path = os.fspath(path)
-        adversary = device.machine.adversary
         self._file = open(path, "wb")  # noqa: SIM115 - open as long as the device is
+        adversary = device.machine.adversary
         self._writer = Writer(
             self._file,
             {
@@ -69,57 +66,105 @@ class TracedBus(Bus):
                 "interface": INTERFACE_VERSION,
                 "adversary": adversary.seed if adversary is not None else None,
                 "faults": device.faults.to_table(),
+                **head,
             },
         )
         self._last_ps = self._clock.now
-        device.connect(Tap(device.carrier, self._interrupted))
-        # Also when nobody closes it: at the latest at the end of the process.
         self._end = weakref.finalize(self, _end, self._writer, self._file)
+
+    @property
+    def open(self) -> bool:
+        """Whether rows are still written."""
+        return not self._file.closed
+
+    def access(self, kind: Kind, began: int, *numbers: int) -> None:
+        """Software has done something, which ends now."""
+        if not self._file.closed:
+            self._writer.access(Access(kind, began - self._last_ps, self._clock.now - began, numbers))
+            self._last_ps = self._clock.now
+
+    def event(self, kind: Kind, *numbers: int) -> None:
+        """The device does something."""
+        if not self._file.closed:
+            self._writer.access(Access(kind, self._clock.now - self._last_ps, 0, numbers))
+
+    def contents(self, data: bytes | bytearray | memoryview) -> int:
+        """The number of these bytes."""
+        return self._writer.contents(data) if self.open else 0
+
+    def close(self) -> None:
+        """What passes from here on is not written."""
+        self.access(Kind.PASS, self._clock.now)
+        self._end()
+
+
+def wanted_path(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    """``path`` or, if it is None, ``$NPUSIM_BUS_TRACE``; of a process with several devices the second writes
+    ``name-2.npt``, and so on."""
+    if path is None:
+        path = os.environ.get(VARIABLE) or None
+        number = next(_devices) if path is not None else 1
+        if path is not None and number > 1:
+            stem, suffix = os.path.splitext(path)
+            path = f"{stem}-{number}{suffix}"
+    return path
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError) -> UsageError:
+    """What is said of a file that cannot be written."""
+    return UsageError(f"bus trace {os.fspath(path)}: {error.strerror or error}")
+
+
+class TracedBus(Bus):
+    """The bus of a device, every access to which is written to a file; :meth:`close` ends it. No time passes for it,
+    and what it carries is the same.
+
+    It does no rounds in one go (:meth:`Bus.repeat`): these would be accesses that nobody made. Raises OSError.
+    """
+
+    def __init__(self, device: NpuDevice, path: str | os.PathLike[str]) -> None:
+        self._bus = device.bus
+        self._clock = device.machine.clock
+        self._recorder = Recorder(device, path, {"seam": "bus"})
+        device.connect(Tap(device.carrier, partial(self._recorder.event, Kind.INTERRUPT)))
 
     @classmethod
     def wanted(cls, device: NpuDevice, path: str | os.PathLike[str] | None) -> TracedBus | None:
-        """That which a path asks for or, if it is None, ``$NPUSIM_BUS_TRACE``; of a process with several devices the
-        second writes ``name-2.npt``, and so on. Raises UsageError for a file that cannot be written."""
-        if path is None:
-            path = os.environ.get(VARIABLE) or None
-            if path is None:
-                return None
-            number = next(_devices)
-            if number > 1:
-                stem, suffix = os.path.splitext(path)
-                path = f"{stem}-{number}{suffix}"
+        """That which :func:`wanted_path` asks for. Raises UsageError for a file that cannot be written."""
+        found = wanted_path(path)
+        if found is None:
+            return None
         try:
-            return cls(device, path)
+            return cls(device, found)
         except OSError as error:
-            raise UsageError(f"bus trace {os.fspath(path)}: {error.strerror or error}") from None
+            raise unwritable(found, error) from None
 
     def close(self) -> None:
         """The trace is complete; what passes from here on is carried and not written."""
-        self._end()
+        self._recorder.close()
 
     def read(self, bar: int, offset: int, size: int) -> int:
         began = self._clock.now
         value = self._bus.read(bar, offset, size)
-        self._write(Kind.READ, began, bar, size, offset, value)
+        self._recorder.access(Kind.READ, began, bar, size, offset, value)
         return value
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         began = self._clock.now
         self._bus.write(bar, offset, size, value)
-        self._write(Kind.WRITE, began, bar, size, offset, value)
+        self._recorder.access(Kind.WRITE, began, bar, size, offset, value)
 
     def read_memory(self, address: int, size: int) -> bytearray:
         began = self._clock.now
         data = self._bus.read_memory(address, size)
-        if not self._file.closed:
-            self._write(Kind.READ_MEMORY, began, address, size, digest(data))
+        if self._recorder.open:
+            self._recorder.access(Kind.READ_MEMORY, began, address, size, digest(data))
         return data
 
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
         began = self._clock.now
         self._bus.write_memory(address, data)
-        if not self._file.closed:
-            self._write(Kind.WRITE_MEMORY, began, address, self._writer.contents(data))
+        self._recorder.access(Kind.WRITE_MEMORY, began, address, self._recorder.contents(data))
 
     def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
         data = np.empty(size, np.uint8)
@@ -129,25 +174,16 @@ class TracedBus(Bus):
     def wait_irq(self, timeout_ps: int) -> int:
         began = self._clock.now
         vectors = self._bus.wait_irq(timeout_ps)
-        self._write(Kind.WAIT, began, timeout_ps, vectors)
+        self._recorder.access(Kind.WAIT, began, timeout_ps, vectors)
         return vectors
 
     def host_work(self, kind: str) -> None:
         began = self._clock.now
         self._bus.host_work(kind)
-        self._write(Kind.WORK, began, WORKS.index(kind))
+        self._recorder.access(Kind.WORK, began, WORKS.index(kind))
 
     def note(self, what: str, address: int = 0, size: int = 0) -> None:
         self._bus.note(what, address, size)
-
-    def _interrupted(self, vector: int) -> None:
-        if not self._file.closed:
-            self._writer.access(Access(Kind.INTERRUPT, self._clock.now - self._last_ps, 0, (vector,)))
-
-    def _write(self, kind: Kind, began: int, *numbers: int) -> None:
-        if not self._file.closed:
-            self._writer.access(Access(kind, began - self._last_ps, self._clock.now - began, numbers))
-            self._last_ps = self._clock.now
 
 
 def _end(writer: Writer, file: BinaryIO) -> None:

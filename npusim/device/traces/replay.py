@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from npusim.device.bus import BAR_REGISTERS
+from npusim.device.bus import BAR_REGISTERS, Bus, DmaError
 from npusim.device.npu import NpuDevice
+from npusim.device.pci import PciFunction
 from npusim.device.registers import REGISTERS
-from npusim.device.traces.format import WORKS, Access, Kind, Trace, digest
+from npusim.device.traces.format import FROM_DEVICE, WORKS, Access, Kind, Trace, digest
 from npusim.device.traces.record import Tap
+from npusim.errors import InputError
 
 _NAMES = {register.offset: register.name for register in REGISTERS}
+_Event = tuple[int, str]
+"""When, and what, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +41,15 @@ class Difference:
 
 
 Told = Callable[[int, int, str, int], None]
-"""Is told of accesses as they end: when it began and ended, what it was, how many bytes passed; 0 for an interrupt."""
+"""Is told of accesses as they end: when it began and ended, what it was, how many bytes passed; 0 for what the device
+does."""
 
 
 def replay(trace: Trace, device: NpuDevice, told: Told | None = None) -> Difference | None:
     """Do what the trace says with a device that was just switched on; the first difference, None if there is none.
 
     Each access begins as long after the one before it as in the trace, so that a difference in time shows once, where
-    it comes from.
+    it comes from. Raises InputError for a trace that cannot be of a device.
     """
     return _Replay(trace, device, told).run()
 
@@ -56,6 +63,10 @@ def describe(access: Access, trace: Trace) -> str:
             name = f" ({_NAMES[offset]})" if bar == BAR_REGISTERS and offset in _NAMES else ""
             what = f"{size} bytes at {offset:#x} of BAR {bar}{name}"
             return f"read of {what}" if access.kind is Kind.READ else f"write of {value:#x}, {what}"
+        case Kind.CONFIG_READ | Kind.CONFIG_WRITE:
+            size, offset, value = numbers
+            what = f"{size} bytes at {offset:#x} of configuration space"
+            return f"read of {what}" if access.kind is Kind.CONFIG_READ else f"write of {value:#x}, {what}"
         case Kind.READ_MEMORY:
             return f"copy of {numbers[1]} bytes from {numbers[0]:#x}"
         case Kind.WRITE_MEMORY:
@@ -64,25 +75,83 @@ def describe(access: Access, trace: Trace) -> str:
             return f"wait for an interrupt, at most {numbers[0]} ps"
         case Kind.WORK:
             return f"host work {WORKS[numbers[0]]!r}"
+        case Kind.PASS:
+            return "the end of the trace"
+        case _:
+            return _event(access, trace)
+
+
+def _event(access: Access, trace: Trace) -> str:
+    """What the device does, in words; two that are not the same differ in them."""
+    numbers = access.numbers
+    match access.kind:
         case Kind.INTERRUPT:
             return f"interrupt {numbers[0]}"
+        case Kind.PIN:
+            return f"pin {'asserted' if numbers[0] else 'released'}"
+        case Kind.DMA_READ:
+            return f"DMA read of {len(trace.contents[numbers[1]])} bytes at {numbers[0]:#x}"
+        case Kind.DMA_WRITE:
+            return f"DMA write of {numbers[1]} bytes at {numbers[0]:#x}, digest {numbers[2]:032x}"
+        case _:
+            return f"DMA of {numbers[1]} bytes at {numbers[0]:#x}"
+
+
+class _Host:
+    """The host side of a function that is played: its memory is what the trace says that was read there."""
+
+    def __init__(self, trace: Trace, tell: Callable[[str], None], reads: deque[Access]) -> None:
+        self._trace = trace
+        self._tell = tell
+        self._reads = reads  # and what was refused, in the order of the trace
+
+    def interrupt(self, vector: int) -> None:
+        self._tell(f"interrupt {vector}")
+
+    def intx(self, asserted: bool) -> None:
+        self._tell(f"pin {'asserted' if asserted else 'released'}")
+
+    def dma_read(self, address: int, size: int) -> bytes:
+        if self._reads and self._reads[0].kind is Kind.DMA_READ and self._reads[0].numbers[0] == address:
+            data = self._trace.contents[self._reads.popleft().numbers[1]]
+            if len(data) == size:
+                self._tell(f"DMA read of {size} bytes at {address:#x}")
+                return data
+        self._refuse(address, size)
+        raise DmaError(address, "the trace has no such read")
+
+    def dma_write(self, address: int, data: bytes) -> None:
+        if self._reads and self._reads[0].kind is Kind.DMA_REFUSED and self._reads[0].numbers[0] == address:
+            self._refuse(address, len(data))
+        self._tell(f"DMA write of {len(data)} bytes at {address:#x}, digest {digest(data):032x}")
+
+    def _refuse(self, address: int, size: int) -> None:
+        self._tell(f"DMA of {size} bytes at {address:#x}")
+        if self._reads and self._reads[0].kind is Kind.DMA_REFUSED and self._reads[0].numbers[0] == address:
+            raise DmaError(self._reads.popleft().numbers[2], "as in the trace")
 
 
 class _Replay:
     def __init__(self, trace: Trace, device: NpuDevice, told: Told | None) -> None:
         self._trace = trace
-        self._bus = device.bus
         self._clock = device.machine.clock
-        self._came: list[tuple[int, int]] = []  # (ps, vector) since the last access
+        self._came: list[_Event] = []  # since the last access
         self._told = told
-        device.connect(Tap(device.carrier, self._interrupted))
+        self._carried: Bus | PciFunction
+        if trace.head.get("seam", "bus") == "function":
+            asked = (Kind.DMA_READ, Kind.DMA_REFUSED)
+            host = _Host(trace, self._tell, deque(each for each in trace.accesses if each.kind in asked))
+            self._carried = PciFunction(device, host, **_how(trace))
+        else:
+            self._carried = device.bus
+            device.connect(Tap(device.carrier, lambda vector: self._tell(f"interrupt {vector}")))
 
     def run(self) -> Difference | None:
-        expected: list[tuple[int, int]] = []
+        expected: list[_Event] = []
         last = self._clock.now
         for number, access in enumerate(self._trace.accesses):
-            if access.kind is Kind.INTERRUPT:
-                expected.append((last + access.gap_ps, access.numbers[0]))
+            if access.kind in FROM_DEVICE:
+                expected.append((last + access.gap_ps, _event(access, self._trace)))
                 continue
             self._clock.advance(last + access.gap_ps - self._clock.now)
             began = self._clock.now
@@ -98,18 +167,17 @@ class _Replay:
             last = self._clock.now
         return None
 
-    def _interrupted(self, vector: int) -> None:
-        self._came.append((self._clock.now, vector))
+    def _tell(self, what: str) -> None:
+        now = self._clock.now
+        self._came.append((now, what))
         if self._told is not None:
-            self._told(self._clock.now, self._clock.now, f"interrupt {vector}", 0)
+            self._told(now, now, what, 0)
 
-    def _differing(
-        self, access: Access, expected: list[tuple[int, int]], came: int | None, spent: int
-    ) -> list[tuple[str, str]]:
+    def _differing(self, access: Access, expected: list[_Event], came: int | None, spent: int) -> list[tuple[str, str]]:
         """What an access should have given, and what it has, where these differ."""
         found = []
         if expected != self._came:
-            found.append((_interrupts(expected), _interrupts(self._came)))
+            found.append(_parting(expected, self._came))
         if came is not None and came != access.numbers[-1]:
             found.append(_values(access, came))
         if spent != access.spent_ps:
@@ -118,21 +186,50 @@ class _Replay:
 
     def _do(self, access: Access) -> int | None:
         """What came of an access that gives something: the last of its numbers."""
-        bus, numbers = self._bus, access.numbers
+        carried, numbers = self._carried, access.numbers
         match access.kind:
             case Kind.READ:
-                return bus.read(numbers[0], numbers[2], numbers[1])
+                return carried.read(numbers[0], numbers[2], numbers[1])
             case Kind.WRITE:
-                bus.write(numbers[0], numbers[2], numbers[1], numbers[3])
+                carried.write(numbers[0], numbers[2], numbers[1], numbers[3])
             case Kind.READ_MEMORY:
-                return digest(bus.read_memory(numbers[0], numbers[1]))
+                return digest(carried.read_memory(numbers[0], numbers[1]))
             case Kind.WRITE_MEMORY:
-                bus.write_memory(numbers[0], self._trace.contents[numbers[1]])
+                carried.write_memory(numbers[0], self._trace.contents[numbers[1]])
+            case Kind.PASS:
+                pass
+            case _ if isinstance(carried, PciFunction):
+                return _do_to_function(carried, access)
             case Kind.WAIT:
-                return bus.wait_irq(numbers[0])
+                return carried.wait_irq(numbers[0])
+            case Kind.WORK:
+                carried.host_work(WORKS[numbers[0]])
             case _:
-                bus.host_work(WORKS[numbers[0]])
+                raise _misplaced(access)
         return None
+
+
+def _do_to_function(function: PciFunction, access: Access) -> int | None:
+    if access.kind is Kind.CONFIG_READ:
+        return function.config_read(access.numbers[1], access.numbers[0])
+    if access.kind is not Kind.CONFIG_WRITE:
+        raise _misplaced(access)
+    function.config_write(access.numbers[1], access.numbers[0], access.numbers[2])
+    return None
+
+
+def _misplaced(access: Access) -> InputError:
+    return InputError(f"bus trace: {access.kind.name} does not belong into a trace of this kind")
+
+
+def _how(trace: Trace) -> dict[str, Any]:
+    """How the function was made. Raises InputError."""
+    how = trace.head.get("function")
+    if isinstance(how, dict) and how.keys() <= {"host_masks", "aperture"}:
+        masks, aperture = how.get("host_masks", False), how.get("aperture")
+        if isinstance(masks, bool) and (aperture is None or (isinstance(aperture, int) and aperture > 15)):
+            return {"host_masks": masks, "aperture": aperture}
+    raise InputError("bus trace: its head does not say how the function was made")
 
 
 def _bytes(access: Access, trace: Trace) -> int:
@@ -150,5 +247,11 @@ def _values(access: Access, came: int) -> tuple[str, str]:
     return f"{access.numbers[-1]:#x}", f"{came:#x}"
 
 
-def _interrupts(came: list[tuple[int, int]]) -> str:
-    return ", ".join(f"interrupt {vector} at {at} ps" for at, vector in came) or "no interrupt"
+def _parting(expected: list[_Event], came: list[_Event]) -> tuple[str, str]:
+    """The first events that are not the same."""
+    place = next((n for n, pair in enumerate(zip(expected, came, strict=False)) if pair[0] != pair[1]), None)
+    if place is None:
+        place = min(len(expected), len(came))
+    both = (events[place : place + 1] for events in (expected, came))
+    was, now = (f"{each[0][1]} at {each[0][0]} ps" if each else "no more of the device" for each in both)
+    return was, now

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Program:
     inputs: tuple[Binding, ...] = (Binding("x", 2, (2, 3), DType.FLOAT32), Binding("ids", 3, (4,), DType.INT64))
     bound: tuple[tuple[str, str], ...] = ()
     resident_bytes: int = 0
+    code: bytes = b""
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Session:
 
     def __init__(self, config: Any, *, cache_dir: Path | bool | None = None) -> None:
         CALLS.append(("session", (config, cache_dir)))
+        self.device = SimpleNamespace(watch=lambda watcher: None, faults=SimpleNamespace(check=lambda: None))
 
     def compile(
         self, source: Any, input_shapes: Any = None, *, bind: Any = None, inputs: Any = None, timing_only: bool = False

@@ -10,6 +10,7 @@ import pytest
 
 from npusim import report
 from tests.support.cli import models
+from tests.support.traces import packets
 from tests.unit.cli.conftest import Cli
 
 SCHEMA = json.loads((Path(report.__file__).parent / "run.schema.json").read_text("utf-8"))
@@ -35,7 +36,7 @@ def test_a_run_says_where_it_comes_from(cli: Cli, here: Path) -> None:
     assert (told["seed"], told["arithmetic"], told["model"]["file"]) == (7, True, "m.onnx")
     assert told["overrides"] == {"dram.latency": '"90 ns"'}
     assert sum(row["time_ps"] for row in found["critical_path"]) == found["time_ps"]
-    trace = (here / "run.trace").read_bytes()
+    trace = packets((here / "run.trace").read_bytes())
     assert told["fingerprint"].encode() in trace
     assert told["model"]["digest"].encode() in trace
     run(cli, "timing.json", "--timing-only")

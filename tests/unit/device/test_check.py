@@ -11,6 +11,7 @@ import pytest
 
 from npusim.device.findings import KINDS
 from npusim.device.npu import NpuDevice
+from npusim.device.ring import HOST
 from npusim.errors import DeviceFaultError, NpusimError, UsageError
 from npusim.hw.config import load_config
 from tests.support.drivers import written_from_the_document as document
@@ -469,6 +470,32 @@ def test_the_environment_turns_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="NPUSIM_DRIVER_CHECK, check: must be 0, 1 or poison, got 'yes'"):
         NpuDevice(TINY)
     assert NpuDevice(TINY, check=False).checker is None
+
+
+def test_a_driver_is_not_judged_by_what_it_did_before_a_checkpoint() -> None:
+    device = NpuDevice(TINY, check=True)
+    driver = Good(device.bus)
+    loaded = driver.load(round_trip(64))
+    job = driver.submit(loaded, {"x0": VALUES})
+    checkpoint = device.checkpoint()
+    other = NpuDevice(TINY, check=True)
+    other.restore(checkpoint)
+    driver.bus = other.bus
+    assert driver.wait(job).outputs["y0"].tolist() == VALUES.tolist()
+    two_at_once(driver)
+    assert other.checker is not None
+    assert other.checker.findings == []
+
+
+def test_a_copy_by_the_device_is_the_drivers_doing() -> None:
+    device = NpuDevice(TINY, check=True)
+    assert device.checker is not None
+    driver = Good(device.bus)
+    loaded = driver.load(round_trip(64))
+    job = driver.submit(loaded, {"x0": VALUES})
+    device.checker.copied(HOST | 0x1000, job.regions[2], 64)
+    device.checker.copied(job.regions[3], HOST | 0x1000, 64)
+    assert [each.kind for each in device.checker.findings] == ["changed-in-flight", "output-early"]
 
 
 def test_changes_through_a_mapping_are_seen_at_the_end_of_the_job() -> None:

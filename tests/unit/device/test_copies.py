@@ -20,6 +20,7 @@ from npusim.device.ring import (
     CopyFlag,
     Descriptor,
 )
+from npusim.sim.watch import Watcher
 from npusim.timeline import FaultCode
 from tests.support.bare_device import QUICK, SECOND, BareDevice
 from tests.support.pci_slots import PCI, on_host
@@ -342,3 +343,21 @@ def test_a_reset_drops_the_copy_that_is_under_way(part: int) -> None:
 def test_the_layout_is_64_bytes() -> None:
     assert DESCRIPTOR.size == 64
     assert struct.calcsize("<IIQQQQQQQ") == 64
+
+
+class Told(Watcher):
+    def __init__(self) -> None:
+        self.copies: list[tuple[int, int, int]] = []
+
+    def copied(self, source: int, destination: int, size: int) -> None:
+        self.copies.append((source, destination, size))
+
+
+def test_who_watches_is_told_of_copies() -> None:
+    copier, told = Copier(), Told()
+    copier.bare.device.watch(told)
+    source = copier.host.map(4096)
+    assert copier.copy(source.address | HOST, 0x1000, 64).status == DONE
+    assert copier.copy(0x1000, 0x2000, 32).status == DONE
+    assert copier.copy(0x1000, 1 << 60, 32).status == FAULT
+    assert told.copies == [(source.address | HOST, 0x1000, 64), (0x1000, 0x2000, 32)]

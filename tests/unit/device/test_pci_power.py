@@ -74,6 +74,9 @@ def test_asleep_only_configuration_space_answers() -> None:
     assert host.config_read(space.COMMAND, 2) == 6
     assert host.read(0, 0, 4) == ONES
     assert bytes(host.read_memory(0, 4)) == b"\xff" * 4
+    host.write_memory(0, b"1234")
+    host.fill_memory(0, 4, lambda array: array.fill(5))
+    assert not bare.device.machine.memory.dram[:4].any()
     bare.ring("LOW")
     assert bare.device.misuse == []
 

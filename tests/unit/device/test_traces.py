@@ -17,24 +17,18 @@ from hypothesis import strategies as st
 
 from npusim.device.npu import NpuDevice
 from npusim.device.traces import Access, Kind, Trace, TracedBus, read_trace, replay
-from npusim.device.traces.format import Writer, digest
+from npusim.device.traces.format import _NUMBERS, Writer, digest
 from npusim.driver.reference import Driver
 from npusim.errors import InputError, UsageError
 from npusim.faults import AtInterrupt, Fault, Interrupts
 from npusim.hw.config import config_of
 from npusim.runtime import Session
 from tests.support.bare_device import QUICK, SECOND, TINY, BareDevice
+from tests.support.driven_jobs import drive
 from tests.support.programs.streams import round_trip
 
 JOB = round_trip(64)
 HEAD = {"config": TINY.to_table()}
-
-
-def drive(driver: Driver, runs: int = 2) -> bytes:
-    """Some jobs; what came out."""
-    loaded = driver.load(JOB)
-    found = [driver.run(loaded, {"x0": np.arange(64, dtype=np.uint8) + number}) for number in range(runs)]
-    return b"".join(array.tobytes() for job in found for array in job.outputs.values())
 
 
 def record(path: Path, config=TINY) -> tuple[bytes, int]:
@@ -69,7 +63,7 @@ def test_a_recorded_run_goes_the_same_way_again(tmp_path: Path) -> None:
     _, ended = record(tmp_path / "f.npt")
     trace = read_trace(tmp_path / "f.npt")
     assert trace.complete
-    assert {access.kind for access in trace.accesses} == set(Kind)
+    assert {access.kind.value for access in trace.accesses} == {0, 1, 2, 3, 4, 5, 6, 13}
     device = NpuDevice(config_of(trace.head["config"], "trace"))
     assert replay(trace, device) is None
     assert device.now_ps == ended
@@ -133,7 +127,7 @@ def test_what_somebody_told_the_device_meanwhile_is_no_access(tmp_path: Path) ->
     bus.close()
     found = replay(read_trace(tmp_path / "f.npt"), NpuDevice(TINY))
     assert found is not None
-    assert found.expected == "no interrupt"
+    assert found.expected == "no more of the device"
     assert found.came.startswith("interrupt 0 at")
 
 
@@ -222,7 +216,8 @@ def test_the_environment_asks_for_one_for_each_device(tmp_path: Path) -> None:
     """In a process of its own, and nobody closes anything."""
     code = """
 import npusim, numpy as np
-from tests.unit.device.test_traces import TINY, drive
+from tests.support.bare_device import TINY
+from tests.support.driven_jobs import drive
 for _ in range(2):
     drive(npusim.Session(TINY, cache_dir=False).driver)
 """
@@ -337,8 +332,8 @@ _NUMBER = st.one_of(st.integers(0, 300), st.integers(0, (1 << 64) - 1))
 @given(st.lists(st.tuples(st.sampled_from(Kind), _NUMBER, _NUMBER, st.tuples(*[_NUMBER] * 4)), max_size=20))
 def test_any_accesses_replay_to_an_end(tmp_path_factory, rows) -> None:
     """Whatever a file holds that the reader lets through, the device bears it, and the first difference has a name."""
-    count = {Kind.READ: 4, Kind.WRITE: 4, Kind.READ_MEMORY: 3, Kind.WRITE_MEMORY: 2, Kind.WAIT: 2}
-    accesses = [Access(kind, gap, spent, numbers[: count.get(kind, 1)]) for kind, gap, spent, numbers in rows]
+    count = _NUMBERS
+    accesses = [Access(kind, gap, spent, numbers[: count[kind]]) for kind, gap, spent, numbers in rows]
     path = write(tmp_path_factory.mktemp("traces") / "f.npt", accesses, (b"some", b"contents"))
     try:
         trace = read_trace(path)
@@ -346,7 +341,11 @@ def test_any_accesses_replay_to_an_end(tmp_path_factory, rows) -> None:
         return
     assert trace.accesses == accesses
     small = TINY.with_(**{"dram.bytes": 1 << 20, "sram.bytes": "16 KiB"})
-    found = replay(trace, NpuDevice(small))
+    try:
+        found = replay(trace, NpuDevice(small))
+    except InputError as error:
+        assert "does not belong into a trace of this kind" in str(error)  # noqa: PT017 - or nothing is raised
+        return
     assert found is None or str(found)
 
 

@@ -18,6 +18,7 @@ from npusim.runtime import Session
 from npusim.timeline import Timeline
 from tests.support.graphs.every_kind import CASES
 from tests.support.sample_run import sample
+from tests.support.traces import packets
 
 PATH = Path(__file__).with_name("pages.txt")
 NAMES = ("conv_on_two_cores", "matmul_quantised", "picked_and_scattered", "rows")
@@ -60,33 +61,8 @@ def _trace(timeline: Timeline, ops: Sequence[OpEntry] = ()) -> str:
         path = Path(folder) / "trace"
         perfetto.write_trace(path, timeline, ops, 10**9)
         raw = path.read_bytes()
-    packets = _packets(raw)
-    return f"{len(packets)} bytes {zlib.crc32(packets):08x}"
-
-
-def _packets(raw: bytes) -> bytes:
-    """What is in the bundles of a trace: packets (field 1) that hold compressed ones (field 50), and nothing else."""
-    found = b""
-    while raw:
-        head, rest = raw[:1], raw[1:]
-        assert head == b"\x0a"
-        size, rest = _varint(rest)
-        bundle, raw = rest[:size], rest[size:]
-        assert bundle[:2] == b"\x92\x03"
-        length, compressed = _varint(bundle[2:])
-        assert length == len(compressed)
-        found += zlib.decompress(compressed)
-    return found
-
-
-def _varint(raw: bytes) -> tuple[int, bytes]:
-    value = shift = 0
-    for at, byte in enumerate(raw):
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, raw[at + 1 :]
-    raise AssertionError("the trace ends in a number")
+    plain = packets(raw)
+    return f"{len(plain)} bytes {zlib.crc32(plain):08x}"
 
 
 if __name__ == "__main__":

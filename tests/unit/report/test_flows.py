@@ -10,9 +10,9 @@ import pytest
 from npusim.driver import Priority
 from npusim.hw.config import load_config
 from npusim.isa.base import region
+from npusim.report.arrivals import Arrivals
 from npusim.report.flows import flows, queues
 from npusim.runtime import Session
-from npusim.runtime.arrivals import Arrivals
 from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
 from tests.support.graphs.samples import residual_net

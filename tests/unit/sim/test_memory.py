@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,6 +49,26 @@ def test_released_memory_goes_back_to_the_host() -> None:
     memory.release()
     assert resident_bytes() - before < 8 << 20
     assert not memory.slice(0, 4096).any()
+
+
+def test_shared_memory_is_a_file_that_cannot_be_cut() -> None:
+    memory = DeviceMemory(TINY, shared=True)
+    file = memory.dram_file
+    assert file is not None
+    memory.store(4096, b"here")
+    assert os.pread(file, 4, 4096) == b"here"
+    os.pwrite(file, b"there", TINY.dram.bytes - 5)
+    assert memory.slice(TINY.dram.bytes - 5, 5).tobytes() == b"there"
+    for size in (0, TINY.dram.bytes + 4096):
+        with pytest.raises(PermissionError):
+            os.ftruncate(file, size)
+    memory.release()
+    assert os.fstat(file).st_blocks == 0  # the pages are gone for whoever else has mapped them, too
+    assert not memory.slice(4096, 4).any()
+    del memory
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
 
 
 def test_addresses_lead_to_their_memories() -> None:

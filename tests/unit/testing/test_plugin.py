@@ -77,9 +77,19 @@ def test_nearest_first(npu):
 @pytest.mark.npu(confg="edge")
 def test_misspelt(npu):
     pass
+
+@pytest.mark.npu(faults=[{"when": {"job": 1}, "what": {"throttle": 2}}])
+def test_faults(npu):
+    assert npu.run(MODEL).cycles > npu.run(MODEL, faults=[]).cycles
+    assert [each.what for each in npu.run(MODEL).result.timeline.injected] == ["throttle"]
+
+@pytest.mark.npu(faults=[{"when": {"job": 2}, "what": {"throttle": 2}}])
+def test_a_fault_that_does_not_happen(npu):
+    npu.run(MODEL)
 """)
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*marker npu: takes config=... and set={...}, got 'confg'*"])
+    result.assert_outcomes(passed=2, failed=1, errors=1)
+    result.stdout.fnmatch_lines(["*faults: fault 1: when.job: its moment has not come until*"])
+    result.stdout.fnmatch_lines(["*marker npu: takes config=..., set={...} and faults=..., got 'confg'*"])
 
 
 def test_failures_say_how_far_off(project):

@@ -1,0 +1,121 @@
+"""npusim serve: a device for one client, and what it says to who asks for what cannot be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support import qemu
+from tests.support.vfio_client import Client
+from tests.support.waits_and_leaks import until
+from tests.unit.cli.conftest import Cli
+
+SMALL = ("tiny", "--set", "dram.bytes='64 MiB'")
+
+
+def test_a_client_is_served_and_the_socket_goes(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    served: list[int] = []
+    thread = threading.Thread(
+        target=lambda: served.append(cli("serve", *SMALL, "--vfio-user", path, "--clients", 1, "--lockstep").code)
+    )
+    thread.start()
+    until(path.exists)
+    assert path.stat().st_mode & 0o777 == 0o600
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(str(path))
+    client = Client(sock)
+    client.agree()
+    client.enable()
+    assert client.read(0, 0, 4) == (0x3155504E).to_bytes(4, "little")
+    client.close()
+    thread.join(60)
+    assert (served, path.exists()) == ([0], False)
+
+
+def test_without_a_way_the_ways_are_named(cli: Cli) -> None:
+    done = cli("serve", "tiny")
+    assert done.code == 2
+    assert done.message.splitlines()[0] == "npusim serve: say how software reaches the device, by one of"
+    assert "--vfio-user SOCKET" in done.message
+    assert "--pci-proxy -- QEMU OPTIONS" in done.message
+
+
+@pytest.mark.parametrize("arguments", [("--pci-proxy",), ("--vfio-user", "s", "--", "qemu")])
+def test_a_qemu_and_its_way_go_together(cli: Cli, arguments: tuple[str, ...]) -> None:
+    done = cli("serve", *SMALL, *arguments)
+    assert done.code == 2
+    assert done.message.startswith("--pci-proxy and the command of a QEMU behind -- go together")
+
+
+def test_a_path_that_is_taken(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = cli("serve", *SMALL, "--vfio-user", tmp_path / "file")
+    assert (done.code, done.message) == (2, f"{tmp_path}/file: is there, and is no socket")
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "s"))
+        other.listen()
+        done = cli("serve", *SMALL, "--vfio-user", tmp_path / "s")
+        assert (done.code, done.message) == (2, f"{tmp_path}/s: a server listens there already")
+    done = cli("serve", *SMALL, "--vfio-user", tmp_path / ("x" * 200))
+    assert (done.code, done.message) == (2, f"{tmp_path}/{'x' * 200}: the path is too long for a socket")
+    done = cli("serve", *SMALL, "--vfio-user", tmp_path / "none/s")
+    assert (done.code, done.message) == (2, f"{tmp_path}/none/s: No such file or directory")
+
+
+def test_what_a_killed_server_left_is_replaced_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    command = [sys.executable, "-m", "npusim", "serve", *SMALL, "--vfio-user", str(path)]
+    for end in ("kill", "interrupt"):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"serving tiny at {path}\n"
+        if end == "kill":
+            process.kill()
+            process.communicate()
+            assert path.exists()
+        else:
+            process.send_signal(2)
+            assert process.communicate(timeout=60)[1] == "npusim: interrupted\n"
+            assert process.returncode == 130
+    assert not path.exists()
+
+
+def test_a_qemu_that_is_not_there(cli: Cli) -> None:
+    done = cli("serve", *SMALL, "--pci-proxy", "--", "/none/qemu")
+    assert (done.code, done.message) == (2, "/none/qemu: cannot be started: No such file or directory")
+
+
+def test_more_dram_than_the_proxy_can_show(cli: Cli) -> None:
+    done = cli("serve", "tiny", "--set", "dram.bytes='2 GiB'", "--pci-proxy", "--", "true")
+    assert done.code == 2
+    assert done.message.startswith("dram.bytes: x-pci-proxy-dev has BARs of at most 1 GiB")
+
+
+@pytest.mark.skipif(shutil.which("true") is None, reason="no program that ends at once")
+def test_a_qemu_that_ends_at_once(cli: Cli) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    done = cli("serve", *SMALL, "--pci-proxy", "--", "true")
+    assert done.code == 0
+    assert done.out == "QEMU ended with 0, after 0 ps of simulated time\n"
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@qemu.needs("x-pci-proxy-dev")
+@pytest.mark.skipif(qemu.has_device("vfio-user-pci"), reason="that of QEMU 11.1 ends by a signal where there is no KVM")
+def test_a_qemu_with_both_channels() -> None:
+    """It starts, sees the device, and ends when its monitor is told to."""
+    options = [*qemu.COMMAND, *qemu.arguments(), "-monitor", "stdio"]
+    command = [sys.executable, "-m", "npusim", "serve", *SMALL, "--pci-proxy", "--", *options]
+    done = subprocess.run(command, input="info pci\nquit\n", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 'id "npusim"' in done.stdout
+    assert "BAR2: 32 bit memory at 0xffffffffffffffff [0x03fffffe]" in done.stdout  # it has asked for the size
+    assert "QEMU ended with 0" in done.stdout

@@ -1,0 +1,131 @@
+"""Traces that were recorded at a PCI function: host memory, interrupts, resets, whatever carries it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from npusim.device.npu import NpuDevice
+from npusim.device.pci import PciFunction, PciHost, space
+from npusim.device.ring import COPY_MAGIC, DESCRIPTOR, HOST, Descriptor
+from npusim.device.traces import Kind, Trace, read_trace, replay
+from npusim.device.traces.function import TracedFunction, function_of
+from npusim.driver.reference import Driver
+from npusim.errors import InputError, UsageError
+from tests.support.bare_device import SECOND, TINY
+from tests.support.driven_jobs import drive
+from tests.support.pci_accesses import CONFIG, access
+from tests.support.pci_slots import PCI, Slot
+
+COSTLY = TINY.with_(**{"pci.vectors": 5, "pci.reset": "1 us"})
+
+
+def record(path: Path, config=COSTLY, kind: str = "msix") -> bytes:
+    """The reference driver, and a copy from host memory, one to where the device may not write, a reset."""
+    device = NpuDevice(config)
+    host = PciHost(device, kind, make=partial(TracedFunction, path=path))
+    out = drive(Driver(host))
+    window = host.map(4096)
+    window.data[2048:3072] = bytes(range(256)) * 4
+    end = window.address + 4096
+    for slot, (source, destination) in enumerate(((window.address + 2048 | HOST, 0x5000), (0x5000, end - 512 | HOST))):
+        entry = Descriptor(COPY_MAGIC, 1, source, destination, 1024, 7 + slot, window.address + 1024 + 32 * slot | HOST)
+        window.data[64 * slot : 64 * slot + 64] = DESCRIPTOR.pack(*entry)
+    base = window.address | HOST
+    setup = {0x160: base & 0xFFFF_FFFF, 0x164: base >> 32, 0x168: 2, 0x04C: 7, 0x170: 2, 0x174: 1}
+    for offset, value in setup.items():
+        host.write(0, offset, 4, value)
+    assert host.wait_irq(SECOND)
+    device.machine.clock.advance(10**8)
+    assert host.read_memory(0x5000, 1024) == bytes(range(256)) * 4
+    host.config_write(space.DEVICE_CONTROL, 2, space.DEVICE_RESET)
+    device.machine.clock.advance(10**8)
+    host.set_up(kind)
+    assert host.read(0, 0, 4) == 0x3155_504E
+    assert isinstance(host.function, TracedFunction)
+    host.function.close()
+    return out
+
+
+@pytest.mark.parametrize("kind", ["msix", "msi", "intx"])
+def test_what_a_host_did_goes_the_same_way_without_it(tmp_path: Path, kind: str) -> None:
+    assert record(tmp_path / "f.npt", kind=kind)
+    trace = read_trace(tmp_path / "f.npt")
+    kinds = {each.kind for each in trace.accesses}
+    assert kinds >= {Kind.DMA_READ, Kind.DMA_WRITE, Kind.DMA_REFUSED, Kind.CONFIG_READ, Kind.CONFIG_WRITE}
+    assert (Kind.PIN if kind == "intx" else Kind.INTERRUPT) in kinds
+    assert replay(trace, NpuDevice(COSTLY)) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected", "came"),
+    [
+        ("pci.write_latency", "300 ns", "interrupt 0 at", "interrupt 0 at"),
+        ("pci.read_latency", "548 ns", "DMA read of 64 bytes at", "DMA read of 64 bytes at"),
+        ("pci.bandwidth", "8 GB/s", "DMA read of 64 bytes at", "DMA read of 64 bytes at"),
+        ("pci.interrupts", "msi", "0x70", "0x80"),
+        ("pci.reset", "1 ms", "0x", "0xffff"),
+        ("dram.latency", "101 ns", "interrupt 0 at", "interrupt 0 at"),
+    ],
+)
+def test_what_costs_otherwise_is_named(tmp_path: Path, key: str, value: str, expected: str, came: str) -> None:
+    record(tmp_path / "f.npt")
+    found = replay(read_trace(tmp_path / "f.npt"), NpuDevice(COSTLY.with_(**{key: value})))
+    assert found is not None
+    assert expected in found.expected
+    assert came in found.came
+    assert found.expected != found.came
+
+
+def test_bytes_of_host_memory_that_are_others_are_seen(tmp_path: Path) -> None:
+    record(tmp_path / "f.npt")
+    trace = read_trace(tmp_path / "f.npt")
+    number = next(n for n, data in enumerate(trace.contents) if data == bytes(range(256)) * 4)
+    trace.contents[number] = bytes(1024)
+    found = replay(trace, NpuDevice(COSTLY))
+    assert found is not None
+    assert found.access == "copy of 1024 bytes from 0x5000"
+
+
+def test_any_accesses_are_recorded_and_go_the_same_way(tmp_path: Path) -> None:
+    """The accesses of the fuzzer, which a carrier lets through whatever they are."""
+    for seed in range(20):
+        random = Random(seed)
+        function = TracedFunction(NpuDevice(CONFIG), Slot(), tmp_path / "f.npt")
+        for _ in range(500):
+            access(function, random)
+        function.close()
+        assert replay(read_trace(tmp_path / "f.npt"), NpuDevice(CONFIG)) is None, seed
+
+
+def test_recording_changes_nothing(tmp_path: Path) -> None:
+    ends = []
+    for make in (PciFunction, partial(TracedFunction, path=tmp_path / "f.npt")):
+        device = NpuDevice(PCI)
+        ends.append((drive(Driver(PciHost(device, make=make))), device.now_ps))
+    assert ends[0] == ends[1]
+
+
+def test_carriers_are_traced_when_the_environment_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NPUSIM_BUS_TRACE", raising=False)
+    assert not function_of(NpuDevice(TINY), Slot()).traced
+    monkeypatch.setenv("NPUSIM_BUS_TRACE", str(tmp_path / "f.npt"))
+    function = function_of(NpuDevice(TINY), Slot(), aperture=1 << 20)
+    assert function.traced
+    assert function.config_read(0, 4) == 0x0042_1E4E
+    assert isinstance(function, TracedFunction)
+    function.close()
+    (path,) = tmp_path.glob("f*.npt")
+    assert replay(read_trace(path), NpuDevice(TINY)) is None
+    monkeypatch.setenv("NPUSIM_BUS_TRACE", "/nowhere/f.npt")
+    with pytest.raises(UsageError, match="bus trace /nowhere/f"):
+        function_of(NpuDevice(TINY), Slot())
+
+
+@pytest.mark.parametrize("how", [None, {"aperture": "x"}, {"host_masks": 1}, {"more": 1}, {"aperture": -1}])
+def test_heads_that_do_not_say_how(how: object) -> None:
+    with pytest.raises(InputError, match="its head does not say how the function was made"):
+        replay(Trace({"seam": "function", "function": how}), NpuDevice(TINY))
