@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +51,19 @@ class Driver:
         self._slots = Slots(bus, self._memory)
         self._fence = self._loads = 0
         self.reset()
+
+    def state(self, jobs: Sequence[Job]) -> dict[str, Any]:
+        """What it knows besides programs and jobs; for :func:`npusim.driver.state.driver_state`."""
+        own = {"fence": self._fence, "loads": self._loads, "counters": dataclasses.asdict(self.counters)}
+        return {**own, "memory": self._memory.state(), "rings": self._rings.state(jobs)}
+
+    def resume(self, state: Mapping[str, Any], jobs: Sequence[Job]) -> None:
+        """Know that again; see :func:`npusim.driver.state.resume_driver`."""
+        self._memory.resume(state["memory"])
+        self._rings.resume(state["rings"], jobs)
+        self._fence, self._loads = int(state["fence"]), int(state["loads"])
+        for name, count in state["counters"].items():
+            setattr(self.counters, name, int(count))
 
     @property
     def free_bytes(self) -> int:
