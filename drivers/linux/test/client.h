@@ -3,6 +3,7 @@
 #ifndef CLIENT_H
 #define CLIENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,7 +56,12 @@ int run_submit(int fd, struct run *run, unsigned int priority, unsigned int flag
 unsigned char *read_file(const char *path, size_t *bytes);
 
 int fuzz(const char *device, const struct program *program, unsigned long calls, uint64_t seed);
-int serve(const char *device);
+/* channel.c; folder: NULL for standard input. answer() gives 0. */
+void channel_open(const char *folder);
+int answer(const char *format, ...);
+bool next_line(char **line, size_t *room);
+
+int serve(const char *device, const char *folder);
 int cases(const char *device, const char *name, struct program *program, const unsigned char *input,
 	  const unsigned char *golden);
 

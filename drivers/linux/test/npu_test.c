@@ -11,7 +11,7 @@
 static const char usage[] =
 	"npu_test cases NAME PROGRAM.npu INPUT.bin GOLDEN.bin   a case of cases.c, or all\n"
 	"npu_test fuzz PROGRAM.npu CALLS SEED                   random calls\n"
-	"npu_test serve                                         commands of npusim driver-test on standard input\n"
+	"npu_test serve [FOLDER]                                commands of npusim driver-test, on standard input or as files\n"
 	"Environment: NPU_DEVICE, else " DEVICE "\n";
 
 static int fail(const char *path, const char *why)
@@ -53,8 +53,8 @@ int main(int count, char **args)
 
 	if (count == 6 && !strcmp(args[1], "cases"))
 		return run_cases(device, args + 2);
-	if (count == 2 && !strcmp(args[1], "serve"))
-		return serve(device);
+	if ((count == 2 || count == 3) && !strcmp(args[1], "serve"))
+		return serve(device, args[2]);
 	if (count == 5 && !strcmp(args[1], "fuzz")) {
 		struct program program;
 		const char *wrong = program_read(&program, args[2]);

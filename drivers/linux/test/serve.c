@@ -5,16 +5,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "client.h"
 
+#define FIRST_SLOT "/sys/bus/pci/devices/0000:00:00.0"
 #define MOST_WORDS 512
 #define MOST_PROGRAMS 64
 #define MOST_JOBS 512
@@ -35,18 +34,6 @@ static struct job jobs[MOST_JOBS];
 
 static const char *const classes[] = { "low", "medium", "high" };
 static const char *const faults[] = { "NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL" };
-
-static int answer(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf("\n");
-	fflush(stdout);
-	return 0;
-}
 
 /* What errno means to the suite. */
 static int refuse(int err, const char *what)
@@ -107,7 +94,12 @@ static int do_open(void)
 {
 	close_all();
 	fd = open(device, O_RDWR | O_CLOEXEC);
-	return fd < 0 ? refuse(-errno, device) : answer("ok");
+	if (fd >= 0)
+		return answer("ok");
+	/* On the bus, but the driver did not want it. */
+	if (errno == ENOENT && !access(FIRST_SLOT, F_OK))
+		return answer("error DEVICE %s is not there, see the kernel's log", device);
+	return refuse(-errno, device);
 }
 
 static int do_load(const char *path)
@@ -351,24 +343,22 @@ static int command(char **words, int count)
 	return answer("error USAGE %s with %d words", verb, count);
 }
 
-int serve(const char *path)
+int serve(const char *path, const char *shared)
 {
 	char *line = NULL, *words[MOST_WORDS];
-	struct termios mode;
 	size_t room = 0;
 
 	device = path;
-	if (!tcgetattr(STDIN_FILENO, &mode)) {	/* a console: neither echo nor carriage returns */
-		cfmakeraw(&mode);
-		tcsetattr(STDIN_FILENO, TCSANOW, &mode);
-	}
-	while (getline(&line, &room, stdin) > 0) {
+	channel_open(shared);
+	while (next_line(&line, &room)) {
 		int count = 0;
 
 		for (char *word = strtok(line, " \r\n"); word && count < MOST_WORDS; word = strtok(NULL, " \r\n"))
 			words[count++] = word;
 		if (count)
 			command(words, count);
+		else
+			answer("error USAGE an empty line");
 	}
 	close_all();
 	free(line);
